@@ -1,0 +1,190 @@
+"""A conversation to the text that a model was trained on, through the model's own Jinja template.
+
+Templates come from strangers, so they run in a sandbox and see plain data only. Knows nothing about tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+import jinja2
+import jinja2.ext
+import jinja2.nodes
+import jinja2.parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+_CONTINUE_MARK = "\ue0c0quire-continue\ue0c0"  # private-use characters: no conversation has them
+
+
+def render(
+    messages: Sequence[Mapping[str, Any]],
+    template: str,
+    *,
+    special_tokens: Mapping[str, str] | None = None,
+    add_generation_prompt: bool = True,
+    continue_final_message: bool = False,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    documents: Sequence[Mapping[str, Any]] | None = None,
+    **variables: Any,
+) -> str:
+    """The text of a conversation, as `transformers`' apply_chat_template gives it.
+
+    A content that is a list of text parts is joined by line breaks, unless the template goes through parts itself.
+    `variables` are handed to the template and win over `special_tokens` of the same name.
+
+    Raises:
+        ValueError: the messages are not what they should be, or the template refuses them (its words are in the
+            message), or it is broken.
+    """
+    if continue_final_message and add_generation_prompt:
+        raise ValueError("continue_final_message goes on with the last message, so set add_generation_prompt=False")
+    compiled, takes_parts = _compile(template)
+    chat = [_prepare_message(message, index, takes_parts) for index, message in enumerate(messages)]
+    if not chat:
+        raise ValueError("messages is empty; give at least one message")
+    final_text = _mark_end(chat[-1]) if continue_final_message else ""
+    context: dict[str, Any] = {**(special_tokens or {}), **variables}
+    context |= {"messages": chat, "tools": tools, "documents": documents}
+    try:
+        text = compiled.render(_plain(context), add_generation_prompt=add_generation_prompt)
+    except jinja2.TemplateError as error:
+        raise ValueError(f"the chat template refused the conversation: {error.message or error}") from error
+    except Exception as error:  # a stranger's template may trip over anything
+        raise ValueError(f"the chat template failed on the conversation: {type(error).__name__}: {error}") from error
+    return _cut_at_mark(text, final_text) if continue_final_message else text
+
+
+def _prepare_message(message: Any, index: int, takes_parts: bool) -> dict[str, Any]:
+    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+        raise ValueError(f"messages[{index}] must be an object with a role and a content, got {message!r}")
+    prepared = dict(message)
+    content = message.get("content")
+    if isinstance(content, list | tuple):
+        texts = [_part_text(part, f"messages[{index}].content[{position}]") for position, part in enumerate(content)]
+        prepared["content"] = (
+            [{"type": "text", "text": text} for text in texts] if takes_parts else "\n".join(texts)
+        )  # fmt: skip
+    elif content is not None and not isinstance(content, str):
+        raise ValueError(f"messages[{index}].content must be a string or a list of text parts, got {content!r}")
+    return prepared
+
+
+def _part_text(part: Any, where: str) -> str:
+    if isinstance(part, str):
+        return part
+    if isinstance(part, Mapping) and part.get("type", "text") == "text" and isinstance(part.get("text"), str):
+        return str(part["text"])
+    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+    raise ValueError(f"{where} is of type {kind!r}; Quire serves text only: {{'type': 'text', 'text': ...}}")
+
+
+def _mark_end(message: dict[str, Any]) -> str:
+    """Puts the mark behind the message's text, and returns the text."""
+    content = message.get("content")
+    if isinstance(content, list) and content:
+        text = content[-1]["text"]
+        content[-1] = {**content[-1], "text": text + _CONTINUE_MARK}
+    elif isinstance(content, str):
+        text = content
+        message["content"] = text + _CONTINUE_MARK
+    else:
+        raise ValueError("continue_final_message is set, but the last message has no text to go on with")
+    return str(text)
+
+
+def _cut_at_mark(text: str, final_text: str) -> str:
+    end = text.rfind(_CONTINUE_MARK)
+    if end < 0:
+        raise ValueError(
+            "continue_final_message is set, but the chat template does not show the last message; leave it out"
+        )
+    # A template that trims its messages would have trimmed this one's end too, had the mark not stood behind it.
+    trims = final_text != final_text.rstrip() and _is_trimmed(text, final_text)
+    return text[:end].rstrip() if trims else text[:end]
+
+
+def _is_trimmed(text: str, final_text: str) -> bool:
+    return final_text + _CONTINUE_MARK not in text
+
+
+def _plain(value: Any) -> Any:
+    """JSON types only: a template must not reach the methods of anything richer."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    raise ValueError(f"a chat template takes JSON values only, got {type(value).__name__}")
+
+
+class _GenerationBlock(jinja2.ext.Extension):
+    """`{% generation %}` marks what the assistant said, for training; here its content is simply shown."""
+
+    tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
+
+    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Jinja's own filter escapes for HTML, which no model was trained on."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise_exception(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+def _strftime_now(format: str) -> str:
+    return datetime.now().strftime(format)
+
+
+@lru_cache(maxsize=16)
+def _compile(template: str) -> tuple[jinja2.Template, bool]:
+    """The compiled template, and whether it goes through the parts of a content itself."""
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlock, jinja2.ext.loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    try:
+        takes_parts = _loops_over_content(environment.parse(template))
+        return environment.from_string(template), takes_parts
+    except jinja2.TemplateError as error:
+        raise ValueError(f"the chat template is broken: {error}") from error
+
+
+def _loops_over_content(tree: jinja2.nodes.Template) -> bool:
+    """Whether a loop of the template runs over a message's content, or over a variable or argument that holds it."""
+
+    def is_content(node: jinja2.nodes.Node | None) -> bool:
+        if isinstance(node, jinja2.nodes.Filter):
+            return is_content(node.node)
+        if isinstance(node, jinja2.nodes.Getattr):
+            return node.attr == "content"
+        if isinstance(node, jinja2.nodes.Getitem):
+            return isinstance(node.arg, jinja2.nodes.Const) and node.arg.value == "content"
+        return isinstance(node, jinja2.nodes.Name) and node.name in names
+
+    names = {"content"} if list(tree.find_all(jinja2.nodes.Macro)) else set()
+    names |= {
+        assign.target.name
+        for assign in tree.find_all(jinja2.nodes.Assign)
+        if isinstance(assign.target, jinja2.nodes.Name) and is_content(assign.node)
+    }
+    return any(is_content(loop.iter) for loop in tree.find_all(jinja2.nodes.For))

@@ -1,0 +1,113 @@
+"""The text of a sequence while it grows, cut at stop strings and handed out in deltas.
+
+Knows tokens and text; knows nothing about sampling, requests or clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from quire.text.stop_strings import StopStrings
+from quire.text.text_stream import open_stream
+
+if TYPE_CHECKING:
+    from quire.text.tokenizer import Tokenizer
+
+
+class IncrementalDetokenizer:
+    """Turns output tokens into text as they come, at a cost for each that does not grow with the text.
+
+    The text is the continuation of the prompt: `decode(prompt + output)` without what `decode(prompt)` has already
+    decided. So a space between prompt and output is kept, and a character that the prompt begins and the output ends
+    belongs to the output. With an empty prompt it is `decode(output)`. One thing differs on purpose: where tokens stand
+    for single bytes (SentencePiece's byte fallback) and a run of them is not valid UTF-8, the library's decoder throws
+    the whole run away; here its good characters stay, as in SentencePiece itself, since they may have been streamed.
+
+    A character that is still incomplete is in neither `text` nor a delta; `take_delta(finished=True)` or `finish`
+    turns it into U+FFFD.
+
+    Args:
+        tokenizer: whose tokens these are.
+        skip_special_tokens: leave special tokens out of the text.
+        stop: strings at which the text ends; they are found across token boundaries.
+        include_stop_str_in_output: keep the stop string that matched at the end of the text.
+        prompt_token_ids: the tokens before the output; only their first and last few are looked at.
+
+    Raises:
+        ValueError: a stop string is empty.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        skip_special_tokens: bool = True,
+        stop: Sequence[str] = (),
+        include_stop_str_in_output: bool = False,
+        prompt_token_ids: Sequence[int] = (),
+    ) -> None:
+        self._stream = open_stream(tokenizer, prompt_token_ids, skip_special_tokens)
+        self._stops = StopStrings(stop)
+        self._include_stop = include_stop_str_in_output
+        self._delivered: list[str] = []
+        self._fresh: list[str] = []  # decided, not yet delivered
+        self._tail = ""  # the last characters, in which a stop string may have begun
+        self.stop_reason: str | None = None
+
+    @property
+    def text(self) -> str:
+        """Everything decided so far, delivered or not."""
+        return "".join(self._delivered) + "".join(self._fresh)
+
+    def append(self, token_ids: Sequence[int], *, check_stop: bool = True) -> str | None:
+        """Adds output tokens, and returns the stop string that they complete, if any.
+
+        With several tokens the text ends at the stop string wherever in them it is. Afterwards nothing is added any
+        more. Without `check_stop` (min_tokens) stop strings that these tokens complete do not count, but one that
+        only begins in them still does.
+        """
+        if self.stop_reason is not None:
+            return self.stop_reason
+        feed = self._stream.feed
+        new_text = feed(token_ids[0]) if len(token_ids) == 1 else "".join(map(feed, token_ids))
+        if not new_text:
+            return None
+        self._fresh.append(new_text)
+        return self._search(new_text, check_stop) if self._stops else None
+
+    def _search(self, new_text: str, check_stop: bool) -> str | None:
+        window = self._tail + new_text
+        match = self._stops.first_match(window, len(self._tail)) if check_stop else None
+        if match is None:
+            self._tail = window[max(0, len(window) + 1 - self._stops.longest) :]
+            return None
+        start, end = match
+        self.stop_reason = window[start:end]
+        # Whatever may begin a stop string is never delivered, so the cut always lies in the fresh text.
+        surplus = len(window) - (end if self._include_stop else start)
+        fresh = "".join(self._fresh)
+        self._fresh = [fresh[: len(fresh) - surplus]]
+        return self.stop_reason
+
+    def finish(self) -> None:
+        """No more tokens will come: decides what is left of an incomplete character."""
+        if self.stop_reason is None and (rest := self._stream.flush()):
+            self._fresh.append(rest)
+
+    def take_delta(self, finished: bool) -> str:
+        """The text decided since the last call that is safe to send.
+
+        Holds back what may still become a stop string, and, unless `finished`, an incomplete character. All deltas
+        together are the final `text`.
+        """
+        if finished:
+            self.finish()
+        fresh = "".join(self._fresh)
+        held = 0
+        if not (finished or self._include_stop or self.stop_reason is not None):
+            held = self._stops.held_length(fresh)
+        delta = fresh[: len(fresh) - held]
+        self._delivered.append(delta)
+        self._fresh = [fresh[len(delta) :]] if held else []
+        return delta

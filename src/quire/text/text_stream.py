@@ -1,0 +1,119 @@
+"""Token ids in, text out, one token at a time, each piece of text decided once and for good.
+
+Knows how prompts and incomplete characters carry over; knows nothing about stop strings or what was sent to whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from quire.text.token_pieces import TokenPieces, decode_complete
+
+if TYPE_CHECKING:
+    from quire.text.tokenizer import Tokenizer
+
+_MAX_UNDECIDED_TOKENS = 8  # no character is longer; what is still broken then stays broken
+_PROMPT_WINDOW = 6
+
+
+class TextStream(Protocol):
+    def feed(self, token_id: int) -> str:
+        """The text that this token decides; empty while a character is incomplete."""
+
+    def flush(self) -> str:
+        """What is left at the end: U+FFFD for a character that never came to be."""
+
+
+def open_stream(tokenizer: Tokenizer, prompt_token_ids: Sequence[int], skip_special_tokens: bool) -> TextStream:
+    """A stream for what follows the prompt."""
+    if tokenizer.pieces is None:
+        return _WindowStream(tokenizer, prompt_token_ids, skip_special_tokens)
+    hidden = tokenizer.special_ids if skip_special_tokens else frozenset()
+    return _PieceStream(tokenizer.pieces, prompt_token_ids, hidden)
+
+
+class _PieceStream:
+    """Exact and cheap: looks up the bytes of each token and keeps at most the three that may still be completed."""
+
+    def __init__(self, pieces: TokenPieces, prompt_token_ids: Sequence[int], hidden: frozenset[int]) -> None:
+        self._pieces = pieces
+        self._hidden = hidden
+        self._spaces_to_strip = pieces.strip_start
+        self._is_at_start = pieces.has_start_rule
+        for token_id in prompt_token_ids:
+            if not self._is_at_start:
+                break
+            if token_id not in hidden:
+                self._start_piece(token_id)
+        self._pending = self._incomplete_end(prompt_token_ids)
+
+    def _incomplete_end(self, token_ids: Sequence[int]) -> bytes:
+        """UTF-8 synchronises itself, so the last three bytes tell whether a character is left open."""
+        end = b""
+        for token_id in reversed(token_ids):
+            if len(end) >= 3:
+                break
+            if token_id not in self._hidden:
+                end = self._pieces[token_id] + end
+        return decode_complete(end[-3:], mark_each_byte=False)[1]
+
+    def _start_piece(self, token_id: int) -> bytes:
+        if not self._pieces[token_id]:
+            return b""
+        piece = self._pieces.at_start(token_id)
+        while self._spaces_to_strip and piece.startswith(b" "):
+            piece = piece[1:]
+            self._spaces_to_strip -= 1
+        self._is_at_start = not piece and self._spaces_to_strip > 0
+        return piece
+
+    def feed(self, token_id: int) -> str:
+        if token_id in self._hidden:
+            return ""
+        piece = self._start_piece(token_id) if self._is_at_start else self._pieces[token_id]
+        data = self._pending + piece
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            text, self._pending = decode_complete(data, mark_each_byte=self._pieces.mark_each_byte)
+        else:
+            self._pending = b""
+        return text
+
+    def flush(self) -> str:
+        marks = len(self._pending) if self._pieces.mark_each_byte else min(1, len(self._pending))
+        self._pending = b""
+        return "\ufffd" * marks
+
+
+class _WindowStream:
+    """For any other decoder: decodes the last few tokens with and without the new one; the difference is new text."""
+
+    def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int], skip_special_tokens: bool) -> None:
+        self._tokenizer = tokenizer
+        self._skip_special_tokens = skip_special_tokens
+        self._ids = list(prompt_token_ids[-_PROMPT_WINDOW:])
+        self._num_decided = len(self._ids)
+        self._decided_text = self._decode(self._ids)
+
+    def _decode(self, token_ids: list[int]) -> str:
+        return self._tokenizer.decode(token_ids, skip_special_tokens=self._skip_special_tokens)
+
+    def feed(self, token_id: int) -> str:
+        self._ids.append(token_id)
+        text = self._decode(self._ids)
+        is_incomplete = text.endswith("\ufffd") and len(self._ids) - self._num_decided < _MAX_UNDECIDED_TOKENS
+        if is_incomplete or len(text) <= len(self._decided_text):
+            return ""
+        return self._decide(text)
+
+    def _decide(self, text: str) -> str:
+        new_text = text[len(self._decided_text) :]
+        del self._ids[: self._num_decided]
+        self._num_decided = len(self._ids)
+        self._decided_text = self._decode(self._ids)
+        return new_text
+
+    def flush(self) -> str:
+        return self._decide(self._decode(self._ids))

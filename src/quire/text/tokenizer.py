@@ -1,0 +1,208 @@
+"""Text to token ids and back, over the `tokenizers` library.
+
+Gives what `transformers` gives for the same files, without importing it. Knows nothing about requests or models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
+
+from quire.text.token_pieces import TokenPieces, byte_level_alphabet
+from quire.text.tokenizer_files import read_tokenizer_files
+
+_BYTE_LEVEL_SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+_BYTE_LEVEL_CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+class Tokenizer:
+    """Use `from_dir` or `byte_level`.
+
+    Attributes:
+        bos_token_id, eos_token_id, pad_token_id: None where the files name none.
+        special_ids: the ids that `skip_special_tokens` leaves out.
+        special_tokens: bos_token, eos_token and the like by name, as chat templates see them.
+        chat_template: the template used when none is asked for, or None.
+        pieces: the bytes of each token, or None for a decoder that cannot be taken apart.
+    """
+
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        *,
+        special_tokens: Mapping[str, str] | None = None,
+        chat_templates: Mapping[str, str] | None = None,
+    ) -> None:
+        self.backend = backend
+        self.special_tokens = dict(special_tokens or {})
+        self.chat_templates = dict(chat_templates or {})
+        self.pieces = TokenPieces.of(backend)
+        self.special_ids = frozenset(id_ for id_, token in backend.get_added_tokens_decoder().items() if token.special)
+        self.bos_token_id = self._named_id("bos_token")
+        self.eos_token_id = self._named_id("eos_token")
+        self.pad_token_id = self._named_id("pad_token")
+
+    @classmethod
+    def from_dir(cls, path: str | Path) -> Tokenizer:
+        """The tokenizer of a model directory in the Hugging Face format.
+
+        Raises:
+            ValueError: a file is missing or broken; the message names it and says how to mend it.
+        """
+        files = read_tokenizer_files(path)
+        return cls(files.backend, special_tokens=files.named_tokens, chat_templates=files.chat_templates)
+
+    @classmethod
+    def byte_level(cls, vocab_size: int) -> Tokenizer:
+        """A tokenizer for models with random weights: a token for each byte, three special ones, and every further id
+        as its number in brackets, so that whatever such a model generates can be seen.
+
+        Raises:
+            ValueError: the vocabulary is too small for all bytes.
+        """
+        first_filler = 256 + len(_BYTE_LEVEL_SPECIALS)
+        if vocab_size < first_filler:
+            raise ValueError(
+                f"a byte-level tokenizer needs {first_filler} tokens (256 bytes and {len(_BYTE_LEVEL_SPECIALS)} "
+                f"special ones), but the vocabulary has {vocab_size}; take a model with a larger one, or pass "
+                f"prompt_token_ids with skip_tokenizer_init=True"
+            )
+        vocab = byte_level_alphabet()
+        vocab |= {token: 256 + index for index, token in enumerate(_BYTE_LEVEL_SPECIALS)}
+        vocab |= {f"[{token_id}]": token_id for token_id in range(first_filler, vocab_size)}
+        backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        backend.decoder = decoders.ByteLevel()
+        backend.add_special_tokens([AddedToken(token, special=True) for token in _BYTE_LEVEL_SPECIALS])
+        end = _BYTE_LEVEL_SPECIALS[0]
+        return cls(
+            backend,
+            special_tokens={"bos_token": end, "eos_token": end, "pad_token": end},
+            chat_templates={"default": _BYTE_LEVEL_CHAT_TEMPLATE},
+        )
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """The highest id + 1; a model may have more rows than that, never fewer."""
+        return max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+    def _named_id(self, name: str) -> int | None:
+        token = self.special_tokens.get(name)
+        return None if token is None else self.backend.token_to_id(token)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a text. `add_special_tokens` puts around it what the model expects (often a bos token); a
+        rendered chat template already has that, so encode it without.
+
+        Raises:
+            ValueError: the text is not valid Unicode.
+        """
+        return self.encode_batch([text], add_special_tokens)[0]
+
+    def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
+        """Token ids of several texts, on all cores, without holding the interpreter."""
+        try:
+            encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
+        except TypeError:
+            for text in texts:
+                _check_text(text)
+            raise
+        return [encoding.ids for encoding in encodings]
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """The text of token ids; ids without a token add nothing.
+
+        Raises:
+            ValueError: an id is negative or beyond 32 bits.
+        """
+        try:
+            return self.backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+        except OverflowError as error:
+            raise ValueError(f"token ids must be between 0 and {self.vocab_size - 1}: {error}") from error
+
+    def token_text(self, token_id: int) -> str:
+        """One token for people to read, as it stands within a text: with its leading space, special tokens by name,
+        U+FFFD for part of a character."""
+        if self.pieces is None:
+            return self.decode([token_id], skip_special_tokens=False)
+        return self.pieces[token_id].decode(errors="replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes of one token, as it stands within a text."""
+        return self.token_text(token_id).encode() if self.pieces is None else self.pieces[token_id]
+
+    @property
+    def chat_template(self) -> str | None:
+        return self.chat_templates.get("default")
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> str:
+        """A conversation as the text that the model expects; encode it with `add_special_tokens=False`.
+
+        Args:
+            messages: dicts with role and content.
+            chat_template: a template, or the name of one of the model's; by default the model's own.
+            add_generation_prompt: open the assistant's turn at the end.
+            continue_final_message: leave the last message open, so that the model goes on with it.
+            tools, documents: handed to the template.
+            variables: further variables of the template (`enable_thinking=False`).
+
+        Raises:
+            ValueError: there is no template, or it refuses the conversation.
+        """
+        from quire.text.chat_template import render  # jinja2 is not needed for a start
+
+        return render(
+            messages,
+            self._choose_chat_template(chat_template, has_tools=bool(tools)),
+            special_tokens=self.special_tokens,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            tools=tools,
+            documents=documents,
+            **variables,
+        )
+
+    def _choose_chat_template(self, chat_template: str | None, has_tools: bool) -> str:
+        if chat_template is not None:
+            return self.chat_templates.get(chat_template, chat_template)
+        if has_tools and "tool_use" in self.chat_templates:
+            return self.chat_templates["tool_use"]
+        if self.chat_template is not None:
+            return self.chat_template
+        if self.chat_templates:
+            names = ", ".join(sorted(self.chat_templates))
+            raise ValueError(f"the model has several chat templates and no default one; name one of: {names}")
+        raise ValueError(
+            "the model has no chat template; pass `chat_template` (Jinja text), put a chat_template.jinja beside its "
+            "tokenizer.json, or send a plain prompt instead of messages"
+        )
+
+
+def _check_text(text: object) -> None:
+    if not isinstance(text, str):
+        raise ValueError(f"a prompt must be a string, got {type(text).__name__}")
+    for position, character in enumerate(text):
+        if "\ud800" <= character <= "\udfff":
+            raise ValueError(
+                f"the text is not valid Unicode: half of a surrogate pair ({character!a}) at position {position}"
+            )

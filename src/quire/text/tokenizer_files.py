@@ -1,0 +1,214 @@
+"""Reads a tokenizer from a model directory in the Hugging Face format.
+
+Knows the files and their dialects, and says what is missing or broken; knows nothing about encoding.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
+
+NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_GPT2_CLASSES = (None, "GPT2Tokenizer", "GPT2TokenizerFast")
+_CONVERT = (
+    "write one with `python -c \"from transformers import AutoTokenizer; d = '{path}'; "
+    'AutoTokenizer.from_pretrained(d).save_pretrained(d)"` (needs `pip install transformers sentencepiece tiktoken`)'
+)
+
+
+@dataclass(frozen=True)
+class TokenizerFiles:
+    """What the files of a directory say."""
+
+    backend: tokenizers.Tokenizer
+    """The library's tokenizer, with every special token and the post-processor in place."""
+    named_tokens: dict[str, str] = field(default_factory=dict)
+    """bos_token, eos_token and the like, as far as the vocabulary has them."""
+    chat_templates: dict[str, str] = field(default_factory=dict)
+    """Chat templates by name; the usual one is "default"."""
+
+
+def read_tokenizer_files(path: str | Path) -> TokenizerFiles:
+    """Reads tokenizer.json, or vocab.json and merges.txt as GPT-2 and OPT have them, and the settings beside it.
+
+    Raises:
+        ValueError: a file is missing or broken; the message names it and says how to mend it.
+    """
+    directory = Path(path)
+    if not directory.is_dir():
+        raise ValueError(f"{directory} is no directory; give the model's directory with tokenizer.json in it")
+    config = _read_json(directory / "tokenizer_config.json")
+    model_config = _read_json(directory / "config.json")
+    if "added_tokens_decoder" not in config:
+        config |= _read_json(directory / "special_tokens_map.json")
+    if (directory / "tokenizer.json").is_file():
+        backend = _load(directory / "tokenizer.json", tokenizers.Tokenizer.from_file)
+    else:
+        backend = _build_gpt2(directory, config, model_config)
+        if model_config.get("model_type") == "opt":
+            config.setdefault("add_bos_token", True)  # OPT was trained with </s> before every text
+    backend.no_truncation()  # a prompt is refused or served whole, never shortened in silence
+    backend.no_padding()
+    named_tokens = _add_special_tokens(backend, config, model_config, directory)
+    _set_post_processor(backend, config, named_tokens)
+    return TokenizerFiles(backend, named_tokens, _read_chat_templates(directory, config))
+
+
+def _read_text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read {file}: {error}; copy or download it again") from error
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        content = json.loads(_read_text(file))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{file} is not valid JSON ({error}); copy or download it again") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{file} holds a {type(content).__name__} where an object is expected; download it again")
+    return content
+
+
+def _load(file: Path, load: Any) -> tokenizers.Tokenizer:
+    try:
+        backend: tokenizers.Tokenizer = load(str(file))
+    except Exception as error:  # the library raises plain Exception
+        with file.open("rb") as opened:
+            is_pointer = opened.read(20).startswith(b"version https://git")
+        mend = "it is a Git LFS pointer: run `git lfs pull`" if is_pointer else "copy or download it again"
+        raise ValueError(f"{file} is not a tokenizer that the tokenizers library reads ({error}); {mend}") from error
+    return backend
+
+
+def _build_gpt2(directory: Path, config: dict[str, Any], model_config: dict[str, Any]) -> tokenizers.Tokenizer:
+    vocab, merges = directory / "vocab.json", directory / "merges.txt"
+    if not (vocab.is_file() and merges.is_file()):
+        others = [name for name in ("tokenizer.model", "tekken.json", "tiktoken.model", "vocab.txt", "vocab.json")
+                  if (directory / name).is_file()]  # fmt: skip
+        convert = _CONVERT.format(path=directory)
+        if others:
+            raise ValueError(f"{directory} has {', '.join(others)} but no tokenizer.json, which Quire needs; {convert}")
+        raise ValueError(
+            f"{directory} has no tokenizer.json; download it from where the model came from, or {convert}, "
+            f"or pass prompt_token_ids with skip_tokenizer_init=True"
+        )
+    if config.get("tokenizer_class") not in _GPT2_CLASSES or model_config.get("model_type") not in (
+        None, "gpt2", "opt",
+    ):  # fmt: skip
+        raise ValueError(
+            f"{directory} has vocab.json and merges.txt but no tokenizer.json; Quire builds a tokenizer from those two "
+            f"only for GPT-2 and OPT; {_CONVERT.format(path=directory)}"
+        )
+    try:
+        backend = tokenizers.Tokenizer(models.BPE.from_file(str(vocab), str(merges)))
+    except Exception as error:  # the library raises plain Exception
+        raise ValueError(f"{vocab} or {merges} is broken ({error}); copy or download both again") from error
+    prefix_space = bool(config.get("add_prefix_space", False))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def _content(token: Any) -> str | None:
+    """A token is written as a string, or as an object with its content."""
+    if isinstance(token, dict):
+        token = token.get("content")
+    return token if isinstance(token, str) else None
+
+
+def _added_token(token: Any, special: bool) -> AddedToken:
+    if isinstance(token, str):
+        return AddedToken(token, special=special, normalized=False)
+    flags = {key: bool(token[key]) for key in ("single_word", "lstrip", "rstrip", "normalized") if key in token}
+    return AddedToken(token["content"], special=special, **flags)
+
+
+def _add_special_tokens(
+    backend: tokenizers.Tokenizer, config: dict[str, Any], model_config: dict[str, Any], directory: Path
+) -> dict[str, str]:
+    """Adds what tokenizer.json lacks, marks the special tokens as such, and returns the named ones.
+
+    A named token that no vocabulary has (a pad_token that was never trained, say) is left out: it would get an id
+    beyond the embedding.
+    """
+    added = config.get("added_tokens_decoder") or {}
+    if not added:
+        added = {index: token for token, index in _read_json(directory / "added_tokens.json").items()}
+    for _, token in sorted(added.items(), key=lambda item: int(item[0])):
+        content = _content(token)
+        if content is None:
+            raise ValueError(f"{directory / 'tokenizer_config.json'}: added_tokens_decoder has {token!r}, not a token")
+        if backend.token_to_id(content) is None:
+            is_special = isinstance(token, dict) and bool(token.get("special"))
+            add = backend.add_special_tokens if is_special else backend.add_tokens
+            add([_added_token(token, is_special)])
+
+    named: dict[str, str] = {}
+    specials: list[Any] = []
+    for name in NAMED_TOKENS:
+        token = config.get(name)
+        if name not in config and name in ("bos_token", "eos_token"):
+            token = _token_of_model_config(backend, model_config.get(f"{name}_id"))
+        content = _content(token)
+        if content and backend.token_to_id(content) is not None:
+            named[name] = content
+            specials.append(token)
+    extra = config.get("extra_special_tokens") or config.get("additional_special_tokens") or []
+    if isinstance(extra, dict):
+        named |= {name: str(_content(token)) for name, token in extra.items() if _content(token)}
+        extra = list(extra.values())
+    specials += [token for token in extra if backend.token_to_id(_content(token) or "") is not None]
+    known = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+    backend.add_special_tokens([_added_token(token, True) for token in specials if _content(token) not in known])
+    return named
+
+
+def _token_of_model_config(backend: tokenizers.Tokenizer, token_id: Any) -> str | None:
+    """GPT-2's files name no tokens; its config.json gives their ids."""
+    if isinstance(token_id, list):
+        token_id = token_id[0] if token_id else None
+    return backend.id_to_token(token_id) if isinstance(token_id, int) and token_id >= 0 else None
+
+
+def _set_post_processor(backend: tokenizers.Tokenizer, config: dict[str, Any], named: dict[str, str]) -> None:
+    """tokenizer.json decides what is put around a text, unless tokenizer_config.json says so by name."""
+    if "add_bos_token" not in config and "add_eos_token" not in config:
+        return
+    bos = named.get("bos_token") if config.get("add_bos_token") else None
+    eos = named.get("eos_token") if config.get("add_eos_token") else None
+    template = [f"{bos}:0"] * (bos is not None) + ["$A:0"] + [f"{eos}:0"] * (eos is not None)
+    tokens = {token: backend.token_to_id(token) for token in (bos, eos) if token is not None}
+    backend.post_processor = processors.TemplateProcessing(single=template, special_tokens=list(tokens.items()))
+
+
+def _read_chat_templates(directory: Path, config: dict[str, Any]) -> dict[str, str]:
+    """Files beside the configuration win over the template in it, as newer checkpoints expect."""
+    templates: dict[str, str] = {}
+    sources: list[tuple[Path, Any]] = [(directory / "tokenizer_config.json", config.get("chat_template"))]
+    sources.append((directory / "chat_template.json",
+                    _read_json(directory / "chat_template.json").get("chat_template")))  # fmt: skip
+    for file, source in sources:
+        if source is None:
+            continue
+        if isinstance(source, str):
+            templates["default"] = source
+        elif isinstance(source, list) and all(isinstance(item, dict) for item in source):
+            templates |= {str(item.get("name", "default")): str(item.get("template", "")) for item in source}
+        elif isinstance(source, dict):
+            templates |= {str(name): str(template) for name, template in source.items()}
+        else:
+            raise ValueError(f"{file}: chat_template is a {type(source).__name__}, not a string or a list of templates")
+    if (directory / "chat_template.jinja").is_file():
+        templates["default"] = _read_text(directory / "chat_template.jinja")
+    for file in sorted((directory / "additional_chat_templates").glob("*.jinja")):
+        templates[file.stem] = _read_text(file)
+    return templates
