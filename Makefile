@@ -1,0 +1,54 @@
+# make serve   an OpenAI-like endpoint on http://127.0.0.1:8000
+# make test    all tests but the slow ones (PYTEST_ARGS="-m slow" for those)
+# make lint    ruff and mypy
+# make format  let ruff lay out the code
+#
+# TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu make serve
+#   takes torch from there: its CPU build is 0.2 GB where the default one for Linux brings gigabytes of CUDA.
+
+PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 python3.14,\
+  $(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(p))))
+VENV := .venv
+BIN := $(VENV)/bin
+
+MODEL ?= random:tiny
+HOST ?= 127.0.0.1
+PORT ?= 8000
+SERVE_ARGS ?=
+PYTEST_ARGS ?=
+# A few workers are enough: every one of them loads torch and the reference implementation.
+PYTEST_WORKERS ?= -n auto --maxprocesses 4
+
+.PHONY: serve test lint format clean
+
+serve: $(VENV)/.installed
+	@$(BIN)/quire serve --model $(MODEL) --host $(HOST) --port $(PORT) $(SERVE_ARGS)
+
+# One thread a worker: tests are many small operations, and threads that wait for each other make them slow.
+test: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_WORKERS) $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# A fresh environment whenever what goes into it changes. With TORCH_INDEX_URL, torch alone comes from there.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Quire needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+ifdef TORCH_INDEX_URL
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps --index-url $(TORCH_INDEX_URL) torch
+endif
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,22 @@
+"""Quire, an LLM serving engine. What a user imports is here; `LLM` brings torch, so it is fetched when it is named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from quire.config import EngineConfig
+from quire.sampling_params import BeamSearchParams, SamplingParams
+
+if TYPE_CHECKING:
+    from quire.llm import LLM
+
+__version__ = "0.1.0"
+__all__ = ["LLM", "BeamSearchParams", "EngineConfig", "SamplingParams", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LLM":
+        from quire.llm import LLM
+
+        return LLM
+    raise AttributeError(f"module 'quire' has no attribute {name!r}")

@@ -1,0 +1,133 @@
+"""Imports point one way: every file is held to the table in docs/architecture.md."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "quire"
+WITHOUT_TORCH = ("core", "simulate", "config", "sampling_params", "outputs", "request")
+REFERENCE_LIBRARIES = {"transformers", "peft"}
+MAY_USE_REFERENCE = ("progressive", "evaluate")
+
+
+def read_table() -> dict[str, set[str]]:
+    """Part -> the parts that it may import."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    table = text.split("<!-- import-table -->")[1].split("<!-- /import-table -->")[0]
+    rows = {}
+    for line in table.strip().splitlines()[2:]:
+        part, allowed = (cell.strip() for cell in line.strip("|").split("|"))
+        rows[part] = allowed
+    everything = set(rows)
+    result = {}
+    for part, allowed in rows.items():
+        match = re.fullmatch(r"everything(?: but (.*))?", allowed)
+        names = match[1] if match else allowed
+        listed = {name.strip() for name in (names or "").split(",") if name.strip()}
+        assert listed <= everything, f"the row of {part} names {listed - everything}, which have no row"
+        result[part] = everything - listed if match else listed
+    return result
+
+
+MAY_IMPORT = read_table()
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    """The row that a file belongs to; "" for the package's own __init__."""
+    first = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    return "" if first in ("__init__", "__main__") else first
+
+
+def imported_modules(tree: ast.AST, path: Path) -> Iterator[str]:
+    """Absolute names of all modules that a piece of a file imports."""
+    package = ("quire", *path.relative_to(PACKAGE).parts[:-1])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            # `from quire import core` names a part by its alias; `from quire import LLM` the public face.
+            yield from (f"quire.{alias.name}" for alias in node.names) if module == "quire" else (module,)
+
+
+def parts_imported(tree: ast.AST, path: Path) -> set[str]:
+    public_face = {"LLM": "llm", "SamplingParams": "sampling_params", "BeamSearchParams": "sampling_params"}
+    public_face |= {"EngineConfig": "config"}
+    seconds = {module.split(".")[1] for module in imported_modules(tree, path) if module.startswith("quire.")}
+    return {public_face.get(name, name) for name in seconds if not name.startswith("__")}
+
+
+def run_python(code: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT / "src")}
+    ).stdout.strip()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_file_imports_only_what_its_row_allows(path: Path) -> None:
+    part = part_of(path)
+    if not part:
+        return
+    assert part in MAY_IMPORT, f"{part} has no row in docs/architecture.md"
+    forbidden = parts_imported(ast.parse(path.read_text()), path) - MAY_IMPORT[part] - {part}
+    assert not forbidden, f"{path.relative_to(ROOT)} may not import {', '.join(sorted(forbidden))}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_third_party_packages_stay_where_they_belong(path: Path) -> None:
+    part = part_of(path)
+    roots = {module.split(".")[0] for module in imported_modules(ast.parse(path.read_text()), path)}
+    if part in WITHOUT_TORCH:
+        assert "torch" not in roots, f"{path.relative_to(ROOT)} imports torch"
+    if part not in MAY_USE_REFERENCE:
+        assert not roots & REFERENCE_LIBRARIES, f"{path.relative_to(ROOT)} imports {roots & REFERENCE_LIBRARIES}"
+
+
+def test_the_table_has_no_cycles() -> None:
+    order: list[str] = []
+
+    def visit(part: str, path: tuple[str, ...]) -> None:
+        assert part not in path, f"imports go in a circle: {' -> '.join((*path, part))}"
+        if part not in order:
+            for other in MAY_IMPORT[part] - {part} - ({"bench", "cluster"} if part in ("bench", "cluster") else set()):
+                visit(other, (*path, part))
+            order.append(part)
+
+    for part in MAY_IMPORT:
+        visit(part, ())
+
+
+def test_core_and_the_shared_words_run_without_torch() -> None:
+    modules = [
+        ".".join(("quire", *path.relative_to(PACKAGE).with_suffix("").parts))
+        for path in FILES
+        if part_of(path) in WITHOUT_TORCH and path.name != "__init__.py"
+    ]
+    code = f"import sys, importlib\nfor name in {modules!r}: importlib.import_module(name)\n"
+    assert run_python(code + "print('torch' in sys.modules)") == "False"
+
+
+def test_the_command_line_answers_before_torch_is_imported() -> None:
+    heavy = "torch", "numpy", "fastapi", "tokenizers", "matplotlib", "transformers"
+    code = f"import sys, quire.cli.main\nprint([name for name in {heavy!r} if name in sys.modules])"
+    assert run_python(code) == "[]"
+
+
+def test_the_command_line_imports_the_house_inside_functions_only() -> None:
+    for path in FILES:
+        if part_of(path) != "cli":
+            continue
+        tree = ast.parse(path.read_text())
+        tree.body = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        at_import = parts_imported(tree, path)
+        assert at_import <= {"cli", "config"}, f"{path.relative_to(ROOT)} imports {at_import} before it is needed"
