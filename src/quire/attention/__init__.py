@@ -1,0 +1,1 @@
+"""One interface to paged attention, and what stands behind it. `torch_attention` is the reference."""

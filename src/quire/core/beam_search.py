@@ -1,0 +1,103 @@
+"""Beam search over one request: which beams go on, which have ended, and when none can improve.
+
+Scores and the ending rule are those of `transformers`' beam search, so that its results can be checked against it:
+a hypothesis scores ``sum of log-probabilities / generated tokens ** length_penalty``; only the best `beam_width` of all
+continuations may end a hypothesis, the others are there so that `beam_width` beams can go on. Knows nothing about
+blocks; `scheduler` turns its decisions into forks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quire.sampling_params import BeamSearchParams
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A beam and a token that may follow it."""
+
+    beam: int
+    token_id: int
+    sum_logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A finished beam."""
+
+    token_ids: tuple[int, ...]  #: generated, the end token included
+    sum_logprob: float
+    score: float
+    stopped: bool  #: by an end token, rather than by length
+    stop_token: int | None
+
+
+class BeamSearch:
+    """The state of one search.
+
+    Args:
+        params: width, length, penalty, when to stop.
+        eos_token_ids: tokens that end a hypothesis.
+        max_tokens: the longest that a hypothesis may get (no more than the context holds).
+    """
+
+    def __init__(self, params: BeamSearchParams, eos_token_ids: frozenset[int], max_tokens: int) -> None:
+        self.params = params
+        self.eos_token_ids = eos_token_ids
+        self.max_tokens = max_tokens
+        self.num_generated = 0
+        self.finished: list[Hypothesis] = []  #: best first, at most beam_width
+        self.is_done = False
+
+    @property
+    def num_candidates(self) -> int:
+        """Continuations to ask for, a beam: enough that beam_width remain when all that can end have ended."""
+        return self.params.beam_width * max(2, 1 + len(self.eos_token_ids))
+
+    def advance(self, beams: list[tuple[list[int], float, list[tuple[int, float]]]]) -> list[Candidate]:
+        """Take one step with every beam.
+
+        Args:
+            beams: for each running beam its generated tokens, its sum of log-probabilities, and its likeliest next
+                tokens with their log-probabilities.
+
+        Returns:
+            The beams that go on, best first; empty when the search `is_done`.
+        """
+        width = self.params.beam_width
+        ranked = sorted(
+            (
+                Candidate(beam, token, total + logprob)
+                for beam, (_, total, continuations) in enumerate(beams)
+                for token, logprob in continuations
+            ),
+            key=lambda c: -c.sum_logprob,
+        )[: self.num_candidates]
+        self.num_generated += 1
+        at_limit = self.num_generated >= self.max_tokens
+        going_on: list[Candidate] = []
+        ended: list[Hypothesis] = []
+        for rank, candidate in enumerate(ranked):
+            is_end = candidate.token_id in self.eos_token_ids
+            if not (is_end or at_limit):
+                going_on.append(candidate)
+            elif rank < width:
+                tokens = (*beams[candidate.beam][0], candidate.token_id)
+                score = candidate.sum_logprob / self.num_generated**self.params.length_penalty
+                ended.append(Hypothesis(tokens, candidate.sum_logprob, score, is_end, candidate.token_id if is_end else None))
+        is_full = len(self.finished) == width
+        if not (is_full and self.params.early_stopping is True):
+            self.finished = sorted(self.finished + ended, key=lambda h: -h.score)[:width]
+        going_on = going_on[:width]
+        self.is_done = not going_on or not self._can_improve(going_on[0])
+        return [] if self.is_done else going_on
+
+    def _can_improve(self, best: Candidate) -> bool:
+        if len(self.finished) < self.params.beam_width:
+            return True
+        if self.params.early_stopping is True:
+            return False
+        longest = self.params.early_stopping == "never" and self.params.length_penalty > 0
+        length = self.max_tokens if longest else self.num_generated
+        return best.sum_logprob / length**self.params.length_penalty > self.finished[-1].score

@@ -1,0 +1,108 @@
+"""Names of KV blocks: what must be equal for two blocks to hold the same bytes, folded into one chain of digests.
+
+``key_i = H(key_{i-1} || domain_i || tokens_i)``; the chain's root is the namespace. The same key names a block in every
+tier and in every process, so SHA-256 and never `hash()`. Fields are tagged and length-prefixed: no two can run into
+each other. Knows nothing about pools or requests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+_VERSION = b"quire-kv-1"
+
+
+def _tagged(tag: bytes, data: bytes) -> bytes:
+    return tag + struct.pack("<I", len(data)) + data
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """Everything but the tokens that a block's bytes depend on.
+
+    Two engines whose namespaces are equal may exchange blocks; any difference gives different keys throughout.
+    """
+
+    weights: str  #: digest of the weights, or a name that no other process can have
+    dtype: str  #: of the arithmetic
+    kv_dtype: str
+    geometry: str  #: layers, heads, head size, block size
+    rope: str
+    quantization: str = "none"
+    stage: int = 0
+    adapter: str = ""
+    parallel_slice: str = "0/1"
+    layout: str = "block-major-1"
+
+    def root(self) -> bytes:
+        """The key that stands before a sequence's first block. 32 bytes."""
+        parts = [_tagged(b"v", _VERSION)]
+        for f in fields(self):
+            parts.append(_tagged(b"n", f.name.encode()) + _tagged(b"f", str(getattr(self, f.name)).encode()))
+        return hashlib.sha256(b"".join(parts)).digest()
+
+
+class Domain(NamedTuple):
+    """Who may share a block. Along a sequence it may narrow (its level grow) at a block boundary and never widen."""
+
+    level: int  #: 0 public, 1 collection, 2 tenant
+    name: bytes = b""
+
+
+PUBLIC = Domain(0)
+
+
+def collection_domain(name: str) -> Domain:
+    return Domain(1, name.encode())
+
+
+def tenant_domain(key_id: str, server_secret: bytes) -> Domain:
+    """The domain of one API key: an HMAC, so that names on disk tell nothing and stay the same over restarts."""
+    return Domain(2, hmac.new(server_secret, key_id.encode(), hashlib.sha256).digest())
+
+
+DomainSpans = tuple[tuple[int, Domain], ...]  #: (first token, domain), by first token
+
+
+def check_domains(spans: DomainSpans) -> None:
+    """Refuse spans that do not begin at token 0, are out of order, or widen.
+
+    Raises:
+        ValueError: saying which span is wrong.
+    """
+    if not spans or spans[0][0] != 0:
+        raise ValueError("domain spans begin at token 0")
+    for (start, domain), (next_start, next_domain) in zip(spans, spans[1:], strict=False):
+        if next_start <= start:
+            raise ValueError(f"domain spans are ordered by their first token; {next_start} comes after {start}")
+        if next_domain.level <= domain.level:
+            raise ValueError(f"a domain may narrow and never widen; at token {next_start} level {next_domain.level} follows {domain.level}")
+
+
+def domain_of_block(spans: DomainSpans, block_end: int) -> Domain:
+    """The narrowest domain of any token before `block_end` (the token after the block's last)."""
+    domain = spans[0][1]
+    for start, later in spans[1:]:
+        if start >= block_end:
+            break
+        domain = later
+    return domain
+
+
+def next_key(parent: bytes, domain: Domain, tokens: Sequence[int]) -> bytes:
+    """The key of the block that holds `tokens` after the block named `parent`. 32 bytes."""
+    packed = struct.pack(f"<{len(tokens)}Q", *tokens)
+    head = _tagged(b"p", parent) + _tagged(b"d", bytes((domain.level,)) + domain.name)
+    return hashlib.sha256(head + _tagged(b"t", packed)).digest()
+
+
+def extend_keys(keys: list[bytes], root: bytes, spans: DomainSpans, tokens: Sequence[int], block_size: int, num_blocks: int) -> None:
+    """Append to `keys` until it names the first `num_blocks` full blocks of `tokens`."""
+    for i in range(len(keys), num_blocks):
+        domain = spans[0][1] if len(spans) == 1 else domain_of_block(spans, (i + 1) * block_size)
+        keys.append(next_key(keys[-1] if keys else root, domain, tokens[i * block_size : (i + 1) * block_size]))

@@ -1,0 +1,108 @@
+"""The blocks of one device: which are free, which are shared, and which can be found again by key.
+
+A block is in exactly one of three states:
+
+    free     no one holds it and its content has no name
+    cached   no one holds it, but a key names its content: found again until it is evicted, oldest first
+    used     held `ref_counts[block]` times
+
+Knows nothing about sequences. Every operation is O(1).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+
+class BlockPool:
+    """`num_blocks` blocks, numbered from 0.
+
+    Blocks that are given back together are given back last block first, so that a prefix outlives its tail.
+    """
+
+    def __init__(self, num_blocks: int) -> None:
+        self.num_blocks = num_blocks
+        self.ref_counts = [0] * num_blocks
+        self._keys: list[bytes | None] = [None] * num_blocks
+        self._block_of_key: dict[bytes, int] = {}
+        self._free = list(range(num_blocks - 1, -1, -1))
+        self._cached: OrderedDict[int, None] = OrderedDict()
+
+    @property
+    def num_available(self) -> int:
+        """Blocks that `allocate` can still give: free ones, and cached ones by evicting them."""
+        return len(self._free) + len(self._cached)
+
+    @property
+    def num_cached(self) -> int:
+        return len(self._cached)
+
+    @property
+    def num_used(self) -> int:
+        return self.num_blocks - len(self._free) - len(self._cached)
+
+    def allocate(self) -> int:
+        """A block without content, held once. The caller has checked `num_available`."""
+        if self._free:
+            block = self._free.pop()
+        else:
+            block, _ = self._cached.popitem(last=False)
+            self._forget(block)
+        self.ref_counts[block] = 1
+        return block
+
+    def acquire(self, block: int) -> None:
+        """Hold a used or cached block once more."""
+        if self.ref_counts[block] == 0:
+            del self._cached[block]
+        self.ref_counts[block] += 1
+
+    def release(self, block: int) -> None:
+        """Give up one hold. The last one makes the block cached if it has a key, else free."""
+        count = self.ref_counts[block] - 1
+        assert count >= 0, f"block {block} was given back more often than taken"
+        self.ref_counts[block] = count
+        if count == 0:
+            if self._keys[block] is None:
+                self._free.append(block)
+            else:
+                self._cached[block] = None
+
+    def find(self, key: bytes) -> int | None:
+        """The block whose content has this key."""
+        return self._block_of_key.get(key)
+
+    def register(self, block: int, key: bytes) -> bool:
+        """Name a used block's content. False where another block has that name already: this one stays nameless."""
+        if key in self._block_of_key or self._keys[block] is not None:
+            return False
+        self._keys[block] = key
+        self._block_of_key[key] = block
+        return True
+
+    def withdraw(self, block: int) -> None:
+        """Take a block's name away, because its content cannot be trusted."""
+        if self._keys[block] is not None:
+            self._forget(block)
+            if self.ref_counts[block] == 0:
+                del self._cached[block]
+                self._free.append(block)
+
+    def _forget(self, block: int) -> None:
+        key = self._keys[block]
+        assert key is not None
+        del self._block_of_key[key]
+        self._keys[block] = None
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless every block is in exactly one state and every name points back."""
+        free, cached = set(self._free), set(self._cached)
+        used = {block for block, count in enumerate(self.ref_counts) if count > 0}
+        assert len(free) == len(self._free), "a block is free twice"
+        assert not (free & cached or free & used or cached & used), "a block is in two states"
+        assert len(free) + len(cached) + len(used) == self.num_blocks, "a block is lost"
+        assert min(self.ref_counts) >= 0, "a reference count is negative"
+        assert {b for b, key in enumerate(self._keys) if key is not None} == set(self._block_of_key.values())
+        assert all(self._keys[block] == key for key, block in self._block_of_key.items()), "a key points elsewhere"
+        assert all(self._keys[block] is not None for block in cached), "a cached block has no key"
+        assert all(self._keys[block] is None for block in free), "a free block has a key"

@@ -1,0 +1,482 @@
+"""What the next step computes: one budget of tokens, spent on requests oldest first.
+
+There is no prefill phase and no decode phase. Every sequence has tokens, and some of them have KV; a step moves
+`num_computed_tokens` towards the number of tokens, and where it arrives there the step brings the next token. Chunked
+prefill, prefix hits, resumption and beam search all follow from that one rule.
+
+    waiting   by (priority, arrival), the preempted among them         admitted in order, while there is room
+    running   by (priority, arrival)                                   served oldest first, preempted youngest first
+
+Owns requests and sequences from `add` to their end. Decides, and never executes: tensors, text and clocks are elsewhere.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from quire.config import SchedulerConfig
+from quire.core.beam_search import BeamSearch
+from quire.core.kv_cache_manager import KVCacheManager
+from quire.core.recovery import LastInFirstOut, RecoveryPolicy
+from quire.outputs import NewSequence, SchedulerOutput, StepOutput, TokenLogprobs
+from quire.request import Request, RequestStatus, Sequence
+
+_ORDER: Callable[[Request], tuple[int, int]] = lambda request: request.order  # noqa: E731
+
+
+@dataclass(slots=True)
+class SequenceUpdate:
+    """New tokens of one sequence, for whoever turns them into text and answers."""
+
+    sequence: Sequence
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs] | None = None
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened since the engine started; `Stats` are differences of it."""
+
+    preemptions: int = 0
+    prefix_queries: int = 0
+    prefix_hits: int = 0
+    sampled_tokens: int = 0
+
+
+class Scheduler:
+    """Continuous batching over a pool of KV blocks.
+
+    Args:
+        config: the pool's size and the limits.
+        root: the namespace's key.
+        recovery: whom to preempt.
+    """
+
+    def __init__(self, config: SchedulerConfig, root: bytes = b"", recovery: RecoveryPolicy | None = None) -> None:
+        self.config = config
+        self.kv = KVCacheManager(config.num_blocks, config.block_size, root, config.enable_prefix_caching)
+        self.recovery = recovery or LastInFirstOut()
+        self.requests: dict[str, Request] = {}
+        self.waiting: list[Request] = []
+        self.running: list[Request] = []
+        self.counts = Counts()
+        self._sequences: dict[int, Sequence] = {}  #: alive, by seq_id
+        self._removed: list[int] = []  #: the runner knows them and must forget them
+        self._appended: dict[int, list[int]] = {}  #: tokens of known sequences that the runner did not draw itself
+        self._num_running_seqs = 0  #: places taken, a request's whole width from its admission on
+        self._next_seq_id = 0
+        self._step_id = 0
+        self._in_flight: SchedulerOutput | None = None
+
+    # -- requests come and go ------------------------------------------------------------------------------------
+
+    def add(self, request: Request) -> None:
+        """Queue a request.
+
+        Raises:
+            ValueError: it can never run here; the message says which limit it breaks.
+        """
+        num_prompt_tokens = len(request.prompt_token_ids)
+        if request.request_id in self.requests:
+            raise ValueError(f"request id {request.request_id!r} is in use")
+        if num_prompt_tokens == 0:
+            raise ValueError("the prompt is empty; give at least one token")
+        if num_prompt_tokens >= self.config.max_model_len:
+            raise ValueError(
+                f"the prompt has {num_prompt_tokens} tokens, and max_model_len={self.config.max_model_len} leaves room "
+                f"for at most {self.config.max_model_len - 1} and one of output; shorten it or raise max_model_len"
+            )
+        if request.width > self.config.max_num_seqs:
+            name = "beam_width" if request.beam is not None else "n"
+            raise ValueError(f"{name}={request.width} is more than max_num_seqs={self.config.max_num_seqs}")
+        request.max_tokens = min(request.max_tokens, self.config.max_model_len - num_prompt_tokens)
+        if request.beam is not None:
+            request.beams = BeamSearch(request.beam, request.eos_token_ids, request.max_tokens)
+        first = self._new_sequence(request, 0, list(request.prompt_token_ids))
+        request.sequences = [first]
+        request.live = [first]
+        self.requests[request.request_id] = request
+        insort(self.waiting, request, key=_ORDER)
+
+    def has_unfinished(self) -> bool:
+        return bool(self.requests)
+
+    def finish_sequence(self, seq: Sequence, reason: RequestStatus, stop_reason: int | str | None = None) -> None:
+        """End one sequence; with the last one its request ends too. Harmless where it has ended already."""
+        if seq.finish_reason is not None:
+            return
+        seq.finish_reason = reason
+        seq.stop_reason = stop_reason
+        self._drop(seq)
+        request = seq.request
+        request.live.remove(seq)
+        if not request.live:
+            self._finish(request, reason)
+
+    def finish_request(self, request_id: str, reason: RequestStatus, error: str | None = None) -> Request | None:
+        """End a request with all its sequences, wherever it is. None where there is no such request any more."""
+        request = self.requests.get(request_id)
+        if request is None:
+            return None
+        request.error = error
+        for seq in list(request.live):
+            self.finish_sequence(seq, reason)
+        return request
+
+    def _finish(self, request: Request, reason: RequestStatus) -> None:
+        queue = self.running if request.status is RequestStatus.RUNNING else self.waiting
+        queue.remove(request)
+        if queue is self.running:
+            self._num_running_seqs -= request.width
+        request.status = reason
+        for seq in request.sequences:
+            self._sequences.pop(seq.seq_id, None)
+        del self.requests[request.request_id]
+
+    def _drop(self, seq: Sequence) -> None:
+        """Give up a sequence's blocks and have the runner forget it: on finish, preemption and error alike."""
+        self.kv.free(seq)
+        if seq.is_in_runner:
+            seq.is_in_runner = False
+            self._appended.pop(seq.seq_id, None)
+            self._removed.append(seq.seq_id)
+
+    def _new_sequence(self, request: Request, index: int, token_ids: list[int]) -> Sequence:
+        seq = Sequence(self._next_seq_id, index, request, token_ids)
+        self._next_seq_id += 1
+        self._sequences[seq.seq_id] = seq
+        return seq
+
+    # -- a step ------------------------------------------------------------------------------------------------------
+
+    def schedule(self) -> SchedulerOutput:
+        """Decide the next step. Its result goes to `update`, or its failure to `fail_step`, before the next call."""
+        assert self._in_flight is None, "the last step has neither been updated nor failed"
+        self._step_id += 1
+        self.kv.begin_step()
+        out = SchedulerOutput(self._step_id)
+        budget = self.config.max_num_batched_tokens
+        promised = 0  # blocks that running sequences need for tokens which they know already
+        at = 0
+        running = self.running
+        while at < len(running) and budget > 0:
+            request = running[at]
+            if len(request.live) == 1:
+                budget, promised = self._schedule_single(request, request.live[0], out, budget, promised)
+            else:
+                budget, promised = self._schedule_group(request, out, budget, promised)
+            at += 1
+        while self.waiting and budget > 0 and self._fits(self.waiting[0], promised):
+            request = self.waiting.pop(0)
+            self._admit(request)
+            budget, promised = self._schedule_group(request, out, budget, promised)
+        out.removed_seq_ids, self._removed = self._removed, []
+        self._in_flight = out
+        return out
+
+    def _schedule_single(self, request: Request, seq: Sequence, out: SchedulerOutput, budget: int, promised: int) -> tuple[int, int]:
+        """The common case: one sequence, whose blocks are in place."""
+        if seq.candidates is not None:
+            return budget, promised
+        if not seq.block_table:
+            return self._schedule_group(request, out, budget, promised)
+        missing = len(seq.token_ids) - seq.num_computed_tokens
+        num_new = missing if missing <= budget else budget
+        while (placed := self.kv.append_slots(seq, num_new)) is None:
+            if not self._preempt_for(request):
+                return budget, promised
+        self._emit(seq, num_new, placed, out)
+        if num_new < missing:
+            promised += self.kv.blocks_for(len(seq.token_ids)) - len(seq.block_table)
+        return budget - num_new, promised
+
+    def _schedule_group(self, request: Request, out: SchedulerOutput, budget: int, promised: int) -> tuple[int, int]:
+        """A request with several sequences, or one that has to begin (again).
+
+        Either all sequences that hold blocks go on, or the request is preempted whole; only the oldest request, which
+        may not be preempted, runs its sequences in turns where they do not fit together.
+        """
+        is_oldest = request is self.running[0]
+        holding = [seq for seq in request.live if seq.block_table and seq.candidates is None]
+        need = sum(
+            self.kv.count_new_blocks(seq, min(len(seq.token_ids), seq.num_computed_tokens + budget)) for seq in holding
+        )
+        while self.kv.pool.num_available < need:
+            if not self._preempt_for(request):
+                if not is_oldest:
+                    return budget, promised  # preempted itself
+                break
+        has_progress = False
+        for seq in list(request.live):
+            if budget == 0:
+                break
+            if seq.candidates is not None:
+                continue
+            if not seq.block_table and not self._begin(seq, promised, is_forced=is_oldest and not has_progress):
+                continue
+            missing = len(seq.token_ids) - seq.num_computed_tokens
+            num_new = min(missing, budget)
+            while (placed := self.kv.append_slots(seq, num_new)) is None:
+                if not self._park_sibling(seq, out):
+                    break
+            if placed is None:
+                self._drop(seq)  # its turn comes when a sibling has finished
+                continue
+            self._emit(seq, num_new, placed, out)
+            has_progress = True
+            budget -= num_new
+            if num_new < missing:
+                promised += self.kv.blocks_for(len(seq.token_ids)) - len(seq.block_table)
+        return budget, promised
+
+    def _begin(self, seq: Sequence, promised: int, *, is_forced: bool) -> bool:
+        """Give a sequence without blocks the prefix that is there already, if the rest fits beside what is promised."""
+        request = seq.request
+        found = self._find_prefix(seq)
+        pool = self.kv.pool
+        evictable = sum(1 for block in found if pool.ref_counts[block] == 0)
+        missing = self.kv.blocks_for(len(seq.token_ids)) - len(found)
+        if pool.num_available - evictable < missing + promised and not is_forced:
+            return False
+        if request.num_cached_tokens is None:
+            request.num_cached_tokens = len(found) * self.config.block_size
+            self.counts.prefix_queries += len(seq.token_ids)
+            self.counts.prefix_hits += request.num_cached_tokens
+        self.kv.adopt_prefix(seq, found)
+        if is_forced:
+            while pool.num_available < missing and (
+                self._preempt_for(request) or self._park_sibling(seq, None)
+            ):
+                pass
+        return True
+
+    def _find_prefix(self, seq: Sequence) -> list[int]:
+        # Logits of prompt tokens exist only where those tokens are computed.
+        wants_prompt = seq.request.sampling_params.prompt_logprobs is not None and seq.num_output_tokens == 0
+        return self.kv.find_prefix(seq, limit=0 if wants_prompt else None)
+
+    def _emit(self, seq: Sequence, num_new: int, placed: tuple[list[int], object], out: SchedulerOutput) -> None:
+        new_blocks, transfer = placed
+        if transfer is not None:
+            out.transfers.append(transfer)  # type: ignore[arg-type]
+        seq_id = seq.seq_id
+        out.seq_ids.append(seq_id)
+        out.num_scheduled_tokens.append(num_new)
+        out.total_tokens += num_new
+        if not seq.is_in_runner:
+            seq.is_in_runner = True
+            out.new_sequences.append(self._describe(seq, num_new))
+            return
+        if seq_id in self._appended:
+            out.new_tokens[seq_id] = self._appended.pop(seq_id)
+        if new_blocks:
+            out.new_blocks[seq_id] = new_blocks
+        if transfer is not None:
+            position = (seq.num_computed_tokens - num_new) // self.config.block_size
+            out.replaced_blocks.append((seq_id, position, seq.block_table[position]))
+
+    def _describe(self, seq: Sequence, num_new: int) -> NewSequence:
+        request = seq.request
+        is_fresh = seq.num_output_tokens == 0
+        return NewSequence(
+            seq_id=seq.seq_id,
+            index=seq.index,
+            token_ids=list(seq.token_ids),
+            num_prompt_tokens=seq.num_prompt_tokens,
+            num_computed_tokens=seq.num_computed_tokens - num_new,
+            block_table=list(seq.block_table),
+            sampling_params=request.sampling_params,
+            seed=request.seed,
+            stop_token_ids=tuple(request.stop_token_ids),
+            num_samples=request.sampling_params.n if is_fresh and request.beam is None else 1,
+            num_candidates=request.beams.num_candidates if request.beam is not None else 0,
+        )
+
+    # -- room --------------------------------------------------------------------------------------------------------
+
+    def _fits(self, request: Request, promised: int) -> bool:
+        """Whether a waiting request can run with all the tokens that it knows, beside those that run already."""
+        if self._num_running_seqs + request.width > self.config.max_num_seqs:
+            return False
+        if not self.running:
+            return True  # alone, it runs in turns if need be
+        pool = self.kv.pool
+        room = pool.num_available - promised - self.config.watermark_blocks
+        first = request.live[0]
+        need = self.kv.blocks_for(len(first.token_ids)) + request.width - 1
+        if need > room:
+            found = self._find_prefix(first)
+            need -= sum(1 for block in found if pool.ref_counts[block] > 0)
+        for sibling in request.live[1:]:  # resumed: what follows the prompt is each one's own
+            need += self.kv.blocks_for(sibling.num_output_tokens)
+        return need <= room
+
+    def _admit(self, request: Request) -> None:
+        request.status = RequestStatus.RUNNING
+        self._num_running_seqs += request.width
+        insort(self.running, request, key=_ORDER)
+
+    def _preempt_for(self, request: Request) -> bool:
+        """Preempt someone younger so that `request` can go on; itself where it is the youngest (then False)."""
+        preemption = self.recovery.choose(self.running)
+        if preemption is None:
+            return False
+        victim = preemption.victim
+        assert victim is not self.running[0], "the oldest request is never preempted"
+        for seq in victim.live:
+            self._drop(seq)
+        self.running.remove(victim)
+        self._num_running_seqs -= victim.width
+        victim.status = RequestStatus.PREEMPTED
+        victim.num_preemptions += 1
+        self.counts.preemptions += 1
+        insort(self.waiting, victim, key=_ORDER)
+        return victim is not request
+
+    def _park_sibling(self, seq: Sequence, out: SchedulerOutput | None) -> bool:
+        """Take the blocks of a sibling that can wait: one that has its candidates, else the one of highest index."""
+        siblings = [s for s in seq.request.live if s.block_table and s is not seq]
+        idle = [s for s in siblings if s.candidates is not None]
+        scheduled = set(out.seq_ids) if out is not None else set()
+        later = [s for s in siblings if s.index > seq.index and s.seq_id not in scheduled]
+        victim = idle[-1] if idle else max(later, key=lambda s: s.index, default=None)
+        if victim is None:
+            return False
+        self._drop(victim)
+        return True
+
+    # -- what a step brought -----------------------------------------------------------------------------------------
+
+    def update(self, result: StepOutput) -> list[SequenceUpdate]:
+        """Take in a step's tokens: append, stop, fork.
+
+        Returns:
+            The sequences that got tokens, with these. A request whose last sequence has ended is gone from
+            `requests`; the caller may end further sequences by `finish_sequence` (for a stop string).
+        """
+        assert self._in_flight is not None and self._in_flight.step_id == result.step_id, "this is not the step under way"
+        self._in_flight = None
+        for seq_id, why in result.failed.items():
+            self._fail_sequence(seq_id, why)
+        updates: list[SequenceUpdate] = []
+        sequences = self._sequences
+        logprobs = result.logprobs
+        self.counts.sampled_tokens += len(result.seq_ids)
+        for seq_id, sampled in zip(result.seq_ids, result.sampled, strict=True):
+            seq = sequences.get(seq_id)
+            if seq is None or seq.finish_reason is not None or not seq.is_in_runner:
+                continue  # ended while the step was under way
+            entries = logprobs.get(seq_id) if logprobs else None
+            request = seq.request
+            if request.beam is not None:
+                assert entries is not None
+                seq.candidates = list(zip(entries[0].top_ids, entries[0].top_logprobs, strict=True))
+                if all(beam.candidates is not None for beam in request.live):
+                    self._advance_beams(request)
+            elif len(sampled) == 1:
+                self._append(seq, sampled[0], entries, updates)
+            else:
+                self._fork(seq, sampled, entries, updates)
+        return updates
+
+    def fail_step(self, error: str) -> list[Request]:
+        """The step under way did not happen: nothing that it was to write is trusted, and its requests fail.
+
+        Returns:
+            The requests that failed, finished.
+        """
+        out, self._in_flight = self._in_flight, None
+        assert out is not None, "no step is under way"
+        self.kv.fail_step()
+        self._removed = out.removed_seq_ids + self._removed  # forgetting twice is harmless
+        touched = {self._sequences[seq_id].request.request_id for seq_id in out.seq_ids if seq_id in self._sequences}
+        failed = (self.finish_request(request_id, RequestStatus.FINISHED_ERROR, error) for request_id in sorted(touched))
+        return [request for request in failed if request is not None]
+
+    def _append(self, seq: Sequence, token_id: int, entries: list[TokenLogprobs] | None, updates: list[SequenceUpdate]) -> None:
+        seq.token_ids.append(token_id)
+        if entries is not None:
+            seq.cumulative_logprob += entries[0].logprob
+        updates.append(SequenceUpdate(seq, [token_id], entries))
+        request = seq.request
+        num_output_tokens = len(seq.token_ids) - seq.num_prompt_tokens
+        if token_id in request.stop_token_ids and num_output_tokens >= request.sampling_params.min_tokens:
+            is_models_own = token_id in request.eos_token_ids
+            self.finish_sequence(seq, RequestStatus.FINISHED_STOPPED, None if is_models_own else token_id)
+        elif num_output_tokens >= request.max_tokens:
+            self.finish_sequence(seq, RequestStatus.FINISHED_LENGTH)
+
+    def _fork(self, seq: Sequence, tokens: list[int], entries: list[TokenLogprobs] | None, updates: list[SequenceUpdate]) -> None:
+        """The prompt is computed: n sequences go on from it, each with its own first token."""
+        request = seq.request
+        for index in range(1, len(tokens)):
+            child = self._new_sequence(request, index, list(seq.token_ids))
+            self.kv.fork(seq, child)
+            request.sequences.append(child)
+            request.live.append(child)
+        for i, (sibling, token_id) in enumerate(zip(list(request.sequences), tokens, strict=True)):
+            self._append(sibling, token_id, None if entries is None else [entries[i]], updates)
+
+    def _advance_beams(self, request: Request) -> None:
+        beams = request.live
+        going_on = request.beams.advance([(beam.output_token_ids, beam.cumulative_logprob, beam.candidates) for beam in beams])
+        if request.beams.is_done:
+            stopped = any(h.stopped for h in request.beams.finished)
+            for beam in list(beams):
+                self.finish_sequence(beam, RequestStatus.FINISHED_STOPPED if stopped else RequestStatus.FINISHED_LENGTH)
+            return
+        next_live: list[Sequence] = []
+        continued: set[int] = set()
+        for candidate in going_on:  # forks first: they need the parents' tables as they are
+            if candidate.beam in continued:
+                parent = beams[candidate.beam]
+                child = self._new_sequence(request, parent.index, list(parent.token_ids))
+                self.kv.fork(parent, child)
+            else:
+                continued.add(candidate.beam)
+                child = beams[candidate.beam]
+            child.cumulative_logprob = candidate.sum_logprob
+            next_live.append(child)
+        for at, beam in enumerate(beams):
+            if at not in continued:
+                self._drop(beam)
+                del self._sequences[beam.seq_id]
+        for index, (beam, candidate) in enumerate(zip(next_live, going_on, strict=True)):
+            if beam.is_in_runner:
+                self._appended[beam.seq_id] = [candidate.token_id]
+            beam.token_ids.append(candidate.token_id)
+            beam.candidates = None
+            beam.index = index
+        request.sequences = next_live
+        request.live = list(next_live)
+
+    def _fail_sequence(self, seq_id: int, why: str) -> None:
+        seq = self._sequences.get(seq_id)
+        if seq is not None and seq.finish_reason is None:
+            self.kv.distrust(seq)
+            self.finish_request(seq.request.request_id, RequestStatus.FINISHED_ERROR, why)
+
+    # -- checks ------------------------------------------------------------------------------------------------------
+
+    def pin_prefix(self, request_id: str) -> int:
+        """Keep the full blocks of a running request for good. Returns how many."""
+        return self.kv.pin(self.requests[request_id].sequences[0])
+
+    def sequences(self) -> Iterable[Sequence]:
+        return self._sequences.values()
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError where blocks leak, queues are out of order, or counts have drifted."""
+        self.kv.check_integrity([seq for request in self.requests.values() for seq in request.live])
+        for queue in (self.running, self.waiting):
+            orders = [request.order for request in queue]
+            assert orders == sorted(orders)
+        assert len(self.running) + len(self.waiting) == len(self.requests)
+        assert all(not seq.block_table for request in self.waiting for seq in request.live)
+        assert self._num_running_seqs == sum(request.width for request in self.running) <= self.config.max_num_seqs
+        assert set(self._sequences) >= {seq.seq_id for request in self.requests.values() for seq in request.live}
+        if not self.requests:
+            assert not self._sequences, "sequences outlive their requests"
+            assert self.kv.pool.num_used == len(set(self.kv._pinned)), "blocks leak"

@@ -1,0 +1,154 @@
+"""What passes between scheduler, runner and user: plain dataclasses that survive pickling.
+
+Between `core` and `runner`: `SchedulerOutput` one way, `StepOutput` the other, plain lists and numbers, so that the
+runner can be this thread, another process or ranks on a cluster. To the user: `RequestOutput` and what hangs on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from quire.sampling_params import SamplingParams
+
+
+@dataclass(slots=True)
+class BlockTransfer:
+    """One block to move. kind "copy" is device to device (copy-on-write), done before the step computes."""
+
+    op_id: int
+    kind: str  #: copy (save and load join with the tiers)
+    src: int
+    dst: int
+    key: bytes | None = None
+
+
+@dataclass(slots=True)
+class NewSequence:
+    """A sequence that the runner does not know (yet, or any more): everything it needs, whole."""
+
+    seq_id: int
+    index: int  #: which of the request's sequences: part of the random numbers' address
+    token_ids: list[int]  #: prompt and output so far
+    num_prompt_tokens: int
+    num_computed_tokens: int  #: of these, how many have their KV in the blocks
+    block_table: list[int]
+    sampling_params: SamplingParams
+    seed: int  #: the request's own, or one that the engine drew for it
+    stop_token_ids: tuple[int, ...] = ()  #: banned until min_tokens have been made
+    num_samples: int = 1  #: tokens to draw at its first sampling: n where the prompt forks into n
+    num_candidates: int = 0  #: a beam: nothing is drawn, so many likeliest tokens are returned instead
+
+
+@dataclass(slots=True)
+class SchedulerOutput:
+    """What one step computes. Sequences are named by seq_id; lists that run in parallel have one entry a sequence."""
+
+    step_id: int
+    seq_ids: list[int] = field(default_factory=list)
+    num_scheduled_tokens: list[int] = field(default_factory=list)
+    new_sequences: list[NewSequence] = field(default_factory=list)
+    new_tokens: dict[int, list[int]] = field(default_factory=dict)  #: seq_id -> tokens chosen elsewhere (beams)
+    new_blocks: dict[int, list[int]] = field(default_factory=dict)  #: seq_id -> blocks appended to its table
+    replaced_blocks: list[tuple[int, int, int]] = field(default_factory=list)  #: (seq_id, position in table, block)
+    removed_seq_ids: list[int] = field(default_factory=list)  #: finished, preempted or parked: forget them first
+    transfers: list[BlockTransfer] = field(default_factory=list)
+    stage: int = 0
+    total_tokens: int = 0
+
+
+@dataclass(slots=True)
+class TokenLogprobs:
+    """Log-probabilities at one position: the most likely tokens, likeliest first, and the chosen one with its rank."""
+
+    top_ids: list[int]
+    top_logprobs: list[float]
+    token_id: int
+    logprob: float
+    rank: int
+
+
+@dataclass(slots=True)
+class StepOutput:
+    """What one step brought. `sampled[i]` belongs to `seq_ids[i]`: usually one token, n where a prompt forks into n."""
+
+    step_id: int
+    seq_ids: list[int] = field(default_factory=list)  #: the sequences whose last known token was computed
+    sampled: list[list[int]] = field(default_factory=list)
+    logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)  #: seq_id -> one entry a sampled token
+    prompt_logprobs: dict[int, list[tuple[int, TokenLogprobs]]] = field(default_factory=dict)  #: (position, entry)
+    failed: dict[int, str] = field(default_factory=dict)  #: seq_id -> why (its logits were not numbers)
+    finished_transfers: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Stats:
+    """One step, in numbers: what later feeds metrics and logs."""
+
+    step_id: int
+    time: float  #: seconds on the engine's clock, at the end of the step
+    num_running: int  #: requests
+    num_waiting: int
+    num_preempted: int  #: of the waiting, those that have run before
+    num_running_seqs: int
+    num_scheduled_tokens: int
+    num_sampled_tokens: int
+    num_blocks: int
+    num_used_blocks: int  #: held by a running sequence
+    num_cached_blocks: int  #: held by none, found again by key
+    num_logical_blocks: int  #: entries of all block tables: more than used ones by what is shared
+    num_kv_tokens: int  #: tokens with KV in blocks of running sequences, shared ones counted once a sequence
+    prefix_queries: int  #: tokens looked up by this step's newcomers
+    prefix_hits: int  #: of these, found
+    preemptions: int  #: in this step
+    schedule_s: float
+    execute_s: float
+    update_s: float
+
+
+@dataclass(slots=True)
+class Logprob:
+    """A token's log-probability under the model (before temperature and penalties) and its rank, 1 being the likeliest."""
+
+    logprob: float
+    rank: int | None = None
+    decoded_token: str | None = None
+
+
+@dataclass(slots=True)
+class RequestMetrics:
+    """When things happened to a request, in seconds on the engine's clock (`time.monotonic`)."""
+
+    arrival_time: float
+    first_scheduled_time: float | None = None
+    first_token_time: float | None = None
+    last_token_time: float | None = None
+    finished_time: float | None = None
+    num_preemptions: int = 0
+
+
+@dataclass(slots=True)
+class CompletionOutput:
+    """One of a request's outputs."""
+
+    index: int
+    text: str
+    token_ids: list[int]
+    logprobs: list[dict[int, Logprob]] | None = None
+    cumulative_logprob: float | None = None
+    finish_reason: str | None = None  #: stop, length, abort or error; None while it runs
+    stop_reason: int | str | None = None  #: the stop string or stop token that ended it; None for the model's own end
+
+
+@dataclass(slots=True)
+class RequestOutput:
+    """A request and what came of it so far (of all of it, once `finished`)."""
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    outputs: list[CompletionOutput]
+    num_cached_tokens: int = 0  #: of the prompt, found in the prefix cache when it was first scheduled
+    metrics: RequestMetrics | None = None
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+    finished: bool = False
+    error: str | None = None

@@ -1,0 +1,1 @@
+"""Executes what the scheduler decided: batches, the model, the KV cache, sampling."""

@@ -1,0 +1,122 @@
+"""The sequences that the runner knows, as rows of arrays, and the flat batch that a step makes of them.
+
+The scheduler sends what changed; tokens, block tables and counts stay here between steps, so that building a batch is a
+handful of array operations whatever the context's length. Numpy only: knows nothing about models or devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from quire.attention.interface import AttentionBatch
+from quire.outputs import NewSequence, SchedulerOutput
+
+
+@dataclass(slots=True)
+class Batch:
+    """One step's tokens, flattened: sequence i owns ``query_start_loc[i]:query_start_loc[i + 1]``."""
+
+    rows: np.ndarray  #: int64 [num_seqs], rows of the `InputBatch`
+    token_ids: np.ndarray  #: int64 [num_tokens]
+    positions: np.ndarray  #: int64 [num_tokens]
+    attention: AttentionBatch
+    sampled: np.ndarray  #: int64, indices of the sequences whose last known token is computed here
+
+
+@dataclass(slots=True)
+class BlockWork:
+    """What to do to the cache before the step computes: clear, then copy."""
+
+    fresh: list[int] = field(default_factory=list)
+    copy_src: list[int] = field(default_factory=list)
+    copy_dst: list[int] = field(default_factory=list)
+
+
+class InputBatch:
+    """Persistent rows, one a sequence.
+
+    Args:
+        max_num_seqs: rows.
+        max_model_len: longest sequence.
+        block_size: tokens a block.
+    """
+
+    def __init__(self, max_num_seqs: int, max_model_len: int, block_size: int) -> None:
+        self.block_size = block_size
+        self.row_of: dict[int, int] = {}
+        self._free_rows = list(range(max_num_seqs - 1, -1, -1))
+        self.info: list[NewSequence | None] = [None] * max_num_seqs
+        # Pages of rows that are never used are never touched, so this costs address space and no memory.
+        self.token_ids = np.zeros((max_num_seqs, max_model_len), dtype=np.int32)
+        self.num_tokens = np.zeros(max_num_seqs, dtype=np.int64)
+        self.num_computed = np.zeros(max_num_seqs, dtype=np.int64)
+        self.block_tables = np.zeros((max_num_seqs, -(-max_model_len // block_size)), dtype=np.int32)
+        self.num_blocks = np.zeros(max_num_seqs, dtype=np.int64)
+
+    def apply(self, out: SchedulerOutput) -> BlockWork:
+        """Take in what changed since the last step."""
+        for seq_id in out.removed_seq_ids:
+            row = self.row_of.pop(seq_id, None)
+            if row is not None:
+                self.info[row] = None
+                self._free_rows.append(row)
+        work = BlockWork()
+        for new in out.new_sequences:
+            self._add(new)
+            work.fresh.extend(new.block_table[-(-new.num_computed_tokens // self.block_size) :])
+        for seq_id, tokens in out.new_tokens.items():
+            for token in tokens:
+                self.append_token(self.row_of[seq_id], token)
+        for seq_id, blocks in out.new_blocks.items():
+            row = self.row_of[seq_id]
+            at = self.num_blocks[row]
+            self.block_tables[row, at : at + len(blocks)] = blocks
+            self.num_blocks[row] = at + len(blocks)
+            work.fresh.extend(blocks)
+        for seq_id, position, block in out.replaced_blocks:
+            self.block_tables[self.row_of[seq_id], position] = block
+        for transfer in out.transfers:
+            work.copy_src.append(transfer.src)
+            work.copy_dst.append(transfer.dst)
+        return work
+
+    def _add(self, new: NewSequence) -> None:
+        row = self._free_rows.pop()
+        self.row_of[new.seq_id] = row
+        self.info[row] = new
+        self.token_ids[row, : len(new.token_ids)] = new.token_ids
+        self.num_tokens[row] = len(new.token_ids)
+        self.num_computed[row] = new.num_computed_tokens
+        self.block_tables[row, : len(new.block_table)] = new.block_table
+        self.num_blocks[row] = len(new.block_table)
+
+    def append_token(self, row: int, token_id: int) -> None:
+        at = self.num_tokens[row]
+        if at < self.token_ids.shape[1]:  # the very last token of a full context is never fed back
+            self.token_ids[row, at] = token_id
+        self.num_tokens[row] = at + 1
+
+    def build(self, out: SchedulerOutput) -> Batch:
+        """Flatten the step's tokens and count them as computed."""
+        num_seqs = len(out.seq_ids)
+        row_of = self.row_of
+        rows = np.fromiter((row_of[seq_id] for seq_id in out.seq_ids), dtype=np.int64, count=num_seqs)
+        query_lens = np.array(out.num_scheduled_tokens, dtype=np.int64)
+        start = self.num_computed[rows]
+        seq_lens = start + query_lens
+        query_start_loc = np.zeros(num_seqs + 1, dtype=np.int64)
+        np.cumsum(query_lens, out=query_start_loc[1:])
+        if out.total_tokens == num_seqs:  # one token each
+            positions, token_rows = start, rows
+        else:
+            positions = np.arange(out.total_tokens) + np.repeat(start - query_start_loc[:-1], query_lens)
+            token_rows = np.repeat(rows, query_lens)
+        token_ids = self.token_ids[token_rows, positions].astype(np.int64)
+        blocks, offsets = np.divmod(positions, self.block_size)
+        slot_mapping = self.block_tables[token_rows, blocks].astype(np.int64) * self.block_size + offsets
+        self.num_computed[rows] = seq_lens
+        widest = int(-(-int(seq_lens.max(initial=0)) // self.block_size))
+        attention = AttentionBatch(query_start_loc, seq_lens, self.block_tables[rows, :widest], slot_mapping)
+        return Batch(rows, token_ids, positions, attention, np.flatnonzero(seq_lens == self.num_tokens[rows]))

@@ -1,0 +1,33 @@
+"""The tensor that holds all KV blocks, and the few things done to whole blocks.
+
+Knows the layout and nothing about who holds a block.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from quire.attention.interface import KVLayout
+
+
+class KVCache:
+    """`num_blocks` blocks in one tensor, `[num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim]`."""
+
+    def __init__(self, num_blocks: int, layout: KVLayout, dtype: torch.dtype, device: torch.device) -> None:
+        self.layout = layout
+        # Zeroed memory is mapped only when it is first written, so an ample pool costs what is used of it.
+        self.tensor = torch.zeros(layout.shape(num_blocks), dtype=dtype, device=device)
+
+    def clear(self, blocks: list[int]) -> None:
+        """Zero blocks that are about to be filled: what a former owner left in slots past a sequence's end is
+        multiplied by a masked weight of zero, and zero times NaN is NaN."""
+        if blocks:
+            self.tensor[self._index(blocks)] = 0
+
+    def copy(self, src: list[int], dst: list[int]) -> None:
+        """Copy whole blocks, all reads before all writes."""
+        if src:
+            self.tensor[self._index(dst)] = self.tensor[self._index(src)]
+
+    def _index(self, blocks: list[int]) -> torch.Tensor:
+        return torch.tensor(blocks, dtype=torch.int64, device=self.tensor.device)

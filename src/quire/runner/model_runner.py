@@ -1,0 +1,135 @@
+"""Runs one step on one device: brings its rows up to date, computes the model, draws the tokens.
+
+The only place where the scheduler's lists become tensors. Knows nothing about queues, text or time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from quire.attention.interface import AttentionBackend
+from quire.outputs import SchedulerOutput, StepOutput
+from quire.runner.batch import Batch, InputBatch
+from quire.runner.kv_cache import KVCache
+from quire.runner.sampler import RowState, Sampler, token_logprobs
+
+_LOGITS_BYTES = 64 * 2**20  # of float32 logits at once: what a long prompt's logprobs or a wide batch may cost
+
+
+class Model(Protocol):
+    """What the runner needs of `models.base.CausalLM`."""
+
+    def __call__(
+        self,
+        input_ids: torch.Tensor,
+        positions: torch.Tensor,
+        attend: Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor],
+    ) -> torch.Tensor: ...
+
+    def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor: ...
+
+
+class Runner(Protocol):
+    """What the engine asks of whatever executes its steps."""
+
+    def execute(self, out: SchedulerOutput) -> StepOutput: ...
+
+
+class ModelRunner:
+    """See `Runner`.
+
+    Args:
+        model: on its device already.
+        cache: the KV blocks; sequences' block tables point into it.
+        attention: reads and writes `cache`.
+        batch: rows for as many sequences as the scheduler may run.
+        vocab_size: of the logits.
+    """
+
+    def __init__(
+        self, model: Model, cache: KVCache, attention: AttentionBackend, batch: InputBatch, vocab_size: int
+    ) -> None:
+        self.model = model
+        self.cache = cache
+        self.attention = attention
+        self.batch = batch
+        self.device = cache.tensor.device
+        self.sampler = Sampler(vocab_size)
+        self._states: list[RowState | None] = [None] * len(batch.info)
+        self._max_logits_rows = max(1, _LOGITS_BYTES // (4 * vocab_size))
+
+    @torch.inference_mode()
+    def execute(self, out: SchedulerOutput) -> StepOutput:
+        """Compute one step.
+
+        Raises:
+            Exception: whatever the model or the device raised; then the step did not happen, and its sequences must
+                be removed (in a later `SchedulerOutput.removed_seq_ids`) before they come again.
+        """
+        work = self.batch.apply(out)
+        self.cache.clear(work.fresh)
+        self.cache.copy(work.copy_src, work.copy_dst)
+        result = StepOutput(out.step_id)
+        if not out.seq_ids:
+            return result
+        batch = self.batch.build(out)
+        self.attention.plan(batch.attention)
+        hidden = self.model(self._to_device(batch.token_ids), self._to_device(batch.positions), self.attention.attend)
+        self._score_prompts(batch, out, hidden, result)
+        self._sample(batch, out, hidden, result)
+        return result
+
+    def _to_device(self, array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array).to(self.device, non_blocking=True)
+
+    def _sample(self, batch: Batch, out: SchedulerOutput, hidden: torch.Tensor, result: StepOutput) -> None:
+        last_tokens = batch.attention.query_start_loc[batch.sampled + 1] - 1
+        for at in range(0, len(batch.sampled), self._max_logits_rows):
+            sampled = batch.sampled[at : at + self._max_logits_rows]
+            last = self._to_device(last_tokens[at : at + self._max_logits_rows])
+            logits = self.model.compute_logits(hidden.index_select(0, last)).float()
+            states = [self._state(int(row)) for row in batch.rows[sampled]]
+            tokens, logprobs, failed = self.sampler.sample(logits, states)
+            for i, state, drawn, entries, why in zip(sampled.tolist(), states, tokens, logprobs, failed, strict=True):
+                seq_id = out.seq_ids[i]
+                if why is not None:
+                    result.failed[seq_id] = why
+                    continue
+                result.seq_ids.append(seq_id)
+                result.sampled.append(drawn)
+                if entries is not None:
+                    result.logprobs[seq_id] = entries
+                if drawn:
+                    self.batch.append_token(int(batch.rows[i]), drawn[0])
+                    state.append(drawn[0])
+
+    def _state(self, row: int) -> RowState:
+        info = self.batch.info[row]
+        assert info is not None
+        state = self._states[row]
+        if state is None or state.info is not info:
+            state = self._states[row] = RowState(info)
+        return state
+
+    def _score_prompts(self, batch: Batch, out: SchedulerOutput, hidden: torch.Tensor, result: StepOutput) -> None:
+        """Log-probabilities of prompt tokens, for sequences that want them, in slices of bounded size."""
+        for i, row in enumerate(batch.rows.tolist()):
+            info = self.batch.info[row]
+            assert info is not None
+            count = info.sampling_params.prompt_logprobs
+            if count is None or info.index != 0:
+                continue
+            first, end = batch.attention.query_start_loc[i : i + 2].tolist()
+            position = int(batch.positions[first]) + 1  # of the first token that these rows predict
+            num_scored = min(end - first, info.num_prompt_tokens - position)
+            entries = result.prompt_logprobs.setdefault(out.seq_ids[i], []) if num_scored > 0 else []
+            for at in range(0, num_scored, self._max_logits_rows):
+                size = min(self._max_logits_rows, num_scored - at)
+                logits = self.model.compute_logits(hidden[first + at : first + at + size]).float()
+                targets = self.batch.token_ids[row, position + at : position + at + size].tolist()
+                scored = token_logprobs(logits, targets, count)
+                entries.extend((position + at + j, entry) for j, entry in enumerate(scored))

@@ -1,0 +1,43 @@
+"""A runner that computes nothing: it builds every batch and answers with made-up tokens.
+
+For measuring what scheduling, updating and batch building cost, and for studies that only count blocks.
+"""
+
+from __future__ import annotations
+
+import time
+
+from quire.outputs import SchedulerOutput, StepOutput, TokenLogprobs
+from quire.runner.batch import InputBatch
+
+
+class NullRunner:
+    """See `Runner`. A sequence's next token is its length, so that no two positions look alike."""
+
+    def __init__(self, batch: InputBatch) -> None:
+        self.batch = batch
+        self.build_s = 0.0  #: seconds spent on building batches
+
+    def execute(self, out: SchedulerOutput) -> StepOutput:
+        started = time.perf_counter()
+        self.batch.apply(out)
+        batch = self.batch.build(out)
+        self.build_s += time.perf_counter() - started
+        result = StepOutput(out.step_id)
+        for i in batch.sampled.tolist():
+            row = int(batch.rows[i])
+            info = self.batch.info[row]
+            assert info is not None
+            seq_id = out.seq_ids[i]
+            token = int(self.batch.num_tokens[row])
+            result.seq_ids.append(seq_id)
+            if info.num_candidates:
+                count = info.num_candidates
+                spread = [-0.01 * (i + 1) * (info.index + 1) for i in range(count)]
+                result.sampled.append([])
+                result.logprobs[seq_id] = [TokenLogprobs(list(range(count)), spread, 0, spread[0], 1)]
+                continue
+            samples = info.num_samples if token == info.num_prompt_tokens else 1
+            result.sampled.append([token + index for index in range(samples)])
+            self.batch.append_token(row, token)
+        return result

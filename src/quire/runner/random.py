@@ -1,0 +1,30 @@
+"""Random numbers that are addressed, not drawn: the same address gives the same number in any batch, on any machine.
+
+An address is (seed, sequence index, output position, draw). Integers mixed as in SplitMix64 (Steele, Lea and Flood,
+"Fast splittable pseudorandom number generators", OOPSLA 2014).
+"""
+
+from __future__ import annotations
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def _mix(z: int) -> int:
+    z = (z + _GOLDEN) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return z ^ (z >> 31)
+
+
+def uniform(seed: int, index: int, position: int, draw: int) -> float:
+    """A number in [0, 1) with 53 random bits."""
+    z = _mix(seed & _MASK)
+    for part in (index, position, draw):
+        z = _mix(z ^ (part & _MASK))
+    return (z >> 11) * 2.0**-53
+
+
+def derived_seed(engine_seed: int, serial: int) -> int:
+    """The seed of a request that brought none: the engine's, and how many requests came before it."""
+    return _mix(_mix(engine_seed & _MASK) ^ serial)

@@ -1,0 +1,255 @@
+"""From logits to tokens. Every row is worked on alone, in an order of operations that no neighbour can change.
+
+A token is drawn by inverting the cumulative distribution at one addressed random number. The nucleus (top_p) needs no
+sort: a draw is kept if the tokens more likely than it weigh less than top_p, else all tokens no more likely than it are
+out and the next number is drawn; the kept draws follow exactly the nucleus's distribution (rejection with a rising
+threshold, as in FlashInfer's sorting-free sampler). Tokens tied with the nucleus's last one belong to it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from quire.outputs import NewSequence, TokenLogprobs
+from quire.runner.random import uniform
+
+_CHUNK = 512  # of the vocabulary, summed at once where a cumulative sum is wanted
+
+
+class RowState:
+    """What sampling remembers of one sequence: which tokens it has seen, how often each is in its output."""
+
+    def __init__(self, info: NewSequence) -> None:
+        params = info.sampling_params
+        self.info = info
+        self.params = params
+        self.num_output_tokens = len(info.token_ids) - info.num_prompt_tokens
+        self.has_penalties = (
+            params.repetition_penalty != 1.0 or params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
+        )
+        self.is_plain = not (
+            self.has_penalties
+            or params.logit_bias
+            or params.allowed_token_ids is not None
+            or params.bad_words_token_ids
+            or (params.min_tokens and info.stop_token_ids)
+        )
+        self.output: list[int] = list(info.token_ids[info.num_prompt_tokens :])
+        self._slot_of: dict[int, int] = {}
+        self._ids = np.zeros(0, dtype=np.int64)
+        self._counts = np.zeros(0, dtype=np.float32)
+        if self.has_penalties:
+            for at, token in enumerate(info.token_ids):
+                self._count(token, is_output=at >= info.num_prompt_tokens)
+
+    def append(self, token: int) -> None:
+        self.num_output_tokens += 1
+        self.output.append(token)
+        if self.has_penalties:
+            self._count(token, is_output=True)
+
+    def _count(self, token: int, *, is_output: bool) -> None:
+        slot = self._slot_of.setdefault(token, len(self._slot_of))
+        if slot >= len(self._ids):
+            grow = max(64, len(self._ids))
+            self._ids = np.concatenate([self._ids, np.zeros(grow, dtype=np.int64)])
+            self._counts = np.concatenate([self._counts, np.zeros(grow, dtype=np.float32)])
+        self._ids[slot] = token
+        self._counts[slot] += is_output
+
+    def seen(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Distinct tokens of prompt and output, and how often each is in the output."""
+        size = len(self._slot_of)
+        return torch.from_numpy(self._ids[:size]).to(device), torch.from_numpy(self._counts[:size]).to(device)
+
+
+class Sampler:
+    """Draws tokens from logits.
+
+    Args:
+        vocab_size: of the logits.
+    """
+
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
+        self._work: torch.Tensor | None = None
+
+    def sample(
+        self, logits: torch.Tensor, states: list[RowState]
+    ) -> tuple[list[list[int]], list[list[TokenLogprobs] | None], list[str | None]]:
+        """Draw each row's tokens.
+
+        Args:
+            logits: float32 [num_rows, vocab_size]; overwritten.
+            states: one a row.
+
+        Returns:
+            For each row: its tokens (several where a prompt forks, none for a beam), its log-probabilities where it
+            asked for them, and why it failed, if it did.
+        """
+        best_values, best_ids = logits.max(dim=-1)
+        is_finite = torch.isfinite(best_values).tolist()
+        best = best_ids.tolist()
+        tokens: list[list[int]] = []
+        logprobs: list[list[TokenLogprobs] | None] = []
+        failed: list[str | None] = []
+        for i, state in enumerate(states):
+            if not is_finite[i]:
+                tokens.append([])
+                logprobs.append(None)
+                failed.append("the model's logits are not numbers (NaN or infinite)")
+                continue
+            info, params = state.info, state.params
+            row = logits[i]
+            entries: list[TokenLogprobs] | None = None
+            if info.num_candidates:
+                tokens.append([])
+                logprobs.append([_entry(row, best[i], info.num_candidates)])
+                failed.append(None)
+                continue
+            raw = row if params.logprobs is None or state.is_plain else row.clone()
+            if not state.is_plain:
+                self._process(row, state)
+            num_samples = info.num_samples if state.num_output_tokens == 0 else 1
+            if params.is_greedy:
+                drawn = [best[i] if state.is_plain else int(row.argmax())] * num_samples
+            else:
+                drawn = self._draw(row, state, num_samples)
+            if params.logprobs is not None:
+                entries = [_entry(raw, token, params.logprobs) for token in drawn]
+            tokens.append(drawn)
+            logprobs.append(entries)
+            failed.append(None)
+        return tokens, logprobs, failed
+
+    def _process(self, row: torch.Tensor, state: RowState) -> None:
+        """Bans, biases and penalties, in place."""
+        params = state.params
+        if params.allowed_token_ids is not None:
+            allowed = torch.tensor(params.allowed_token_ids, device=row.device)
+            values = row[allowed]
+            row.fill_(-torch.inf)
+            row[allowed] = values
+        if params.logit_bias:
+            ids = torch.tensor(list(params.logit_bias), device=row.device)
+            row[ids] += torch.tensor(list(params.logit_bias.values()), dtype=row.dtype, device=row.device)
+        if state.has_penalties:
+            seen, counts = state.seen(row.device)
+            values = row[seen]
+            if params.repetition_penalty != 1.0:
+                factor = params.repetition_penalty
+                values = torch.where(values > 0, values / factor, values * factor)
+            if params.frequency_penalty != 0.0:
+                values -= counts * params.frequency_penalty
+            if params.presence_penalty != 0.0:
+                values -= (counts > 0) * params.presence_penalty
+            row[seen] = values
+        banned = [
+            word[-1]
+            for word in params.bad_words_token_ids
+            if len(word) == 1 or tuple(state.output[-(len(word) - 1) :]) == word[:-1]
+        ]
+        if state.num_output_tokens < params.min_tokens:
+            banned.extend(state.info.stop_token_ids)
+        if banned:
+            row[torch.tensor(banned, device=row.device)] = -torch.inf
+
+    def _draw(self, row: torch.Tensor, state: RowState, num_samples: int) -> list[int]:
+        params, info = state.params, state.info
+        size = self.vocab_size
+        if self._work is None or self._work.device != row.device:
+            self._work = torch.zeros(-(-size // _CHUNK) * _CHUNK, dtype=torch.float32, device=row.device)
+        weights = self._work  # zero past the vocabulary
+        top = row.max()
+        floor = None
+        if params.min_p > 0:
+            floor = top + float(np.log(params.min_p)) * params.temperature
+        if 0 < params.top_k < size:
+            kth = top_values(row, params.top_k)[0][-1]
+            floor = kth if floor is None else torch.maximum(floor, kth)
+        torch.sub(row, top, out=weights[:size])
+        weights[:size].mul_(1.0 / params.temperature).exp_()
+        if floor is not None:
+            weights[:size].masked_fill_(row < floor, 0.0)
+        sums = _chunk_sums(weights)
+        total = float(sums[-1])
+        tokens = []
+        for sample in range(num_samples):
+            index = info.index + sample
+            candidates, candidate_sums = weights, sums
+            draw = 0
+            while True:
+                number = uniform(info.seed, index, state.num_output_tokens, draw)
+                token = _invert(candidates, candidate_sums, number)
+                if params.top_p >= 1.0:
+                    break
+                above = torch.threshold(candidates, float(weights[token]), 0.0)
+                above_sums = _chunk_sums(above)
+                if above_sums[-1] < params.top_p * total:
+                    break
+                candidates, candidate_sums = above, above_sums
+                draw += 1
+            tokens.append(token)
+        return tokens
+
+
+def _chunk_sums(weights: torch.Tensor) -> np.ndarray:
+    """Cumulative weight up to the end of each chunk. float64 [num_chunks]."""
+    sums: np.ndarray = np.cumsum(weights.view(-1, _CHUNK).sum(-1).cpu().numpy(), dtype=np.float64)
+    return sums
+
+
+def _invert(weights: torch.Tensor, sums: np.ndarray, number: float) -> int:
+    """The token at which the cumulative weight first exceeds `number` of the whole."""
+    target = number * float(sums[-1])
+    chunk = int(np.searchsorted(sums, target, side="right"))
+    chunk = min(chunk, len(sums) - 1)
+    inside = weights[chunk * _CHUNK : (chunk + 1) * _CHUNK].cpu().numpy()
+    before = float(sums[chunk - 1]) if chunk else 0.0
+    at = int(np.searchsorted(np.cumsum(inside, dtype=np.float64), target - before, side="right"))
+    # Rounding may leave the target just past the last weight, or on a token without weight: take the last that has one.
+    while at >= _CHUNK or inside[at] == 0.0:
+        at -= 1
+        if at < 0:
+            return int(weights.nonzero()[-1]) if float(sums[chunk]) == 0.0 else _last_before(weights, chunk * _CHUNK)
+    return chunk * _CHUNK + at
+
+
+def _last_before(weights: torch.Tensor, end: int) -> int:
+    """The last token with weight before `end`, or the first one after it."""
+    before = weights[:end].nonzero()
+    return int(before[-1]) if len(before) else end + int(weights[end:].nonzero()[0])
+
+
+def top_values(row: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The k largest values of a long row, largest first, and their places.
+
+    The k-th largest of the chunks' maxima bounds the k-th largest value from below, so only what reaches it is sorted.
+    """
+    size = row.shape[0]
+    num_chunks = size // _CHUNK
+    if k * 4 > num_chunks:
+        values, ids = row.topk(min(k, size))
+        return values, ids
+    maxima = row[: num_chunks * _CHUNK].view(num_chunks, _CHUNK).amax(-1)
+    bound = maxima.topk(k)[0][-1]
+    places = (row >= bound).nonzero().squeeze(1)
+    values, order = row[places].topk(k)
+    return values, places[order]
+
+
+def _entry(row: torch.Tensor, token: int, k: int) -> TokenLogprobs:
+    """The k likeliest tokens of a row of logits, and `token` with its rank among all."""
+    normaliser = row.logsumexp(0)
+    chosen = row[token]
+    rank = int((row > chosen).sum()) + 1
+    if k:
+        values, ids = top_values(row, k)
+        return TokenLogprobs(ids.tolist(), (values - normaliser).tolist(), token, float(chosen - normaliser), rank)
+    return TokenLogprobs([], [], token, float(chosen - normaliser), rank)
+
+
+def token_logprobs(logits: torch.Tensor, tokens: list[int], k: int) -> list[TokenLogprobs]:
+    """The k likeliest tokens of each row, and the given one with its rank (for prompt_logprobs)."""
+    return [_entry(row, token, k) for row, token in zip(logits, tokens, strict=True)]

@@ -1,0 +1,160 @@
+"""How the tokens of a request are chosen: what a client may ask for, checked once, on arrival.
+
+Knows ranges and how parameters exclude each other; knows nothing about a model's vocabulary
+(`check_vocabulary` takes its size) and nothing about text.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_LOGPROBS = 100
+_SEED_RANGE = 2**63
+
+
+def _error(name: str, value: Any, expected: str) -> ValueError:
+    return ValueError(f"{name}={value!r} is not valid: {expected}")
+
+
+def _check_number(name: str, value: Any, low: float, high: float, expected: str, *, low_open: bool = False) -> None:
+    ok = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not ok or value < low or value > high or (low_open and value == low):
+        raise _error(name, value, expected)
+
+
+def _check_int(name: str, value: Any, low: int, high: int, expected: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise _error(name, value, expected)
+
+
+def _check_token_ids(name: str, value: Any) -> None:
+    if any(not isinstance(token, int) or isinstance(token, bool) or token < 0 for token in value):
+        raise _error(name, value, "token ids are integers from 0 on")
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """Sampling of one request. The steps apply in this order: bans and biases, penalties, temperature, min_p, top_k, top_p.
+
+    Raises:
+        ValueError: a value is out of its range; the message names the field, the value and the range.
+    """
+
+    n: int = 1  #: samples to return; they share the prompt's blocks
+    temperature: float = 1.0  #: 0 is greedy
+    top_p: float = 1.0  #: the smallest set of most likely tokens whose probability reaches this; 1 keeps all
+    top_k: int = 0  #: the k most likely tokens; 0 or -1 keeps all
+    min_p: float = 0.0  #: tokens at least so likely as this share of the most likely one
+    repetition_penalty: float = 1.0  #: divides (or multiplies, below 0) the logits of tokens seen in prompt or output (CTRL)
+    presence_penalty: float = 0.0  #: taken from the logits of tokens seen in the output
+    frequency_penalty: float = 0.0  #: taken as many times as the token was seen in the output
+    logit_bias: dict[int, float] | None = None  #: token id -> added to its logit
+    bad_words: tuple[str, ...] = ()  #: words that are never completed
+    bad_words_token_ids: tuple[tuple[int, ...], ...] = ()  #: the same as token ids; the engine fills it from bad_words
+    allowed_token_ids: tuple[int, ...] | None = None  #: only these are ever chosen
+    seed: int | None = None  #: same seed, same tokens, whatever else is running (float32)
+    stop: tuple[str, ...] = ()  #: strings that end the output
+    stop_token_ids: tuple[int, ...] = ()  #: tokens that end the output, beside the model's own
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False  #: the model's end-of-sequence tokens do not end the output
+    min_tokens: int = 0  #: nothing ends the output before so many tokens
+    max_tokens: int | None = 16  #: None: up to max_model_len
+    logprobs: int | None = None  #: log-probabilities of so many most likely tokens, and of the chosen one
+    prompt_logprobs: int | None = None  #: the same for each token of the prompt
+    skip_special_tokens: bool = True  #: leave special tokens out of the text
+    detokenize: bool = True  #: make text at all
+
+    def __post_init__(self) -> None:
+        for name in ("stop", "bad_words"):
+            value = getattr(self, name)
+            words = (value,) if isinstance(value, str) else tuple(value or ())
+            if any(not isinstance(word, str) or not word for word in words):
+                raise _error(name, value, "a string or a list of strings, none of them empty")
+            object.__setattr__(self, name, words)
+        for name in ("stop_token_ids", "allowed_token_ids"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, tuple(value))
+                _check_token_ids(name, value)
+        object.__setattr__(self, "bad_words_token_ids", tuple(tuple(ids) for ids in self.bad_words_token_ids))
+        for ids in self.bad_words_token_ids:
+            _check_token_ids("bad_words_token_ids", ids)
+            if not ids:
+                raise _error("bad_words_token_ids", self.bad_words_token_ids, "none of the sequences may be empty")
+        if self.top_k == -1:
+            object.__setattr__(self, "top_k", 0)
+        _check_int("n", self.n, 1, 1024, "an integer from 1 to 1024")
+        _check_number("temperature", self.temperature, 0, 100, "a number from 0 (greedy) to 100")
+        _check_number("top_p", self.top_p, 0, 1, "a number above 0 and up to 1", low_open=True)
+        _check_int("top_k", self.top_k, 0, 2**31 - 1, "a positive integer, or 0 or -1 to keep all tokens")
+        _check_number("min_p", self.min_p, 0, 1, "a number from 0 to 1")
+        _check_number("repetition_penalty", self.repetition_penalty, 0, 100, "a number above 0", low_open=True)
+        _check_number("presence_penalty", self.presence_penalty, -2, 2, "a number from -2 to 2")
+        _check_number("frequency_penalty", self.frequency_penalty, -2, 2, "a number from -2 to 2")
+        _check_int("min_tokens", self.min_tokens, 0, 2**31 - 1, "an integer from 0 on")
+        if self.seed is not None:
+            _check_int("seed", self.seed, -_SEED_RANGE, _SEED_RANGE - 1, "an integer of 64 bits")
+        if self.max_tokens is not None:
+            _check_int("max_tokens", self.max_tokens, 1, 2**31 - 1, "an integer from 1 on, or None for as many as fit")
+            if self.min_tokens > self.max_tokens:
+                raise _error("min_tokens", self.min_tokens, f"at most max_tokens, which is {self.max_tokens}")
+        for name in ("logprobs", "prompt_logprobs"):
+            if getattr(self, name) is not None:
+                _check_int(name, getattr(self, name), 0, MAX_LOGPROBS, f"an integer from 0 to {MAX_LOGPROBS}")
+        if self.allowed_token_ids is not None and not self.allowed_token_ids:
+            raise _error("allowed_token_ids", (), "at least one token, or None to allow all")
+        if self.logit_bias is not None:
+            try:
+                bias = {int(token): float(value) for token, value in self.logit_bias.items()}
+            except (AttributeError, TypeError, ValueError):
+                raise _error("logit_bias", self.logit_bias, "a mapping from token ids to numbers") from None
+            _check_token_ids("logit_bias", list(bias))
+            for value in bias.values():
+                _check_number("logit_bias", value, -100, 100, "each bias is a number from -100 to 100")
+            object.__setattr__(self, "logit_bias", bias)
+        if self.stop and not self.detokenize:
+            raise _error("stop", self.stop, "stop strings need detokenize=True; use stop_token_ids instead")
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature < 1e-5
+
+    def check_vocabulary(self, vocab_size: int) -> None:
+        """Refuse token ids that the model does not have.
+
+        Raises:
+            ValueError: naming the field and the first id that is out of range.
+        """
+        for name, ids in (
+            ("logit_bias", self.logit_bias or ()),
+            ("allowed_token_ids", self.allowed_token_ids or ()),
+            ("stop_token_ids", self.stop_token_ids),
+            ("bad_words_token_ids", [token for word in self.bad_words_token_ids for token in word]),
+        ):
+            for token in ids:
+                if token >= vocab_size:
+                    raise _error(name, token, f"the model's token ids end at {vocab_size - 1}")
+
+
+@dataclass(frozen=True)
+class BeamSearchParams:
+    """Beam search of one request, with the scores and the ending rule of `transformers`' beam search.
+
+    A finished beam scores ``sum of log-probabilities / generated_tokens ** length_penalty``, its end token counted.
+    """
+
+    beam_width: int
+    max_tokens: int
+    length_penalty: float = 1.0
+    early_stopping: bool | str = field(default=False)  #: True: as soon as beam_width have ended; False: when none can improve; "never"
+    ignore_eos: bool = False
+    skip_special_tokens: bool = True
+
+    def __post_init__(self) -> None:
+        _check_int("beam_width", self.beam_width, 1, MAX_LOGPROBS // 2, f"an integer from 1 to {MAX_LOGPROBS // 2}")
+        _check_int("max_tokens", self.max_tokens, 1, 2**31 - 1, "an integer from 1 on")
+        _check_number("length_penalty", self.length_penalty, -100, 100, "a number")
+        if self.early_stopping not in (True, False, "never"):
+            raise _error("early_stopping", self.early_stopping, "True, False or 'never'")
