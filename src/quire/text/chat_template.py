@@ -17,7 +17,8 @@ import jinja2.nodes
 import jinja2.parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-_CONTINUE_MARK = "\ue0c0quire-continue\ue0c0"  # private-use characters: no conversation has them
+# Private-use characters, which no conversation has; the space at the end shows whether the template trims messages.
+_CONTINUE_MARK = "\ue0c0quire-continue\ue0c0 "
 
 
 def render(
@@ -97,18 +98,14 @@ def _mark_end(message: dict[str, Any]) -> str:
 
 
 def _cut_at_mark(text: str, final_text: str) -> str:
-    end = text.rfind(_CONTINUE_MARK)
-    if end < 0:
+    mark = _CONTINUE_MARK.rstrip()
+    end = text.rfind(mark)
+    if end < 0 or final_text.strip() not in text:
         raise ValueError(
-            "continue_final_message is set, but the chat template does not show the last message; leave it out"
+            "continue_final_message is set, but the chat template does not show the whole last message; leave it out"
         )
-    # A template that trims its messages would have trimmed this one's end too, had the mark not stood behind it.
-    trims = final_text != final_text.rstrip() and _is_trimmed(text, final_text)
-    return text[:end].rstrip() if trims else text[:end]
-
-
-def _is_trimmed(text: str, final_text: str) -> bool:
-    return final_text + _CONTINUE_MARK not in text
+    is_trimmed = not text.startswith(_CONTINUE_MARK, end)
+    return text[:end].rstrip() if is_trimmed else text[:end]
 
 
 def _plain(value: Any) -> Any:

@@ -46,16 +46,18 @@ def read_tokenizer_files(path: str | Path) -> TokenizerFiles:
     model_config = _read_json(directory / "config.json")
     if "added_tokens_decoder" not in config:
         config |= _read_json(directory / "special_tokens_map.json")
-    if (directory / "tokenizer.json").is_file():
+    has_tokenizer_json = (directory / "tokenizer.json").is_file()
+    if has_tokenizer_json:
         backend = _load(directory / "tokenizer.json", tokenizers.Tokenizer.from_file)
     else:
         backend = _build_gpt2(directory, config, model_config)
-        if model_config.get("model_type") == "opt":
-            config.setdefault("add_bos_token", True)  # OPT was trained with </s> before every text
     backend.no_truncation()  # a prompt is refused or served whole, never shortened in silence
     backend.no_padding()
     named_tokens = _add_special_tokens(backend, config, model_config, directory)
-    _set_post_processor(backend, config, named_tokens)
+    if not has_tokenizer_json:
+        if model_config.get("model_type") == "opt":
+            config.setdefault("add_bos_token", True)  # OPT was trained with </s> before every text
+        _set_post_processor(backend, config, named_tokens)
     return TokenizerFiles(backend, named_tokens, _read_chat_templates(directory, config))
 
 
@@ -135,7 +137,8 @@ def _added_token(token: Any, special: bool) -> AddedToken:
 def _add_special_tokens(
     backend: tokenizers.Tokenizer, config: dict[str, Any], model_config: dict[str, Any], directory: Path
 ) -> dict[str, str]:
-    """Adds what tokenizer.json lacks, marks the special tokens as such, and returns the named ones.
+    """Adds what tokenizer.json lacks and returns the named tokens. Which tokens are special, tokenizer.json says
+    first, then added_tokens_decoder, as in transformers.
 
     A named token that no vocabulary has (a pad_token that was never trained, say) is left out: it would get an id
     beyond the embedding.
@@ -143,14 +146,14 @@ def _add_special_tokens(
     added = config.get("added_tokens_decoder") or {}
     if not added:
         added = {index: token for token, index in _read_json(directory / "added_tokens.json").items()}
+    present = {token.content: token for token in backend.get_added_tokens_decoder().values()}
     for _, token in sorted(added.items(), key=lambda item: int(item[0])):
         content = _content(token)
         if content is None:
             raise ValueError(f"{directory / 'tokenizer_config.json'}: added_tokens_decoder has {token!r}, not a token")
-        if backend.token_to_id(content) is None:
-            is_special = isinstance(token, dict) and bool(token.get("special"))
-            add = backend.add_special_tokens if is_special else backend.add_tokens
-            add([_added_token(token, is_special)])
+        wanted = _added_token(token, isinstance(token, dict) and bool(token.get("special")))
+        if repr(present.get(content)) != repr(wanted):
+            backend.add_tokens([wanted])
 
     named: dict[str, str] = {}
     specials: list[Any] = []
@@ -167,8 +170,8 @@ def _add_special_tokens(
         named |= {name: str(_content(token)) for name, token in extra.items() if _content(token)}
         extra = list(extra.values())
     specials += [token for token in extra if backend.token_to_id(_content(token) or "") is not None]
-    known = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
-    backend.add_special_tokens([_added_token(token, True) for token in specials if _content(token) not in known])
+    present = {token.content: token for token in backend.get_added_tokens_decoder().values()}
+    backend.add_tokens([_added_token(token, True) for token in specials if _content(token) not in present])
     return named
 
 
@@ -180,9 +183,7 @@ def _token_of_model_config(backend: tokenizers.Tokenizer, token_id: Any) -> str 
 
 
 def _set_post_processor(backend: tokenizers.Tokenizer, config: dict[str, Any], named: dict[str, str]) -> None:
-    """tokenizer.json decides what is put around a text, unless tokenizer_config.json says so by name."""
-    if "add_bos_token" not in config and "add_eos_token" not in config:
-        return
+    """What is put around a text. A tokenizer.json says it itself, and is believed, as in transformers 5."""
     bos = named.get("bos_token") if config.get("add_bos_token") else None
     eos = named.get("eos_token") if config.get("add_eos_token") else None
     template = [f"{bos}:0"] * (bos is not None) + ["$A:0"] + [f"{eos}:0"] * (eos is not None)
