@@ -1,0 +1,10 @@
+"""From a model's name to a model in memory: where its files are, whether they are sound, and their bytes.
+
+Knows nothing of the KV cache, the scheduler or text.
+"""
+
+from quire.loading.describe import ModelInfo, describe_model
+from quire.loading.load import load_model
+from quire.loading.source import ModelLoadError, ModelSource, resolve_model
+
+__all__ = ["ModelInfo", "ModelLoadError", "ModelSource", "describe_model", "load_model", "resolve_model"]

@@ -1,0 +1,226 @@
+"""Reading safetensors: which tensors a checkpoint holds, whether they are what the model needs, and their bytes.
+
+Everything that can be told from the files' headers is checked before a byte of weights is read. Never unpickles.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from quire.loading.errors import ModelLoadError
+from quire.loading.source import read_json_object
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+MAP_BYTES = 256 * 2**20  # a file is mapped anew after so many bytes: mapped pages count as resident
+_FLOAT_TYPES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+_TORCH_TYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+
+@dataclass(frozen=True)
+class TensorEntry:
+    """A tensor as a file's header describes it."""
+
+    file: Path
+    name: str  #: in the file
+    shape: tuple[int, ...]
+    dtype: str  #: as safetensors calls it: F32, BF16, ...
+
+    @property
+    def num_bytes(self) -> int:
+        return math.prod(self.shape) * _FLOAT_TYPES.get(self.dtype, 1)
+
+
+def read_headers(directory: Path) -> dict[str, TensorEntry]:
+    """All tensors of a checkpoint by name, in the order of files and offsets, from the headers alone.
+
+    Raises:
+        ModelLoadError: no weights, a shard that is missing or cut off, or an index that does not match its shards.
+    """
+    entries: dict[str, TensorEntry] = {}
+    promised: Mapping[str, str] = {}
+    if (directory / INDEX_FILE).is_file():
+        promised = read_json_object(directory / INDEX_FILE).get("weight_map") or {}
+        if not isinstance(promised, Mapping) or not promised:
+            raise ModelLoadError(f"{directory / INDEX_FILE} has no weight_map; copy the file again from its origin")
+        files = [directory / name for name in sorted(set(promised.values()))]
+        missing = [file.name for file in files if not file.is_file()]
+        if missing:
+            raise ModelLoadError(
+                f"{directory} lacks {len(missing)} of {len(files)} shards that {INDEX_FILE} names: "
+                f"{_some(missing)}; download them"
+            )
+    else:
+        files = [directory / SINGLE_FILE]
+        if not files[0].is_file():
+            raise ModelLoadError(_no_weights(directory))
+    for file in files:
+        for entry in _read_header(file):
+            entries[entry.name] = entry
+    absent = [name for name in promised if name not in entries]
+    if absent:
+        raise ModelLoadError(
+            f"{directory / INDEX_FILE} promises {_some(absent)}, which its shards do not hold; the index and the "
+            "shards are from different checkpoints"
+        )
+    return entries
+
+
+def _read_header(file: Path) -> Iterator[TensorEntry]:
+    with _open(file) as handle:
+        for name in handle.offset_keys():
+            part = handle.get_slice(name)
+            yield TensorEntry(file, name, tuple(part.get_shape()), part.get_dtype())
+
+
+def _open(file: Path) -> safe_open:
+    try:
+        return safe_open(file, framework="pt", device="cpu")
+    except (SafetensorError, OSError) as error:
+        size = file.stat().st_size
+        raise ModelLoadError(
+            f"{file} ({size} bytes) is cut off or no safetensors file ({error}); download it again"
+        ) from None
+
+
+def _no_weights(directory: Path) -> str:
+    if any(directory.glob("*.gguf")):
+        return f"{directory} holds GGUF weights, which are not supported; use the original safetensors checkpoint"
+    if any(directory.glob("*.bin")) or any(directory.glob("*.pt*")):
+        return (
+            f"{directory} holds pickled weights only (*.bin), which can run code when they are read and are not "
+            "supported; convert them once, where you trust them, with transformers: "
+            "AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(NEW_DIR), tokenizer likewise"
+        )
+    others = sorted(file.name for file in directory.glob("*.safetensors"))
+    if others:
+        return (
+            f"{directory} has neither {SINGLE_FILE} nor {INDEX_FILE}, only {_some(others)}; rename a single file to "
+            f"{SINGLE_FILE}, or add the index of the shards"
+        )
+    return (
+        f"{directory} holds no weights ({SINGLE_FILE}, or shards with {INDEX_FILE}); download them, or serve random "
+        "ones of the same shapes with load_format='random'"
+    )
+
+
+def match_tensors(
+    entries: Mapping[str, TensorEntry],
+    expected: Mapping[str, tuple[int, ...]],
+    *,
+    optional_prefix: str = "",
+    ignored: re.Pattern[str],
+) -> dict[str, TensorEntry]:
+    """Which entry goes where: expected names to entries, in the files' order.
+
+    Args:
+        expected: the model's tensors and their shapes.
+        optional_prefix: files saved from the headless model name their tensors without it.
+        ignored: tensors that a checkpoint may have and nobody needs.
+
+    Raises:
+        ModelLoadError: tensors are missing, unexpected, of another shape or not floating point; all are counted.
+    """
+    found: dict[str, TensorEntry] = {}
+    unexpected = []
+    for name, entry in entries.items():
+        if name in expected:
+            found[name] = entry
+        elif optional_prefix + name in expected:
+            found[optional_prefix + name] = entry
+        elif not ignored.fullmatch(name):
+            unexpected.append(name)
+    missing = [name for name in expected if name not in found]
+    where = next(iter(entries.values())).file.parent if entries else Path()
+    problems = []
+    if missing:
+        problem = f"{len(missing)} of {len(expected)} tensors are missing: {_some(missing)}"
+        if missing == ["lm_head.weight"]:
+            problem += " (if the model ties its head to the embedding, config.json must say tie_word_embeddings: true)"
+        problems.append(problem)
+    if unexpected:
+        problems.append(f"{len(unexpected)} tensors are unexpected: {_some(unexpected)}")
+    wrong_shapes = [
+        f"{name} is {list(entry.shape)}, expected {list(expected[name])}"
+        for name, entry in found.items()
+        if entry.shape != tuple(expected[name])
+    ]
+    if wrong_shapes:
+        problems.append(f"{len(wrong_shapes)} tensors have another shape: {_some(wrong_shapes)}")
+    wrong_types = [f"{name} is {entry.dtype}" for name, entry in found.items() if entry.dtype not in _FLOAT_TYPES]
+    if wrong_types:
+        problems.append(f"{len(wrong_types)} tensors are quantized or not numbers: {_some(wrong_types)}")
+    if problems:
+        raise ModelLoadError(f"{where} does not fit its config.json: " + "; ".join(problems))
+    return found
+
+
+def load_tensors(
+    matched: Mapping[str, TensorEntry], views: Mapping[str, Tensor], advance: Callable[[int], None]
+) -> None:
+    """Copy each entry into its view, converting to the view's dtype, tensor by tensor.
+
+    Args:
+        advance: told the bytes of every tensor once it is in place.
+
+    Raises:
+        ModelLoadError: a tensor cannot be read, or holds NaN or infinity (after conversion).
+    """
+    handle: safe_open | None = None
+    file: Path | None = None
+    mapped = 0
+    for name, entry in matched.items():
+        if handle is None or entry.file != file or mapped > MAP_BYTES:
+            handle, file, mapped = _open(entry.file), entry.file, 0
+        try:
+            tensor = handle.get_tensor(entry.name)
+        except SafetensorError as error:
+            raise ModelLoadError(f"{entry.name} cannot be read from {entry.file} ({error}); download it again") from None
+        view = views[name]
+        view.copy_(tensor)
+        check_finite(view, entry)
+        mapped += entry.num_bytes
+        advance(entry.num_bytes)
+
+
+def check_finite(view: Tensor, entry: TensorEntry) -> None:
+    """Raise ModelLoadError if the tensor, as it was loaded, holds NaN or infinity."""
+    if torch.isfinite(view.sum(dtype=torch.float32)):  # NaN and infinity survive a sum
+        return
+    bad = int((~torch.isfinite(view)).sum())
+    if bad:
+        dtype = str(view.dtype).removeprefix("torch.")
+        converted = f" once converted from {entry.dtype} to {dtype}" if _TORCH_TYPES.get(entry.dtype) != dtype else ""
+        raise ModelLoadError(
+            f"{entry.name} in {entry.file} has {bad} of {view.numel()} values that are NaN or infinite{converted}; "
+            "download it again" + (", or choose another dtype" if converted else "")
+        )
+
+
+def checkpoint_dtype(entries: Mapping[str, TensorEntry]) -> str | None:
+    """The dtype of the first floating point tensor; None where there is none that can be served."""
+    return next((_TORCH_TYPES[e.dtype] for e in entries.values() if e.dtype in _TORCH_TYPES), None)
+
+
+def are_equal(a: TensorEntry, b: TensorEntry) -> bool:
+    """Whether two tensors hold the same values; compared in slices, so that neither is in memory whole."""
+    if (a.shape, a.dtype) != (b.shape, b.dtype):
+        return False
+    parts_a, parts_b = _open(a.file).get_slice(a.name), _open(b.file).get_slice(b.name)
+    step = max(1, MAP_BYTES // 8 // max(1, a.shape[-1] * 4))
+    return all(
+        torch.equal(parts_a[start : start + step], parts_b[start : start + step]) for start in range(0, a.shape[0], step)
+    )
+
+
+def _some(names: list[str], limit: int = 3) -> str:
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,155 @@
+"""From a model's name to its config: a directory, a hub id or a preset. Reads JSON, never weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from quire.loading.errors import ModelLoadError
+from quire.loading.presets import PRESET_PREFIX, preset_config, preset_names
+from quire.models.model_config import ModelConfig, ModelConfigError
+
+HUB_CONFIG_FILES = ["*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
+HUB_WEIGHT_FILES = ["model.safetensors", "model-*.safetensors"]
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model that was found: where it is and what its JSON files say."""
+
+    name: str  #: as the user gave it
+    path: Path | None  #: its directory; None for a preset
+    hf_config: Mapping[str, Any] = field(repr=False)
+    generation_config: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Sampling defaults from generation_config.json; eos_token_id is always a list there."""
+
+    @property
+    def is_preset(self) -> bool:
+        return self.path is None
+
+    @cached_property
+    def config(self) -> ModelConfig:
+        """The model's shape.
+
+        Raises:
+            UnsupportedModelError, ModelConfigError: naming this model.
+        """
+        try:
+            return ModelConfig.from_hf(self.hf_config)
+        except ModelConfigError as error:
+            raise type(error)(f"{self.name}: {error}") from None
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """Tokens that end an output: generation_config's, else the config's."""
+        return tuple(self.generation_config.get("eos_token_id", ())) or self.config.eos_token_ids
+
+
+def resolve_model(name: str, *, load_format: str = "auto") -> ModelSource:
+    """Find a model by path, hub id or preset (`random:NAME`).
+
+    A hub id is looked up in the local cache first when HF_HUB_OFFLINE is set, else on the hub; its config is checked
+    before its weights are downloaded, and with load_format="random" they are not downloaded at all.
+
+    Raises:
+        ModelLoadError: there is no such model, or its files cannot be read.
+        UnsupportedModelError: a hub model that Quire does not serve.
+    """
+    if name.startswith(PRESET_PREFIX):
+        return ModelSource(name, None, preset_config(name))
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return _read_directory(name, path)
+    if path.suffix.lower() == ".gguf" or name.lower().endswith("gguf"):
+        raise ModelLoadError(
+            f"{name}: GGUF files are not supported; use the model's original checkpoint (config.json and safetensors)"
+        )
+    if path.is_file():
+        raise ModelLoadError(f"{name} is a file; give the directory that holds config.json and the weights")
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith((".", "/")):
+        raise ModelLoadError(f"{name}: there is no such directory")
+    if "/" not in name and PRESET_PREFIX + name.lower() in preset_names():
+        raise ModelLoadError(f"{name}: no such directory; for random weights of these shapes, use {PRESET_PREFIX}{name}")
+    return _download(name, load_format)
+
+
+def _read_directory(name: str, path: Path) -> ModelSource:
+    config_path = path / "config.json"
+    if not config_path.is_file():
+        if any(path.glob("*.gguf")):
+            raise ModelLoadError(
+                f"{path} holds GGUF files, which are not supported; use the model's original checkpoint "
+                "(config.json and safetensors)"
+            )
+        what = "is empty" if not any(path.iterdir()) else "has no config.json"
+        raise ModelLoadError(
+            f"{path} {what}; a model directory holds config.json, *.safetensors and tokenizer.json, as "
+            "`huggingface-cli download` or `save_pretrained` leave them"
+        )
+    return ModelSource(name, path, read_json_object(config_path), read_generation_config(path))
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """A JSON file's object; ModelLoadError names the file where it is something else."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ModelLoadError(f"{path} cannot be read as JSON ({error}); copy the file again from its origin") from None
+    if not isinstance(value, dict):
+        raise ModelLoadError(f"{path} holds a {type(value).__name__} where an object was expected")
+    return value
+
+
+def read_generation_config(path: Path) -> dict[str, Any]:
+    """What generation_config.json says that is not null; {} where there is no such file."""
+    file = path / "generation_config.json"
+    if not file.is_file():
+        return {}
+    values = {name: value for name, value in read_json_object(file).items() if value is not None}
+    if isinstance(values.get("eos_token_id"), int):
+        values["eos_token_id"] = [values["eos_token_id"]]
+    return values
+
+
+def _download(name: str, load_format: str) -> ModelSource:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    try:
+        source = _read_directory(name, Path(snapshot_download(name, allow_patterns=HUB_CONFIG_FILES)))
+        if load_format != "random":
+            _ = source.config  # refuse what is not supported before gigabytes are fetched
+            source = _read_directory(
+                name, Path(snapshot_download(name, allow_patterns=HUB_CONFIG_FILES + HUB_WEIGHT_FILES))
+            )
+    except ModelConfigError:
+        raise
+    except ModelLoadError as error:
+        raise ModelLoadError(f"{name} from the hub: {error}") from None
+    except GatedRepoError:
+        raise ModelLoadError(
+            f"{name} is gated on the hub: accept its licence there, then set HF_TOKEN or run `hf auth login`"
+        ) from None
+    except LocalEntryNotFoundError:
+        offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
+        reason = "HF_HUB_OFFLINE is set" if offline else "the hub cannot be reached"
+        raise ModelLoadError(
+            f"{name} is neither a directory here nor in the hub's cache, and {reason}; download it where there is a "
+            f"network (`hf download {name}`) and give its directory, or use a preset such as {PRESET_PREFIX}tiny"
+        ) from None
+    except RepositoryNotFoundError:
+        raise ModelLoadError(
+            f"{name} is neither a directory here nor a model on the hub; if it is private, set HF_TOKEN"
+        ) from None
+    except Exception as error:  # huggingface_hub lets its HTTP client's errors through
+        raise ModelLoadError(
+            f"{name} could not be fetched from the hub ({type(error).__name__}: {error}); download it where there is "
+            f"a network (`hf download {name}`) and give its directory"
+        ) from error
+    return source

@@ -1,0 +1,110 @@
+"""What every causal language model offers to the runner and to the loader.
+
+A model turns token ids and positions into hidden states and logits. Where K and V are kept, and how attention over
+them is computed, is the business of the `attend` function that the caller passes in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from quire.models.layers import Embedding, Linear
+from quire.models.model_config import ModelConfig
+
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""attend(layer_index, q, k, v) -> output.
+
+q, output: [num_tokens, num_heads, head_dim]; k, v: [num_tokens, num_kv_heads, head_dim], possibly strided. It stores k
+and v and attends causally, with scale head_dim ** -0.5.
+"""
+
+
+class CausalLM(nn.Module):
+    """A decoder. `layers` keep their original indices, so that an identity may stand in for an absent one.
+
+    Subclasses set `embed_tokens`, `layers` and `norm` (None where there is none), and implement `forward`.
+    """
+
+    checkpoint_names: ClassVar[dict[str, str]]  #: attribute -> the prefix of its tensors in a checkpoint
+    optional_prefix: ClassVar[str] = ""  #: checkpoints saved from the headless model lack it
+    ignored_tensors: ClassVar[re.Pattern[str]] = re.compile(r"(?!)")  #: in old checkpoints: buffers that are derived
+
+    config: ModelConfig
+    embed_tokens: Embedding
+    layers: nn.ModuleList
+    lm_head: Linear
+
+    def __init__(self, config: ModelConfig, *, dtype: torch.dtype, device: torch.device | str) -> None:
+        super().__init__()
+        self.config = config
+        self.dtype = dtype
+        self.device = torch.device(device)
+        size = config.embedding_dim
+        self.embed_tokens = Embedding(config.vocab_size, size, dtype=dtype, device=device)
+        head_device = "meta" if config.tie_word_embeddings else device
+        self.lm_head = Linear(size, config.vocab_size, bias=False, dtype=dtype, device=head_device)
+        if config.tie_word_embeddings:
+            self.lm_head.weight = self.embed_tokens.weight
+
+    def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """Hidden states after the final norm.
+
+        Args:
+            input_ids: int64 [num_tokens], the flattened batch.
+            positions: int64 [num_tokens], each token's place in its own sequence.
+
+        Returns:
+            [num_tokens, hidden_size]
+        """
+        raise NotImplementedError
+
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        """[n, hidden_size] -> [n, vocab_size], in the model's dtype."""
+        return self.lm_head(hidden)
+
+    def checkpoint_tensors(self) -> dict[str, Tensor]:
+        """Every tensor that a checkpoint must have, by its name there, and the view of a parameter that holds it.
+
+        A view has the shape that the checkpoint's tensor has: loading is one copy into it, whatever is stacked or
+        transposed here. To be asked before `pack()`.
+        """
+        names = {**self.checkpoint_names} if self.config.tie_word_embeddings else {
+            **self.checkpoint_names, "lm_head": "lm_head"
+        }  # fmt: skip
+        views: dict[str, Tensor] = {}
+        for attribute, name in names.items():
+            module = getattr(self, attribute)
+            if module is not None:
+                views.update(checkpoint_tensors(module, name))
+        return views
+
+    def pack(self) -> None:
+        """Give every linear layer the layout that is fastest here, one at a time, freeing the plain one.
+
+        A tied head gets a packed copy of its own (ModelConfig.packed_head_bytes), since the embedding needs the rows.
+        """
+        for module in self.modules():
+            if isinstance(module, Linear):
+                module.pack()
+
+    def weight_bytes(self) -> int:
+        """Memory that the weights take now, shared tensors counted once."""
+        tensors = {id(p): p for p in self.parameters()}
+        packed = [m.packed for m in self.modules() if isinstance(m, Linear) and m.packed is not None]
+        return sum(t.numel() * t.element_size() for t in (*tensors.values(), *packed))
+
+
+def checkpoint_tensors(module: nn.Module, name: str) -> Iterator[tuple[str, Tensor]]:
+    """The names and views of a module's tensors: attributes are named as in the checkpoint, linear layers know better."""
+    if isinstance(module, Linear):
+        yield from module.checkpoint_tensors(name)
+        return
+    for parameter_name, parameter in module.named_parameters(recurse=False):
+        yield f"{name}.{parameter_name}", parameter
+    for child_name, child in module.named_children():
+        yield from checkpoint_tensors(child, f"{name}.{child_name}")

@@ -1,0 +1,110 @@
+"""GPT-2 (and DialoGPT): learned positions, LayerNorm, one merged qkv projection, weights stored transposed."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from quire.models.base import Attend, CausalLM
+from quire.models.layers import ACTIVATIONS, Conv1DLinear, Embedding, LayerNorm, check_activation
+from quire.models.model_config import ConfigReader, ModelConfig
+
+
+def read_config(reader: ConfigReader) -> ModelConfig:
+    hidden_size, num_heads = reader.integer("n_embd"), reader.integer("n_head")
+    reader.refuse_if(not reader.flag("scale_attn_weights", True), "GPT-2 with scale_attn_weights=false")
+    for name in ("scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"):
+        reader.refuse_if(reader.flag(name, False), f"GPT-2 with {name}=true")
+    reader.refuse_if(hidden_size % num_heads, f"n_embd={hidden_size} that n_head={num_heads} does not divide")
+    max_positions = reader.integer("n_positions", reader.get("n_ctx", 1024))
+    return ModelConfig(
+        architecture="GPT2LMHeadModel",
+        model_type="gpt2",
+        vocab_size=reader.integer("vocab_size"),
+        hidden_size=hidden_size,
+        intermediate_size=reader.integer("n_inner", 4 * hidden_size),
+        num_layers=reader.integer("n_layer"),
+        num_heads=num_heads,
+        num_kv_heads=num_heads,
+        head_dim=hidden_size // num_heads,
+        max_position_embeddings=max_positions,
+        norm_eps=reader.number("layer_norm_epsilon", 1e-5),
+        hidden_act=check_activation(reader.get("activation_function", "gelu_new")),
+        tie_word_embeddings=reader.flag("tie_word_embeddings", True),
+        rope=None,
+        dtype=reader.get("dtype", reader.get("torch_dtype")),
+        eos_token_ids=reader.token_ids("eos_token_id", 50256),
+        bos_token_id=reader.get("bos_token_id", 50256),
+        initializer_range=reader.number("initializer_range", 0.02),
+        qkv_bias=True,
+        attention_out_bias=True,
+        mlp_bias=True,
+        gated_mlp=False,
+        norm_has_bias=True,
+        num_position_rows=max_positions,
+    )
+
+
+class GPT2Attention(nn.Module):
+    def __init__(self, config: ModelConfig, index: int, **factory: Any) -> None:
+        super().__init__()
+        self.index = index
+        self.num_heads, self.head_dim = config.num_heads, config.head_dim
+        self.c_attn = Conv1DLinear(config.hidden_size, 3 * config.hidden_size, bias=True, **factory)
+        self.c_proj = Conv1DLinear(config.hidden_size, config.hidden_size, bias=True, **factory)
+
+    def forward(self, x: Tensor, attend: Attend) -> Tensor:
+        q, k, v = self.c_attn(x).view(len(x), 3, self.num_heads, self.head_dim).unbind(1)
+        return self.c_proj(attend(self.index, q, k, v).reshape(x.shape))
+
+
+class GPT2MLP(nn.Module):
+    def __init__(self, config: ModelConfig, **factory: Any) -> None:
+        super().__init__()
+        self.c_fc = Conv1DLinear(config.hidden_size, config.intermediate_size, bias=True, **factory)
+        self.c_proj = Conv1DLinear(config.intermediate_size, config.hidden_size, bias=True, **factory)
+        self.activation = ACTIVATIONS[config.hidden_act]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.c_proj(self.activation(self.c_fc(x)))
+
+
+class GPT2Block(nn.Module):
+    def __init__(self, config: ModelConfig, index: int, **factory: Any) -> None:
+        super().__init__()
+        self.ln_1 = LayerNorm(config.hidden_size, config.norm_eps, **factory)
+        self.attn = GPT2Attention(config, index, **factory)
+        self.ln_2 = LayerNorm(config.hidden_size, config.norm_eps, **factory)
+        self.mlp = GPT2MLP(config, **factory)
+
+    def forward(self, x: Tensor, attend: Attend) -> Tensor:
+        x = x + self.attn(self.ln_1(x), attend)
+        return x + self.mlp(self.ln_2(x))
+
+
+class GPT2LMHeadModel(CausalLM):
+    checkpoint_names: ClassVar = {
+        "embed_tokens": "transformer.wte",
+        "embed_positions": "transformer.wpe",
+        "layers": "transformer.h",
+        "norm": "transformer.ln_f",
+    }
+    optional_prefix = "transformer."
+    ignored_tensors = re.compile(r".*\.attn\.(masked_)?bias")  # the causal mask, once stored as a buffer
+
+    def __init__(self, config: ModelConfig, *, dtype: torch.dtype, device: torch.device | str) -> None:
+        super().__init__(config, dtype=dtype, device=device)
+        self.embed_positions = Embedding(config.num_position_rows, config.hidden_size, dtype=dtype, device=device)
+        self.layers = nn.ModuleList(
+            GPT2Block(config, index, dtype=dtype, device=device) for index in range(config.num_layers)
+        )
+        self.norm = LayerNorm(config.hidden_size, config.norm_eps, dtype=dtype, device=device)
+
+    def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        x = self.embed_tokens(input_ids) + self.embed_positions(positions)
+        for layer in self.layers:
+            x = layer(x, attend)
+        return self.norm(x)

@@ -1,0 +1,132 @@
+"""Llama: RMSNorm before each block, rotary positions, grouped KV heads, a gated MLP.
+
+Mistral, Qwen2 and Qwen3 are this decoder with other flags in their ModelConfig; their files read those flags.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from quire.models.base import Attend, CausalLM
+from quire.models.layers import Linear, MergedLinear, RMSNorm, RotaryEmbedding, rotate
+from quire.models.model_config import ConfigReader, ModelConfig, RopeConfig
+
+
+def read_config(reader: ConfigReader) -> ModelConfig:
+    attention_bias = reader.flag("attention_bias", False)
+    return read_decoder_config(
+        reader,
+        architecture="LlamaForCausalLM",
+        qkv_bias=attention_bias,
+        attention_out_bias=attention_bias,
+        mlp_bias=reader.flag("mlp_bias", False),
+    )
+
+
+def read_decoder_config(reader: ConfigReader, architecture: str, **flags: Any) -> ModelConfig:
+    """What the configs of all Llama-like architectures have in common; `flags` tell them apart."""
+    hidden_size, num_heads = reader.integer("hidden_size"), reader.integer("num_attention_heads")
+    head_dim = flags.pop("head_dim", None) or reader.integer("head_dim", hidden_size // num_heads)
+    activation = reader.get("hidden_act", "silu")
+    reader.refuse_if(activation not in ("silu", "swish"), f"activation {activation!r} in {architecture}", "it has silu")
+    return ModelConfig(
+        architecture=architecture,
+        model_type=reader.get("model_type", ""),
+        vocab_size=reader.integer("vocab_size"),
+        hidden_size=hidden_size,
+        intermediate_size=reader.integer("intermediate_size"),
+        num_layers=reader.integer("num_hidden_layers"),
+        num_heads=num_heads,
+        num_kv_heads=reader.integer("num_key_value_heads", num_heads),
+        head_dim=head_dim,
+        max_position_embeddings=reader.integer("max_position_embeddings", 2048),
+        norm_eps=reader.number("rms_norm_eps", 1e-6),
+        hidden_act=activation,
+        tie_word_embeddings=reader.flag("tie_word_embeddings", False),
+        rope=RopeConfig.from_hf(reader, head_dim),
+        dtype=reader.get("dtype", reader.get("torch_dtype")),
+        eos_token_ids=reader.token_ids("eos_token_id"),
+        bos_token_id=reader.get("bos_token_id"),
+        initializer_range=reader.number("initializer_range", 0.02),
+        **flags,
+    )
+
+
+class LlamaAttention(nn.Module):
+    def __init__(self, config: ModelConfig, index: int, **factory: Any) -> None:
+        super().__init__()
+        self.index = index
+        self.num_heads, self.num_kv_heads, self.head_dim = config.num_heads, config.num_kv_heads, config.head_dim
+        self.qkv_proj = MergedLinear(
+            config.hidden_size,
+            {"q_proj": config.q_size, "k_proj": config.kv_size, "v_proj": config.kv_size},
+            bias=config.qkv_bias,
+            **factory,
+        )
+        self.q_norm = RMSNorm(config.head_dim, config.norm_eps, **factory) if config.qk_norm else None
+        self.k_norm = RMSNorm(config.head_dim, config.norm_eps, **factory) if config.qk_norm else None
+        self.o_proj = Linear(config.q_size, config.hidden_size, bias=config.attention_out_bias, **factory)
+
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
+        num_qk_heads = self.num_heads + self.num_kv_heads
+        qkv = self.qkv_proj(x).view(len(x), num_qk_heads + self.num_kv_heads, self.head_dim)
+        qk, v = qkv[:, :num_qk_heads], qkv[:, num_qk_heads:]
+        if self.q_norm is not None and self.k_norm is not None:
+            qk = torch.cat((self.q_norm(qk[:, : self.num_heads]), self.k_norm(qk[:, self.num_heads :])), dim=1)
+        qk = rotate(qk, rotation)
+        out = attend(self.index, qk[:, : self.num_heads], qk[:, self.num_heads :], v)
+        return self.o_proj(out.reshape(len(x), self.num_heads * self.head_dim))
+
+
+class LlamaMLP(nn.Module):
+    def __init__(self, config: ModelConfig, **factory: Any) -> None:
+        super().__init__()
+        inner = config.intermediate_size
+        self.gate_up_proj = MergedLinear(
+            config.hidden_size, {"gate_proj": inner, "up_proj": inner}, bias=config.mlp_bias, **factory
+        )
+        self.down_proj = Linear(inner, config.hidden_size, bias=config.mlp_bias, **factory)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+        return self.down_proj(F.silu(gate).mul_(up))
+
+
+class LlamaDecoderLayer(nn.Module):
+    def __init__(self, config: ModelConfig, index: int, **factory: Any) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, config.norm_eps, **factory)
+        self.self_attn = LlamaAttention(config, index, **factory)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.norm_eps, **factory)
+        self.mlp = LlamaMLP(config, **factory)
+
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), rotation, attend)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class LlamaForCausalLM(CausalLM):
+    checkpoint_names: ClassVar = {"embed_tokens": "model.embed_tokens", "layers": "model.layers", "norm": "model.norm"}
+    optional_prefix = "model."
+    ignored_tensors = re.compile(r".*\.rotary_emb\.inv_freq")
+
+    def __init__(self, config: ModelConfig, *, dtype: torch.dtype, device: torch.device | str) -> None:
+        super().__init__(config, dtype=dtype, device=device)
+        assert config.rope is not None
+        self.rotary = RotaryEmbedding(config.rope)
+        self.layers = nn.ModuleList(
+            LlamaDecoderLayer(config, index, dtype=dtype, device=device) for index in range(config.num_layers)
+        )
+        self.norm = RMSNorm(config.hidden_size, config.norm_eps, dtype=dtype, device=device)
+
+    def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        x = self.embed_tokens(input_ids)
+        rotation = self.rotary(positions, x.dtype)
+        for layer in self.layers:
+            x = layer(x, rotation, attend)
+        return self.norm(x)

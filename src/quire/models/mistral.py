@@ -1,0 +1,22 @@
+"""Mistral: Llama's decoder. Its first version attends through a sliding window, which Quire refuses."""
+
+from __future__ import annotations
+
+from quire.models.llama import LlamaForCausalLM, read_decoder_config
+from quire.models.model_config import ConfigReader, ModelConfig
+
+
+def read_config(reader: ConfigReader) -> ModelConfig:
+    config = read_decoder_config(reader, architecture="MistralForCausalLM")
+    window = reader.values.get("sliding_window", 4096)  # absent means 4096, null means none, as in transformers
+    reader.refuse_if(
+        window is not None and window < config.context_length,
+        f"a sliding window of {window} tokens in a context of {config.context_length}",
+        f"up to {window} tokens the model is the same without it: to serve those, set sliding_window to null and "
+        f"max_position_embeddings to {window} in config.json",
+    )
+    return config
+
+
+class MistralForCausalLM(LlamaForCausalLM):
+    pass

@@ -1,0 +1,290 @@
+"""What a model is, in numbers: read from a Hugging Face `config.json`, in the dialects of transformers 4 and 5.
+
+Knows shapes and what they cost in bytes; knows no tensors and no files. Each architecture's own file says how its
+config is read (`read_config`); what Quire cannot serve is refused here and there by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+
+
+class ModelConfigError(ValueError):
+    """A config that says too little or contradicts itself."""
+
+
+class UnsupportedModelError(ModelConfigError):
+    """A model that Quire does not serve; the message names what it is that is missing."""
+
+
+class ConfigReader:
+    """Typed access to a `config.json`: every error names the field and what was expected of it."""
+
+    def __init__(self, values: Mapping[str, Any]):
+        self.values = values
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The field, or the default where it is absent or null."""
+        value = self.values.get(name)
+        return default if value is None else value
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        value = self.get(name, default)
+        if value is None:
+            raise ModelConfigError(f"the config has no {name!r}; take config.json from the model's original repository")
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ModelConfigError(f"the config's {name} is {value!r}; expected a positive integer")
+        return value
+
+    def number(self, name: str, default: float | None = None) -> float:
+        value = self.get(name, default)
+        if value is None:
+            raise ModelConfigError(f"the config has no {name!r}; take config.json from the model's original repository")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+            raise ModelConfigError(f"the config's {name} is {value!r}; expected a positive number")
+        return float(value)
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.get(name, default)
+        if not isinstance(value, bool):
+            raise ModelConfigError(f"the config's {name} is {value!r}; expected true or false")
+        return value
+
+    def token_ids(self, name: str, default: int | None = None) -> tuple[int, ...]:
+        """One id or a list of them, as a tuple."""
+        value = self.get(name, default)
+        ids = value if isinstance(value, list) else [] if value is None else [value]
+        if any(isinstance(i, bool) or not isinstance(i, int) for i in ids):
+            raise ModelConfigError(f"the config's {name} is {value!r}; expected a token id or a list of them")
+        return tuple(ids)
+
+    def refuse_if(self, condition: Any, what: str, hint: str = "") -> None:
+        """Raise UnsupportedModelError("<what> is not supported") where the condition holds."""
+        if condition:
+            raise UnsupportedModelError(f"{what} is not supported" + (f"; {hint}" if hint else ""))
+
+
+@dataclass(frozen=True)
+class RopeConfig:
+    """Rotary position embedding: how fast each pair of dimensions turns.
+
+    `scaling` holds the numbers of the type: linear (factor); llama3 (factor, low_freq_factor, high_freq_factor,
+    original_max_position_embeddings); yarn (factor, beta_fast, beta_slow, attention_factor, truncate,
+    original_max_position_embeddings).
+    """
+
+    rope_type: str
+    theta: float
+    dim: int  #: dimensions of a head that turn (all of them)
+    scaling: tuple[tuple[str, float], ...] = ()
+
+    def __getitem__(self, name: str) -> float:
+        return dict(self.scaling)[name]
+
+    def context_length(self, max_position_embeddings: int) -> int:
+        """The longest sequence, given the config's max_position_embeddings.
+
+        By the field's convention that is the length after scaling in llama3 configs, before it in linear and yarn ones.
+        """
+        if self.rope_type == "linear":
+            return int(max_position_embeddings * self["factor"])
+        if self.rope_type == "yarn":
+            return max(max_position_embeddings, int(self["original_max_position_embeddings"] * self["factor"]))
+        return max_position_embeddings
+
+    @classmethod
+    def from_hf(cls, reader: ConfigReader, head_dim: int) -> RopeConfig:
+        """Read `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (transformers 4).
+
+        Raises:
+            UnsupportedModelError: a RoPE type other than ROPE_TYPES, or one that turns only part of a head.
+        """
+        parameters = reader.get("rope_parameters") or reader.get("rope_scaling") or {}
+        if not isinstance(parameters, Mapping):
+            raise ModelConfigError(f"the config's RoPE parameters are {parameters!r}; expected an object")
+        reader.refuse_if(
+            any(isinstance(value, Mapping) for value in parameters.values()), "RoPE that differs between layers"
+        )
+        rope = ConfigReader(parameters)
+        rope_type = rope.get("rope_type", rope.get("type", "default"))
+        theta = rope.number("rope_theta", reader.number("rope_theta", 10000.0))
+        partial = rope.get("partial_rotary_factor", reader.get("partial_rotary_factor", 1.0))
+        reader.refuse_if(partial != 1.0, f"partial_rotary_factor={partial} (RoPE over part of a head)")
+        max_positions = reader.integer("max_position_embeddings", 2048)
+        if rope_type == "dynamic":
+            raise UnsupportedModelError(
+                "RoPE type 'dynamic' is not supported: its frequencies change with the length of a sequence, so that "
+                "KV computed earlier no longer fits. Up to max_position_embeddings it equals 'default': remove "
+                f"rope_scaling from config.json to serve up to {max_positions} tokens"
+            )
+        if rope_type not in ROPE_TYPES:
+            raise UnsupportedModelError(
+                f"RoPE type {rope_type!r} is not supported; supported types: {', '.join(ROPE_TYPES)}"
+            )
+        scaling: dict[str, float] = {}
+        if rope_type in ("linear", "llama3"):
+            scaling["factor"] = rope.number("factor")
+        if rope_type == "llama3":
+            scaling["low_freq_factor"] = rope.number("low_freq_factor")
+            scaling["high_freq_factor"] = rope.number("high_freq_factor")
+        if rope_type in ("llama3", "yarn"):
+            original = reader.get("original_max_position_embeddings", rope.get("original_max_position_embeddings"))
+            scaling["original_max_position_embeddings"] = float(original or max_positions)
+        if rope_type == "yarn":
+            factor = rope.number("factor", max_positions / scaling["original_max_position_embeddings"])
+            scaling["factor"] = factor
+            scaling["beta_fast"] = rope.number("beta_fast", 32.0)
+            scaling["beta_slow"] = rope.number("beta_slow", 1.0)
+            scaling["truncate"] = float(rope.flag("truncate", True))
+            scaling["attention_factor"] = rope.number("attention_factor", _yarn_attention_factor(rope, factor))
+        return cls(rope_type, theta, head_dim, tuple(sorted(scaling.items())))
+
+
+def _yarn_attention_factor(rope: ConfigReader, factor: float) -> float:
+    """How much YaRN sharpens attention (arXiv 2309.00071, section 3.4; mscale is DeepSeek's refinement)."""
+
+    def sharpen(mscale: float) -> float:
+        return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
+
+    mscale, mscale_all_dim = rope.get("mscale"), rope.get("mscale_all_dim")
+    return sharpen(mscale) / sharpen(mscale_all_dim) if mscale and mscale_all_dim else sharpen(1.0)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The shape of a model. The flags at the end tell apart what the architectures do differently."""
+
+    architecture: str
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    max_position_embeddings: int
+    norm_eps: float
+    hidden_act: str
+    tie_word_embeddings: bool
+    rope: RopeConfig | None  #: None: positions are learned embeddings
+    dtype: str | None = None  #: of the checkpoint, where the config says it
+    eos_token_ids: tuple[int, ...] = ()
+    bos_token_id: int | None = None
+    initializer_range: float = 0.02  #: standard deviation of random weights
+    qkv_bias: bool = False
+    attention_out_bias: bool = False
+    mlp_bias: bool = False
+    gated_mlp: bool = True  #: act(gate) * up, in place of act(up)
+    qk_norm: bool = False  #: RMSNorm over each head's q and k
+    norm_has_bias: bool = False  #: LayerNorm rather than RMSNorm
+    norm_is_affine: bool = True
+    norm_before: bool = True  #: before attention and MLP; False only in OPT-350m
+    final_norm: bool = True
+    embedding_dim: int = 0  #: of the token table; 0 means hidden_size. OPT-350m projects up from it
+    num_position_rows: int = 0  #: of the learned position table
+
+    def __post_init__(self) -> None:
+        if self.num_heads % self.num_kv_heads:
+            raise ModelConfigError(
+                f"{self.num_heads} attention heads cannot share {self.num_kv_heads} KV heads evenly; "
+                "num_attention_heads must be a multiple of num_key_value_heads"
+            )
+        if not self.embedding_dim:
+            object.__setattr__(self, "embedding_dim", self.hidden_size)
+
+    @classmethod
+    def from_hf(cls, config: Mapping[str, Any]) -> ModelConfig:
+        """The shape that a `config.json` describes.
+
+        Raises:
+            UnsupportedModelError: what it describes is not served; the message names what, and what is served.
+            ModelConfigError: a field is missing or makes no sense.
+        """
+        from quire.models.registry import find_architecture  # each architecture reads its own config
+
+        reader = ConfigReader(config)
+        architecture = find_architecture(config)
+        for name in ("quantization_config", "compression_config"):
+            quantization = reader.get(name)
+            if quantization:
+                method = quantization.get("quant_method", name) if isinstance(quantization, Mapping) else name
+                reader.refuse_if(
+                    True, f"a checkpoint quantized with {method}", "use the checkpoint in bfloat16, float16 or float32"
+                )
+        reader.refuse_if(reader.flag("is_encoder_decoder", False), "an encoder-decoder model")
+        reader.refuse_if(reader.flag("add_cross_attention", False), "cross-attention")
+        return architecture.read_config(reader)
+
+    @property
+    def context_length(self) -> int:
+        """The longest sequence that the positions allow."""
+        limit = self.max_position_embeddings
+        return limit if self.rope is None else self.rope.context_length(limit)
+
+    @property
+    def q_size(self) -> int:
+        return self.num_heads * self.head_dim
+
+    @property
+    def kv_size(self) -> int:
+        return self.num_kv_heads * self.head_dim
+
+    @property
+    def num_parameters(self) -> int:
+        """Weights, a tied head counted once. Equal to what the model itself holds (a test compares them)."""
+        hidden, inner = self.hidden_size, self.intermediate_size
+        qkv_size = self.q_size + 2 * self.kv_size
+        norm = hidden * (1 + self.norm_has_bias) * self.norm_is_affine
+        layer = hidden * qkv_size + qkv_size * self.qkv_bias
+        layer += self.q_size * hidden + hidden * self.attention_out_bias
+        layer += hidden * inner * (3 if self.gated_mlp else 2)
+        layer += (inner * (2 if self.gated_mlp else 1) + hidden) * self.mlp_bias
+        layer += 2 * norm + 2 * self.head_dim * self.qk_norm
+        table = self.vocab_size * self.embedding_dim
+        total = self.num_layers * layer + table * (1 if self.tie_word_embeddings else 2)
+        total += self.num_position_rows * hidden + norm * self.final_norm
+        if self.embedding_dim != hidden:
+            total += 2 * self.embedding_dim * hidden
+        return total
+
+    def weight_bytes(self, dtype: str) -> int:
+        """Memory for the weights in `dtype`."""
+        return self.num_parameters * _itemsize(dtype)
+
+    def packed_head_bytes(self, dtype: str) -> int:
+        """What a tied head costs beside its embedding where linear layers are packed (on CPU): a table of its own."""
+        return self.vocab_size * self.embedding_dim * _itemsize(dtype) if self.tie_word_embeddings else 0
+
+    def kv_bytes_per_token(self, dtype: str) -> int:
+        """KV of one token in all layers, K and V, in `dtype`."""
+        return 2 * self.num_layers * self.kv_size * _itemsize(dtype)
+
+
+def _itemsize(dtype: str) -> int:
+    if dtype not in DTYPE_BYTES:
+        raise ValueError(f"dtype {dtype!r} is not one of {', '.join(DTYPE_BYTES)}")
+    return DTYPE_BYTES[dtype]
+
+
+def check_tokenizer_fits(config: ModelConfig, tokenizer_vocab_size: int) -> None:
+    """Refuse a tokenizer whose ids reach past the embedding table. A table larger than the tokenizer is fine.
+
+    Args:
+        tokenizer_vocab_size: the tokenizer's highest id, plus 1.
+
+    Raises:
+        ValueError: the tokenizer can make ids that the model has no row for.
+    """
+    if tokenizer_vocab_size > config.vocab_size:
+        raise ValueError(
+            f"the tokenizer knows {tokenizer_vocab_size} token ids, the model's embedding only {config.vocab_size} rows: "
+            "they belong to different models, or tokens were added without enlarging the embedding. "
+            "Use the tokenizer files that came with the checkpoint, or pass skip_tokenizer_init=True and send token ids"
+        )

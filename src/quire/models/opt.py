@@ -1,0 +1,134 @@
+"""OPT: learned positions that start at row 2, ReLU. OPT-350m alone norms after its blocks and projects its embeddings."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from quire.models.base import Attend, CausalLM
+from quire.models.layers import ACTIVATIONS, Embedding, LayerNorm, Linear, MergedLinear, check_activation
+from quire.models.model_config import ConfigReader, ModelConfig
+
+POSITION_OFFSET = 2  # the first rows of the position table once stood for padding
+
+
+def read_config(reader: ConfigReader) -> ModelConfig:
+    hidden_size, num_heads = reader.integer("hidden_size"), reader.integer("num_attention_heads")
+    reader.refuse_if(
+        hidden_size % num_heads, f"hidden_size={hidden_size} that num_attention_heads={num_heads} does not divide"
+    )
+    max_positions = reader.integer("max_position_embeddings", 2048)
+    norm_before = reader.flag("do_layer_norm_before", True)
+    has_bias = reader.flag("enable_bias", True)
+    return ModelConfig(
+        architecture="OPTForCausalLM",
+        model_type="opt",
+        vocab_size=reader.integer("vocab_size"),
+        hidden_size=hidden_size,
+        intermediate_size=reader.integer("ffn_dim"),
+        num_layers=reader.integer("num_hidden_layers"),
+        num_heads=num_heads,
+        num_kv_heads=num_heads,
+        head_dim=hidden_size // num_heads,
+        max_position_embeddings=max_positions,
+        norm_eps=1e-5,
+        hidden_act=check_activation(reader.get("activation_function", "relu")),
+        tie_word_embeddings=reader.flag("tie_word_embeddings", True),
+        rope=None,
+        dtype=reader.get("dtype", reader.get("torch_dtype")),
+        eos_token_ids=reader.token_ids("eos_token_id", 2),
+        bos_token_id=reader.get("bos_token_id", 2),
+        initializer_range=reader.number("init_std", 0.02),
+        qkv_bias=has_bias,
+        attention_out_bias=has_bias,
+        mlp_bias=has_bias,
+        gated_mlp=False,
+        norm_has_bias=True,
+        norm_is_affine=reader.flag("layer_norm_elementwise_affine", True),
+        norm_before=norm_before,
+        final_norm=norm_before and not reader.flag("_remove_final_layer_norm", False),
+        embedding_dim=reader.integer("word_embed_proj_dim", hidden_size),
+        num_position_rows=max_positions + POSITION_OFFSET,
+    )
+
+
+class OPTAttention(nn.Module):
+    def __init__(self, config: ModelConfig, index: int, **factory: Any) -> None:
+        super().__init__()
+        self.index = index
+        self.num_heads, self.head_dim = config.num_heads, config.head_dim
+        size = config.hidden_size
+        self.qkv_proj = MergedLinear(
+            size, {"q_proj": size, "k_proj": size, "v_proj": size}, bias=config.qkv_bias, **factory
+        )
+        self.out_proj = Linear(size, size, bias=config.attention_out_bias, **factory)
+
+    def forward(self, x: Tensor, attend: Attend) -> Tensor:
+        q, k, v = self.qkv_proj(x).view(len(x), 3, self.num_heads, self.head_dim).unbind(1)
+        return self.out_proj(attend(self.index, q, k, v).reshape(x.shape))
+
+
+class OPTDecoderLayer(nn.Module):
+    def __init__(self, config: ModelConfig, index: int, **factory: Any) -> None:
+        super().__init__()
+        self.norm_before = config.norm_before
+        self.activation = ACTIVATIONS[config.hidden_act]
+        norm = {"affine": config.norm_is_affine, **factory}
+        self.self_attn = OPTAttention(config, index, **factory)
+        self.self_attn_layer_norm = LayerNorm(config.hidden_size, config.norm_eps, **norm)
+        self.fc1 = Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias, **factory)
+        self.fc2 = Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias, **factory)
+        self.final_layer_norm = LayerNorm(config.hidden_size, config.norm_eps, **norm)
+
+    def forward(self, x: Tensor, attend: Attend) -> Tensor:
+        if self.norm_before:
+            x = x + self.self_attn(self.self_attn_layer_norm(x), attend)
+            return x + self._mlp(self.final_layer_norm(x))
+        x = self.self_attn_layer_norm(x + self.self_attn(x, attend))
+        return self.final_layer_norm(x + self._mlp(x))
+
+    def _mlp(self, x: Tensor) -> Tensor:
+        return self.fc2(self.activation(self.fc1(x)))
+
+
+class OPTForCausalLM(CausalLM):
+    checkpoint_names: ClassVar = {
+        "embed_tokens": "model.decoder.embed_tokens",
+        "embed_positions": "model.decoder.embed_positions",
+        "project_in": "model.decoder.project_in",
+        "layers": "model.decoder.layers",
+        "norm": "model.decoder.final_layer_norm",
+        "project_out": "model.decoder.project_out",
+    }
+    optional_prefix = "model."
+
+    def __init__(self, config: ModelConfig, *, dtype: torch.dtype, device: torch.device | str) -> None:
+        super().__init__(config, dtype=dtype, device=device)
+        factory: dict[str, Any] = {"dtype": dtype, "device": device}
+        hidden_size, embedding_dim = config.hidden_size, config.embedding_dim
+        projects = embedding_dim != hidden_size
+        self.embed_positions = Embedding(config.num_position_rows, hidden_size, **factory)
+        self.project_in = Linear(embedding_dim, hidden_size, bias=False, **factory) if projects else None
+        self.layers = nn.ModuleList(OPTDecoderLayer(config, index, **factory) for index in range(config.num_layers))
+        self.norm = (
+            LayerNorm(hidden_size, config.norm_eps, affine=config.norm_is_affine, **factory)
+            if config.final_norm
+            else None
+        )
+        self.project_out = Linear(hidden_size, embedding_dim, bias=False, **factory) if projects else None
+
+    def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        x = self.embed_tokens(input_ids)
+        if self.project_in is not None:
+            x = self.project_in(x)
+        x = x + self.embed_positions(positions + POSITION_OFFSET)
+        for layer in self.layers:
+            x = layer(x, attend)
+        return x if self.norm is None else self.norm(x)
+
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        if self.project_out is not None:
+            hidden = self.project_out(hidden)
+        return self.lm_head(hidden)

@@ -1,0 +1,25 @@
+"""Qwen3: Llama's decoder with an RMSNorm over each head's q and k, and a head size of its own."""
+
+from __future__ import annotations
+
+from quire.models.llama import LlamaForCausalLM, read_decoder_config
+from quire.models.model_config import ConfigReader, ModelConfig
+from quire.models.qwen2 import refuse_sliding_window
+
+
+def read_config(reader: ConfigReader) -> ModelConfig:
+    attention_bias = reader.flag("attention_bias", False)
+    config = read_decoder_config(
+        reader,
+        architecture="Qwen3ForCausalLM",
+        head_dim=reader.integer("head_dim", 128),
+        qkv_bias=attention_bias,
+        attention_out_bias=attention_bias,
+        qk_norm=True,
+    )
+    refuse_sliding_window(reader, config)
+    return config
+
+
+class Qwen3ForCausalLM(LlamaForCausalLM):
+    pass

@@ -1,0 +1,77 @@
+"""Which architectures there are: a new one is its own file and one line here."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from quire.models.model_config import ConfigReader, ModelConfig, ModelConfigError, UnsupportedModelError
+
+if TYPE_CHECKING:
+    from quire.models.base import CausalLM
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """An architecture's name in config.json, the module that holds it and the model families that a user knows."""
+
+    name: str
+    model_type: str
+    module: str
+    families: str
+
+    @property
+    def model_class(self) -> type[CausalLM]:
+        return getattr(importlib.import_module(self.module), self.name)
+
+    @property
+    def read_config(self) -> Callable[[ConfigReader], ModelConfig]:
+        return importlib.import_module(self.module).read_config
+
+
+ARCHITECTURES = {
+    architecture.name: architecture
+    for architecture in (
+        Architecture("LlamaForCausalLM", "llama", "quire.models.llama", "Llama 1 to 3.x, TinyLlama, SmolLM"),
+        Architecture("MistralForCausalLM", "mistral", "quire.models.mistral", "Mistral without a sliding window"),
+        Architecture("Qwen2ForCausalLM", "qwen2", "quire.models.qwen2", "Qwen2, Qwen2.5"),
+        Architecture("Qwen3ForCausalLM", "qwen3", "quire.models.qwen3", "Qwen3, dense"),
+        Architecture("GPT2LMHeadModel", "gpt2", "quire.models.gpt2", "GPT-2, DialoGPT"),
+        Architecture("OPTForCausalLM", "opt", "quire.models.opt", "OPT, Galactica"),
+    )
+}
+
+
+def supported_architectures() -> str:
+    """The supported architectures in one line, for messages."""
+    return ", ".join(f"{a.name} ({a.families})" for a in ARCHITECTURES.values())
+
+
+def find_architecture(config: Mapping[str, Any]) -> Architecture:
+    """The architecture that a `config.json` names; by its model_type where it lists no architectures.
+
+    Raises:
+        UnsupportedModelError: it names one that is not served.
+        ModelConfigError: it names none.
+    """
+    names = config.get("architectures") or []
+    for name in names:
+        if name in ARCHITECTURES:
+            return ARCHITECTURES[name]
+    model_type = config.get("model_type")
+    if not names:
+        for architecture in ARCHITECTURES.values():
+            if architecture.model_type == model_type:
+                return architecture
+    if not names and not model_type:
+        raise ModelConfigError("the config names neither 'architectures' nor 'model_type'; is it a model's config.json?")
+    named = ", ".join(map(str, names)) or f"model_type {model_type!r}"
+    raise UnsupportedModelError(f"{named} is not supported; Quire serves {supported_architectures()}")
+
+
+def build_model(config: ModelConfig, dtype: Any, device: Any) -> CausalLM:
+    """An uninitialised model of this shape (dtype and device are torch's)."""
+    model = ARCHITECTURES[config.architecture].model_class(config, dtype=dtype, device=device)
+    return model.requires_grad_(False).eval()

@@ -1,0 +1,103 @@
+"""Tiny `transformers` checkpoints of every architecture variant, initialised so that they can tell right from wrong.
+
+With the usual small initialisation a tied model repeats one token whatever its cache holds; a standard deviation of
+0.3, noisy norms and random biases make nearly every output depend on nearly every input.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+_LLAMA: dict[str, Any] = {
+    "vocab_size": 256,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": None,
+    "tie_word_embeddings": False,
+}
+_LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+_YARN_ROPE = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
+_LINEAR_ROPE = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
+_GPT2: dict[str, Any] = {
+    "vocab_size": 256,
+    "n_embd": 64,
+    "n_layer": 3,
+    "n_head": 4,
+    "n_positions": 512,
+    "bos_token_id": 2,
+    "eos_token_id": 2,
+}
+_OPT: dict[str, Any] = {
+    "vocab_size": 256,
+    "hidden_size": 64,
+    "ffn_dim": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 512,
+    "word_embed_proj_dim": 64,
+    "bos_token_id": 2,
+    "eos_token_id": 2,
+    "pad_token_id": 1,
+}
+
+_VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", _LLAMA),
+    "llama-biases": ("Llama", {**_LLAMA, "attention_bias": True, "mlp_bias": True, "head_dim": 24}),
+    "llama-rope-llama3": ("Llama", {**_LLAMA, "rope_parameters": _LLAMA3_ROPE}),
+    "llama-rope-linear": ("Llama", {**_LLAMA, "rope_parameters": _LINEAR_ROPE}),
+    "llama-rope-yarn": ("Llama", {**_LLAMA, "rope_parameters": _YARN_ROPE}),
+    "llama-tied": ("Llama", {**_LLAMA, "tie_word_embeddings": True}),
+    "mistral": ("Mistral", {**_LLAMA, "sliding_window": None}),
+    "qwen2": ("Qwen2", {**_LLAMA, "tie_word_embeddings": True}),
+    "qwen3": ("Qwen3", {**_LLAMA, "head_dim": 32, "tie_word_embeddings": True}),
+    "gpt2": ("GPT2", _GPT2),
+    "opt": ("OPT", _OPT),
+    "opt-350m": ("OPT", {**_OPT, "word_embed_proj_dim": 32, "do_layer_norm_before": False}),
+    "opt-galactica": (
+        "OPT", {**_OPT, "activation_function": "gelu", "enable_bias": False, "layer_norm_elementwise_affine": False}
+    ),
+}  # fmt: skip
+
+ARCHITECTURES = tuple(_VARIANTS)
+
+
+def make_config(name: str, **overrides: Any) -> transformers.PretrainedConfig:
+    """The variant's config; `overrides` replace its fields."""
+    family, fields = _VARIANTS[name]
+    return getattr(transformers, f"{family}Config")(**{**fields, **overrides})
+
+
+def make_reference(name: str, seed: int = 0, std: float = 0.3, **overrides: Any) -> transformers.PreTrainedModel:
+    """The variant as a transformers model in float32, in eval mode."""
+    config = make_config(name, **overrides)
+    torch.manual_seed(seed)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            is_norm = parameter.dim() == 1 and parameter_name.endswith("weight")
+            parameter.normal_(1.0 if is_norm else 0.0, 0.1 if is_norm else std)
+    return model.eval()
+
+
+def make_checkpoint(name: str, directory: str | Path, seed: int = 0, **overrides: Any) -> Path:
+    """Save the variant's checkpoint to `directory` (made if need be) and return it; no tokenizer is written."""
+    directory = Path(directory)
+    make_reference(name, seed, **overrides).save_pretrained(directory)
+    return directory
