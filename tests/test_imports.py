@@ -18,26 +18,25 @@ REFERENCE_LIBRARIES = {"transformers", "peft"}
 MAY_USE_REFERENCE = ("progressive", "evaluate")
 
 
-def read_table() -> dict[str, set[str]]:
-    """Part -> the parts that it may import."""
+def read_table() -> dict[tuple[str, ...], set[str]]:
+    """Row (one part, by the names of its files or folders) -> all names that it may import, its own among them."""
     text = (ROOT / "docs" / "architecture.md").read_text()
     table = text.split("<!-- import-table -->")[1].split("<!-- /import-table -->")[0]
-    rows = {}
-    for line in table.strip().splitlines()[2:]:
-        part, allowed = (cell.strip() for cell in line.strip("|").split("|"))
-        rows[part] = allowed
-    everything = set(rows)
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.strip().splitlines()[2:]]
+    rows = {tuple(name.strip() for name in names.split(",")): allowed for names, allowed in cells}
+    siblings = {name: row for row in rows for name in row}
     result = {}
-    for part, allowed in rows.items():
+    for row, allowed in rows.items():
         match = re.fullmatch(r"everything(?: but (.*))?", allowed)
-        names = match[1] if match else allowed
-        listed = {name.strip() for name in (names or "").split(",") if name.strip()}
-        assert listed <= everything, f"the row of {part} names {listed - everything}, which have no row"
-        result[part] = everything - listed if match else listed
+        named = {name.strip() for name in ((match[1] if match else allowed) or "").split(",")} - {""}
+        assert named <= set(siblings), f"the row of {row} names {named - set(siblings)}, which have no row"
+        listed = {other for name in named for other in siblings[name]}
+        result[row] = (set(siblings) - listed if match else listed) | set(row)
     return result
 
 
-MAY_IMPORT = read_table()
+TABLE = read_table()
+MAY_IMPORT = {name: allowed for row, allowed in TABLE.items() for name in row}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -79,7 +78,7 @@ def test_a_file_imports_only_what_its_row_allows(path: Path) -> None:
     if not part:
         return
     assert part in MAY_IMPORT, f"{part} has no row in docs/architecture.md"
-    forbidden = parts_imported(ast.parse(path.read_text()), path) - MAY_IMPORT[part] - {part}
+    forbidden = parts_imported(ast.parse(path.read_text()), path) - MAY_IMPORT[part]
     assert not forbidden, f"{path.relative_to(ROOT)} may not import {', '.join(sorted(forbidden))}"
 
 
@@ -94,17 +93,20 @@ def test_third_party_packages_stay_where_they_belong(path: Path) -> None:
 
 
 def test_the_table_has_no_cycles() -> None:
-    order: list[str] = []
+    seen: set[tuple[str, ...]] = set()
+    top = {"bench", "cluster", "simulate"}  # one floor: they may borrow from each other
 
-    def visit(part: str, path: tuple[str, ...]) -> None:
-        assert part not in path, f"imports go in a circle: {' -> '.join((*path, part))}"
-        if part not in order:
-            for other in MAY_IMPORT[part] - {part} - ({"bench", "cluster"} if part in ("bench", "cluster") else set()):
-                visit(other, (*path, part))
-            order.append(part)
+    def visit(row: tuple[str, ...], path: tuple[tuple[str, ...], ...]) -> None:
+        assert row not in path, f"imports go in a circle: {' -> '.join('/'.join(step) for step in (*path, row))}"
+        if row in seen:
+            return
+        for other in TABLE:
+            if other != row and not (top & set(row) and top & set(other)) and set(other) & TABLE[row]:
+                visit(other, (*path, row))
+        seen.add(row)
 
-    for part in MAY_IMPORT:
-        visit(part, ())
+    for row in TABLE:
+        visit(row, ())
 
 
 def test_core_and_the_shared_words_run_without_torch() -> None:

@@ -1,0 +1,201 @@
+"""Figures in one schema: a table for people, JSON for programs, a picture.
+
+A measured quantity is `{"median", "min", "max"}` over the repetitions; a computed one is a plain number. The names
+are the same everywhere: `wall_s`, `out_tok_s`, `total_tok_s`, `ttft_s`, `tpot_s`, `peak_rss_mib`.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import resource
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SCHEMA = 1
+
+
+def summarise(values: Iterable[float]) -> dict[str, float] | None:
+    """Median, minimum and maximum; None where nothing was measured."""
+    known = list(values)
+    if not known:
+        return None
+    return {"median": statistics.median(known), "min": min(known), "max": max(known)}
+
+
+def peak_rss_mib() -> int:
+    """The most memory that this process has had resident so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """One pass over a workload, in seconds. Times of a request count from when the workload was submitted."""
+
+    wall_s: float
+    num_prompt_tokens: int
+    num_output_tokens: int  #: that came, which may be fewer than were asked for
+    ttft_s: list[float] = field(default_factory=list)  #: of each request
+    tpot_s: list[float] = field(default_factory=list)  #: of each request with more than one token
+    peak_rss_mib: int = field(default_factory=peak_rss_mib)
+
+
+def timing_figures(repetitions: Sequence[Repetition]) -> dict[str, Any]:
+    """The measured part of a figure. TTFT and TPOT are means over the requests of a repetition, then summarised."""
+    total = [r.num_prompt_tokens + r.num_output_tokens for r in repetitions]
+    return {
+        "in": repetitions[0].num_prompt_tokens,
+        "out_got": repetitions[-1].num_output_tokens,
+        "wall_s": summarise(r.wall_s for r in repetitions),
+        "out_tok_s": summarise(r.num_output_tokens / r.wall_s for r in repetitions),
+        "total_tok_s": summarise(count / r.wall_s for count, r in zip(total, repetitions, strict=True)),
+        "ttft_s": summarise(statistics.mean(r.ttft_s) for r in repetitions if r.ttft_s),
+        "tpot_s": summarise(statistics.mean(r.tpot_s) for r in repetitions if r.tpot_s),
+        "peak_rss_mib": summarise(r.peak_rss_mib for r in repetitions),
+    }
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the printed table: which value of a figure, under which heading, in which unit."""
+
+    key: str
+    heading: str
+    scale: float = 1.0
+    digits: int = 2
+    unit: str = ""  #: behind each value, such as " %"
+
+    def cell(self, figure: dict[str, Any]) -> str:
+        value = figure.get(self.key)
+        if value is None:
+            return "–"
+        if isinstance(value, dict):
+            low, high = (self._number(value[name]) for name in ("min", "max"))
+            median = self._number(value["median"])
+            return f"{median}{self.unit}" if low == high else f"{median} ({low}–{high}){self.unit}"
+        return f"{self._number(value)}{self.unit}" if isinstance(value, int | float) else str(value)
+
+    def _number(self, value: float) -> str:
+        return f"{value * self.scale:,.{self.digits}f}"
+
+
+TIMING_COLUMNS = (
+    Column("label", ""),
+    Column("wall_s", "wall s"),
+    Column("out_tok_s", "out tok/s", digits=1),
+    Column("total_tok_s", "in+out tok/s", digits=0),
+    Column("ttft_s", "TTFT ms", scale=1e3, digits=0),
+    Column("tpot_s", "TPOT ms", scale=1e3, digits=1),
+    Column("peak_rss_mib", "peak MiB", digits=0),
+)
+
+
+@dataclass
+class Report:
+    """What one `quire bench` brought."""
+
+    benchmark: str
+    title: str
+    columns: Sequence[Column]
+    figures: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)  #: the table's, where they are not the figures themselves
+    notes: list[str] = field(default_factory=list)  #: sentences under the table
+    settings: dict[str, Any] = field(default_factory=dict)  #: what the run was asked for
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "benchmark": self.benchmark,
+            "title": self.title,
+            "machine": describe_machine(),
+            "settings": self.settings,
+            "notes": self.notes,
+            "figures": self.figures,
+        }
+
+    def show(self, console: Any = None) -> None:
+        """Print the table and its notes; `console` is rich's, standard output by default."""
+        from rich.console import Console
+        from rich.table import Table
+
+        console = console or Console()
+        rows = self.rows or self.figures
+        table = Table(title=self.title, title_justify="left", title_style="bold")
+        for column in self.columns:
+            is_text = any(isinstance(figure.get(column.key), str) for figure in rows)
+            table.add_column(column.heading, justify="left" if is_text else "right", overflow="fold")
+        for figure in rows:
+            table.add_row(*(column.cell(figure) for column in self.columns))
+        console.print(table)
+        for note in self.notes:
+            console.print(note, highlight=False, markup=False)
+
+    def publish(self, json_path: Path | None, plot_path: Path | None, draw: Callable[[Any], None]) -> None:
+        """Print the table, and write what was asked for. `draw` fills a matplotlib figure."""
+        self.show()
+        if json_path is not None:
+            write_json(self.as_json(), json_path)
+        if plot_path is not None:
+            save_plot(plot_path, draw)
+
+
+def write_json(data: dict[str, Any], path: Path) -> None:
+    try:
+        path.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n")
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror}") from None
+
+
+def save_plot(path: Path, draw: Callable[[Any], None]) -> None:
+    """Let `draw` fill a matplotlib figure and save it; the file's ending chooses the format."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ValueError("--plot needs matplotlib: pip install 'quire[plot]'") from None
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    draw(figure)
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror}") from None
+
+
+def describe_machine() -> dict[str, Any]:
+    """What an absolute figure must be read with."""
+    import quire
+
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    machine: dict[str, Any] = {
+        "cpu": _cpu_name(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_gib": round(memory / 2**30, 1),
+        "gpu": None,
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "quire": quire.__version__,
+    }
+    torch = sys.modules.get("torch")  # only a benchmark that ran a model has a GPU to report
+    if torch is not None and torch.cuda.is_available():
+        machine["gpu"] = torch.cuda.get_device_name(0)
+    return machine
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

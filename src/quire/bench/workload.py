@@ -1,0 +1,243 @@
+"""Workload files: lists of requests as token ids, which any engine can read.
+
+    {"name": "W2", "note": "32 at once", "greedy": true, "ignore_eos": true,
+     "requests": [{"prompt_token_ids": [5779, 6589], "max_tokens": 64, "arrival_s": 0.5}]}
+
+`note` and `arrival_s` may be left out. Knows nothing about engines and takes no time.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+LOWEST_TOKEN_ID = 300  #: above special tokens and the 256 bytes of any usual tokenizer
+TOKEN_ID_SPAN = 15_600  #: ids end at 15,899, inside the vocabulary of any usual model
+SHIFT = 977  #: a prime, so that repetitions meet again only after all TOKEN_ID_SPAN of them
+
+_TRACE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+
+
+@dataclass(frozen=True)
+class WorkloadRequest:
+    """One request: exactly `max_tokens` tokens follow the prompt, where the workload says `ignore_eos`."""
+
+    prompt_token_ids: list[int]
+    max_tokens: int
+    arrival_s: float = 0.0  #: seconds after the start
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Requests and how to answer them."""
+
+    name: str
+    requests: list[WorkloadRequest]
+    greedy: bool = True
+    ignore_eos: bool = True
+    note: str = ""
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return sum(len(request.prompt_token_ids) for request in self.requests)
+
+    @property
+    def num_output_tokens(self) -> int:
+        return sum(request.max_tokens for request in self.requests)
+
+    def shifted(self, repetition: int, *, low: int = LOWEST_TOKEN_ID, span: int = TOKEN_ID_SPAN) -> Workload:
+        """The same lengths with all token ids moved by `repetition * SHIFT` within [low, low + span).
+
+        Prefixes that requests share stay shared, but nothing that an earlier repetition left in a cache is found.
+        Repetition 0 is the workload as it stands, where its ids lie in that range (others are folded into it).
+        """
+        offset = repetition * SHIFT - low
+        return replace(
+            self,
+            requests=[
+                replace(request, prompt_token_ids=[low + (token + offset) % span for token in request.prompt_token_ids])
+                for request in self.requests
+            ],
+        )
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Request lengths without text: parallel lists of prompt tokens, output tokens and arrival times."""
+
+    prompt: list[int]
+    output: list[int]
+    arrival_s: list[float] = field(default_factory=list)  #: empty: all at once
+
+    def __len__(self) -> int:
+        return len(self.prompt)
+
+    def first(self, count: int | None) -> Lengths:
+        """The first `count` of them; None takes all."""
+        return Lengths(self.prompt[:count], self.output[:count], self.arrival_s[:count])
+
+
+def read_workload(path: str | Path) -> Workload:
+    """Read and check a workload file.
+
+    Raises:
+        ValueError: what is wrong, in which request, and what was expected.
+    """
+    text = _read_text(path)
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(data, dict) or not isinstance(data.get("requests"), list):
+        raise ValueError(f'{path} is not a workload: expected {{"name": ..., "requests": [...]}}')
+    _refuse_unknown(data, {"name", "note", "greedy", "ignore_eos", "requests"}, str(path))
+    for key in ("greedy", "ignore_eos"):
+        if not isinstance(data.get(key, True), bool):
+            raise ValueError(f"{path}: {key} is {data[key]!r}, expected true or false")
+    for key in ("name", "note"):
+        if not isinstance(data.get(key, ""), str):
+            raise ValueError(f"{path}: {key} is {data[key]!r}, expected text")
+    if not data["requests"]:
+        raise ValueError(f"{path} has no requests")
+    return Workload(
+        name=data.get("name") or Path(path).stem,
+        requests=[_read_request(entry, f"{path}, request {i}") for i, entry in enumerate(data["requests"])],
+        greedy=data.get("greedy", True),
+        ignore_eos=data.get("ignore_eos", True),
+        note=data.get("note", ""),
+    )
+
+
+def write_workload(workload: Workload, path: str | Path) -> None:
+    """Write a workload so that `read_workload` and other engines' scripts read it."""
+    requests: list[dict[str, Any]] = []
+    has_arrivals = any(request.arrival_s for request in workload.requests)
+    for request in workload.requests:
+        entry: dict[str, Any] = {"prompt_token_ids": request.prompt_token_ids, "max_tokens": request.max_tokens}
+        requests.append({**entry, "arrival_s": request.arrival_s} if has_arrivals else entry)
+    data: dict[str, Any] = {"name": workload.name, "note": workload.note}
+    data |= {"greedy": workload.greedy, "ignore_eos": workload.ignore_eos, "requests": requests}
+    Path(path).write_text(json.dumps(data) + "\n")
+
+
+def fixed_lengths(count: int, prompt: int, output: int) -> Lengths:
+    """`count` requests, all alike."""
+    return uniform_lengths(count, (prompt, prompt), (output, output))
+
+
+def uniform_lengths(count: int, prompt: tuple[int, int], output: tuple[int, int], *, seed: int = 0) -> Lengths:
+    """`count` requests with lengths drawn evenly from ranges that include both ends."""
+    if count < 1:
+        raise ValueError(f"{count} requests make no workload; ask for at least 1")
+    for name, (low, high) in (("prompt", prompt), ("output", output)):
+        if not 1 <= low <= high:
+            raise ValueError(f"{name} lengths from {low} to {high}: expected 1 <= low <= high")
+    rng = random.Random(seed)
+    return Lengths([rng.randint(*prompt) for _ in range(count)], [rng.randint(*output) for _ in range(count)])
+
+
+def read_trace(path: str | Path) -> Lengths:
+    """Lengths and arrival times of a CSV in the Azure LLM inference trace's form, in the order of arrival.
+
+    Its columns are TIMESTAMP, ContextTokens and GeneratedTokens; others are left alone.
+
+    Raises:
+        ValueError: the line that cannot be read, and what was expected.
+    """
+    rows: list[tuple[datetime, int, int]] = []
+    reader = csv.DictReader(_read_text(path).splitlines())
+    missing = [name for name in _TRACE_COLUMNS if name not in (reader.fieldnames or ())]
+    if missing:
+        raise ValueError(f"{path} has no column {', '.join(missing)}; a trace begins with {','.join(_TRACE_COLUMNS)}")
+    for row in reader:
+        try:
+            arrival = datetime.fromisoformat(row["TIMESTAMP"])
+            prompt, output = int(row["ContextTokens"]), int(row["GeneratedTokens"])
+            if rows and (arrival.tzinfo is None) != (rows[0][0].tzinfo is None):
+                raise ValueError("some times have a zone and some have none")
+            if prompt < 1 or output < 1:
+                raise ValueError("a request has at least one prompt token and one generated token")
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}, line {reader.line_num}: {error}") from None
+        rows.append((arrival, prompt, output))
+    if not rows:
+        raise ValueError(f"{path} has no requests")
+    rows.sort(key=lambda row: row[0])
+    return Lengths(
+        prompt=[prompt for _, prompt, _ in rows],
+        output=[output for _, _, output in rows],
+        arrival_s=[(arrival - rows[0][0]).total_seconds() for arrival, _, _ in rows],
+    )
+
+
+def make_workload(
+    name: str,
+    lengths: Lengths,
+    *,
+    shared_prefix: int = 0,
+    seed: int = 0,
+    low: int = LOWEST_TOKEN_ID,
+    span: int = TOKEN_ID_SPAN,
+    note: str = "",
+) -> Workload:
+    """Random token ids from [low, low + span) in the given lengths.
+
+    Args:
+        shared_prefix: so many tokens at the start of every prompt are the same ones (and count in its length).
+    """
+    shortest = min(lengths.prompt)
+    if not 0 <= shared_prefix <= shortest:
+        raise ValueError(f"a shared prefix of {shared_prefix} tokens does not fit in a prompt of {shortest}")
+    rng = random.Random(seed)
+
+    def draw(count: int) -> list[int]:
+        return [low + rng.randrange(span) for _ in range(count)]
+
+    prefix = draw(shared_prefix)
+    arrivals: Sequence[float] = lengths.arrival_s or [0.0] * len(lengths)
+    requests = [
+        WorkloadRequest(prefix + draw(prompt - shared_prefix), output, arrival)
+        for prompt, output, arrival in zip(lengths.prompt, lengths.output, arrivals, strict=True)
+    ]
+    return Workload(name, requests, note=note)
+
+
+def _read_text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ValueError(f"cannot read {path}: {reason}") from None
+
+
+def _refuse_unknown(entry: dict[str, Any], known: set[str], where: str) -> None:
+    unknown = sorted(set(entry) - known)
+    if unknown:
+        raise ValueError(f"{where} has the unknown field {unknown[0]!r}; known are {', '.join(sorted(known))}")
+
+
+def _read_request(entry: Any, where: str) -> WorkloadRequest:
+    if not isinstance(entry, dict):
+        raise ValueError(f"{where} is {type(entry).__name__}, expected an object")
+    _refuse_unknown(entry, {"prompt_token_ids", "max_tokens", "arrival_s"}, where)
+    prompt: Any = entry.get("prompt_token_ids")
+    max_tokens: Any = entry.get("max_tokens")
+    arrival: Any = entry.get("arrival_s", 0.0)
+    if not isinstance(prompt, list) or not prompt or not all(_is_int(token) and token >= 0 for token in prompt):
+        raise ValueError(f"{where}: prompt_token_ids must be a list of at least one token id (integers from 0 on)")
+    if not _is_int(max_tokens) or max_tokens < 1:
+        raise ValueError(f"{where}: max_tokens is {max_tokens!r}, expected an integer from 1 on")
+    if isinstance(arrival, bool) or not isinstance(arrival, int | float) or not math.isfinite(arrival) or arrival < 0:
+        raise ValueError(f"{where}: arrival_s is {arrival!r}, expected seconds from 0 on")
+    return WorkloadRequest(prompt, max_tokens, float(arrival))
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
