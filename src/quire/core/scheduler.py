@@ -28,7 +28,7 @@ _ORDER: Callable[[Request], tuple[int, int]] = lambda request: request.order  # 
 
 @dataclass(slots=True)
 class SequenceUpdate:
-    """New tokens of one sequence, for whoever turns them into text and answers."""
+    """New tokens of one sequence, for whoever turns them into text and answers; none where a beam search has ended."""
 
     sequence: Sequence
     token_ids: list[int]
@@ -65,6 +65,7 @@ class Scheduler:
         self._sequences: dict[int, Sequence] = {}  #: alive, by seq_id
         self._removed: list[int] = []  #: the runner knows them and must forget them
         self._appended: dict[int, list[int]] = {}  #: tokens of known sequences that the runner did not draw itself
+        self.num_preempted = 0  #: of the waiting, those that have run before
         self._num_running_seqs = 0  #: places taken, a request's whole width from its admission on
         self._next_seq_id = 0
         self._step_id = 0
@@ -100,6 +101,10 @@ class Scheduler:
         self.requests[request.request_id] = request
         insort(self.waiting, request, key=_ORDER)
 
+    def request_of(self, seq_id: int) -> Request:
+        """The request that a live sequence belongs to."""
+        return self._sequences[seq_id].request
+
     def has_unfinished(self) -> bool:
         return bool(self.requests)
 
@@ -130,6 +135,7 @@ class Scheduler:
         queue.remove(request)
         if queue is self.running:
             self._num_running_seqs -= request.width
+        self.num_preempted -= request.status is RequestStatus.PREEMPTED
         request.status = reason
         for seq in request.sequences:
             self._sequences.pop(seq.seq_id, None)
@@ -314,6 +320,7 @@ class Scheduler:
         return need <= room
 
     def _admit(self, request: Request) -> None:
+        self.num_preempted -= request.status is RequestStatus.PREEMPTED
         request.status = RequestStatus.RUNNING
         self._num_running_seqs += request.width
         insort(self.running, request, key=_ORDER)
@@ -331,6 +338,7 @@ class Scheduler:
         self._num_running_seqs -= victim.width
         victim.status = RequestStatus.PREEMPTED
         victim.num_preemptions += 1
+        self.num_preempted += 1
         self.counts.preemptions += 1
         insort(self.waiting, victim, key=_ORDER)
         return victim is not request
@@ -374,7 +382,7 @@ class Scheduler:
                 assert entries is not None
                 seq.candidates = list(zip(entries[0].top_ids, entries[0].top_logprobs, strict=True))
                 if all(beam.candidates is not None for beam in request.live):
-                    self._advance_beams(request)
+                    self._advance_beams(request, updates)
             elif len(sampled) == 1:
                 self._append(seq, sampled[0], entries, updates)
             else:
@@ -419,10 +427,11 @@ class Scheduler:
         for i, (sibling, token_id) in enumerate(zip(list(request.sequences), tokens, strict=True)):
             self._append(sibling, token_id, None if entries is None else [entries[i]], updates)
 
-    def _advance_beams(self, request: Request) -> None:
+    def _advance_beams(self, request: Request, updates: list[SequenceUpdate]) -> None:
         beams = request.live
         going_on = request.beams.advance([(beam.output_token_ids, beam.cumulative_logprob, beam.candidates) for beam in beams])
         if request.beams.is_done:
+            updates.append(SequenceUpdate(beams[0], []))
             stopped = any(h.stopped for h in request.beams.finished)
             for beam in list(beams):
                 self.finish_sequence(beam, RequestStatus.FINISHED_STOPPED if stopped else RequestStatus.FINISHED_LENGTH)
@@ -474,6 +483,7 @@ class Scheduler:
             orders = [request.order for request in queue]
             assert orders == sorted(orders)
         assert len(self.running) + len(self.waiting) == len(self.requests)
+        assert self.num_preempted == sum(request.status is RequestStatus.PREEMPTED for request in self.waiting)
         assert all(not seq.block_table for request in self.waiting for seq in request.live)
         assert self._num_running_seqs == sum(request.width for request in self.running) <= self.config.max_num_seqs
         assert set(self._sequences) >= {seq.seq_id for request in self.requests.values() for seq in request.live}

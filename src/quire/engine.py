@@ -1,0 +1,315 @@
+"""The engine: schedule, execute, update, until every request has its answer.
+
+The one place where `core` and `runner` meet. Knows nothing about HTTP, asyncio or how prompts were made.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from quire.answer import Answer
+from quire.config import EngineConfig, SchedulerConfig
+from quire.core.block_keys import DomainSpans, Namespace, check_domains
+from quire.core.scheduler import Scheduler
+from quire.outputs import SchedulerOutput, Stats, StepOutput
+from quire.request import Request, RequestStatus
+from quire.runner.model_runner import Runner
+from quire.runner.random import derived_seed
+from quire.sampling_params import BeamSearchParams, SamplingParams
+from quire.text.bad_words import encode_bad_words
+from quire.text.tokenizer import Tokenizer
+
+logger = logging.getLogger("quire")
+
+
+class Engine:
+    """Requests in, answers out, one step at a time. Not thread-safe: one thread owns it.
+
+    Args:
+        scheduler_config: limits and pool size.
+        runner: executes steps.
+        vocab_size: of the model.
+        tokenizer: None takes and gives token ids only.
+        eos_token_ids: the model's own end tokens.
+        namespace: of the KV blocks.
+        seed: for requests that bring none.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        scheduler_config: SchedulerConfig,
+        runner: Runner,
+        *,
+        vocab_size: int,
+        tokenizer: Tokenizer | None = None,
+        eos_token_ids: Sequence[int] = (),
+        namespace: Namespace | None = None,
+        seed: int = 0,
+        sampling_defaults: dict[str, Any] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.scheduler = Scheduler(scheduler_config, namespace.root() if namespace is not None else b"")
+        self.runner = runner
+        self.vocab_size = vocab_size
+        self.tokenizer = tokenizer
+        self.eos_token_ids = tuple(eos_token_ids)
+        self.seed = seed
+        self.sampling_defaults = sampling_defaults or {}
+        self.clock = clock
+        self.max_model_len = scheduler_config.max_model_len
+        self.last_stats: Stats | None = None
+        self.on_stats: list[Callable[[Stats], None]] = []
+        self._answers: dict[str, Answer] = {}
+        self._serial = 0
+
+    @classmethod
+    def from_config(cls, config: EngineConfig) -> Engine:
+        """Load the model and make the engine that serves it.
+
+        Raises:
+            ValueError: the model, or the combination of options, cannot be served; the message says why.
+        """
+        from quire.startup import start_engine  # torch and the weights, only where they are wanted
+
+        return start_engine(config)
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def add_request(
+        self,
+        prompt: str | Sequence[int],
+        params: SamplingParams | BeamSearchParams | None = None,
+        *,
+        request_id: str | None = None,
+        priority: int = 0,
+        domains: DomainSpans | None = None,
+        prompt_token_ids: Sequence[int] | None = None,
+    ) -> Answer:
+        """Queue a request.
+
+        Args:
+            prompt: text, or token ids.
+            params: how to choose tokens; None takes the model's own defaults.
+            request_id: unique among those alive; made up if None.
+            priority: smaller goes first.
+            domains: who may share its KV blocks; None is public.
+            prompt_token_ids: the prompt's token ids where `prompt` is its text and is encoded already.
+
+        Raises:
+            ValueError: it can never be served; the message says why.
+        """
+        if isinstance(prompt, str):
+            text: str | None = prompt
+            if prompt_token_ids is None:
+                if self.tokenizer is None:
+                    raise ValueError("there is no tokenizer (skip_tokenizer_init); give prompt_token_ids instead of text")
+                prompt_token_ids = self.tokenizer.encode(prompt)
+        else:
+            text, prompt_token_ids = None, prompt
+        self._check_tokens(prompt_token_ids)
+        if domains is not None:
+            check_domains(domains)
+        beam = params if isinstance(params, BeamSearchParams) else None
+        sampling = self._beam_sampling(beam) if beam is not None else self._complete(params)  # type: ignore[arg-type]
+        eos = () if (beam or sampling).ignore_eos else self.eos_token_ids
+        max_tokens = beam.max_tokens if beam is not None else sampling.max_tokens
+        request = Request(
+            request_id if request_id is not None else f"request-{self._serial}",
+            prompt_token_ids,
+            sampling,
+            beam=beam,
+            arrival=self._serial,
+            priority=priority,
+            seed=sampling.seed if sampling.seed is not None else derived_seed(self.seed, self._serial),
+            max_tokens=max_tokens if max_tokens is not None else self.max_model_len,
+            stop_token_ids=(*eos, *sampling.stop_token_ids),
+            eos_token_ids=eos,
+            domains=domains,
+        )
+        self.scheduler.add(request)
+        self._serial += 1
+        answer = Answer(request, text, self.tokenizer, self.clock())
+        self._answers[request.request_id] = answer
+        return answer
+
+    def _check_tokens(self, token_ids: Sequence[int]) -> None:
+        if not isinstance(token_ids, (list, tuple)):
+            raise ValueError(f"a prompt is text or a list of token ids, not {type(token_ids).__name__}")
+        for token in token_ids:
+            if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < self.vocab_size:
+                raise ValueError(f"prompt token {token!r} is not an id of this model; they go from 0 to {self.vocab_size - 1}")
+
+    def _complete(self, params: SamplingParams | None) -> SamplingParams:
+        if params is None:
+            params = self.default_sampling_params()
+        if self.tokenizer is None and (params.stop or params.bad_words):
+            name = "stop" if params.stop else "bad_words"
+            raise ValueError(f"{name} needs a tokenizer, and there is none (skip_tokenizer_init)")
+        if params.bad_words and self.tokenizer is not None:
+            words = encode_bad_words(self.tokenizer, params.bad_words)
+            params = replace(params, bad_words_token_ids=(*params.bad_words_token_ids, *map(tuple, words)))
+        params.check_vocabulary(self.vocab_size)
+        return params
+
+    def default_sampling_params(self, **given: Any) -> SamplingParams:
+        """What `generation_config.json` recommends, with `given` over it."""
+        return SamplingParams(**{**self.sampling_defaults, **given})
+
+    @staticmethod
+    def _beam_sampling(beam: BeamSearchParams) -> SamplingParams:
+        return SamplingParams(
+            temperature=0, max_tokens=beam.max_tokens, ignore_eos=beam.ignore_eos, skip_special_tokens=beam.skip_special_tokens
+        )
+
+    def abort(self, request_id: str) -> Answer | None:
+        """End a request wherever it is; its blocks are free at once. None where it has ended already."""
+        answer = self._answers.pop(request_id, None)
+        if answer is not None:
+            self.scheduler.finish_request(request_id, RequestStatus.FINISHED_ABORTED)
+            answer.finish(self.clock())
+        return answer
+
+    def has_unfinished(self) -> bool:
+        return self.scheduler.has_unfinished()
+
+    # -- a step ------------------------------------------------------------------------------------------------------
+
+    def step(self) -> list[Answer]:
+        """Run one step. Returns the answers that grew or ended in it.
+
+        Where the runner raises, the requests of the step end with an error and the others go on; the exception is
+        logged. Nothing that the failed step was to write is ever found again.
+        """
+        scheduler = self.scheduler
+        before = replace(scheduler.counts)
+        started = self.clock()
+        out = scheduler.schedule()
+        scheduled = self.clock()
+        if not out.seq_ids and scheduler.has_unfinished():
+            raise AssertionError("requests are waiting, and nothing could be scheduled")
+        for new in out.new_sequences:
+            metrics = self._answers[scheduler.request_of(new.seq_id).request_id].metrics
+            if metrics.first_scheduled_time is None:
+                metrics.first_scheduled_time = scheduled
+        try:
+            result = self.runner.execute(out)
+        except Exception as error:
+            logger.exception("step %d failed; its requests end with an error", out.step_id)
+            return self._end([r.request_id for r in scheduler.fail_step(f"{type(error).__name__}: {error}")])
+        except BaseException:
+            scheduler.fail_step("interrupted")
+            raise
+        executed = self.clock()
+        changed = self._update(out, result, executed)
+        ended = self.clock()
+        self._note(out, before, result, (started, scheduled, executed, ended))
+        return changed
+
+    def _update(self, out: SchedulerOutput, result: StepOutput, now: float) -> list[Answer]:
+        scheduler = self.scheduler
+        for seq_id, entries in result.prompt_logprobs.items():
+            self._answers[scheduler.request_of(seq_id).request_id].add_prompt_logprobs(entries)
+        failed = [scheduler.request_of(seq_id).request_id for seq_id in result.failed]
+        changed: dict[str, Answer] = {}
+        ended: list[str] = list(failed)
+        for update in scheduler.update(result):
+            request = update.sequence.request
+            answer = self._answers[request.request_id]
+            changed[request.request_id] = answer
+            stop = answer.add(update, now)
+            if stop is not None:
+                scheduler.finish_sequence(update.sequence, RequestStatus.FINISHED_STOPPED, stop)
+            if request.status.is_finished:
+                ended.append(request.request_id)
+        for answer in self._end(ended):
+            changed[answer.request.request_id] = answer
+        return list(changed.values())
+
+    def _end(self, request_ids: list[str]) -> list[Answer]:
+        now = self.clock()
+        answers = []
+        for request_id in request_ids:
+            answer = self._answers.pop(request_id, None)
+            if answer is not None:
+                answer.finish(now)
+                answers.append(answer)
+        return answers
+
+    def _note(
+        self, out: SchedulerOutput, before: Any, result: StepOutput, times: tuple[float, float, float, float]
+    ) -> None:
+        scheduler, kv = self.scheduler, self.scheduler.kv
+        started, scheduled, executed, ended = times
+        counts = scheduler.counts
+        self.last_stats = stats = Stats(
+            step_id=out.step_id,
+            time=ended,
+            num_running=len(scheduler.running),
+            num_waiting=len(scheduler.waiting),
+            num_preempted=scheduler.num_preempted,
+            num_running_seqs=len(out.seq_ids),
+            num_scheduled_tokens=out.total_tokens,
+            num_sampled_tokens=len(result.seq_ids),
+            num_blocks=kv.pool.num_blocks,
+            num_used_blocks=kv.pool.num_used,
+            num_cached_blocks=kv.pool.num_cached,
+            num_logical_blocks=kv.num_logical_blocks,
+            num_kv_tokens=kv.num_kv_tokens,
+            prefix_queries=counts.prefix_queries - before.prefix_queries,
+            prefix_hits=counts.prefix_hits - before.prefix_hits,
+            preemptions=counts.preemptions - before.preemptions,
+            schedule_s=scheduled - started,
+            execute_s=executed - scheduled,
+            update_s=ended - executed,
+        )
+        for listener in self.on_stats:
+            listener(stats)
+
+    # -- a prefix that is kept ----------------------------------------------------------------------------------------
+
+    def pin_prefix(self, prompt: str | Sequence[int]) -> int:
+        """Compute a prefix and keep its full blocks for good.
+
+        Returns:
+            The number of tokens kept: full blocks only.
+
+        Raises:
+            ValueError: it does not fit.
+            RuntimeError: computing it failed.
+        """
+        answer = self.add_request(prompt, SamplingParams(max_tokens=2, temperature=0, detokenize=False, ignore_eos=True))
+        request_id = answer.request.request_id
+        while answer.metrics.first_token_time is None and not answer.is_finished:
+            self.step()
+        if answer.request.error is not None:
+            raise RuntimeError(f"the prefix could not be computed: {answer.request.error}")
+        pinned = self.scheduler.pin_prefix(request_id)
+        self.abort(request_id)
+        return pinned * self.scheduler.config.block_size
+
+
+def process_namespace() -> str:
+    """A name for weights whose digest nobody has taken: no other process has it, so nothing is ever shared by mistake."""
+    return f"process:{uuid.uuid4().hex}"
+
+
+def read_prefix_file(path: str) -> str:
+    """The text of a --pin-prefix file.
+
+    Raises:
+        ValueError: it cannot be read, or is empty.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"pin_prefix={path!r} cannot be read: {error}") from None
+    if not text:
+        raise ValueError(f"pin_prefix={path!r} is empty")
+    return text

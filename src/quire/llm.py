@@ -1,0 +1,217 @@
+"""The offline API: prompts in, `RequestOutput`s out, in the caller's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from quire.answer import Answer
+from quire.config import EngineConfig
+from quire.engine import Engine
+from quire.outputs import RequestOutput
+from quire.sampling_params import BeamSearchParams, SamplingParams
+
+Prompt = str | Mapping[str, Any]  #: text, {"prompt": text} or {"prompt_token_ids": [...]}
+
+
+class LLM:
+    """A model, loaded and ready to generate.
+
+    Args:
+        model: a directory in the Hugging Face format, a hub id, or a preset such as ``random:qwen2.5-0.5b``.
+        options: the fields of `EngineConfig`.
+
+    Raises:
+        ValueError: the model or an option cannot be served; the message says why and what would.
+    """
+
+    def __init__(self, model: str, **options: Any) -> None:
+        self.config = EngineConfig(model=str(model), **options)
+        self.engine = Engine.from_config(self.config)
+
+    @property
+    def tokenizer(self) -> Any:
+        """The `Tokenizer`, or None with skip_tokenizer_init."""
+        return self.engine.tokenizer
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+        *,
+        priority: Sequence[int] | None = None,
+    ) -> list[RequestOutput]:
+        """Complete prompts, all of them batched together.
+
+        Args:
+            prompts: one or several; text, or ``{"prompt_token_ids": [...]}``.
+            sampling_params: one for all or one each; None takes what the model recommends.
+            use_tqdm: show progress on stderr.
+            priority: one a prompt, smaller first.
+
+        Returns:
+            One output a prompt, in their order.
+
+        Raises:
+            ValueError: a prompt or parameter is not valid; nothing has run then.
+            RuntimeError: a step failed.
+        """
+        prompts = self._as_list(prompts)
+        params = self._one_each(sampling_params, len(prompts))
+        if priority is not None and len(priority) != len(prompts):
+            raise ValueError(f"{len(priority)} priorities for {len(prompts)} prompts; give one each")
+        return self._run(prompts, params, use_tqdm, priority)
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]] | Sequence[Sequence[Mapping[str, Any]]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+        **template_options: Any,
+    ) -> list[RequestOutput]:
+        """Answer one conversation or several.
+
+        Args:
+            messages: dicts with role and content, or a list of such lists.
+            template_options: chat_template, add_generation_prompt, continue_final_message, and the template's own.
+
+        Raises:
+            ValueError: the model has no chat template, or it refuses the messages.
+        """
+        if self.tokenizer is None:
+            raise ValueError("chat needs a tokenizer, and there is none (skip_tokenizer_init)")
+        if not messages:
+            raise ValueError("messages is empty; give at least one, such as {'role': 'user', 'content': 'Hello'}")
+        conversations = [messages] if isinstance(messages[0], Mapping) else list(messages)
+        prompts: list[Prompt] = []
+        for conversation in conversations:
+            text = self.tokenizer.apply_chat_template(conversation, **template_options)
+            # The template writes the special tokens itself.
+            prompts.append({"prompt": text, "prompt_token_ids": self.tokenizer.encode(text, add_special_tokens=False)})
+        return self._run(prompts, self._one_each(sampling_params, len(prompts)), use_tqdm)
+
+    def beam_search(
+        self, prompts: Prompt | Sequence[Prompt], params: BeamSearchParams, use_tqdm: bool = False
+    ) -> list[RequestOutput]:
+        """The `beam_width` best continuations of each prompt, best first.
+
+        An output's `cumulative_logprob` is the sum over its tokens; divided by their number to the power of
+        `length_penalty` it is the score by which beams are ranked.
+        """
+        prompts = self._as_list(prompts)
+        return self._run(prompts, [params] * len(prompts), use_tqdm)
+
+    def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[RequestOutput]:
+        """Complete one prompt, giving its output as it grows; the last one is `finished`.
+
+        Raises:
+            ValueError: the prompt or a parameter is not valid.
+            RuntimeError: a step failed.
+        """
+        answer = self._add(prompt, sampling_params)
+        try:
+            while not answer.is_finished:
+                if answer in self.engine.step():
+                    yield self._checked(answer)
+        finally:
+            self.engine.abort(answer.request.request_id)
+
+    def _run(
+        self,
+        prompts: Sequence[Prompt],
+        params: Sequence[SamplingParams | BeamSearchParams | None],
+        use_tqdm: bool,
+        priority: Sequence[int] | None = None,
+    ) -> list[RequestOutput]:
+        engine = self.engine
+        answers: list[Answer] = []
+        try:
+            for i, (prompt, param) in enumerate(zip(prompts, params, strict=True)):
+                answers.append(self._add(prompt, param, priority[i] if priority is not None else 0))
+            with _Progress(len(answers), use_tqdm) as progress:
+                while any_left := sum(not answer.is_finished for answer in answers):
+                    engine.step()
+                    progress.show(len(answers) - any_left, engine)
+                progress.show(len(answers), engine)
+        finally:  # a bad prompt, an exception, Ctrl-C: nothing of this call stays behind
+            for answer in answers:
+                engine.abort(answer.request.request_id)
+        return [self._checked(answer) for answer in answers]
+
+    def _add(self, prompt: Prompt, params: SamplingParams | BeamSearchParams | None, priority: int = 0) -> Answer:
+        if isinstance(prompt, str):
+            return self.engine.add_request(prompt, params, priority=priority)
+        if not isinstance(prompt, Mapping) or not ({"prompt", "prompt_token_ids"} & set(prompt)):
+            raise ValueError('a prompt is text, {"prompt": text} or {"prompt_token_ids": [...]}' + f", not {prompt!r:.80}")
+        if unknown := set(prompt) - {"prompt", "prompt_token_ids"}:
+            raise ValueError(f"a prompt has the keys prompt and prompt_token_ids, not {', '.join(sorted(unknown))}")
+        text, ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
+        if text is not None:
+            return self.engine.add_request(text, params, priority=priority, prompt_token_ids=ids)
+        return self.engine.add_request(ids, params, priority=priority)  # type: ignore[arg-type]
+
+    @staticmethod
+    def _checked(answer: Answer) -> RequestOutput:
+        if answer.request.error is not None:
+            raise RuntimeError(f"request {answer.request.request_id} failed: {answer.request.error}")
+        return answer.to_output()
+
+    @staticmethod
+    def _as_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
+        if isinstance(prompts, (str, Mapping)):
+            return [prompts]
+        if prompts and isinstance(prompts[0], int):
+            raise ValueError('token ids are given as {"prompt_token_ids": [...]}')
+        return list(prompts)
+
+    @staticmethod
+    def _one_each(
+        params: SamplingParams | Sequence[SamplingParams] | None, count: int
+    ) -> list[SamplingParams | BeamSearchParams | None]:
+        if params is None or isinstance(params, SamplingParams):
+            return [params] * count
+        if len(params) != count:
+            raise ValueError(f"{len(params)} sampling_params for {count} prompts; give one for all or one each")
+        return list(params)
+
+
+class _Progress:
+    """A bar on stderr over the requests of one call, with tokens a second."""
+
+    def __init__(self, total: int, is_shown: bool) -> None:
+        self._total = total
+        self._bar: Any = None
+        if is_shown and total:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            self._bar = Progress(
+                TextColumn("generating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+                TextColumn("{task.fields[speed]}"), console=Console(stderr=True), transient=True,
+            )  # fmt: skip
+        self._task: Any = None
+        self._started = 0.0
+        self._tokens = 0
+
+    def __enter__(self) -> _Progress:
+        if self._bar is not None:
+            self._bar.start()
+            self._task = self._bar.add_task("", total=self._total, speed="")
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def show(self, num_done: int, engine: Engine) -> None:
+        if self._bar is None:
+            return
+        stats = engine.last_stats
+        now = engine.clock()
+        self._started = self._started or now
+        if stats is not None:
+            self._tokens += stats.num_sampled_tokens
+        elapsed = now - self._started
+        speed = f"{self._tokens / elapsed:.0f} tok/s" if elapsed > 0 else ""
+        self._bar.update(self._task, completed=num_done, speed=speed)

@@ -1,0 +1,114 @@
+"""How many KV blocks there is room for, and what the rest of the memory is for.
+
+Knows memory and sizes; knows nothing about models but their bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from quire.config import EngineConfig, format_size
+
+_SHARE_OF_FREE = {"cpu": 0.5, "cuda": 0.9}  # a CPU's memory is everybody's; a GPU's is ours
+_ACTIVATIONS = 512 * 2**20  # left for activations, logits and the allocator
+
+
+def free_memory(device: str) -> int:
+    """Bytes that a new tensor may take on this device now, a container's limit counted in."""
+    if device == "cuda":
+        import torch
+
+        return int(torch.cuda.mem_get_info()[0])
+    available = _meminfo("MemAvailable")
+    for limit_file, usage_file in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        try:
+            limit, usage = int(Path(limit_file).read_text()), int(Path(usage_file).read_text())
+        except (OSError, ValueError):
+            continue
+        available = min(available, max(0, limit - usage))
+    return available
+
+
+def _meminfo(name: str) -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith(name + ":"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+@dataclass(frozen=True)
+class PoolPlan:
+    """The size of the KV pool and the longest sequence that it allows."""
+
+    num_blocks: int
+    block_size: int
+    block_bytes: int
+    max_model_len: int
+    weight_bytes: int
+    free_bytes: int  #: on the device, before the pool is made
+    was_capped: bool  #: max_model_len is less than what was asked for
+
+    def breakdown(self) -> str:
+        """One line for the start-up log."""
+        tokens = self.num_blocks * self.block_size
+        return (
+            f"memory: weights {format_size(self.weight_bytes)}, KV pool {format_size(self.num_blocks * self.block_bytes)} "
+            f"({self.num_blocks} blocks of {self.block_size} tokens, {tokens} tokens at "
+            f"{format_size(self.block_bytes / self.block_size)} each), "
+            f"{format_size(max(0, self.free_bytes - self.num_blocks * self.block_bytes))} left free; "
+            f"max_model_len {self.max_model_len}" + (" (capped to the pool)" if self.was_capped else "")
+        )
+
+
+def plan_pool(
+    config: EngineConfig, *, block_bytes: int, model_max_len: int, weight_bytes: int, device: str, num_pinned_tokens: int = 0
+) -> PoolPlan:
+    """Decide the pool's size.
+
+    `num_kv_blocks` is taken exactly; `kv_cache_memory` is filled; else a share of what is free, and no more than
+    `max_num_seqs` sequences of full length can use.
+
+    Raises:
+        ValueError: `max_model_len` is longer than the model allows, or not even one block fits.
+    """
+    if config.max_model_len is not None and config.max_model_len > model_max_len:
+        raise ValueError(f"max_model_len={config.max_model_len} is more than the model's {model_max_len} positions")
+    wanted_len = config.max_model_len or model_max_len
+    free = free_memory(device)
+    num_pinned = num_pinned_tokens // config.block_size
+    if config.num_kv_blocks is not None:
+        num_blocks = config.num_kv_blocks
+    elif config.kv_cache_memory is not None:
+        num_blocks = config.kv_cache_memory // block_bytes
+        if num_blocks < 1:
+            raise ValueError(
+                f"kv_cache_memory={format_size(config.kv_cache_memory)} holds no block: one takes {format_size(block_bytes)}"
+            )
+    else:
+        room = int(max(0, free - _ACTIVATIONS) * _SHARE_OF_FREE[device])
+        usable = config.max_num_seqs * -(-wanted_len // config.block_size) + num_pinned
+        num_blocks = min(room // block_bytes, usable)
+    capacity = (num_blocks - num_pinned) * config.block_size
+    if capacity < 2:
+        raise ValueError(
+            f"there is no room for a KV pool: {format_size(free)} free on {device}, {format_size(block_bytes)} a block, "
+            f"{num_pinned} blocks pinned; free memory, set kv_cache_memory, or use a smaller model or dtype"
+        )
+    if config.num_kv_blocks is not None or config.kv_cache_memory is not None:
+        if num_blocks * block_bytes > free:
+            raise ValueError(
+                f"a KV pool of {format_size(num_blocks * block_bytes)} does not fit: {format_size(free)} are free on {device}; "
+                "lower num_kv_blocks or kv_cache_memory"
+            )
+    max_model_len = min(wanted_len, capacity)
+    return PoolPlan(
+        num_blocks, config.block_size, block_bytes, max_model_len, weight_bytes, free, max_model_len < wanted_len
+    )

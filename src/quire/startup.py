@@ -1,0 +1,145 @@
+"""From an `EngineConfig` to a running engine: model, tokenizer, KV pool, runner.
+
+The one place that knows all the parts by name. Whatever cannot be served is refused here, before the first request.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import torch
+
+from quire.attention.interface import KVLayout
+from quire.attention.torch_attention import TorchAttention
+from quire.config import EngineConfig, SchedulerConfig
+from quire.core.block_keys import Namespace
+from quire.engine import Engine, process_namespace, read_prefix_file
+from quire.loading.load import load_model
+from quire.loading.source import ModelSource, resolve_model
+from quire.models.base import CausalLM
+from quire.models.model_config import check_tokenizer_fits
+from quire.runner.batch import InputBatch
+from quire.runner.kv_cache import KVCache
+from quire.runner.model_runner import ModelRunner
+from quire.sampling_params import SamplingParams
+from quire.sizing import plan_pool
+from quire.text.tokenizer import Tokenizer
+
+logger = logging.getLogger("quire")
+
+_SAMPLING_DEFAULTS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+
+
+def start_engine(config: EngineConfig) -> Engine:
+    """Load everything and hand over an engine that is ready for requests.
+
+    Raises:
+        ValueError: the model, a file or a combination of options cannot be served.
+    """
+    started = time.monotonic()
+    device = _choose_device(config.device)
+    if config.num_threads is not None:
+        torch.set_num_threads(config.num_threads)
+    source = resolve_model(config.model, load_format=config.load_format)
+    tokenizer = None if config.skip_tokenizer_init else load_tokenizer(source)
+    if tokenizer is not None:
+        check_tokenizer_fits(source.config, tokenizer.vocab_size)
+    prefix = _read_prefix(config, tokenizer)
+    model = load_model(
+        source,
+        dtype=config.dtype,
+        device=device,
+        load_format=config.load_format,
+        seed=config.seed,
+        use_tqdm=config.use_tqdm,
+    )
+    shape = model.config
+    layout = KVLayout(shape.num_layers, shape.num_kv_heads, config.block_size, shape.head_dim)
+    plan = plan_pool(
+        config,
+        block_bytes=layout.block_bytes(model.dtype.itemsize),
+        model_max_len=shape.context_length,
+        weight_bytes=model.weight_bytes(),
+        device=device,
+        num_pinned_tokens=len(prefix),
+    )
+    cache = KVCache(plan.num_blocks, layout, model.dtype, torch.device(device))
+    attention = TorchAttention(cache.tensor, layout, shape.num_heads)
+    batch = InputBatch(config.max_num_seqs, plan.max_model_len, config.block_size)
+    runner = ModelRunner(model, cache, attention, batch, shape.vocab_size)
+    eos_token_ids = dict.fromkeys(source.eos_token_ids)
+    if tokenizer is not None and tokenizer.eos_token_id is not None:
+        eos_token_ids[tokenizer.eos_token_id] = None
+    engine = Engine(
+        SchedulerConfig(
+            num_blocks=plan.num_blocks,
+            block_size=config.block_size,
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens,
+            max_model_len=plan.max_model_len,
+            enable_prefix_caching=config.enable_prefix_caching,
+            watermark_blocks=int(config.watermark * plan.num_blocks),
+        ),
+        runner,
+        vocab_size=shape.vocab_size,
+        tokenizer=tokenizer,
+        eos_token_ids=tuple(eos_token_ids),
+        namespace=_namespace(model, config),
+        seed=config.seed,
+        sampling_defaults=_sampling_defaults(source),
+    )
+    logger.info(
+        "%s: %s, %.1f M parameters, %s on %s, ready after %.1f s",
+        source.name, shape.architecture, shape.num_parameters / 1e6, model.dtype, device, time.monotonic() - started,
+    )  # fmt: skip
+    logger.info(plan.breakdown())
+    if prefix:
+        logger.info("pinned prefix: %d of %d tokens are computed and kept", engine.pin_prefix(prefix), len(prefix))
+    return engine
+
+
+def load_tokenizer(source: ModelSource) -> Tokenizer:
+    """The model's tokenizer; presets have one for bytes."""
+    if source.path is None:
+        return Tokenizer.byte_level(source.config.vocab_size)
+    return Tokenizer.from_dir(source.path)
+
+
+def _choose_device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device=cuda, but torch sees no CUDA device; use device=cpu or a torch build with CUDA")
+    return name
+
+
+def _read_prefix(config: EngineConfig, tokenizer: Tokenizer | None) -> list[int]:
+    if config.pin_prefix is None:
+        return []
+    if tokenizer is None:
+        raise ValueError("pin_prefix is text and needs a tokenizer; leave out skip_tokenizer_init")
+    return tokenizer.encode(read_prefix_file(config.pin_prefix))
+
+
+def _namespace(model: CausalLM, config: EngineConfig) -> Namespace:
+    shape = model.config
+    dtype = str(model.dtype).removeprefix("torch.")
+    return Namespace(
+        weights=process_namespace(),
+        dtype=dtype,
+        kv_dtype=dtype,
+        geometry=f"{shape.num_layers}x{shape.num_kv_heads}x{shape.head_dim}/{config.block_size}",
+        rope=repr(shape.rope),
+    )
+
+
+def _sampling_defaults(source: ModelSource) -> dict[str, float]:
+    """What generation_config.json recommends, as far as it is valid."""
+    found = {name: source.generation_config[name] for name in _SAMPLING_DEFAULTS if name in source.generation_config}
+    try:
+        SamplingParams(**found)
+    except ValueError as error:
+        logger.warning("%s: generation_config.json is not followed: %s", source.name, error)
+        return {}
+    return found
