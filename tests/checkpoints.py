@@ -1,7 +1,9 @@
 """Tiny `transformers` checkpoints of every architecture variant, initialised so that they can tell right from wrong.
 
 With the usual small initialisation a tied model repeats one token whatever its cache holds; a standard deviation of
-0.3, noisy norms and random biases make nearly every output depend on nearly every input.
+0.3, noisy norms and random biases make nearly every output depend on nearly every input. Models without a gated MLP
+still drown what differs between inputs in what all of them share, so they get sharper attention, and weaker MLPs and
+biases.
 """
 
 from __future__ import annotations
@@ -76,6 +78,11 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 ARCHITECTURES = tuple(_VARIANTS)
+STD = 0.3
+_FACTORS = {  # on STD, by what a parameter's name contains
+    "GPT2": {"bias": 0.1, "c_attn.weight": 1.5, "mlp.c_fc.weight": 0.3, "mlp.c_proj.weight": 0.3},
+    "OPT": {"bias": 0.1, "q_proj.weight": 2, "k_proj.weight": 2, "fc1.weight": 0.3, "fc2.weight": 0.3, "project_in": 3},
+}
 
 
 def make_config(name: str, **overrides: Any) -> transformers.PretrainedConfig:
@@ -84,15 +91,19 @@ def make_config(name: str, **overrides: Any) -> transformers.PretrainedConfig:
     return getattr(transformers, f"{family}Config")(**{**fields, **overrides})
 
 
-def make_reference(name: str, seed: int = 0, std: float = 0.3, **overrides: Any) -> transformers.PreTrainedModel:
+def make_reference(name: str, seed: int = 0, **overrides: Any) -> transformers.PreTrainedModel:
     """The variant as a transformers model in float32, in eval mode."""
+    factors = _FACTORS.get(_VARIANTS[name][0], {})
     config = make_config(name, **overrides)
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
-            is_norm = parameter.dim() == 1 and parameter_name.endswith("weight")
-            parameter.normal_(1.0 if is_norm else 0.0, 0.1 if is_norm else std)
+            if parameter.dim() == 1 and parameter_name.endswith("weight"):  # a norm
+                parameter.normal_(1.0, 0.1)
+            else:
+                factor = next((f for part, f in factors.items() if part in parameter_name), 1.0)
+                parameter.normal_(0.0, STD * factor)
     return model.eval()
 
 
