@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from checkpoints import ARCHITECTURES, make_checkpoint
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from checkpoints import ARCHITECTURES, make_checkpoint
 from quire.loading import load_model, resolve_model
 
 NUM_TOKENS = 200  # longer than the original context of the tiny RoPE scalings

@@ -4,7 +4,8 @@ Knows nothing of the KV cache, the scheduler or text.
 """
 
 from quire.loading.describe import ModelInfo, describe_model
+from quire.loading.errors import ModelLoadError
 from quire.loading.load import load_model
-from quire.loading.source import ModelLoadError, ModelSource, resolve_model
+from quire.loading.source import ModelSource, resolve_model
 
 __all__ = ["ModelInfo", "ModelLoadError", "ModelSource", "describe_model", "load_model", "resolve_model"]

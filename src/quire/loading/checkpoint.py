@@ -183,7 +183,9 @@ def load_tensors(
         try:
             tensor = handle.get_tensor(entry.name)
         except SafetensorError as error:
-            raise ModelLoadError(f"{entry.name} cannot be read from {entry.file} ({error}); download it again") from None
+            raise ModelLoadError(
+                f"{entry.name} cannot be read from {entry.file} ({error}); download it again"
+            ) from None
         view = views[name]
         view.copy_(tensor)
         check_finite(view, entry)
@@ -217,7 +219,8 @@ def are_equal(a: TensorEntry, b: TensorEntry) -> bool:
     parts_a, parts_b = _open(a.file).get_slice(a.name), _open(b.file).get_slice(b.name)
     step = max(1, MAP_BYTES // 8 // max(1, a.shape[-1] * 4))
     return all(
-        torch.equal(parts_a[start : start + step], parts_b[start : start + step]) for start in range(0, a.shape[0], step)
+        torch.equal(parts_a[start : start + step], parts_b[start : start + step])
+        for start in range(0, a.shape[0], step)
     )
 
 

@@ -148,7 +148,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "smollm2-1.7b": _smollm2(2048, 8192, 24, 32, 32, 1.3e5),
     "mistral-7b": _decoder(
         "Mistral", 4096, 14336, 32, 32, 8, 32768,
-        rope_theta=1e6, rms_norm_eps=1e-5, max_position_embeddings=32768, sliding_window=None, bos_token_id=1, eos_token_id=2,
+        max_position_embeddings=32768, sliding_window=None, rope_theta=1e6, rms_norm_eps=1e-5,
+        bos_token_id=1, eos_token_id=2,
     ),
     "gpt2": _gpt2(768, 12, 12),
     "gpt2-medium": _gpt2(1024, 24, 16),

@@ -75,7 +75,9 @@ def resolve_model(name: str, *, load_format: str = "auto") -> ModelSource:
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith((".", "/")):
         raise ModelLoadError(f"{name}: there is no such directory")
     if "/" not in name and PRESET_PREFIX + name.lower() in preset_names():
-        raise ModelLoadError(f"{name}: no such directory; for random weights of these shapes, use {PRESET_PREFIX}{name}")
+        raise ModelLoadError(
+            f"{name}: no such directory; for random weights of these shapes, use {PRESET_PREFIX}{name}"
+        )
     return _download(name, load_format)
 
 

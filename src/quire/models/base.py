@@ -100,7 +100,7 @@ class CausalLM(nn.Module):
 
 
 def checkpoint_tensors(module: nn.Module, name: str) -> Iterator[tuple[str, Tensor]]:
-    """The names and views of a module's tensors: attributes are named as in the checkpoint, linear layers know better."""
+    """Names and views of a module's tensors: attributes bear the checkpoint's names, linear layers know their own."""
     if isinstance(module, Linear):
         yield from module.checkpoint_tensors(name)
         return

@@ -133,9 +133,7 @@ class RMSNorm(nn.Module):
 class LayerNorm(nn.Module):
     """(x - mean) / std * weight + bias."""
 
-    def __init__(
-        self, size: int, eps: float, *, affine: bool = True, dtype: torch.dtype, device: _DeviceLike
-    ) -> None:
+    def __init__(self, size: int, eps: float, *, affine: bool = True, dtype: torch.dtype, device: _DeviceLike) -> None:
         super().__init__()
         self.size, self.eps = (size,), eps
         self.weight = _parameter((size,), dtype, device) if affine else None

@@ -1,4 +1,4 @@
-"""OPT: learned positions that start at row 2, ReLU. OPT-350m alone norms after its blocks and projects its embeddings."""
+"""OPT: learned positions from row 2 on, ReLU. OPT-350m alone norms after its blocks and projects its embeddings."""
 
 from __future__ import annotations
 

@@ -66,7 +66,9 @@ def find_architecture(config: Mapping[str, Any]) -> Architecture:
             if architecture.model_type == model_type:
                 return architecture
     if not names and not model_type:
-        raise ModelConfigError("the config names neither 'architectures' nor 'model_type'; is it a model's config.json?")
+        raise ModelConfigError(
+            "the config names neither 'architectures' nor 'model_type'; is it a model's config.json?"
+        )
     named = ", ".join(map(str, names)) or f"model_type {model_type!r}"
     raise UnsupportedModelError(f"{named} is not supported; Quire serves {supported_architectures()}")
 

@@ -1,0 +1,174 @@
+"""A config is read in both dialects, and what Quire cannot serve is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from checkpoints import ARCHITECTURES, make_config, make_reference
+from quire.models.layers import inverse_frequencies
+from quire.models.model_config import ModelConfig, ModelConfigError, UnsupportedModelError, check_tokenizer_fits
+from quire.models.registry import build_model
+
+
+def read(name: str, **changes: Any) -> ModelConfig:
+    """The tiny variant's config with fields replaced; None removes one."""
+    family = {"gpt2": "GPT2LMHeadModel", "opt": "OPTForCausalLM"}
+    config = make_config(name).to_dict()
+    config["architectures"] = [family.get(name, f"{name.partition('-')[0].capitalize()}ForCausalLM")]
+    config.update(changes)
+    return ModelConfig.from_hf({key: value for key, value in config.items() if value is not None})
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_the_parameters_are_counted_without_building_the_model(name: str) -> None:
+    reference = make_reference(name)
+    config = ModelConfig.from_hf(reference.config.to_dict())
+    assert config.num_parameters == reference.num_parameters()
+    assert build_model(config, torch.bfloat16, "meta").weight_bytes() == config.weight_bytes("bfloat16")
+
+
+def test_kv_bytes_count_keys_and_values_of_all_layers() -> None:
+    config = read("qwen3")
+    assert config.kv_bytes_per_token("float32") == 2 * 3 * 2 * 32 * 4
+    assert config.kv_bytes_per_token("bfloat16") == 2 * 3 * 2 * 32 * 2
+    with pytest.raises(ValueError, match="int4"):
+        config.kv_bytes_per_token("int4")
+
+
+def test_a_tied_head_is_packed_apart_from_its_embedding() -> None:
+    assert read("llama-tied").packed_head_bytes("bfloat16") == 256 * 64 * 2
+    assert read("llama").packed_head_bytes("bfloat16") == 0
+
+
+@pytest.mark.parametrize("rope_type", ["default", "linear", "llama3", "yarn"])
+def test_rope_frequencies_equal_those_of_transformers(rope_type: str) -> None:
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    parameters: dict[str, Any] = {"rope_type": rope_type, "rope_theta": 500000.0}
+    if rope_type != "default":
+        parameters["factor"] = 8.0
+    if rope_type == "llama3":
+        parameters |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    if rope_type in ("llama3", "yarn"):
+        parameters["original_max_position_embeddings"] = 8192
+    hf = make_config("llama", rope_parameters=parameters, head_dim=128, max_position_embeddings=65536)
+    theirs = LlamaRotaryEmbedding(hf)
+    config = ModelConfig.from_hf(hf.to_dict() | {"architectures": ["LlamaForCausalLM"]})
+    assert config.rope is not None
+    ours, scale = inverse_frequencies(config.rope)
+    torch.testing.assert_close(ours, theirs.inv_freq, rtol=2e-7, atol=0)
+    assert scale == pytest.approx(theirs.attention_scaling)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({"rope_type": "default"}, 512),
+        ({"rope_type": "linear", "factor": 4.0}, 2048),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}, 2048),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}, 512),
+        ({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 64}, 512),
+    ],
+)  # fmt: skip
+def test_the_context_length_follows_the_rope_scaling(parameters: dict[str, Any], expected: int) -> None:
+    assert read("llama", rope_parameters={"rope_theta": 10000.0, **parameters}).context_length == expected
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    ["Gemma2ForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM", "LlavaForConditionalGeneration",
+     "BertModel", "T5ForConditionalGeneration", "LlamaForSequenceClassification", "MistralModel"],
+)  # fmt: skip
+def test_an_unknown_architecture_is_refused_by_name_with_what_is_supported(architecture: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=f"{architecture} is not supported.*LlamaForCausalLM.*OPT"):
+        read("llama", architectures=[architecture])
+
+
+def test_the_model_type_stands_in_for_missing_architectures() -> None:
+    assert read("qwen2", architectures=None).architecture == "Qwen2ForCausalLM"
+    with pytest.raises(UnsupportedModelError, match="model_type 'gemma3'"):
+        ModelConfig.from_hf({"model_type": "gemma3"})
+    with pytest.raises(ModelConfigError, match="names neither"):
+        ModelConfig.from_hf({"hidden_size": 4})
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("llama", {"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "'longrope'.*llama3, yarn"),
+        ("llama", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "'dynamic'.*remove"),
+        ("llama", {"rope_parameters": None, "rope_scaling": {"type": "su"}}, "'su'"),
+        ("llama", {"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "RoPE that differs between layers"),
+        ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5"),
+        ("llama", {"hidden_act": "xielu"}, "'xielu'"),
+        ("llama", {"quantization_config": {"quant_method": "awq", "bits": 4}}, "quantized with awq"),
+        ("llama", {"quantization_config": {"quant_method": "gptq"}}, "quantized with gptq"),
+        ("llama", {"quantization_config": {"quant_method": "fp8"}}, "quantized with fp8"),
+        ("llama", {"is_encoder_decoder": True}, "encoder-decoder"),
+        ("mistral", {"sliding_window": 128}, "sliding window of 128 tokens in a context of 512"),
+        ("mistral", {"max_position_embeddings": 8192}, "sliding window of 4096"),  # absent means 4096
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1, "layer_types": None},
+         "sliding window of 64"),
+        ("qwen3", {"layer_types": ["full_attention", "sliding_attention", "full_attention"], "sliding_window": 64},
+         "sliding window of 64"),
+        ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights=false"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=true"),
+        ("gpt2", {"reorder_and_upcast_attn": True}, "reorder_and_upcast_attn=true"),
+        ("gpt2", {"add_cross_attention": True}, "cross-attention"),
+        ("gpt2", {"activation_function": "mish"}, "'mish'.*gelu_new"),
+        ("opt", {"activation_function": "prelu"}, "'prelu'"),
+    ],
+)  # fmt: skip
+def test_what_is_not_supported_is_refused_by_name(name: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=message):
+        read(name, **changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("mistral", {"sliding_window": 512}),
+        ("qwen2", {"use_sliding_window": False, "sliding_window": 64, "layer_types": None}),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 3, "layer_types": None}),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 512, "max_window_layers": 0, "layer_types": None}),
+    ],
+)
+def test_a_sliding_window_that_changes_nothing_is_served(name: str, changes: dict[str, Any]) -> None:
+    assert read(name, **changes).context_length == 512
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("llama", {"hidden_size": None}, "no 'hidden_size'"),
+        ("gpt2", {"n_head": None}, "no 'n_head'"),
+        ("llama", {"num_hidden_layers": "3"}, "num_hidden_layers is '3'"),
+        ("llama", {"vocab_size": 0}, "vocab_size is 0"),
+        ("llama", {"rms_norm_eps": float("nan")}, "rms_norm_eps is nan"),
+        ("llama", {"tie_word_embeddings": "yes"}, "tie_word_embeddings is 'yes'"),
+        ("llama", {"eos_token_id": ["a"]}, "eos_token_id"),
+        ("llama", {"num_key_value_heads": 3}, "multiple"),
+        ("llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4}}, "no 'factor'"),
+        ("llama", {"rope_parameters": "none"}, "RoPE parameters are 'none'"),
+    ],
+)
+def test_a_broken_config_is_an_error_that_names_the_field(name: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelConfigError, match=message):
+        read(name, **changes)
+
+
+def test_several_end_tokens_are_all_kept() -> None:
+    assert read("llama", eos_token_id=[2, 7]).eos_token_ids == (2, 7)
+    assert read("llama", eos_token_id=None).eos_token_ids == ()
+
+
+def test_a_tokenizer_larger_than_the_embedding_is_refused() -> None:
+    config = read("llama")
+    check_tokenizer_fits(config, 256)
+    check_tokenizer_fits(config, 100)
+    with pytest.raises(ValueError, match=r"257 token ids.*only 256 rows"):
+        check_tokenizer_fits(config, 257)
