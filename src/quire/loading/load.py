@@ -55,9 +55,8 @@ def load_model(
         if load_format == "safetensors":
             raise ModelLoadError(f"{source.name} is a preset without files; load_format must be auto or random")
         model = build_model(config, _torch_dtype(dtype, config, None), device)
-        views = model.checkpoint_tensors()
         with bytes_progress("Making random weights", model.weight_bytes(), use_tqdm) as advance:
-            fill_random(views, std=config.initializer_range, seed=seed, advance=advance)
+            fill_random(model.checkpoint_tensors(), std=config.initializer_range, seed=seed, advance=advance)
     else:
         entries = read_headers(source.path)
         config = _resolve_head(config, entries)
@@ -72,7 +71,7 @@ def load_model(
         total = sum(entry.num_bytes for entry in matched.values())
         with bytes_progress("Loading weights", total, use_tqdm) as advance:
             load_tensors(matched, model.checkpoint_tensors(), advance)
-    model.pack()
+    model.pack()  # frees each plain weight, so nothing may hold views of them any more
     return model
 
 

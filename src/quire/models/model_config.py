@@ -285,6 +285,7 @@ def check_tokenizer_fits(config: ModelConfig, tokenizer_vocab_size: int) -> None
     if tokenizer_vocab_size > config.vocab_size:
         raise ValueError(
             f"the tokenizer knows {tokenizer_vocab_size} token ids, the model's embedding has only "
-            f"{config.vocab_size} rows: they belong to different models, or tokens were added without enlarging the embedding. "
-            "Use the tokenizer files that came with the checkpoint, or pass skip_tokenizer_init=True and send token ids"
+            f"{config.vocab_size} rows: they belong to different models, or tokens were added without "
+            "enlarging the embedding. Use the tokenizer files that came with the checkpoint, or pass "
+            "skip_tokenizer_init=True and send token ids"
         )
