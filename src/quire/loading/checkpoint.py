@@ -107,8 +107,8 @@ def _no_weights(directory: Path) -> str:
             f"{SINGLE_FILE}, or add the index of the shards"
         )
     return (
-        f"{directory} holds no weights ({SINGLE_FILE}, or shards with {INDEX_FILE}); download them, or serve random "
-        "ones of the same shapes with load_format='random'"
+        f"{directory} holds no weights ({SINGLE_FILE}, or shards with {INDEX_FILE}; pickled *.bin files are not read); "
+        "download them, or serve random ones of the same shapes with load_format='random'"
     )
 
 
@@ -195,7 +195,7 @@ def load_tensors(
 
 def check_finite(view: Tensor, entry: TensorEntry) -> None:
     """Raise ModelLoadError if the tensor, as it was loaded, holds NaN or infinity."""
-    if torch.isfinite(view.sum(dtype=torch.float32)):  # NaN and infinity survive a sum
+    if torch.isfinite(view.sum()):  # NaN and infinity survive a sum, which is much cheaper than looking at each value
         return
     bad = int((~torch.isfinite(view)).sum())
     if bad:
