@@ -44,10 +44,10 @@ def test_without_a_generation_config_the_model_config_names_the_end_token(tmp_pa
 
 
 def test_a_directory_that_is_none_of_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelLoadError, match="is empty; a model directory holds config.json"):
+    with pytest.raises(ModelLoadError, match=r"is empty; a model directory holds config.json"):
         resolve_model(str(tmp_path))
     (tmp_path / "tokenizer.json").touch()
-    with pytest.raises(ModelLoadError, match="has no config.json"):
+    with pytest.raises(ModelLoadError, match=r"has no config.json"):
         resolve_model(str(tmp_path))
     (tmp_path / "model.Q4_K_M.gguf").touch()
     with pytest.raises(ModelLoadError, match="holds GGUF files, which are not supported"):
@@ -132,7 +132,7 @@ class TestHub:
     ) -> None:
         directory, asked = remote
         write_config(directory, architectures=["MixtralForCausalLM"])
-        with pytest.raises(UnsupportedModelError, match="mistralai/Mixtral-8x7B-v0.1: MixtralForCausalLM"):
+        with pytest.raises(UnsupportedModelError, match=r"mistralai/Mixtral-8x7B-v0.1: MixtralForCausalLM"):
             resolve_model("mistralai/Mixtral-8x7B-v0.1")
         assert len(asked) == 1
 
@@ -170,5 +170,5 @@ class TestHub:
             resolve_model("org/model")
 
     def test_a_preset_without_its_prefix_is_recognised(self) -> None:
-        with pytest.raises(ModelLoadError, match="use random:qwen2.5-0.5b"):
+        with pytest.raises(ModelLoadError, match=r"use random:qwen2.5-0.5b"):
             resolve_model("qwen2.5-0.5b")
