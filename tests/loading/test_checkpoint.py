@@ -234,7 +234,7 @@ def test_an_index_that_promises_what_no_shard_holds_is_refused(sharded: Path) ->
         load(sharded)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"weight_map": 3}'])
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": 3}}'])
 def test_a_broken_index_is_refused(text: str, sharded: Path) -> None:
     (sharded / "model.safetensors.index.json").write_text(text)
     with pytest.raises(ModelLoadError, match=r"model\.safetensors\.index\.json"):

@@ -13,6 +13,7 @@ from quire.loading import ModelLoadError, load_model, resolve_model
 from quire.loading.presets import preset_names
 from quire.loading.random_weights import CHUNK, fill_random
 from quire.models.base import CausalLM
+from quire.text.tokenizer import Tokenizer
 
 # As their model cards and the number of tensors' elements on the hub state.
 PUBLISHED_PARAMETERS = {
@@ -68,6 +69,14 @@ def test_an_unknown_preset_lists_close_matches_and_all_names() -> None:
         resolve_model("random:qwen2.5-1.4b")
     with pytest.raises(ModelLoadError, match="no preset 'random:zzz'; Presets: random:tiny"):
         resolve_model("random:zzz")
+
+
+def test_a_preset_ends_where_the_byte_level_tokenizer_does() -> None:
+    tokenizer = Tokenizer.byte_level(512)  # its special tokens have the same ids at every size
+    for name in preset_names():
+        config = resolve_model(name).config
+        assert config.eos_token_ids == (tokenizer.eos_token_id,)
+        assert config.bos_token_id == tokenizer.bos_token_id
 
 
 def test_a_preset_has_no_files_to_read() -> None:

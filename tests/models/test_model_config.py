@@ -152,6 +152,8 @@ def test_a_sliding_window_that_changes_nothing_is_served(name: str, changes: dic
         ("llama", {"tie_word_embeddings": "yes"}, "tie_word_embeddings is 'yes'"),
         ("llama", {"eos_token_id": ["a"]}, "eos_token_id"),
         ("llama", {"num_key_value_heads": 3}, "multiple"),
+        ("llama", {"head_dim": 15}, "even"),
+        ("llama", {"architectures": "LlamaForCausalLM"}, "expected a list"),
         ("llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4}}, "no 'factor'"),
         ("llama", {"rope_parameters": "none"}, "RoPE parameters are 'none'"),
     ],

@@ -49,8 +49,10 @@ def read_headers(directory: Path) -> dict[str, TensorEntry]:
     promised: Mapping[str, str] = {}
     if (directory / INDEX_FILE).is_file():
         promised = read_json_object(directory / INDEX_FILE).get("weight_map") or {}
-        if not isinstance(promised, Mapping) or not promised:
-            raise ModelLoadError(f"{directory / INDEX_FILE} has no weight_map; copy the file again from its origin")
+        if not isinstance(promised, Mapping) or not promised or not all(isinstance(f, str) for f in promised.values()):
+            raise ModelLoadError(
+                f"{directory / INDEX_FILE} has no weight_map from tensors to files; copy the file again from its origin"
+            )
         files = [directory / name for name in sorted(set(promised.values()))]
         missing = [file.name for file in files if not file.is_file()]
         if missing:

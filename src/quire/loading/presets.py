@@ -1,6 +1,7 @@
 """Shapes of known models, so that size and speed can be tested without their weights: `random:NAME`.
 
-Only numbers that their published configs state; the weights are random.
+Only numbers that their published configs state; the weights are random. In place of their tokenizers, all presets
+carry the byte-level one: ids 0 to 255 are bytes, the next ends a text.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 from quire.loading.errors import ModelLoadError
 
 PRESET_PREFIX = "random:"
+_END_OF_TEXT = 256
 
 
 def preset_names() -> list[str]:
@@ -29,7 +31,7 @@ def preset_config(name: str) -> dict[str, Any]:
         close = difflib.get_close_matches(key, PRESETS, n=3)
         hint = f"did you mean {' or '.join(PRESET_PREFIX + c for c in close)}? " if close else ""
         raise ModelLoadError(f"there is no preset {name!r}; {hint}Presets: {', '.join(preset_names())}")
-    return dict(PRESETS[key])
+    return {**PRESETS[key], "bos_token_id": _END_OF_TEXT, "eos_token_id": _END_OF_TEXT}
 
 
 def _decoder(
@@ -54,7 +56,7 @@ def _decoder(
 def _qwen(
     model: str, hidden: int, inner: int, layers: int, heads: int, kv_heads: int, vocab: int = 151936, **more: Any
 ) -> dict[str, Any]:
-    known = {"rope_theta": 1e6, "rms_norm_eps": 1e-6, "bos_token_id": 151643, "eos_token_id": 151643}
+    known = {"rope_theta": 1e6, "rms_norm_eps": 1e-6}
     return _decoder(
         model, hidden, inner, layers, heads, kv_heads, vocab, **{"max_position_embeddings": 32768, **known, **more}
     )
@@ -73,20 +75,18 @@ def _llama3(hidden: int, inner: int, layers: int, heads: int, factor: float, **m
         "original_max_position_embeddings": 8192,
     }
     known = {"rope_theta": 5e5, "rope_scaling": scaling, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5}
-    return _decoder(
-        "Llama", hidden, inner, layers, heads, 8, 128256, **known, bos_token_id=128000, eos_token_id=128001, **more
-    )
+    return _decoder("Llama", hidden, inner, layers, heads, 8, 128256, **known, **more)
 
 
 def _llama(
     hidden: int, inner: int, layers: int, heads: int, kv_heads: int, max_positions: int, vocab: int = 32000, **more: Any
 ) -> dict[str, Any]:
-    known = {"max_position_embeddings": max_positions, "rms_norm_eps": 1e-5, "bos_token_id": 1, "eos_token_id": 2}
+    known = {"max_position_embeddings": max_positions, "rms_norm_eps": 1e-5}
     return _decoder("Llama", hidden, inner, layers, heads, kv_heads, vocab, **{**known, **more})
 
 
 def _smollm2(hidden: int, inner: int, layers: int, heads: int, kv_heads: int, theta: float) -> dict[str, Any]:
-    more = {"rope_theta": theta, "tie_word_embeddings": True, "bos_token_id": 0, "eos_token_id": 0}
+    more = {"rope_theta": theta, "tie_word_embeddings": True}
     return _llama(hidden, inner, layers, heads, kv_heads, 8192, 49152, **more)
 
 
@@ -100,8 +100,6 @@ def _gpt2(hidden: int, layers: int, heads: int) -> dict[str, Any]:
         "n_positions": 1024,
         "vocab_size": 50257,
         "activation_function": "gelu_new",
-        "bos_token_id": 50256,
-        "eos_token_id": 50256,
         "dtype": "float32",
     }
 
@@ -118,8 +116,6 @@ def _opt(hidden: int, inner: int, layers: int, heads: int, **more: Any) -> dict[
         "max_position_embeddings": 2048,
         "activation_function": "relu",
         "word_embed_proj_dim": hidden,
-        "bos_token_id": 2,
-        "eos_token_id": 2,
         "dtype": "bfloat16",
         **more,
     }
@@ -149,7 +145,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "mistral-7b": _decoder(
         "Mistral", 4096, 14336, 32, 32, 8, 32768,
         max_position_embeddings=32768, sliding_window=None, rope_theta=1e6, rms_norm_eps=1e-5,
-        bos_token_id=1, eos_token_id=2,
     ),
     "gpt2": _gpt2(768, 12, 12),
     "gpt2-medium": _gpt2(1024, 24, 16),

@@ -196,6 +196,8 @@ class ModelConfig:
                 f"{self.num_heads} attention heads cannot share {self.num_kv_heads} KV heads evenly; "
                 "num_attention_heads must be a multiple of num_key_value_heads"
             )
+        if self.rope is not None and self.rope.dim % 2:
+            raise ModelConfigError(f"head_dim is {self.head_dim}; rotary positions need an even one")
         if not self.embedding_dim:
             object.__setattr__(self, "embedding_dim", self.hidden_size)
 

@@ -57,6 +57,8 @@ def find_architecture(config: Mapping[str, Any]) -> Architecture:
         ModelConfigError: it names none.
     """
     names = config.get("architectures") or []
+    if not isinstance(names, list):
+        raise ModelConfigError(f"the config's architectures are {names!r}; expected a list of names")
     for name in names:
         if name in ARCHITECTURES:
             return ARCHITECTURES[name]
