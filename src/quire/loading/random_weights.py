@@ -38,9 +38,9 @@ def _fill_normal(view: Tensor, std: float, seed: int) -> None:
         view.copy_(normals.repeat(repeats)[: view.numel()].view(view.shape))
         return
     flat = view.view(-1)
-    for start in range(0, len(flat), len(normals)):
-        part = flat[start : start + len(normals)]
-        part.copy_(normals[: len(part)])
+    whole = len(flat) // len(normals) * len(normals)
+    flat[:whole].view(-1, len(normals)).copy_(normals)  # one broadcast copy: many small ones wait for threads
+    flat[whole:].copy_(normals[: len(flat) - whole])
 
 
 def _tensor_seed(seed: int, name: str) -> int:
