@@ -1,0 +1,130 @@
+"""What must hold whatever arrives when: random schedules on the real scheduler and the real pool."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from emulated_runner import mix
+from quire.config import SchedulerConfig
+from quire.core.block_keys import PUBLIC, DomainSpans, collection_domain, tenant_domain
+from quire.sampling_params import BeamSearchParams
+from schedule_player import Plan, Schedule, play
+
+DOMAINS: tuple[DomainSpans, ...] = (
+    ((0, PUBLIC),),
+    ((0, tenant_domain("ann", b"secret")),),
+    ((0, PUBLIC), (5, tenant_domain("ann", b"secret"))),
+    ((0, PUBLIC), (5, tenant_domain("bob", b"secret"))),
+    ((0, collection_domain("papers")), (6, tenant_domain("bob", b"secret"))),
+)
+BASES = tuple(tuple(mix(base, i) % 8 for i in range(64)) for base in range(2))
+
+
+@st.composite
+def plans(draw: st.DrawFn, config: SchedulerConfig) -> Plan:
+    longest = config.max_model_len - 1
+    length = draw(st.integers(1, longest) | st.integers(1, max(1, longest // 3)))
+    shared = draw(st.sampled_from((0, length // 2, length, longest)))
+    own = draw(st.integers(0, 1000))
+    prompt = (*draw(st.sampled_from(BASES))[: min(shared, length)], *(mix(own, i) % 8 for i in range(length)))[:length]
+    width = min(draw(st.sampled_from((1, 2, 3, 4))), config.max_num_seqs)
+    max_tokens = draw(st.sampled_from((24, 18, 12, 6, 1)))
+    plan = Plan(
+        prompt=prompt,
+        arrives=draw(st.sampled_from((0, 0, 0, 1, 2, 4, 8, 16))),
+        max_tokens=max_tokens,
+        stops=draw(st.sampled_from((False, False, True))),
+        priority=draw(st.sampled_from((0, 0, 0, 1, -1))),
+        domains=draw(st.sampled_from((None,) * 5 + DOMAINS)),
+        aborted_at=draw(st.sampled_from((None,) * 40 + (0, 1, 2, 3, 5, 8, 13, 21))),
+        is_aborted_in_flight=draw(st.booleans()),
+    )
+    if draw(st.sampled_from((False, False, True))):
+        early = draw(st.sampled_from((True, False, "never")))
+        penalty = draw(st.sampled_from((-1.0, 0.0, 1.0, 2.0)))
+        return replace(plan, beam=BeamSearchParams(width, max_tokens, length_penalty=penalty, early_stopping=early))
+    min_tokens = draw(st.sampled_from((0, 0, 3)))
+    return replace(plan, n=width, min_tokens=min(min_tokens, max_tokens), wants_prompt_logprobs=draw(st.booleans()))
+
+
+@st.composite
+def schedules(draw: st.DrawFn, may_fail: bool = False) -> Schedule:
+    """Schedules under pressure: pools that hold little more than the longest sequence."""
+    block_size = draw(st.sampled_from((2, 1, 3, 4)))
+    max_model_len = draw(st.integers(4, 40))
+    least = -(-max_model_len // block_size)
+    config = SchedulerConfig(
+        num_blocks=least + draw(st.integers(0, least // 2)),
+        block_size=block_size,
+        max_num_seqs=draw(st.sampled_from((16, 8, 6, 4, 1))),
+        max_num_batched_tokens=draw(st.sampled_from((16, 64, 8, 5, 3, 2, 1))),
+        max_model_len=max_model_len,
+        enable_prefix_caching=draw(st.sampled_from((True, True, False))),
+        watermark_blocks=draw(st.integers(0, 2)),
+    )
+    chosen = draw(st.lists(plans(config), min_size=draw(st.integers(1, 6)), max_size=8))
+    if not may_fail:
+        return Schedule(config, tuple(chosen))
+    steps = st.integers(0, 40)
+    failing = draw(st.dictionaries(steps, st.sampled_from(("early", "late")), max_size=4))
+    places = st.lists(st.integers(0, 4), min_size=1, max_size=2).map(tuple)
+    return Schedule(config, tuple(chosen), failing, draw(st.dictionaries(steps, places, max_size=3)))
+
+
+def deep(max_examples: int) -> settings:
+    return settings(max_examples=max_examples, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@deep(300)
+@given(schedules())
+def test_tokens_and_blocks_are_right_whatever_the_schedule(schedule: Schedule) -> None:
+    play(schedule)
+
+
+@deep(200)
+@given(schedules(may_fail=True))
+def test_a_failing_step_harms_only_the_requests_in_it(schedule: Schedule) -> None:
+    play(schedule)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@deep(4000)
+@given(schedules(may_fail=False) | schedules(may_fail=True))
+def test_tokens_and_blocks_are_right_over_thousands_of_schedules(schedule: Schedule) -> None:
+    play(schedule)
+
+
+@st.composite
+def lone_requests(draw: st.DrawFn) -> Schedule:
+    """One request with many sequences in a pool that holds just one of them at full length."""
+    block_size = draw(st.sampled_from((1, 2, 3, 4)))
+    max_model_len = draw(st.integers(6, 24))
+    config = SchedulerConfig(
+        num_blocks=-(-max_model_len // block_size),
+        block_size=block_size,
+        max_num_seqs=8,
+        max_num_batched_tokens=draw(st.sampled_from((1, 3, 8, 64))),
+        max_model_len=max_model_len,
+        enable_prefix_caching=draw(st.booleans()),
+        watermark_blocks=draw(st.integers(0, 2)),
+    )
+    prompt = tuple(draw(st.lists(st.integers(0, 7), min_size=1, max_size=max_model_len - 2)))
+    width = draw(st.integers(2, 8))
+    plan = Plan(prompt, max_tokens=max_model_len, stops=draw(st.booleans()))
+    if draw(st.booleans()):
+        return Schedule(config, (replace(plan, n=width),))
+    width = min(width, 5)
+    early = draw(st.sampled_from((True, False, "never")))
+    return Schedule(config, (replace(plan, beam=BeamSearchParams(width, max_model_len, early_stopping=early)),))
+
+
+@deep(100)
+@given(lone_requests())
+def test_a_lone_request_that_outgrows_the_pool_runs_its_sequences_in_turns(schedule: Schedule) -> None:
+    player = play(schedule)
+    assert player.scheduler.counts.preemptions == 0, "there is nobody to preempt"

@@ -1,0 +1,175 @@
+"""A runner without a model: it knows what every slot of the KV cache ought to hold, and holds the scheduler to it.
+
+The content of a slot stands for the KV of one token. It is a digest of the token, of all tokens before it and of the
+domains that they belong to, so that a block which is shared wrongly, copied too late, cleared too early or found under
+a wrong name is read as something else than what its reader expects. The tokens that come out follow from the same
+digest: a function of the sequence alone. Knows nothing about why anything was scheduled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from quire.config import SchedulerConfig
+from quire.outputs import SchedulerOutput, StepOutput, TokenLogprobs
+from quire.runner.batch import Batch, InputBatch
+
+VOCAB_SIZE = 8
+EMPTY = 0  # a cleared slot
+GARBAGE = 1  # what a slot holds that nobody cleared, or that a failed step left half done
+_MASK = (1 << 64) - 1
+
+DomainOf = Callable[[int], object]  # block index -> its domain
+
+
+class StepFailed(Exception):
+    """Injected: the step did not happen, or only half."""
+
+
+def mix(*values: int) -> int:
+    """A digest of a few integers; never EMPTY or GARBAGE."""
+    digest = 0x9E3779B97F4A7C15
+    for value in values:
+        digest = ((digest ^ value) * 0xD6E8FEB86659FD93) & _MASK
+        digest ^= digest >> 32
+    return digest | 2
+
+
+def digest_domain(domain: object) -> int:
+    return int.from_bytes(repr(domain).encode()[-8:], "little") ^ len(repr(domain))
+
+
+class Contents:
+    """What the slots of one sequence ought to hold, extended as its tokens come."""
+
+    def __init__(self, block_size: int, domain_of: DomainOf) -> None:
+        self.block_size = block_size
+        self.domain_of = domain_of
+        self.tokens: list[int] = []
+        self.values: list[int] = []
+
+    def follow(self, tokens: Iterable[int]) -> list[int]:
+        """The contents of all slots once `tokens` are the sequence's."""
+        for token in list(tokens)[len(self.values) :]:
+            domain = digest_domain(self.domain_of(len(self.values) // self.block_size))
+            self.values.append(mix(self.values[-1] if self.values else 0, domain, token))
+        return self.values
+
+
+def next_token(content: int, index: int, banned: Iterable[int] = ()) -> int:
+    """The token that sample `index` chooses after a sequence whose last slot holds `content`."""
+    allowed = sorted(set(range(VOCAB_SIZE)) - set(banned))
+    return allowed[mix(content, index) % len(allowed)]
+
+
+def likeliest(content: int, count: int) -> list[tuple[int, float]]:
+    """The likeliest next tokens with their log-probabilities; no two are equal."""
+    logprobs = [(token, -3 * (mix(content, token) >> 11) * 2.0**-53) for token in range(VOCAB_SIZE)]
+    return sorted(logprobs, key=lambda entry: -entry[1])[:count]
+
+
+class EmulatedRunner:
+    """Executes steps on a cache of digests, with the real `InputBatch` and in the order of the real runner: clear,
+    copy, then within the step all writes before all reads.
+
+    Args:
+        config: the scheduler's.
+        domains_of: seq_id -> the domain of each of its blocks.
+    """
+
+    def __init__(self, config: SchedulerConfig, domains_of: Callable[[int], DomainOf] | None = None) -> None:
+        self.config = config
+        self.batch = InputBatch(config.max_num_seqs, config.max_model_len, config.block_size)
+        self.blocks = np.full((config.num_blocks, config.block_size), GARBAGE, dtype=np.uint64)
+        self.num_copies = 0
+        self._domains_of = domains_of or (lambda seq_id: lambda block_index: None)
+        self._contents: dict[int, Contents] = {}
+
+    def execute(self, out: SchedulerOutput, *, fails: str = "", poisoned: Sequence[int] = ()) -> StepOutput:
+        """Run a step.
+
+        Args:
+            out: the step.
+            fails: "early" before anything is done, "late" when half of the slots are written.
+            poisoned: places in the step of sequences whose logits are not numbers.
+
+        Raises:
+            StepFailed: as asked for by `fails`.
+            AssertionError: a slot is not what it ought to be.
+        """
+        if fails == "early":
+            raise StepFailed
+        work = self.batch.apply(out)
+        self.blocks[work.fresh] = EMPTY
+        self.blocks[work.copy_dst] = self.blocks[work.copy_src]
+        self.num_copies += len(work.copy_src)
+        batch = self.batch.build(out)
+        for new in out.new_sequences:
+            self._contents[new.seq_id] = Contents(self.config.block_size, self._domains_of(new.seq_id))
+        expected = [self._expected(seq_id, row) for seq_id, row in zip(out.seq_ids, batch.rows.tolist(), strict=True)]
+        self._write(batch, expected, is_torn=fails == "late")
+        if fails == "late":
+            raise StepFailed
+        self._read(batch, expected)
+        return self._sample(out, batch, expected, set(poisoned))
+
+    def _expected(self, seq_id: int, row: int) -> list[int]:
+        return self._contents[seq_id].follow(self.batch.token_ids[row, : self.batch.num_tokens[row]].tolist())
+
+    def _write(self, batch: Batch, expected: list[list[int]], *, is_torn: bool) -> None:
+        slots = self.blocks.reshape(-1)
+        mapping = batch.attention.slot_mapping
+        assert len(set(mapping.tolist())) == len(mapping), "two tokens are written to one slot"
+        assert (slots[mapping] == EMPTY).all(), "a slot is written that holds something already"
+        if is_torn:
+            slots[mapping[::2]] = GARBAGE
+            return
+        first_tokens = batch.attention.query_start_loc.tolist()
+        for i, contents in enumerate(expected):
+            first, end = first_tokens[i], first_tokens[i + 1]
+            start = int(batch.positions[first])
+            slots[mapping[first:end]] = np.array(contents[start : start + end - first], dtype=np.uint64)
+
+    def _read(self, batch: Batch, expected: list[list[int]]) -> None:
+        tables, lengths = batch.attention.block_tables, batch.attention.seq_lens.tolist()
+        for i, contents in enumerate(expected):
+            num_blocks = -(-lengths[i] // self.config.block_size)
+            read = self.blocks[tables[i, :num_blocks]].reshape(-1)
+            assert read[: lengths[i]].tolist() == contents[: lengths[i]], "a sequence reads KV that is not its own"
+            assert (read[lengths[i] :] == EMPTY).all(), "a sequence's last block holds what a former owner left"
+
+    def _sample(
+        self, out: SchedulerOutput, batch: Batch, expected: list[list[int]], poisoned: set[int]
+    ) -> StepOutput:
+        result = StepOutput(out.step_id)
+        for i, row in enumerate(batch.rows.tolist()):
+            info = self.batch.info[row]
+            assert info is not None
+            first, end = batch.attention.query_start_loc[i : i + 2].tolist()
+            if info.sampling_params.prompt_logprobs is not None and info.index == 0:
+                positions = range(int(batch.positions[first]) + 1, int(batch.positions[end - 1]) + 2)
+                entries = [(p, TokenLogprobs([], [], 0, 0.0, 1)) for p in positions if p < info.num_prompt_tokens]
+                result.prompt_logprobs[out.seq_ids[i]] = entries
+        for i in batch.sampled.tolist():
+            seq_id, row = out.seq_ids[i], int(batch.rows[i])
+            if i in poisoned:
+                result.failed[seq_id] = "not numbers"
+                continue
+            info = self.batch.info[row]
+            assert info is not None
+            content = expected[i][-1]
+            result.seq_ids.append(seq_id)
+            if info.num_candidates:
+                ids, logprobs = zip(*likeliest(content, info.num_candidates), strict=True)
+                result.sampled.append([])
+                result.logprobs[seq_id] = [TokenLogprobs(list(ids), list(logprobs), ids[0], logprobs[0], 1)]
+                continue
+            num_output_tokens = int(self.batch.num_tokens[row]) - info.num_prompt_tokens
+            banned = info.stop_token_ids if num_output_tokens < info.sampling_params.min_tokens else ()
+            samples = info.num_samples if num_output_tokens == 0 else 1
+            tokens = [next_token(content, info.index + sample, banned) for sample in range(samples)]
+            result.sampled.append(tokens)
+            self.batch.append_token(row, tokens[0])
+        return result

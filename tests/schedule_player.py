@@ -1,0 +1,284 @@
+"""Plays a schedule of requests on the real scheduler and checks, with every step, what must always hold.
+
+The runner is emulated: it computes no model, but checks that each sequence reads its own KV. An oracle that knows
+neither batches nor blocks foretells every token.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field
+
+from hypothesis import currently_in_test_context, event
+
+from emulated_runner import Contents, DomainOf, EmulatedRunner, StepFailed, likeliest, next_token
+from quire.config import SchedulerConfig
+from quire.core.beam_search import BeamSearch
+from quire.core.block_keys import PUBLIC, DomainSpans, domain_of_block
+from quire.core.scheduler import Scheduler
+from quire.outputs import SchedulerOutput
+from quire.request import Request, RequestStatus
+from quire.sampling_params import BeamSearchParams, SamplingParams
+
+EOS = 0
+STOP = 1
+MAX_STEPS = 20_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One request, and what its client does."""
+
+    prompt: tuple[int, ...]
+    arrives: int = 0  #: at this step
+    n: int = 1
+    beam: BeamSearchParams | None = None
+    max_tokens: int = 8
+    min_tokens: int = 0
+    stops: bool = True  #: EOS ends it, and the client's STOP
+    priority: int = 0
+    domains: DomainSpans | None = None
+    wants_prompt_logprobs: bool = False
+    aborted_at: int | None = None  #: at this step, if it is still there
+    is_aborted_in_flight: bool = False  #: between schedule and update
+
+
+@dataclass(frozen=True)
+class Schedule:
+    config: SchedulerConfig
+    plans: tuple[Plan, ...]
+    failing: dict[int, str] = field(default_factory=dict)  #: step -> how it fails
+    poisoned: dict[int, tuple[int, ...]] = field(default_factory=dict)  #: step -> places whose logits are not numbers
+
+
+def note(what: str) -> None:
+    """Count it in hypothesis' statistics."""
+    if currently_in_test_context():
+        event(what)
+
+
+# -- the oracle ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outcome:
+    tokens: tuple[int, ...]
+    reason: RequestStatus
+    stop_reason: int | None = None
+
+
+def content_after(plan: Plan, tokens: list[int], block_size: int) -> int:
+    spans = plan.domains or ((0, PUBLIC),)
+    contents = Contents(block_size, lambda block: domain_of_block(spans, (block + 1) * block_size))
+    return contents.follow(tokens)[-1]
+
+
+def foretell_samples(plan: Plan, config: SchedulerConfig) -> list[Outcome]:
+    """What each sample is, token by token, as if nothing else existed."""
+    max_tokens = min(plan.max_tokens, config.max_model_len - len(plan.prompt))
+    stops = (EOS, STOP) if plan.stops else ()
+    outcomes = []
+    for index in range(plan.n):
+        made: list[int] = []
+        while True:
+            banned = stops if len(made) < plan.min_tokens else ()
+            token = next_token(content_after(plan, [*plan.prompt, *made], config.block_size), index, banned)
+            made.append(token)
+            if token in stops:
+                outcomes.append(Outcome(tuple(made), RequestStatus.FINISHED_STOPPED, STOP if token == STOP else None))
+                break
+            if len(made) == max_tokens:
+                outcomes.append(Outcome(tuple(made), RequestStatus.FINISHED_LENGTH))
+                break
+    return outcomes
+
+
+def foretell_beams(plan: Plan, config: SchedulerConfig) -> BeamSearch:
+    assert plan.beam is not None
+    max_tokens = min(plan.max_tokens, config.max_model_len - len(plan.prompt))
+    search = BeamSearch(plan.beam, frozenset((EOS,) if plan.stops else ()), max_tokens)
+    beams: list[tuple[list[int], float]] = [([], 0.0)]
+    while not search.is_done:
+        asked = []
+        for tokens, total in beams:
+            content = content_after(plan, [*plan.prompt, *tokens], config.block_size)
+            asked.append((tokens, total, likeliest(content, search.num_candidates)))
+        going_on = search.advance(asked)
+        beams = [([*beams[c.beam][0], c.token_id], c.sum_logprob) for c in going_on]
+    return search
+
+
+# -- playing a schedule ----------------------------------------------------------------------------------------------
+
+
+def make_request(plan: Plan, arrival: int) -> Request:
+    return Request(
+        f"request-{arrival}",
+        plan.prompt,
+        SamplingParams(
+            n=plan.n,
+            min_tokens=min(plan.min_tokens, plan.max_tokens),
+            max_tokens=plan.max_tokens,
+            prompt_logprobs=0 if plan.wants_prompt_logprobs else None,
+        ),
+        beam=plan.beam,
+        arrival=arrival,
+        priority=plan.priority,
+        max_tokens=plan.max_tokens,
+        stop_token_ids=(EOS, STOP) if plan.stops else (),
+        eos_token_ids=(EOS,) if plan.stops else (),
+        domains=plan.domains,
+    )
+
+
+class Player:
+    """Plays a schedule and checks, with every step, what must always hold."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.config = schedule.config
+        self.scheduler = Scheduler(self.config, root=b"root")
+        self.runner = EmulatedRunner(self.config, self._domains_of)
+        self.requests: list[Request] = []
+        self.prompt_positions: dict[str, set[int]] = {}
+        self.ended: dict[str, int] = {}  #: request -> the step in which it ended
+        self.owners: dict[int, Request] = {}  #: of every sequence that was ever scheduled
+        self.step = 0
+
+    def _domains_of(self, seq_id: int) -> DomainOf:
+        spans = self.owners[seq_id].domains or ((0, PUBLIC),)
+        return lambda block: domain_of_block(spans, (block + 1) * self.config.block_size)
+
+    def play(self) -> list[Request]:
+        last_arrival = max(plan.arrives for plan in self.schedule.plans)
+        while self.step <= last_arrival or self.scheduler.has_unfinished():
+            assert self.step < MAX_STEPS, "the scheduler goes round in circles"
+            self._take_arrivals()
+            self._abort(in_flight=False)
+            self._check()
+            self._run_step()
+            self._check()
+            self.step += 1
+        assert all(request.status.is_finished for request in self.requests)
+        self.runner.execute(self.scheduler.schedule())
+        assert not self.runner.batch.row_of, "the runner remembers sequences that are gone"
+        assert self.scheduler.kv.pool.num_used == 0
+        assert self.scheduler.kv.num_logical_blocks == self.scheduler.kv.num_kv_tokens == 0
+        return self.requests
+
+    def _take_arrivals(self) -> None:
+        for plan in self.schedule.plans:
+            if plan.arrives == self.step:
+                request = make_request(plan, len(self.requests))
+                self.requests.append(request)
+                self.scheduler.add(request)
+
+    def _abort(self, *, in_flight: bool) -> None:
+        for plan, request in zip(self.plans, self.requests, strict=True):
+            if plan.aborted_at == self.step and plan.is_aborted_in_flight == in_flight:
+                was_finished = request.status.is_finished
+                found = self.scheduler.finish_request(request.request_id, RequestStatus.FINISHED_ABORTED)
+                assert (found is None) == was_finished
+                assert self.scheduler.finish_request(request.request_id, RequestStatus.FINISHED_ABORTED) is None
+
+    @property
+    def plans(self) -> list[Plan]:
+        """Of the requests that have come, in the order in which they came."""
+        came = [plan for plan in self.schedule.plans if plan.arrives <= self.step]
+        return sorted(came, key=lambda plan: plan.arrives)[: len(self.requests)]
+
+    def _run_step(self) -> None:
+        scheduler = self.scheduler
+        oldest = scheduler.running[0] if scheduler.running else None
+        had_ended = set(self.ended)
+        preemptions = {id(request): request.num_preemptions for request in self.requests}
+        out = scheduler.schedule()
+        self._check(in_flight=True)
+        self.owners.update((seq_id, scheduler.request_of(seq_id)) for seq_id in out.seq_ids)
+        self._check_step(out, oldest, preemptions)
+        sent = pickle.loads(pickle.dumps(out))
+        assert sent == out
+        self._abort(in_flight=True)
+        try:
+            poisoned = [i for i in self.schedule.poisoned.get(self.step, ()) if i < len(out.seq_ids)]
+            result = self.runner.execute(sent, fails=self.schedule.failing.get(self.step, ""), poisoned=poisoned)
+        except StepFailed:
+            hit = {id(self.owners[seq_id]) for seq_id in out.seq_ids if not self.owners[seq_id].status.is_finished}
+            failed = scheduler.fail_step("injected")
+            assert {id(request) for request in failed} == hit
+            assert all(request.error == "injected" for request in failed)
+        else:
+            received = pickle.loads(pickle.dumps(result))
+            assert received == result
+            for seq_id, entries in received.prompt_logprobs.items():
+                positions = self.prompt_positions.setdefault(self.owners[seq_id].request_id, set())
+                positions.update(position for position, _ in entries)
+            for update in scheduler.update(received):
+                assert update.sequence.request.request_id not in had_ended, "a request that had ended got tokens"
+        assert sent == out, "a step was changed after it had been sent"
+
+    def _check_step(self, out: SchedulerOutput, oldest: Request | None, preemptions: dict[int, int]) -> None:
+        scheduler, config = self.scheduler, self.config
+        assert sum(out.num_scheduled_tokens) == out.total_tokens <= config.max_num_batched_tokens
+        assert len(out.seq_ids) == len(set(out.seq_ids)) <= config.max_num_seqs
+        assert all(count > 0 for count in out.num_scheduled_tokens)
+        served = {self.owners[seq_id].request_id for seq_id in out.seq_ids}
+        if scheduler.has_unfinished():
+            assert served, "requests wait, and nothing runs"
+            assert scheduler.running[0].request_id in served, "the oldest makes no progress"
+        if oldest is not None:
+            assert oldest in scheduler.running, "the oldest was preempted"
+            assert oldest.num_preemptions == preemptions[id(oldest)], "the oldest was preempted"
+        served_orders = [request.order for request in scheduler.running if request.request_id in served]
+        for request in self.requests:
+            if request.num_preemptions > preemptions[id(request)]:
+                note("preempted")
+                assert min(served_orders) < request.order, "a preemption for nobody's progress"
+
+    def _check(self, *, in_flight: bool = False) -> None:
+        self.scheduler.check_integrity()
+        for request in self.requests:
+            is_there = request.request_id in self.scheduler.requests
+            assert is_there != request.status.is_finished
+            if request.status.is_finished:
+                self.ended.setdefault(request.request_id, self.step)
+                assert not request.live
+                assert all(not seq.block_table for seq in request.sequences)
+
+
+def check_outcomes(schedule: Schedule, player: Player) -> None:
+    """Tokens, reasons and scores are those that the oracle foretold."""
+    plans = sorted(schedule.plans, key=lambda plan: plan.arrives)
+    may_fail = bool(schedule.failing or schedule.poisoned)
+    for plan, request in zip(plans, player.requests, strict=True):
+        note(f"ended by {request.status.value}")
+        assert may_fail or request.status is not RequestStatus.FINISHED_ERROR
+        assert (request.error is not None) == (request.status is RequestStatus.FINISHED_ERROR)
+        is_cut = request.status in (RequestStatus.FINISHED_ABORTED, RequestStatus.FINISHED_ERROR)
+        assert not is_cut or may_fail or plan.aborted_at is not None
+        if plan.beam is not None:
+            if not is_cut:
+                assert request.beams.finished == foretell_beams(plan, schedule.config).finished
+            continue
+        foretold = foretell_samples(plan, schedule.config)
+        assert is_cut or len(request.sequences) == plan.n
+        for seq, outcome in zip(request.sequences, foretold, strict=False):
+            tokens = tuple(seq.output_token_ids)
+            if is_cut and seq.finish_reason is request.status:
+                assert tokens == outcome.tokens[: len(tokens)]
+            else:
+                assert Outcome(tokens, seq.finish_reason, seq.stop_reason) == outcome
+        if plan.wants_prompt_logprobs and not is_cut:
+            positions = player.prompt_positions.get(request.request_id, set())
+            assert positions == set(range(1, len(plan.prompt))), "log-probabilities of prompt tokens are missing"
+
+
+def play(schedule: Schedule) -> Player:
+    player = Player(schedule)
+    player.play()
+    check_outcomes(schedule, player)
+    if player.runner.num_copies:
+        note("copied on write")
+    if player.scheduler.counts.prefix_hits:
+        note("prefix hit")
+    return player
