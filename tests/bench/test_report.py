@@ -41,7 +41,7 @@ def test_what_was_not_measured_is_null_and_prints_as_a_dash() -> None:
 
 def test_a_cell_shows_the_range_only_where_there_is_one() -> None:
     column = Column("x", "x ms", scale=1e3, digits=1)
-    assert column.cell({"x": {"median": 0.002, "min": 0.001, "max": 0.004}}) == "2.0 (1.0–4.0)"
+    assert column.cell({"x": {"median": 0.002, "min": 0.001, "max": 0.004}}) == "2.0\n1.0–4.0"
     assert column.cell({"x": {"median": 0.002, "min": 0.002, "max": 0.002}}) == "2.0"
     assert column.cell({"x": "text"}) == "text"
 

@@ -72,13 +72,14 @@ class Column:
     unit: str = ""  #: behind each value, such as " %"
 
     def cell(self, figure: dict[str, Any]) -> str:
+        """The value, or the median over its range."""
         value = figure.get(self.key)
         if value is None:
             return "–"
         if isinstance(value, dict):
             low, high = (self._number(value[name]) for name in ("min", "max"))
             median = self._number(value["median"])
-            return f"{median}{self.unit}" if low == high else f"{median} ({low}–{high}){self.unit}"
+            return f"{median}{self.unit}" if low == high else f"{median}{self.unit}\n{low}–{high}"
         return f"{self._number(value)}{self.unit}" if isinstance(value, int | float) else str(value)
 
     def _number(self, value: float) -> str:
@@ -86,7 +87,6 @@ class Column:
 
 
 TIMING_COLUMNS = (
-    Column("label", ""),
     Column("wall_s", "wall s"),
     Column("out_tok_s", "out tok/s", digits=1),
     Column("total_tok_s", "in+out tok/s", digits=0),
@@ -120,21 +120,25 @@ class Report:
         }
 
     def show(self, console: Any = None) -> None:
-        """Print the table and its notes; `console` is rich's, standard output by default."""
+        """Print the table and its notes. `console` is rich's, stdout by default; it is widened for a wide table."""
+        from rich import box
         from rich.console import Console
         from rich.table import Table
 
         console = console or Console()
         rows = self.rows or self.figures
-        table = Table(title=self.title, title_justify="left", title_style="bold")
+        table = Table(title=self.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
         for column in self.columns:
             is_text = any(isinstance(figure.get(column.key), str) for figure in rows)
-            table.add_column(column.heading, justify="left" if is_text else "right", overflow="fold")
+            table.add_column(column.heading, justify="left" if is_text else "right", no_wrap=True)
         for figure in rows:
             table.add_row(*(column.cell(figure) for column in self.columns))
-        console.print(table)
+        # Figures are never cut: in a narrow terminal, long lines go on in the next one.
+        needed = console.measure(table, options=console.options.update(max_width=1000)).maximum
+        console.width = max(console.width, needed)
+        console.print(table, crop=False)
         for note in self.notes:
-            console.print(note, highlight=False, markup=False)
+            console.print(note, highlight=False, markup=False, soft_wrap=True)
 
     def publish(self, json_path: Path | None, plot_path: Path | None, draw: Callable[[Any], None]) -> None:
         """Print the table, and write what was asked for. `draw` fills a matplotlib figure."""

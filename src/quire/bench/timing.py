@@ -1,0 +1,223 @@
+"""Latency and throughput: workloads run on an engine, repeated, with other token ids each time.
+
+All requests of a workload are submitted at once, unless their arrivals are kept. Times of a request count from its
+submission. A first, small workload warms the engine up and is not timed. Where several engines are compared, they
+share one loaded model and take turns: each repetition makes every one of them anew, so that there is only one KV pool
+at a time and none has the better hour.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from quire.answer import Answer
+from quire.bench.report import TIMING_COLUMNS, Column, Repetition, Report, timing_figures
+from quire.bench.workload import LOWEST_TOKEN_ID, TOKEN_ID_SPAN, Workload, fixed_lengths, make_workload
+from quire.config import EngineConfig
+from quire.engine import Engine
+from quire.sampling_params import SamplingParams
+
+WARM_UP = make_workload("warm-up", fixed_lengths(2, 64, 8), seed=1)
+
+
+def token_range(vocab_size: int) -> tuple[int, int]:
+    """The lowest token id and the number of ids that workloads use: every engine's, or what a small model has."""
+    if vocab_size <= LOWEST_TOKEN_ID:
+        return 0, vocab_size
+    return LOWEST_TOKEN_ID, min(TOKEN_ID_SPAN, vocab_size - LOWEST_TOKEN_ID)
+
+
+def play(engine: Engine, workload: Workload, *, keep_arrivals: bool = False) -> tuple[Repetition, list[list[int]]]:
+    """Run a workload once.
+
+    Returns:
+        The times, and each request's tokens.
+
+    Raises:
+        ValueError: a request does not fit this engine.
+        RuntimeError: a request failed.
+    """
+    params = [_sampling(workload, request.max_tokens) for request in workload.requests]
+    order = list(range(len(params)))
+    if keep_arrivals:
+        order.sort(key=lambda i: workload.requests[i].arrival_s)
+    answers: dict[int, Answer] = {}
+    started = engine.clock()
+    try:
+        while len(answers) < len(order) or engine.has_unfinished():
+            while len(answers) < len(order):
+                i = order[len(answers)]
+                wait = workload.requests[i].arrival_s - (engine.clock() - started) if keep_arrivals else 0.0
+                if wait <= 0:
+                    answers[i] = engine.add_request(workload.requests[i].prompt_token_ids, params[i])
+                elif engine.has_unfinished():
+                    break
+                else:
+                    time.sleep(wait)
+            engine.step()
+        wall_s = engine.clock() - started
+    finally:
+        for answer in answers.values():
+            engine.abort(answer.request.request_id)
+    outputs = [answers[i].to_output() for i in range(len(order))]
+    for output in outputs:
+        if output.error is not None:
+            raise RuntimeError(f"request {output.request_id} failed: {output.error}")
+    tokens = [output.outputs[0].token_ids for output in outputs]
+    ttft_s, tpot_s = [], []
+    for output, ids in zip(outputs, tokens, strict=True):
+        metrics = output.metrics
+        assert metrics is not None
+        assert metrics.first_token_time is not None
+        assert metrics.last_token_time is not None
+        # All were submitted at the start, even those that the loop above came to add a little later.
+        ttft_s.append(metrics.first_token_time - (metrics.arrival_time if keep_arrivals else started))
+        if len(ids) > 1:
+            tpot_s.append((metrics.last_token_time - metrics.first_token_time) / (len(ids) - 1))
+    return Repetition(wall_s, workload.num_prompt_tokens, sum(map(len, tokens)), ttft_s, tpot_s), tokens
+
+
+def measure(
+    configs: Sequence[EngineConfig], workloads: Sequence[Workload], runs: int, *, keep_arrivals: bool = False
+) -> list[dict[str, Any]]:
+    """One figure an engine and workload. Several engines differ in how they serve, not in which model."""
+    repetitions: dict[tuple[int, int], list[Repetition]] = {}
+    first_tokens: dict[tuple[int, int], list[int]] = {}
+    facts: dict[int, dict[str, Any]] = {}
+    labels = _labels(configs)
+    for repetition, at, engine in _alternate(configs, runs):
+        low, span = token_range(engine.vocab_size)
+        facts.setdefault(at, _facts(configs[at], engine))
+        for w, workload in enumerate(workloads):
+            result, tokens = play(engine, workload.shifted(repetition, low=low, span=span), keep_arrivals=keep_arrivals)
+            repetitions.setdefault((w, at), []).append(result)
+            first_tokens.setdefault((w, at), tokens[0][:8])
+    return [
+        {
+            "peer": "quire",
+            "label": labels[at],
+            "workload": workloads[w].name,
+            **facts[at],
+            "requests": len(workloads[w].requests),
+            "out": workloads[w].num_output_tokens,
+            **timing_figures(results),
+            "first_tokens": first_tokens[w, at],
+        }
+        for (w, at), results in sorted(repetitions.items())
+    ]
+
+
+def run_latency(
+    config: EngineConfig,
+    input_len: int,
+    output_len: int,
+    batch_sizes: Sequence[int],
+    runs: int,
+    json_path: Path | None = None,
+    plot_path: Path | None = None,
+) -> None:
+    """`quire bench latency`."""
+    workloads = [
+        make_workload(f"{size} at once", fixed_lengths(size, input_len, output_len), seed=7) for size in batch_sizes
+    ]
+    columns = (Column("workload", "requests"), *TIMING_COLUMNS)
+    report = Report("latency", f"Latency of {config.model}: {input_len} in, {output_len} out", columns)
+    report.settings = {"input_len": input_len, "output_len": output_len, "runs": runs, "engine": asdict(config)}
+    report.figures = measure([config], workloads, runs)
+    report.publish(json_path, plot_path, lambda figure: _draw(figure, report.figures, "tpot_s", "TPOT, ms", 1e3))
+
+
+def run_throughput(
+    configs: Sequence[EngineConfig],
+    workloads: Sequence[Workload],
+    runs: int,
+    json_path: Path | None = None,
+    plot_path: Path | None = None,
+    *,
+    keep_arrivals: bool = False,
+) -> None:
+    """`quire bench throughput`; several configs are compared."""
+    label = (Column("label", "engine"),) if len(configs) > 1 else ()
+    columns = (Column("workload", "workload"), *label, *TIMING_COLUMNS)
+    report = Report("throughput", f"Throughput of {configs[0].model}", columns)
+    report.settings = {"runs": runs, "keep_arrivals": keep_arrivals, "engines": [asdict(config) for config in configs]}
+    report.figures = measure(configs, workloads, runs, keep_arrivals=keep_arrivals)
+    for figure in report.figures:
+        if figure["out_got"] != figure["out"]:
+            report.notes.append(
+                f"{figure['workload']}: {figure['out_got']} of {figure['out']} tokens came; "
+                "where the workload does not say ignore_eos, an answer may end early."
+            )
+    if len(configs) > 1:
+        report.notes.append("The engines ran in one process, so that peak MiB is the most that any of them had so far.")
+    report.publish(json_path, plot_path, lambda figure: _draw(figure, report.figures, "out_tok_s", "output tokens/s"))
+
+
+def _alternate(configs: Sequence[EngineConfig], runs: int) -> Iterator[tuple[int, int, Engine]]:
+    """(repetition, which engine, the engine, warm), with one KV pool in memory at a time."""
+    from quire.startup import load, make_engine  # torch, only when something runs
+
+    loaded = load(configs[0])
+    engine: Engine | None = None
+    for repetition in range(runs):
+        for at, config in enumerate(configs):
+            if engine is None or len(configs) > 1:
+                engine = None
+                gc.collect()  # the last one's pool, before there is the next one's
+                engine = make_engine(config, loaded)
+                _warm_up(engine)
+            yield repetition, at, engine
+
+
+def _warm_up(engine: Engine) -> None:
+    low, span = token_range(engine.vocab_size)
+    if engine.max_model_len >= 64 + 8:
+        play(engine, WARM_UP.shifted(0, low=low, span=span))
+
+
+def _labels(configs: Sequence[EngineConfig]) -> list[str]:
+    """What tells each engine from the others."""
+    rows = [asdict(config) for config in configs]
+    differing = [f.name for f in fields(EngineConfig) if len({str(row[f.name]) for row in rows}) > 1]
+    return [", ".join(f"{name}={row[name]}" for name in differing) for row in rows]
+
+
+def _facts(config: EngineConfig, engine: Engine) -> dict[str, Any]:
+    import torch
+
+    return {
+        "model": config.model,
+        "threads": torch.get_num_threads(),
+        "prefix_cache": config.enable_prefix_caching,
+        "block_size": config.block_size,
+        "max_model_len": engine.max_model_len,
+    }
+
+
+def _sampling(workload: Workload, max_tokens: int) -> SamplingParams:
+    return SamplingParams(
+        temperature=0.0 if workload.greedy else 1.0,
+        max_tokens=max_tokens,
+        ignore_eos=workload.ignore_eos,
+        detokenize=False,
+    )
+
+
+def _draw(figure: Any, figures: Sequence[dict[str, Any]], key: str, label: str, scale: float = 1.0) -> None:
+    """A bar a figure, with its range."""
+    axes = figure.subplots()
+    shown = [f for f in figures if f[key] is not None]
+    names = ["\n".join(filter(None, (f["workload"], f["label"]))) for f in shown]
+    medians = [f[key]["median"] * scale for f in shown]
+    low = [m - f[key]["min"] * scale for m, f in zip(medians, shown, strict=True)]
+    high = [f[key]["max"] * scale - m for m, f in zip(medians, shown, strict=True)]
+    at = range(len(shown))
+    axes.bar(at, medians, yerr=[low, high], capsize=3)
+    axes.set_xticks(at, names, rotation=30, ha="right", fontsize=8)
+    axes.set_ylabel(label)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,163 @@
+"""`quire`: the commands and what they print. What they do is elsewhere, and is imported when a command runs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import quire
+from quire.cli import bench
+from quire.cli.options import engine_options
+from quire.config import EngineConfig, format_size
+
+
+class Commands(TyperGroup):
+    """Commands whose user is told about a mistake in one line. (QUIRE_TRACEBACK=1 shows where it was noticed.)"""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ValueError as error:
+            if os.environ.get("QUIRE_TRACEBACK"):
+                raise
+            typer.secho(f"Error: {' '.join(str(error).split())}", fg=typer.colors.RED, err=True)
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Serve open-weight language models on the machine you have. Every option of the engine, such as --block-size, "
+    "can also be set in the environment: QUIRE_BLOCK_SIZE=32.",
+    epilog='Example: quire generate --model random:tiny "Once upon a time"',
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its tables cut long option names off
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(bench.app, name="bench")
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"quire {quire.__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _all_commands(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("quire").setLevel(logging.INFO)
+
+
+@app.command(epilog='Example: quire generate --model random:tiny --max-tokens 32 "The capital of France is"')
+@engine_options()
+def generate(
+    engine: EngineConfig,
+    prompt: Annotated[
+        str, typer.Argument(metavar="PROMPT", help="The text to continue; - reads it from standard input.")
+    ],
+    max_tokens: Annotated[int, typer.Option(help="At most so many tokens.")] = 128,
+    temperature: Annotated[float | None, typer.Option(help="0 is greedy; by default the model's own.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Keep the likeliest tokens up to this probability.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Keep the k likeliest tokens.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Keep tokens at least so likely, relative to the best.")] = None,
+    repetition_penalty: Annotated[float | None, typer.Option(help="Above 1 makes seen tokens less likely.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be given several times.")] = None,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after the model's end token.")] = False,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="The prompt is a user's message: use the chat template.")
+    ] = False,
+) -> None:
+    """Continue a prompt, streaming to the terminal."""
+    text = sys.stdin.read() if prompt == "-" else prompt
+    given = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p}
+    given["repetition_penalty"] = repetition_penalty
+    sampling: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if stop:
+        sampling["stop"] = stop
+
+    from quire.cli.stream import stream_to_terminal
+
+    stream_to_terminal(engine, text, is_chat=chat, max_tokens=max_tokens, ignore_eos=ignore_eos, **sampling)
+
+
+@app.command(epilog="Example: quire info --model random:qwen2.5-0.5b")
+def info(
+    model: Annotated[str, typer.Option(envvar="QUIRE_MODEL", help="A directory, a hub id or a preset.")],
+) -> None:
+    """What a model is, whether it is supported, and the memory for its weights and a token's KV."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from quire.loading import describe_model, resolve_model
+
+    found = describe_model(resolve_model(model, load_format="random"))  # its config alone, no weights
+    if found.unsupported_because is not None:
+        typer.echo(f"{found.name}: {found.architecture}, not supported: {found.unsupported_because}")
+        raise typer.Exit(1)
+    table = Table("", "", show_header=False, box=None)
+    for name, value in (
+        ("model", found.name),
+        ("architecture", f"{found.architecture} (supported)"),
+        ("parameters", f"{found.num_parameters / 1e6:,.1f} M"),
+        ("layers", f"{found.num_layers} of width {found.hidden_size}"),
+        ("attention", f"{found.num_heads} heads of {found.head_dim}, {found.num_kv_heads} for KV"),
+        ("context", f"{found.context_length:,} tokens" + (f", RoPE {found.rope_type}" if found.rope_type else "")),
+        ("vocabulary", f"{found.vocab_size:,} tokens"),
+        ("stored as", found.dtype),
+    ):
+        table.add_row(name, str(value))
+    memory = Table("memory", *(str(dtype) for dtype in found.weight_bytes or ()), box=None)
+    memory.add_row("weights", *(format_size(size) for size in (found.weight_bytes or {}).values()))
+    if any((found.packed_head_bytes or {}).values()):
+        memory.add_row("head, packed (CPU)", *(format_size(size) for size in (found.packed_head_bytes or {}).values()))
+    memory.add_row("KV a token", *(format_size(size) for size in (found.kv_bytes_per_token or {}).values()))
+    console = Console()
+    console.print(table)
+    console.print()
+    console.print(memory)
+
+
+@app.command(epilog="Example: quire models")
+def models() -> None:
+    """The architectures that are served, and the presets that can be named."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from quire.loading.presets import preset_names
+    from quire.models.registry import ARCHITECTURES
+
+    table = Table("architecture", "models", box=None)
+    for architecture in ARCHITECTURES.values():
+        table.add_row(architecture.name, architecture.families)
+    console = Console()
+    console.print(table)
+    console.print("\nPresets (known shapes with random weights):", highlight=False)
+    console.print(", ".join(preset_names()), highlight=False)
+
+
+@app.command(epilog="Example: quire serve --model random:tiny --port 8000")
+@engine_options(model="random:tiny")
+def serve(
+    engine: EngineConfig,
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 is all of them.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 8000,
+) -> None:
+    """Answer POST /v1/completions with one model."""
+    from quire import LLM
+    from quire.server.simple import serve_completions
+
+    serve_completions(LLM(**asdict(engine)), engine.model, host, port)

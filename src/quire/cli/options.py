@@ -1,0 +1,97 @@
+"""Options that are made from `EngineConfig`: every field is one, so that a new field needs no line here.
+
+Knows how typer reads a signature; knows nothing about what a field means.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field, fields
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from quire.config import EngineConfig
+
+_AS_TEXT = {"kv_cache_memory": "SIZE"}  # what EngineConfig reads itself, and how help names it
+
+
+def engine_options(*, model: str | None = None, sweep: Sequence[str] = ()) -> Callable[[Callable[..., None]], Any]:
+    """Give a command every field of `EngineConfig` as an option of the same name.
+
+    The command takes what they make as its parameter `engine`, or, with `sweep`, all combinations as `engines`.
+    What the command line does not say comes from the environment (`EngineConfig.from_env`).
+
+    Args:
+        model: serves where neither the command line nor the environment names one.
+        sweep: integer fields that may be given as a list, such as 1,2,4.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = [
+            p for p in inspect.signature(command, eval_str=True).parameters.values() if not p.name.startswith("engine")
+        ]
+        options = [_option(field, is_list=field.name in sweep) for field in fields(EngineConfig)]
+
+        @functools.wraps(command)
+        def run(**values: Any) -> None:
+            given = {option.name: values.pop(option.name) for option in options}
+            if given["model"] is None and "QUIRE_MODEL" not in os.environ:
+                if model is None:
+                    raise ValueError("which model? Give --model a directory, a hub id or a preset such as random:tiny")
+                given["model"] = model
+            if sweep:
+                command(engines=_combinations(given, sweep), **values)
+            else:
+                command(engine=EngineConfig.from_env(**given), **values)
+
+        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + options
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        del run.__wrapped__  # typer would read the signature behind it
+        return run
+
+    return decorate
+
+
+def integers(name: str, text: str) -> list[int]:
+    """Numbers from text such as 1,2,4."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{name}={text!r} is not a list of integers such as 16 or 1,2,4") from None
+
+
+def integer_range(name: str, text: str) -> tuple[int, int]:
+    """A range from text such as 64-512, or one number for both ends."""
+    low, _, high = text.partition("-")
+    try:
+        return int(low), int(high or low)
+    except ValueError:
+        raise ValueError(f"{name}={text!r} is not a length such as 128 or a range such as 64-512") from None
+
+
+def _option(field: Field[Any], *, is_list: bool) -> inspect.Parameter:
+    annotation: Any = get_type_hints(EngineConfig)[field.name] | None
+    metavar = None
+    if field.name in _AS_TEXT or is_list:
+        annotation, metavar = str | None, _AS_TEXT.get(field.name, "N[,N...]")
+    text = field.metadata.get("help", "")
+    if field.default not in (None, MISSING):
+        text += f" (default: {str(field.default).lower() if isinstance(field.default, bool) else field.default})"
+    option = typer.Option(help=text, metavar=metavar, show_default=False)
+    return inspect.Parameter(
+        field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, option]
+    )
+
+
+def _combinations(given: dict[str, Any], sweep: Sequence[str]) -> list[EngineConfig]:
+    lists = [integers(name, given[name]) if given[name] is not None else [None] for name in sweep]
+    return [
+        EngineConfig.from_env(**{**given, **dict(zip(sweep, values, strict=True))})
+        for values in itertools.product(*lists)
+    ]

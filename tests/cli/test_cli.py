@@ -1,0 +1,213 @@
+"""The command line: every command explains itself, a mistake is one line, and a field of the config is an option."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from quire.cli.main import Commands, app
+from quire.cli.options import engine_options, integer_range, integers
+from quire.config import EngineConfig
+
+COMMANDS = [
+    ["generate"],
+    ["info"],
+    ["models"],
+    ["serve"],
+    ["bench", "latency"],
+    ["bench", "throughput"],
+    ["bench", "memory"],
+    ["bench", "sharing"],
+]
+WITH_ENGINE = [["generate"], ["serve"], ["bench", "latency"], ["bench", "throughput"], ["bench", "sharing"]]
+SMALL = ["--model", "random:tiny", "--num-kv-blocks", "32", "--no-use-tqdm"]
+
+
+def quire(*arguments: str, **options: object) -> Result:
+    return CliRunner().invoke(app, list(arguments), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("command", [[], ["bench"], *COMMANDS], ids=" ".join)
+def test_help_of_every_command_has_an_example(command: list[str]) -> None:
+    result = quire(*command, "--help")
+    assert result.exit_code == 0
+    assert "Example: quire " + " ".join(command) in result.output
+
+
+@pytest.mark.parametrize("command", WITH_ENGINE, ids=" ".join)
+def test_every_field_of_the_engine_config_is_an_option(command: list[str]) -> None:
+    text = quire(*command, "--help").output
+    for field in fields(EngineConfig):
+        assert "--" + field.name.replace("_", "-") in text
+        assert field.metadata["help"].split()[0] in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["generate", "hello"], "which model?"),
+        (["generate", "--model", "random:nothing", "hello"], "no preset 'random:nothing'"),
+        (["generate", "--model", "/no/such/model", "hello"], "no such directory"),
+        (["generate", "--model", "random:tiny", "--dtype", "int3", "hello"], "dtype='int3'"),
+        (["generate", "--model", "random:tiny", "--block-size", "0", "hello"], "block_size=0"),
+        (["generate", "--model", "random:tiny", "--kv-cache-memory", "lots", "hello"], "'lots' is not a size"),
+        (["generate", *SMALL, "--temperature", "-1", "hello"], "temperature=-1"),
+        (["generate", *SMALL, "--skip-tokenizer-init", "hello"], "skip_tokenizer_init"),
+        (["info", "--model", "/no/such/model"], "no such directory"),
+        (["bench", "memory", "--trace", "/no/such/trace.csv"], "cannot read /no/such/trace.csv"),
+        (["bench", "memory", "--trace", "x", "--block-size", "16,x"], "block_size='16,x'"),
+        (["bench", "throughput", *SMALL, "--input-len", "a-b"], "input_len='a-b'"),
+        (["bench", "throughput", *SMALL, "--workload", "a", "--trace", "b"], "give one of them"),
+    ],
+)
+def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(arguments: list[str], message: str) -> None:
+    result = quire(*arguments)
+    assert result.exit_code == 2, result.output
+    lines = [line for line in result.stderr.splitlines() if line.startswith("Error")]
+    assert len(lines) == 1
+    assert message in lines[0]
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+
+
+def test_an_unknown_option_is_exit_code_2() -> None:
+    result = quire("serve", "--blck-size", "4")
+    assert result.exit_code == 2
+    assert "--blck-size" in result.stderr
+
+
+def test_ctrl_c_exits_130_without_a_word() -> None:
+    interrupted = typer.Typer(cls=Commands)
+
+    @interrupted.command()
+    def run() -> None:
+        raise KeyboardInterrupt
+
+    @interrupted.command()
+    def other() -> None: ...
+
+    result = CliRunner().invoke(interrupted, ["run"])
+    assert result.exit_code == 130
+    assert result.output == ""
+
+
+def make_probe(seen: list[object], **options: object) -> typer.Typer:
+    probe = typer.Typer()
+
+    @probe.command()
+    @engine_options(**options)  # type: ignore[arg-type]
+    def run(engine: EngineConfig, port: Annotated[int, typer.Option()] = 1) -> None:
+        seen.append((engine, port))
+
+    return probe
+
+
+def test_the_command_line_goes_before_the_environment_and_that_before_the_default() -> None:
+    seen: list[tuple[EngineConfig, int]] = []
+    environment = {"QUIRE_MODEL": "from-env", "QUIRE_BLOCK_SIZE": "32", "QUIRE_ENABLE_PREFIX_CACHING": "0"}
+    arguments = ["--block-size", "8", "--kv-cache-memory", "1MiB", "--port", "5"]
+    result = CliRunner().invoke(make_probe(seen), arguments, env=environment)
+    assert result.exit_code == 0, result.output
+    (config, port) = seen[0]
+    assert port == 5
+    assert (config.model, config.block_size, config.kv_cache_memory) == ("from-env", 8, 2**20)
+    assert config.enable_prefix_caching is False
+    assert config.max_num_seqs == EngineConfig("x").max_num_seqs
+
+
+def test_a_command_may_have_a_model_of_its_own() -> None:
+    seen: list[tuple[EngineConfig, int]] = []
+    CliRunner().invoke(make_probe(seen, model="random:tiny"), [])
+    CliRunner().invoke(make_probe(seen, model="random:tiny"), [], env={"QUIRE_MODEL": "other"})
+    assert [config.model for config, _ in seen] == ["random:tiny", "other"]
+
+
+def test_a_swept_option_makes_one_config_a_value() -> None:
+    seen: list[EngineConfig] = []
+    probe = typer.Typer()
+
+    @probe.command()
+    @engine_options(sweep=("block_size",))
+    def run(engines: list[EngineConfig]) -> None:
+        seen.extend(engines)
+
+    assert CliRunner().invoke(probe, ["--model", "m", "--block-size", "1,2,16"]).exit_code == 0
+    assert [config.block_size for config in seen] == [1, 2, 16]
+    CliRunner().invoke(probe, ["--model", "m"])
+    assert seen[-1].block_size == EngineConfig("m").block_size
+
+
+def test_lists_and_ranges_are_read() -> None:
+    assert integers("x", "1,2,4") == [1, 2, 4]
+    assert integer_range("x", "64-512") == (64, 512)
+    assert integer_range("x", "7") == (7, 7)
+
+
+def test_version_is_printed() -> None:
+    assert quire("--version").output.startswith("quire 0.")
+
+
+def test_info_says_what_a_model_needs() -> None:
+    result = quire("info", "--model", "random:qwen2.5-0.5b")
+    assert result.exit_code == 0
+    for text in ("Qwen2ForCausalLM (supported)", "494.0 M", "32,768 tokens", "12.0 KiB"):
+        assert text in result.output
+
+
+def test_info_says_why_a_model_is_not_served(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"architectures": ["GemmaForCausalLM"], "model_type": "gemma"}')
+    result = quire("info", "--model", str(tmp_path))
+    assert result.exit_code == 1
+    assert "GemmaForCausalLM" in result.output
+    assert "not supported" in result.output
+
+
+def test_models_lists_architectures_and_presets() -> None:
+    result = quire("models")
+    assert "LlamaForCausalLM" in result.output
+    assert "random:tiny" in result.output
+
+
+def test_generate_streams_the_text_that_the_offline_api_gives() -> None:
+    from quire import LLM, SamplingParams
+
+    llm = LLM("random:tiny", num_kv_blocks=32, use_tqdm=False)
+    expected = llm.generate("Hello", SamplingParams(max_tokens=12, temperature=0), use_tqdm=False)[0].outputs[0].text
+    arguments = ["generate", *SMALL, "--max-tokens", "12", "--temperature", "0"]
+    result = quire(*arguments, "Hello")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == expected + "\n"
+    assert quire(*arguments, "-", input="Hello").stdout == expected + "\n"
+    stop = expected[3:6]
+    assert quire(*arguments, "--stop", stop, "Hello").stdout == expected[: expected.index(stop)] + "\n"
+
+
+def test_bench_throughput_compares_block_sizes_and_writes_json(tmp_path: Path) -> None:
+    made, figures = tmp_path / "w.json", tmp_path / "f.json"
+    lengths = ["--num-requests", "3", "--input-len", "4-9", "--output-len", "3"]
+    options = ["--block-size", "4,16", "--runs", "2", "--json", str(figures), "--save-workload", str(made)]
+    result = quire("bench", "throughput", *SMALL, *lengths, *options)
+    assert result.exit_code == 0, result.output
+    data = json.loads(figures.read_text())
+    assert [figure["label"] for figure in data["figures"]] == ["block_size=4", "block_size=16"]
+    for figure in data["figures"]:
+        assert (figure["out"], figure["out_got"], figure["requests"]) == (9, 9, 3)
+        assert figure["wall_s"]["min"] <= figure["wall_s"]["median"] <= figure["wall_s"]["max"]
+    assert data["figures"][0]["first_tokens"] == data["figures"][1]["first_tokens"]
+    again = quire("bench", "throughput", *SMALL, "--workload", str(made), "--runs", "1")
+    assert again.exit_code == 0, again.output
+
+
+def test_bench_latency_measures_each_batch_size(tmp_path: Path) -> None:
+    figures = tmp_path / "f.json"
+    lengths = ["--input-len", "5", "--output-len", "3", "--batch-size", "1,2", "--runs", "1"]
+    result = quire("bench", "latency", *SMALL, *lengths, "--json", str(figures), "--plot", str(tmp_path / "f.png"))
+    assert result.exit_code == 0, result.output
+    assert [figure["requests"] for figure in json.loads(figures.read_text())["figures"]] == [1, 2]
+    assert (tmp_path / "f.png").exists()
