@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 
 import torch
 
@@ -31,11 +32,30 @@ logger = logging.getLogger("quire")
 _SAMPLING_DEFAULTS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model in memory, which several engines (of other block sizes, say) may share."""
+
+    source: ModelSource
+    model: CausalLM
+    tokenizer: Tokenizer | None
+    device: str
+
+
 def start_engine(config: EngineConfig) -> Engine:
     """Load everything and hand over an engine that is ready for requests.
 
     Raises:
         ValueError: the model, a file or a combination of options cannot be served.
+    """
+    return make_engine(config, load(config))
+
+
+def load(config: EngineConfig) -> LoadedModel:
+    """The model and the tokenizer that a config names.
+
+    Raises:
+        ValueError: the model or a file cannot be served.
     """
     started = time.monotonic()
     device = _choose_device(config.device)
@@ -45,7 +65,6 @@ def start_engine(config: EngineConfig) -> Engine:
     tokenizer = None if config.skip_tokenizer_init else load_tokenizer(source)
     if tokenizer is not None:
         check_tokenizer_fits(source.config, tokenizer.vocab_size)
-    prefix = _read_prefix(config, tokenizer)
     model = load_model(
         source,
         dtype=config.dtype,
@@ -54,6 +73,26 @@ def start_engine(config: EngineConfig) -> Engine:
         seed=config.seed,
         use_tqdm=config.use_tqdm,
     )
+    logger.info(
+        "%s: %s, %.1f M parameters, %s on %s, loaded in %.1f s",
+        source.name,
+        model.config.architecture,
+        model.config.num_parameters / 1e6,
+        _name(model.dtype),
+        device,
+        time.monotonic() - started,
+    )
+    return LoadedModel(source, model, tokenizer, device)
+
+
+def make_engine(config: EngineConfig, loaded: LoadedModel) -> Engine:
+    """An engine with a pool of its own over a model that is loaded.
+
+    Raises:
+        ValueError: the pool cannot be made as asked.
+    """
+    source, model, tokenizer = loaded.source, loaded.model, loaded.tokenizer
+    prefix = _read_prefix(config, tokenizer)
     shape = model.config
     layout = KVLayout(shape.num_layers, shape.num_kv_heads, config.block_size, shape.head_dim)
     plan = plan_pool(
@@ -61,13 +100,18 @@ def start_engine(config: EngineConfig) -> Engine:
         block_bytes=layout.block_bytes(model.dtype.itemsize),
         model_max_len=shape.context_length,
         weight_bytes=model.weight_bytes(),
-        device=device,
+        device=loaded.device,
         num_pinned_tokens=len(prefix),
     )
-    cache = KVCache(plan.num_blocks, layout, model.dtype, torch.device(device))
-    attention = TorchAttention(cache.tensor, layout, shape.num_heads)
-    batch = InputBatch(config.max_num_seqs, plan.max_model_len, config.block_size)
-    runner = ModelRunner(model, cache, attention, batch, shape.vocab_size)
+    logger.info(plan.breakdown())
+    cache = KVCache(plan.num_blocks, layout, model.dtype, torch.device(loaded.device))
+    runner = ModelRunner(
+        model,
+        cache,
+        TorchAttention(cache.tensor, layout, shape.num_heads),
+        InputBatch(config.max_num_seqs, plan.max_model_len, config.block_size),
+        shape.vocab_size,
+    )
     eos_token_ids = dict.fromkeys(source.eos_token_ids)
     if tokenizer is not None and tokenizer.eos_token_id is not None:
         eos_token_ids[tokenizer.eos_token_id] = None
@@ -89,11 +133,6 @@ def start_engine(config: EngineConfig) -> Engine:
         seed=config.seed,
         sampling_defaults=_sampling_defaults(source),
     )
-    logger.info(
-        "%s: %s, %.1f M parameters, %s on %s, ready after %.1f s",
-        source.name, shape.architecture, shape.num_parameters / 1e6, model.dtype, device, time.monotonic() - started,
-    )  # fmt: skip
-    logger.info(plan.breakdown())
     if prefix:
         logger.info("pinned prefix: %d of %d tokens are computed and kept", engine.pin_prefix(prefix), len(prefix))
     return engine
@@ -124,7 +163,7 @@ def _read_prefix(config: EngineConfig, tokenizer: Tokenizer | None) -> list[int]
 
 def _namespace(model: CausalLM, config: EngineConfig) -> Namespace:
     shape = model.config
-    dtype = str(model.dtype).removeprefix("torch.")
+    dtype = _name(model.dtype)
     return Namespace(
         weights=process_namespace(),
         dtype=dtype,
@@ -132,6 +171,10 @@ def _namespace(model: CausalLM, config: EngineConfig) -> Namespace:
         geometry=f"{shape.num_layers}x{shape.num_kv_heads}x{shape.head_dim}/{config.block_size}",
         rope=repr(shape.rope),
     )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _sampling_defaults(source: ModelSource) -> dict[str, float]:

@@ -40,8 +40,10 @@ class KVCacheManager:
         self._next_op_id = 0
         self._pinned: list[int] = []
 
-    def begin_step(self) -> None:
+    def begin_step(self) -> list[BlockTransfer]:
+        """Forget what the last step named. Returns copies that forks left to make before this step: none, they share."""
         self._registered.clear()
+        return []
 
     def fail_step(self) -> None:
         """Withdraw every name given since `begin_step`: the step that was to fill those blocks did not happen."""

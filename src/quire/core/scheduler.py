@@ -161,8 +161,7 @@ class Scheduler:
         """Decide the next step. Its result goes to `update`, or its failure to `fail_step`, before the next call."""
         assert self._in_flight is None, "the last step has neither been updated nor failed"
         self._step_id += 1
-        self.kv.begin_step()
-        out = SchedulerOutput(self._step_id)
+        out = SchedulerOutput(self._step_id, transfers=self.kv.begin_step())
         budget = self.config.max_num_batched_tokens
         promised = 0  # blocks that running sequences need for tokens which they know already
         at = 0

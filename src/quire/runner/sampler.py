@@ -115,7 +115,8 @@ class Sampler:
             if params.is_greedy:
                 drawn = [best[i] if state.is_plain else int(row.argmax())] * num_samples
             else:
-                drawn = self._draw(row, state, num_samples)
+                top = best_values[i] if state.is_plain else row.max()
+                drawn = self._draw(row, top, state, num_samples)
             if params.logprobs is not None:
                 entries = [_entry(raw, token, params.logprobs) for token in drawn]
             tokens.append(drawn)
@@ -155,21 +156,22 @@ class Sampler:
         if banned:
             row[torch.tensor(banned, device=row.device)] = -torch.inf
 
-    def _draw(self, row: torch.Tensor, state: RowState, num_samples: int) -> list[int]:
+    def _draw(self, row: torch.Tensor, top: torch.Tensor, state: RowState, num_samples: int) -> list[int]:
+        """Tokens from the softmax of a row whose largest value is `top`."""
         params, info = state.params, state.info
         size = self.vocab_size
         if self._work is None or self._work.device != row.device:
             self._work = torch.zeros(-(-size // _CHUNK) * _CHUNK, dtype=torch.float32, device=row.device)
         weights = self._work  # zero past the vocabulary
-        top = row.max()
         floor = None
         if params.min_p > 0:
             floor = top + float(np.log(params.min_p)) * params.temperature
         if 0 < params.top_k < size:
             kth = top_values(row, params.top_k)[0][-1]
             floor = kth if floor is None else torch.maximum(floor, kth)
-        torch.sub(row, top, out=weights[:size])
-        weights[:size].mul_(1.0 / params.temperature).exp_()
+        sharpness = 1.0 / params.temperature
+        torch.add(top * -sharpness, row, alpha=sharpness, out=weights[:size])
+        weights[:size].exp_()
         if floor is not None:
             weights[:size].masked_fill_(row < floor, 0.0)
         sums = _chunk_sums(weights)
