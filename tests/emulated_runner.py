@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from quire.config import SchedulerConfig
+from quire.core.block_keys import PUBLIC
 from quire.outputs import SchedulerOutput, StepOutput, TokenLogprobs
 from quire.runner.batch import Batch, InputBatch
 
@@ -76,7 +77,7 @@ class EmulatedRunner:
 
     Args:
         config: the scheduler's.
-        domains_of: seq_id -> the domain of each of its blocks.
+        domains_of: seq_id -> the domain of each of its blocks; None is public.
     """
 
     def __init__(self, config: SchedulerConfig, domains_of: Callable[[int], DomainOf] | None = None) -> None:
@@ -84,7 +85,7 @@ class EmulatedRunner:
         self.batch = InputBatch(config.max_num_seqs, config.max_model_len, config.block_size)
         self.blocks = np.full((config.num_blocks, config.block_size), GARBAGE, dtype=np.uint64)
         self.num_copies = 0
-        self._domains_of = domains_of or (lambda seq_id: lambda block_index: None)
+        self._domains_of = domains_of or (lambda seq_id: lambda block_index: PUBLIC)
         self._contents: dict[int, Contents] = {}
 
     def execute(self, out: SchedulerOutput, *, fails: str = "", poisoned: Sequence[int] = ()) -> StepOutput:

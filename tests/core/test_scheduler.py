@@ -1,0 +1,441 @@
+"""The scheduler, one promise at a time, on requests small enough to follow by hand."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from emulated_runner import EmulatedRunner, StepFailed
+from quire.config import SchedulerConfig
+from quire.core.recovery import LastInFirstOut
+from quire.core.scheduler import Scheduler, SequenceUpdate
+from quire.outputs import SchedulerOutput, StepOutput
+from quire.request import Request, RequestStatus
+from quire.sampling_params import BeamSearchParams, SamplingParams
+from schedule_player import EOS, STOP, Plan, Schedule, foretell_samples, make_request, play
+
+
+class Bench:
+    """A scheduler and an emulated runner, driven step by step."""
+
+    def __init__(self, **limits: int | bool) -> None:
+        defaults: dict[str, int | bool] = {"num_blocks": 32, "block_size": 4, "max_model_len": 64}
+        self.config = SchedulerConfig(**{**defaults, **limits})  # type: ignore[arg-type]
+        self.scheduler = Scheduler(self.config)
+        self.runner = EmulatedRunner(self.config)
+        self.out = SchedulerOutput(0)
+        self._arrivals = 0
+
+    def add(self, prompt: range | list[int], **options: object) -> Request:
+        """Queue a request that nothing ends before its max_tokens."""
+        plan = Plan(tuple(token % 8 for token in prompt), **{"max_tokens": 32, "stops": False, **options})  # type: ignore[arg-type]
+        request = make_request(plan, self._arrivals)
+        self._arrivals += 1
+        self.scheduler.add(request)
+        return request
+
+    def step(self, times: int = 1) -> list[SequenceUpdate]:
+        updates: list[SequenceUpdate] = []
+        for _ in range(times):
+            self.out = self.scheduler.schedule()
+            updates = self.scheduler.update(self.runner.execute(self.out))
+            self.scheduler.check_integrity()
+        return updates
+
+    def run(self) -> None:
+        while self.scheduler.has_unfinished():
+            self.step()
+
+    def scheduled(self, request: Request) -> int:
+        """Tokens that the last step computed for a request."""
+        pairs = zip(self.out.seq_ids, self.out.num_scheduled_tokens, strict=True)
+        return sum(count for seq_id, count in pairs if seq_id in {seq.seq_id for seq in request.sequences})
+
+
+# -- budget and order -------------------------------------------------------------------------------------------------
+
+
+def test_a_long_prompt_is_computed_in_chunks_of_the_budget() -> None:
+    bench = Bench(max_num_batched_tokens=8)
+    request = bench.add(range(20))
+    counts = []
+    while not request.sequences[0].num_output_tokens:
+        bench.step()
+        counts.append(bench.scheduled(request))
+    assert counts == [8, 8, 4]
+
+
+def test_decoding_goes_on_beside_a_long_prompt() -> None:
+    bench = Bench(max_num_batched_tokens=8)
+    first = bench.add(range(4))
+    bench.step()
+    second = bench.add(range(20))
+    bench.step()
+    assert (bench.scheduled(first), bench.scheduled(second)) == (1, 7)
+
+
+def test_several_prompts_fit_into_one_step() -> None:
+    bench = Bench(max_num_batched_tokens=64)
+    requests = [bench.add([i] * 5) for i in range(4)]
+    updates = bench.step()
+    assert [bench.scheduled(request) for request in requests] == [5, 5, 5, 5]
+    assert len(updates) == 4
+
+
+def test_the_first_to_come_goes_first() -> None:
+    bench = Bench(max_num_seqs=1)
+    requests = [bench.add(range(4), max_tokens=2) for _ in range(3)]
+    order = []
+    while bench.scheduler.has_unfinished():
+        bench.step()
+        order += [r.request_id for r in requests if r.status.is_finished and r.request_id not in order]
+    assert order == [request.request_id for request in requests]
+
+
+def test_a_smaller_priority_goes_first() -> None:
+    bench = Bench(max_num_seqs=1)
+    late, early = bench.add(range(4), priority=1), bench.add(range(4), priority=-1)
+    bench.step()
+    assert (early.status, late.status) == (RequestStatus.RUNNING, RequestStatus.WAITING)
+
+
+def test_who_does_not_fit_is_not_overtaken() -> None:
+    bench = Bench(num_blocks=16, max_model_len=64)
+    bench.add(range(40))
+    large, small = bench.add(range(1, 41)), bench.add([1])
+    bench.step()
+    assert (large.status, small.status) == (RequestStatus.WAITING, RequestStatus.WAITING)
+
+
+def test_no_more_sequences_run_than_there_are_places() -> None:
+    bench = Bench(max_num_seqs=4)
+    requests = [bench.add([i], n=2) for i in range(3)]
+    bench.step(3)
+    assert [request.status for request in requests[1:]] == [RequestStatus.RUNNING, RequestStatus.WAITING]
+
+
+def test_the_watermark_is_left_free_at_admission_and_not_beyond() -> None:
+    for watermark, is_running in ((0, True), (4, True), (5, False)):
+        bench = Bench(num_blocks=16, watermark_blocks=watermark)
+        bench.add(range(24))
+        second = bench.add(range(1, 25))
+        bench.step()
+        assert (second.status is RequestStatus.RUNNING) == is_running
+        alone = Bench(num_blocks=16, watermark_blocks=watermark)
+        request = alone.add(range(60), max_tokens=4)
+        alone.run()
+        assert request.status is RequestStatus.FINISHED_LENGTH
+
+
+def test_blocks_promised_to_a_prompt_in_chunks_are_not_given_to_others() -> None:
+    bench = Bench(num_blocks=10, max_num_batched_tokens=16, max_model_len=40)
+    first = bench.add(range(33), max_tokens=1)  # nine blocks, of which four are taken by the first chunk
+    bench.step()
+    second = bench.add([1] * 8, max_tokens=1)
+    bench.step()
+    assert second.status is RequestStatus.WAITING
+    bench.run()
+    assert first.num_preemptions == second.num_preemptions == 0
+
+
+# -- preemption -------------------------------------------------------------------------------------------------------
+
+
+def test_the_youngest_gives_way_and_comes_back_with_its_tokens() -> None:
+    bench = Bench(num_blocks=9, max_model_len=36)
+    old, young = bench.add(range(15), max_tokens=20), bench.add(range(1, 16), max_tokens=20)
+    while young.status is not RequestStatus.PREEMPTED:
+        bench.step()
+    made = young.sequences[0].output_token_ids
+    assert made
+    assert (young.num_preemptions, bench.scheduler.num_preempted, bench.scheduler.counts.preemptions) == (1, 1, 1)
+    assert old.status is RequestStatus.RUNNING
+    bench.run()
+    assert old.num_preemptions == 0
+    assert young.sequences[0].output_token_ids[: len(made)] == made
+    for request, prompt in ((old, range(15)), (young, range(1, 16))):
+        plan = Plan(tuple(token % 8 for token in prompt), max_tokens=20, stops=False)
+        assert tuple(request.sequences[0].output_token_ids) == foretell_samples(plan, bench.config)[0].tokens
+
+
+def test_a_request_with_several_sequences_is_preempted_whole() -> None:
+    bench = Bench(num_blocks=12, max_model_len=48)
+    bench.add(range(16), max_tokens=32)
+    young = bench.add(range(1, 9), n=3, max_tokens=24)
+    while young.status is not RequestStatus.PREEMPTED:
+        bench.step()
+    assert not any(seq.block_table or seq.is_in_runner for seq in young.sequences)
+    bench.run()
+    assert [len(seq.output_token_ids) for seq in young.sequences] == [24, 24, 24]
+
+
+def test_of_one_request_nobody_is_the_youngest() -> None:
+    assert LastInFirstOut().choose([]) is None
+    assert LastInFirstOut().choose([Request("only", [1], SamplingParams())]) is None
+
+
+# -- sharing ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_common_prefix_is_computed_once_even_in_one_step() -> None:
+    bench = Bench()
+    first, second = bench.add([*range(16), 1]), bench.add([*range(16), 2])
+    bench.step()
+    assert (bench.scheduled(first), bench.scheduled(second)) == (17, 1)
+    assert (first.num_cached_tokens, second.num_cached_tokens) == (0, 16)
+    assert bench.scheduler.kv.pool.num_used == 6
+    counts = bench.scheduler.counts
+    assert (counts.prefix_queries, counts.prefix_hits) == (34, 16)
+
+
+def test_without_prefix_caching_it_is_computed_twice() -> None:
+    bench = Bench(enable_prefix_caching=False)
+    first, second = bench.add([*range(16), 1]), bench.add([*range(16), 2])
+    bench.step()
+    assert (bench.scheduled(first), bench.scheduled(second)) == (17, 17)
+
+
+def test_samples_share_the_blocks_of_their_prompt() -> None:
+    bench = Bench()
+    request = bench.add(range(18), n=4)
+    bench.step()
+    kv = bench.scheduler.kv
+    assert (kv.pool.num_used, kv.num_logical_blocks) == (5, 20)
+    bench.step()
+    assert (kv.pool.num_used, kv.num_logical_blocks) == (8, 20), "each has a last block of its own now, and no more"
+    assert len(bench.out.transfers) == 3
+    assert len({tuple(seq.block_table[:4]) for seq in request.sequences}) == 1
+    bench.run()
+
+
+def test_samples_of_a_full_last_block_need_no_copy() -> None:
+    bench = Bench()
+    bench.add(range(16), n=4)
+    bench.step(2)
+    assert bench.out.transfers == []
+
+
+def test_beams_share_what_they_have_in_common() -> None:
+    bench = Bench()
+    request = bench.add(range(16), beam=BeamSearchParams(4, 12))
+    bench.step(12)
+    kv = bench.scheduler.kv
+    assert kv.num_logical_blocks > kv.pool.num_used
+    assert len({tuple(seq.block_table[:4]) for seq in request.sequences}) == 1
+    bench.run()
+    assert len(request.beams.finished) == 4
+
+
+def test_a_prompt_whose_log_probabilities_are_wanted_is_computed_in_full() -> None:
+    bench = Bench()
+    bench.add(range(16))
+    second = bench.add(range(16), wants_prompt_logprobs=True)
+    bench.step()
+    assert (bench.scheduled(second), second.num_cached_tokens) == (16, 0)
+
+
+def test_a_pinned_prefix_is_found_after_everything_else_was_evicted() -> None:
+    bench = Bench(num_blocks=20)
+    prefix = bench.add(range(12))
+    bench.step(2)
+    assert bench.scheduler.pin_prefix(prefix.request_id) == 3
+    bench.scheduler.finish_request(prefix.request_id, RequestStatus.FINISHED_ABORTED)
+    for i in range(5):
+        bench.add([i] * 33, max_tokens=2)
+    bench.run()
+    later = bench.add([*range(12), 5])
+    bench.step()
+    assert later.num_cached_tokens == 12
+
+
+# -- ends -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("token", "stop_reason"), [(EOS, None), (STOP, STOP)])
+def test_a_stop_token_ends_a_sequence_and_only_the_clients_own_is_named(token: int, stop_reason: int | None) -> None:
+    bench = Bench()
+    request = bench.add([2, 3], stops=True)
+    out = bench.scheduler.schedule()
+    [update] = bench.scheduler.update(StepOutput(out.step_id, list(out.seq_ids), [[token]]))
+    seq = update.sequence
+    assert update.token_ids == [token]
+    assert (seq.finish_reason, seq.stop_reason) == (RequestStatus.FINISHED_STOPPED, stop_reason)
+    assert request.status is RequestStatus.FINISHED_STOPPED
+    assert not bench.scheduler.has_unfinished()
+
+
+def test_a_sequence_ends_at_the_longest_length_that_the_engine_serves() -> None:
+    bench = Bench(max_model_len=16)
+    request = bench.add(range(10), max_tokens=1000)
+    bench.run()
+    assert (request.status, len(request.sequences[0].token_ids)) == (RequestStatus.FINISHED_LENGTH, 16)
+
+
+def test_samples_end_one_by_one_and_the_request_with_the_last() -> None:
+    bench = Bench()
+    request = bench.add([2, 3], n=2)
+    bench.step(2)
+    bench.scheduler.finish_sequence(request.sequences[1], RequestStatus.FINISHED_STOPPED, "a stop string")
+    bench.scheduler.finish_sequence(request.sequences[1], RequestStatus.FINISHED_ABORTED)
+    bench.scheduler.check_integrity()
+    assert request.status is RequestStatus.RUNNING
+    bench.run()
+    ended, full = request.sequences[1], request.sequences[0]
+    assert (ended.finish_reason, ended.stop_reason, ended.num_output_tokens) == (
+        RequestStatus.FINISHED_STOPPED, "a stop string", 2,
+    )  # fmt: skip
+    assert (full.finish_reason, full.num_output_tokens) == (RequestStatus.FINISHED_LENGTH, 32)
+
+
+STATES = ("waiting", "in chunks", "in flight", "decoding", "forked", "preempted", "parked", "beams", "parked beams")
+
+
+def bring_to(state: str) -> tuple[Bench, Request]:
+    """A request in a state in which its client may leave."""
+    if state == "waiting":
+        bench = Bench(max_num_seqs=1)
+        bench.add(range(4))
+        request = bench.add(range(8))
+        bench.step()
+    elif state == "in chunks":
+        bench = Bench(max_num_batched_tokens=8)
+        request = bench.add(range(20))
+        bench.step()
+    elif state == "preempted":
+        bench = Bench(num_blocks=9, max_model_len=36)
+        bench.add(range(15))
+        request = bench.add(range(1, 16))
+        while request.status is not RequestStatus.PREEMPTED:
+            bench.step()
+    elif state in ("parked", "parked beams"):
+        bench = Bench(num_blocks=5, max_model_len=20)
+        more = {"beam": BeamSearchParams(4, 12)} if state == "parked beams" else {"n": 4}
+        request = bench.add(range(6), **more)
+        while len({bool(seq.block_table) for seq in request.live}) < 2:
+            bench.step()
+    elif state == "beams":
+        bench = Bench()
+        request = bench.add(range(6), beam=BeamSearchParams(4, 12))
+        bench.step(5)
+    else:
+        bench = Bench()
+        request = bench.add(range(6), n=3 if state == "forked" else 1)
+        bench.step(0 if state == "in flight" else 3)
+    return bench, request
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_an_abort_leaves_nothing_behind_in_any_state(state: str) -> None:
+    bench, request = bring_to(state)
+    scheduler = bench.scheduler
+    out = scheduler.schedule() if state == "in flight" else None
+    assert scheduler.finish_request(request.request_id, RequestStatus.FINISHED_ABORTED) is request
+    assert scheduler.finish_request(request.request_id, RequestStatus.FINISHED_ABORTED) is None
+    scheduler.check_integrity()
+    if out is not None:
+        assert scheduler.update(bench.runner.execute(out)) == []
+    assert request.status is RequestStatus.FINISHED_ABORTED
+    assert all(seq.finish_reason is not None and not seq.block_table for seq in request.sequences)
+    bench.run()
+    assert scheduler.kv.pool.num_used == 0
+    bench.runner.execute(scheduler.schedule())
+    assert not bench.runner.batch.row_of
+
+
+def test_all_aborted_in_one_moment_leave_nothing_behind() -> None:
+    for state in STATES:
+        bench, _ = bring_to(state)
+        for request_id in list(bench.scheduler.requests):
+            bench.scheduler.finish_request(request_id, RequestStatus.FINISHED_ABORTED)
+        bench.scheduler.check_integrity()
+        assert bench.scheduler.kv.pool.num_used == 0
+
+
+# -- failures ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["early", "late"])
+def test_a_failed_step_ends_its_requests_and_what_it_wrote_is_never_found(how: str) -> None:
+    bench = Bench(max_num_seqs=1)
+    hit, spared = bench.add(range(16)), bench.add(range(16))
+    out = bench.scheduler.schedule()
+    with pytest.raises(StepFailed):
+        bench.runner.execute(out, fails=how)
+    assert bench.scheduler.fail_step("the device is gone") == [hit]
+    bench.scheduler.check_integrity()
+    assert (hit.status, hit.error) == (RequestStatus.FINISHED_ERROR, "the device is gone")
+    bench.step()
+    assert spared.num_cached_tokens == 0
+    bench.run()
+    assert spared.status is RequestStatus.FINISHED_LENGTH
+
+
+def test_a_sequence_without_numbers_fails_alone_and_its_blocks_are_never_found() -> None:
+    bench = Bench()
+    hit, spared = bench.add(range(16)), bench.add(range(1, 17))
+    out = bench.scheduler.schedule()
+    bench.scheduler.update(bench.runner.execute(out, poisoned=[0]))
+    bench.scheduler.check_integrity()
+    assert (hit.status, hit.error) == (RequestStatus.FINISHED_ERROR, "not numbers")
+    assert spared.status is RequestStatus.RUNNING
+    later = bench.add(range(16))
+    bench.step()
+    assert later.num_cached_tokens == 0
+
+
+def test_a_step_is_taken_in_before_the_next_is_decided() -> None:
+    bench = Bench()
+    bench.add([1])
+    out = bench.scheduler.schedule()
+    with pytest.raises(AssertionError, match="neither been updated nor failed"):
+        bench.scheduler.schedule()
+    with pytest.raises(AssertionError, match="not the step under way"):
+        bench.scheduler.update(StepOutput(out.step_id + 1))
+    bench.scheduler.update(bench.runner.execute(out))
+    with pytest.raises(AssertionError, match="no step is under way"):
+        bench.scheduler.fail_step("?")
+
+
+# -- what can never run -----------------------------------------------------------------------------------------------
+
+
+def test_what_can_never_run_is_refused_with_the_limit_that_it_breaks() -> None:
+    bench = Bench(max_model_len=16, max_num_seqs=4)
+    with pytest.raises(ValueError, match=r"the prompt has 16 tokens, and max_model_len=16 leaves room for at most 15"):
+        bench.add(range(16))
+    with pytest.raises(ValueError, match="the prompt is empty"):
+        bench.add([])
+    with pytest.raises(ValueError, match="n=5 is more than max_num_seqs=4"):
+        bench.add([1], n=5)
+    with pytest.raises(ValueError, match="beam_width=5 is more than max_num_seqs=4"):
+        bench.add([1], beam=BeamSearchParams(5, 4))
+    request = bench.add([1])
+    with pytest.raises(ValueError, match=f"request id '{request.request_id}' is in use"):
+        bench.scheduler.add(request)
+    bench.run()
+    bench.scheduler.check_integrity()
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_decode_step_says_as_little_after_a_long_context_as_after_a_short_one() -> None:
+    sizes = []
+    for length in (16, 4096):
+        bench = Bench(num_blocks=8192, max_model_len=8192, max_num_batched_tokens=32768)
+        for i in range(4):
+            bench.add([i, *range(length)])
+        bench.step(3)
+        assert bench.out.new_sequences == []
+        sizes.append(len(pickle.dumps(bench.out)))
+    assert sizes[0] == sizes[1]
+
+
+def test_a_schedule_can_be_played_again_to_the_same_steps() -> None:
+    """The order of a batch follows from the requests alone, never from addresses or hashes."""
+    config = SchedulerConfig(num_blocks=12, block_size=4, max_num_seqs=8, max_num_batched_tokens=16, max_model_len=40)
+    plans = tuple(Plan(tuple(range(1 + i % 7)), arrives=i % 3, n=1 + i % 3, max_tokens=12) for i in range(6))
+    players = [play(Schedule(config, plans)) for _ in range(2)]
+    assert players[0].step == players[1].step
+    assert players[0].scheduler.counts == players[1].scheduler.counts
