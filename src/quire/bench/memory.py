@@ -35,6 +35,7 @@ from quire.bench.workload import Lengths, read_trace
 
 BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MAX_MODEL_LEN = 2048  #: the OPT models' of the PagedAttention paper
+ENGINE_REQUESTS = 500  #: run on the real scheduler and pool
 PUBLISHED = (
     "For comparison, the PagedAttention paper (SOSP '23, Figure 2) has 79.6 % for max_model_len, 73.2 % for output's "
     "power, 61.8 % for oracle and 3.7 % for blocks of 16."
@@ -195,7 +196,20 @@ def run(
         max_model_lens = (MAX_MODEL_LEN,) if enough <= MAX_MODEL_LEN else (MAX_MODEL_LEN, enough)
     studies = [study(lengths, limit, block_sizes) for limit in max_model_lens]
     report = make_report(trace.name, studies)
+    _add_engine(report, lengths.first(ENGINE_REQUESTS))
     report.publish(json_path, plot_path, lambda figure: draw(figure, studies, trace.name))
+
+
+def _add_engine(report: Report, lengths: Lengths) -> None:
+    from quire.bench.engine_waste import measure_engine_waste
+
+    measured = measure_engine_waste(lengths)
+    report.settings["engine"] = asdict(measured)
+    report.notes.append(
+        f"The engine's own statistics over the first {measured.num_requests:,} requests, {measured.num_steps:,} steps on a "
+        f"runner that computes nothing, blocks of {measured.block_size}: {100 * measured.wasted:.2f} % of the slots in used "
+        f"blocks held no token; at most {100 * measured.peak_usage:.0f} % of the pool was used, {measured.preemptions} preemptions."
+    )
 
 
 def _used_over_life(prompt: Tokens, output: Tokens) -> Tokens:
