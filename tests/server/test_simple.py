@@ -19,6 +19,7 @@ from quire import LLM, SamplingParams
 from quire.server.simple import make_app
 
 MODEL = "random:tiny"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -119,18 +120,19 @@ def test_a_failed_step_is_a_server_error() -> None:
 
 
 def test_serve_says_where_it_is_and_how_to_ask_and_ends_at_ctrl_c() -> None:
-    source = str(Path(__file__).parents[2] / "src")
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "quire", "serve", "--port", "0", "--num-kv-blocks", "64", "--no-use-tqdm"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"},
     )
     try:
         assert process.stdout is not None
         said = [process.stdout.readline() for _ in range(4)]
         assert "Quire serves random:tiny at http://127.0.0.1:" in said[0]
+        shown = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:8000", "".join(said))
+        assert shown in (ROOT / "README.md").read_text()
         url = re.search(r"curl -s (\S+)", said[2])
         body = re.search(r"-d '(.*)'", said[3])
         assert url
