@@ -1,0 +1,247 @@
+"""Engines over tiny real models driven step by step, and what `transformers` says about the same checkpoints.
+
+Every engine here goes the public way (`LLM` from a directory), and after each of its steps the books are checked.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from checkpoints import make_checkpoint, make_reference
+from quire import LLM, BeamSearchParams, SamplingParams
+from quire.answer import Answer
+from quire.core.recovery import Preemption, Road
+from quire.outputs import RequestOutput
+
+NUM_TOKENS = 20  # how far references are computed; what asks for less takes their beginning
+CLOSE = 1e-5  # of the logits' range: nearer than this, two best logits may change places
+
+_directories: list[tempfile.TemporaryDirectory[str]] = []  # alive until the tests end
+
+
+@cache
+def checkpoint(name: str, seed: int = 0) -> Path:
+    """A directory with the variant's checkpoint."""
+    _directories.append(tempfile.TemporaryDirectory(prefix=f"quire-{name}-"))
+    return make_checkpoint(name, _directories[-1].name, seed)
+
+
+def make_llm(name: str, **options: Any) -> LLM:
+    """An engine over the variant, with a pool of 64 blocks unless told otherwise."""
+    options = {"num_kv_blocks": 64, "skip_tokenizer_init": True, "use_tqdm": False, "device": "cpu"} | options
+    return LLM(str(checkpoint(name)), **options)
+
+
+# -- prompts ---------------------------------------------------------------------------------------------------------
+
+
+def random_ids(length: int, seed: int, vocab_size: int = 256) -> list[int]:
+    return [random.Random(f"{seed}/{i}").randrange(vocab_size) for i in range(length)]
+
+
+_SHARED = random_ids(24, 100)
+#: of several lengths, around block boundaries; the last four begin alike
+PROMPTS: tuple[tuple[int, ...], ...] = tuple(
+    tuple(ids)
+    for ids in (
+        *(random_ids(length, seed) for seed, length in enumerate((1, 5, 16, 17, 33))),
+        _SHARED[:20],
+        _SHARED[:16] + random_ids(9, 6),
+        _SHARED + random_ids(3, 7),
+        _SHARED + random_ids(15, 8),
+    )
+)
+
+
+# -- the reference ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """What the reference generates, end tokens ignored."""
+
+    token_ids: tuple[int, ...]
+    gaps: tuple[float, ...]  #: between the two best logits at each position, as a share of the logits' range
+
+
+@cache
+def reference(name: str) -> Any:
+    return make_reference(name)
+
+
+@cache
+def greedy(name: str, prompt: tuple[int, ...], num_tokens: int = NUM_TOKENS) -> Greedy:
+    ids = torch.tensor([prompt])
+    out = reference(name).generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=num_tokens, do_sample=False, eos_token_id=None,
+        pad_token_id=0, return_dict_in_generate=True, output_logits=True,
+    )  # fmt: skip
+    gaps = []
+    for logits in out.logits:
+        best = logits[0].topk(2).values
+        gaps.append(float((best[0] - best[1]) / (logits.max() - logits.min())))
+    return Greedy(tuple(out.sequences[0, len(prompt) :].tolist()), tuple(gaps))
+
+
+@cache
+def logprobs(name: str, ids: tuple[int, ...]) -> torch.Tensor:
+    """log_softmax of the reference's logits. float32 [len(ids), vocab_size]."""
+    with torch.no_grad():
+        return reference(name)(torch.tensor([ids])).logits[0].log_softmax(-1)
+
+
+@dataclass(frozen=True)
+class Beams:
+    token_ids: tuple[tuple[int, ...], ...]
+    scores: tuple[float, ...]
+
+
+@cache
+def beams(name: str, prompt: tuple[int, ...], params: BeamSearchParams, eos_token_ids: tuple[int, ...] = (2,)) -> Beams:
+    """The reference's own beam search."""
+    ids = torch.tensor([prompt])
+    out = reference(name).generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=params.max_tokens, num_beams=params.beam_width,
+        num_return_sequences=params.beam_width, length_penalty=params.length_penalty, do_sample=False,
+        early_stopping=params.early_stopping, eos_token_id=None if params.ignore_eos else list(eos_token_ids),
+        pad_token_id=-1, return_dict_in_generate=True, output_scores=True,
+    )  # fmt: skip
+    rows = out.sequences[:, len(prompt) :].tolist()
+    return Beams(
+        tuple(tuple(token for token in row if token != -1) for row in rows), tuple(out.sequences_scores.tolist())
+    )
+
+
+def assert_same_tokens(name: str, prompt: Sequence[int], token_ids: Sequence[int]) -> None:
+    """Output ids are the reference's. Where the reference itself hesitates, what follows is not compared."""
+    expected = greedy(name, tuple(prompt), max(NUM_TOKENS, len(token_ids)))
+    for at, token in enumerate(token_ids):
+        if token != expected.token_ids[at]:
+            assert expected.gaps[at] < CLOSE, (
+                f"{name}: a prompt of {len(prompt)} tokens differs from output {at} on: "
+                f"{list(token_ids)} is not {expected.token_ids[: len(token_ids)]}"
+            )
+            return
+
+
+def greedy_params(max_tokens: int = NUM_TOKENS, **more: Any) -> SamplingParams:
+    return SamplingParams(**({"temperature": 0, "max_tokens": max_tokens, "ignore_eos": True} | more))
+
+
+# -- driving an engine -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Job:
+    """A request, and what happens to it."""
+
+    prompt: Sequence[int]
+    params: SamplingParams | BeamSearchParams = field(default_factory=greedy_params)
+    arrival: int = 0  #: step
+    priority: int = 0
+    abort_at: int | None = None  #: step
+    answer: Answer | None = None
+
+    @property
+    def output(self) -> RequestOutput:
+        assert self.answer is not None, "it has not come yet"
+        return self.answer.to_output()
+
+
+def check_books(llm: LLM) -> None:
+    """After any step: nothing leaks, no one is counted twice, and the runner knows no one whom the scheduler forgot."""
+    scheduler = llm.engine.scheduler
+    scheduler.check_integrity()
+    assert set(llm.engine._answers) == set(scheduler.requests)
+    known = set(llm.engine.runner.batch.row_of)
+    alive = {seq.seq_id for seq in scheduler.sequences() if seq.is_in_runner}
+    assert known - set(scheduler._removed) == alive, "runner and scheduler know different sequences"
+
+
+def drive(
+    llm: LLM, jobs: Iterable[Job], before_step: Callable[[int], None] | None = None, max_steps: int = 20_000
+) -> list[Job]:
+    """Run jobs to their end, checking the books after every step."""
+    jobs = list(jobs)
+    engine = llm.engine
+    for step in range(max_steps):
+        for job in jobs:
+            if job.answer is None and job.arrival <= step:
+                job.answer = engine.add_request(list(job.prompt), job.params, priority=job.priority)
+            if job.answer is not None and job.abort_at == step:
+                engine.abort(job.answer.request.request_id)
+        if before_step is not None:
+            before_step(step)
+        check_books(llm)
+        if not engine.has_unfinished():
+            if all(job.answer is not None for job in jobs):
+                break
+            continue
+        changed = engine.step()
+        assert len({id(answer) for answer in changed}) == len(changed)
+        check_books(llm)
+    else:
+        raise AssertionError(f"not done after {max_steps} steps")
+    assert all(job.answer is not None and job.answer.is_finished for job in jobs)
+    assert not engine._answers
+    assert llm.engine.scheduler.kv.pool.num_used == len(set(llm.engine.scheduler.kv._pinned))
+    return jobs
+
+
+def outputs(job: Job) -> list[list[int]]:
+    assert job.output.error is None, job.output.error
+    return [completion.token_ids for completion in job.output.outputs]
+
+
+def num_preemptions(jobs: Iterable[Job]) -> int:
+    return sum(job.answer.request.num_preemptions for job in jobs if job.answer is not None)
+
+
+def assert_all_greedy(name: str, jobs: Iterable[Job]) -> None:
+    """Every output of every (greedy, unaborted) job is complete and the reference's."""
+    for job in jobs:
+        assert isinstance(job.params, SamplingParams)
+        found = outputs(job)
+        assert len(found) == job.params.n
+        for token_ids in found:
+            assert len(token_ids) == job.answer.request.max_tokens  # type: ignore[union-attr]
+            assert_same_tokens(name, job.prompt, token_ids)
+
+
+class Preemptor:
+    """Preempts by the scheduler's own hand between steps, whether there is room or not: anyone but the oldest."""
+
+    def __init__(self, llm: LLM, seed: int) -> None:
+        self.scheduler = llm.engine.scheduler
+        self.random = random.Random(seed)
+
+    def choose(self, running: Sequence[Any]) -> Preemption:
+        return Preemption(self.random.choice(running[1:]), Road.RECOMPUTE)
+
+    def preempt_someone(self) -> None:
+        scheduler = self.scheduler
+        if len(scheduler.running) > 1:
+            usual, scheduler.recovery = scheduler.recovery, self
+            scheduler._preempt_for(scheduler.running[0])
+            scheduler.recovery = usual
+
+
+@contextmanager
+def model_of(llm: LLM, wrap: Callable[[Any], Any]) -> Any:
+    """Put something else in the place of the model."""
+    runner = llm.engine.runner
+    model = runner.model
+    runner.model = wrap(model)
+    try:
+        yield runner.model
+    finally:
+        runner.model = model

@@ -1,0 +1,177 @@
+"""Random schedules on the real scheduler and pool and tiny real models: whatever comes, the tokens are the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from engine.harness import (
+    PROMPTS,
+    Job,
+    Preemptor,
+    assert_same_tokens,
+    beams,
+    drive,
+    greedy_params,
+    make_llm,
+    model_of,
+    outputs,
+)
+from quire import BeamSearchParams, SamplingParams
+
+FAMILIES = ("llama", "gpt2", "opt-350m", "qwen3")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is made of."""
+
+    block_size: int
+    num_tokens: int  # of the pool
+    budget: int
+    max_num_seqs: int
+    caching: bool
+    #: prompt, kind, length, n, arrival, priority, abort
+    jobs: tuple[tuple[int, str, int, int, int, int, int | None], ...]
+    preempt_at: frozenset[int]
+    fail_at: frozenset[int]
+    victims: int
+
+
+plans = st.builds(
+    Plan,
+    block_size=st.sampled_from([1, 2, 4, 8]),
+    num_tokens=st.integers(24, 200),
+    budget=st.sampled_from([1, 3, 7, 16, 64, 512]),
+    max_num_seqs=st.integers(3, 12),
+    caching=st.booleans(),
+    jobs=st.lists(
+        st.tuples(
+            st.integers(0, len(PROMPTS) - 1),
+            st.sampled_from(["greedy", "greedy", "sampled", "beam"]),
+            st.integers(1, 14),
+            st.integers(1, 3),
+            st.integers(0, 20),
+            st.integers(0, 2),
+            st.one_of(st.none(), st.none(), st.integers(0, 30)),
+        ),
+        min_size=1,
+        max_size=8,
+    ).map(tuple),
+    preempt_at=st.frozensets(st.integers(0, 40), max_size=10),
+    fail_at=st.one_of(st.just(frozenset()), st.frozensets(st.integers(0, 30), max_size=2)),
+    victims=st.integers(0, 2**16),
+)
+
+
+@cache
+def sampled_alone(name: str, prompt: int, length: int, n: int) -> list[list[int]]:
+    params = SamplingParams(n=n, seed=prompt, temperature=0.8, top_p=0.95, max_tokens=length, ignore_eos=True)
+    return outputs(drive(make_llm(name), [Job(PROMPTS[prompt], params)])[0])
+
+
+class FailsAt:
+    """A model that raises in the middle of some steps, when the cache is half written."""
+
+    def __init__(self, model: Any, steps: frozenset[int]) -> None:
+        self.model = model
+        self.steps = steps
+        self.step = -1
+
+    def __call__(self, input_ids: Any, positions: Any, attend: Any) -> Any:
+        self.step += 1
+        if self.step not in self.steps:
+            return self.model(input_ids, positions, attend)
+
+        def attend_once(layer_index: int, *qkv: Any) -> Any:
+            if layer_index:
+                raise RuntimeError("the device is gone")
+            qkv[1].fill_(float("nan"))
+            return attend(layer_index, *qkv)
+
+        return self.model(input_ids, positions, attend_once)
+
+    def compute_logits(self, hidden: Any) -> Any:
+        return self.model.compute_logits(hidden)
+
+
+def run(name: str, plan: Plan) -> None:
+    llm = make_llm(
+        name, block_size=plan.block_size, num_kv_blocks=plan.num_tokens // plan.block_size, watermark=0,
+        max_num_batched_tokens=plan.budget, max_num_seqs=plan.max_num_seqs, enable_prefix_caching=plan.caching,
+    )  # fmt: skip
+    preemptor = Preemptor(llm, plan.victims)
+    llm.engine.eos_token_ids = ()
+    longest = llm.engine.max_model_len
+    jobs = []
+    kinds = {}
+    for prompt, kind, length, n, arrival, priority, abort_at in plan.jobs:
+        params: SamplingParams | BeamSearchParams = greedy_params(length, n=n)
+        if kind == "sampled":
+            params = SamplingParams(n=n, seed=prompt, temperature=0.8, top_p=0.95, max_tokens=length, ignore_eos=True)
+        elif kind == "beam":
+            params = BeamSearchParams(n, max_tokens=length, ignore_eos=True)
+        if len(PROMPTS[prompt]) >= longest:
+            with pytest.raises(ValueError, match="max_model_len"):
+                llm.engine.add_request(list(PROMPTS[prompt]), params)
+            continue
+        job = Job(PROMPTS[prompt], params, arrival, priority, abort_at)
+        jobs.append(job)
+        kinds[id(job)] = (kind, prompt, length, n)
+
+    def before_step(step: int) -> None:
+        if step in plan.preempt_at:
+            preemptor.preempt_someone()
+
+    with model_of(llm, lambda model: FailsAt(model, plan.fail_at)):
+        drive(llm, jobs, before_step)
+    for job in jobs:
+        kind, prompt, length, n = kinds[id(job)]
+        reason = job.output.outputs[0].finish_reason if job.output.outputs else None
+        if job.output.error is not None:
+            assert "the device is gone" in job.output.error
+            assert plan.fail_at
+            continue
+        is_whole = job.abort_at is None or reason == "length"
+        room = min(length, longest - len(job.prompt))
+        if kind == "greedy":
+            for token_ids in outputs(job):
+                assert len(token_ids) == room or not is_whole
+                assert_same_tokens(name, job.prompt, token_ids)
+        elif kind == "sampled":
+            for i, token_ids in enumerate(outputs(job)):
+                assert len(token_ids) == room or not is_whole
+                assert token_ids == sampled_alone(name, prompt, length, n)[i][: len(token_ids)]
+        elif is_whole and n > 1:
+            expected = beams(name, job.prompt, BeamSearchParams(n, max_tokens=room, ignore_eos=True))
+            assert tuple(map(tuple, outputs(job))) == expected.token_ids
+        elif is_whole:
+            assert_same_tokens(name, job.prompt, outputs(job)[0])
+
+
+BASICS: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": list(HealthCheck),
+    "phases": (Phase.explicit, Phase.reuse, Phase.generate),  # shrinking takes minutes; do it by hand
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@settings(max_examples=25, derandomize=True, **BASICS)
+@given(plan=plans)
+def test_whatever_comes_the_tokens_are_the_same(name: str, plan: Plan) -> None:
+    run(name, plan)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", FAMILIES)
+@settings(max_examples=1000, **BASICS)
+@given(plan=plans)
+def test_whatever_comes_the_tokens_are_the_same_for_long(name: str, plan: Plan) -> None:
+    run(name, plan)
