@@ -73,11 +73,11 @@ class SamplingParams:
             if any(not isinstance(word, str) or not word for word in words):
                 raise _error(name, value, "a string or a list of strings, none of them empty")
             object.__setattr__(self, name, words)
+        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids or ()))
+        if self.allowed_token_ids is not None:
+            object.__setattr__(self, "allowed_token_ids", tuple(self.allowed_token_ids))
         for name in ("stop_token_ids", "allowed_token_ids"):
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, tuple(value))
-                _check_token_ids(name, value)
+            _check_token_ids(name, getattr(self, name) or ())
         object.__setattr__(self, "bad_words_token_ids", tuple(tuple(ids) for ids in self.bad_words_token_ids))
         for ids in self.bad_words_token_ids:
             _check_token_ids("bad_words_token_ids", ids)
