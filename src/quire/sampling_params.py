@@ -6,7 +6,6 @@ Knows ranges and how parameters exclude each other; knows nothing about a model'
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,8 +18,9 @@ def _error(name: str, value: Any, expected: str) -> ValueError:
 
 
 def _check_number(name: str, value: Any, low: float, high: float, expected: str, *, low_open: bool = False) -> None:
-    ok = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if not ok or value < low or value > high or (low_open and value == low):
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    # NaN fails the comparison, and an integer of any size takes part in it (math.isfinite would overflow).
+    if not is_number or not low <= value <= high or (low_open and value == low):
         raise _error(name, value, expected)
 
 
@@ -29,7 +29,20 @@ def _check_int(name: str, value: Any, low: int, high: int, expected: str) -> Non
         raise _error(name, value, expected)
 
 
-def _check_token_ids(name: str, value: Any) -> None:
+def _check_bool(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise _error(name, value, "True or False")
+
+
+def _as_tuple(name: str, value: Any, expected: str) -> tuple[Any, ...]:
+    """The items of a list; None has none."""
+    try:
+        return () if value is None else tuple(value)
+    except TypeError:
+        raise _error(name, value, expected) from None
+
+
+def _check_token_ids(name: str, value: tuple[Any, ...]) -> None:
     if any(not isinstance(token, int) or isinstance(token, bool) or token < 0 for token in value):
         raise _error(name, value, "token ids are integers from 0 on")
 
@@ -69,20 +82,26 @@ class SamplingParams:
     def __post_init__(self) -> None:
         for name in ("stop", "bad_words"):
             value = getattr(self, name)
-            words = (value,) if isinstance(value, str) else tuple(value or ())
+            expected = "a string or a list of strings, none of them empty"
+            words = (value,) if isinstance(value, str) else _as_tuple(name, value, expected)
             if any(not isinstance(word, str) or not word for word in words):
-                raise _error(name, value, "a string or a list of strings, none of them empty")
+                raise _error(name, value, expected)
             object.__setattr__(self, name, words)
-        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids or ()))
-        if self.allowed_token_ids is not None:
-            object.__setattr__(self, "allowed_token_ids", tuple(self.allowed_token_ids))
         for name in ("stop_token_ids", "allowed_token_ids"):
-            _check_token_ids(name, getattr(self, name) or ())
-        object.__setattr__(self, "bad_words_token_ids", tuple(tuple(ids) for ids in self.bad_words_token_ids))
-        for ids in self.bad_words_token_ids:
+            ids = _as_tuple(name, getattr(self, name), "a list of token ids")
+            _check_token_ids(name, ids)
+            if getattr(self, name) is not None or name == "stop_token_ids":
+                object.__setattr__(self, name, ids)
+        expected = "a list of lists of token ids, none of them empty"
+        words = _as_tuple("bad_words_token_ids", self.bad_words_token_ids, expected)
+        words = tuple(_as_tuple("bad_words_token_ids", ids, expected) for ids in words)
+        for ids in words:
             _check_token_ids("bad_words_token_ids", ids)
             if not ids:
-                raise _error("bad_words_token_ids", self.bad_words_token_ids, "none of the sequences may be empty")
+                raise _error("bad_words_token_ids", words, expected)
+        object.__setattr__(self, "bad_words_token_ids", words)
+        for name in ("include_stop_str_in_output", "ignore_eos", "skip_special_tokens", "detokenize"):
+            _check_bool(name, getattr(self, name))
         if self.top_k == -1:
             object.__setattr__(self, "top_k", 0)
         _check_int("n", self.n, 1, 1024, "an integer from 1 to 1024")
@@ -106,14 +125,15 @@ class SamplingParams:
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
             raise _error("allowed_token_ids", (), "at least one token, or None to allow all")
         if self.logit_bias is not None:
-            try:
-                bias = {int(token): float(value) for token, value in self.logit_bias.items()}
-            except (AttributeError, TypeError, ValueError):
+            pairs: Any = self.logit_bias
+            try:  # keys may be text, as in JSON
+                bias = {int(token) if isinstance(token, str) else token: value for token, value in pairs.items()}
+            except (AttributeError, ValueError):
                 raise _error("logit_bias", self.logit_bias, "a mapping from token ids to numbers") from None
-            _check_token_ids("logit_bias", list(bias))
+            _check_token_ids("logit_bias", tuple(bias))
             for value in bias.values():
                 _check_number("logit_bias", value, -100, 100, "each bias is a number from -100 to 100")
-            object.__setattr__(self, "logit_bias", bias)
+            object.__setattr__(self, "logit_bias", {token: float(value) for token, value in bias.items()})
         if self.stop and not self.detokenize:
             raise _error("stop", self.stop, "stop strings need detokenize=True; use stop_token_ids instead")
 
@@ -156,5 +176,7 @@ class BeamSearchParams:
         _check_int("beam_width", self.beam_width, 1, MAX_LOGPROBS // 2, f"an integer from 1 to {MAX_LOGPROBS // 2}")
         _check_int("max_tokens", self.max_tokens, 1, 2**31 - 1, "an integer from 1 on")
         _check_number("length_penalty", self.length_penalty, -100, 100, "a number")
-        if self.early_stopping not in (True, False, "never"):
+        for name in ("ignore_eos", "skip_special_tokens"):
+            _check_bool(name, getattr(self, name))
+        if not isinstance(self.early_stopping, bool) and self.early_stopping != "never":
             raise _error("early_stopping", self.early_stopping, "True, False or 'never'")
