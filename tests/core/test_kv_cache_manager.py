@@ -118,6 +118,11 @@ class TestPrefixes:
         begin(kv, make_sequence(PROMPT))
         assert len(kv.find_prefix(make_sequence(PROMPT), limit)) == num_found
 
+    def test_no_limit_leaves_less_than_one_token(self) -> None:
+        kv = make_manager()
+        begin(kv, make_sequence(PROMPT))
+        assert len(kv.find_prefix(make_sequence(PROMPT[:8]), 8)) == 1
+
     def test_a_prefix_ends_at_the_first_block_that_is_gone(self) -> None:
         kv = make_manager()
         first = make_sequence(PROMPT)
