@@ -99,5 +99,6 @@ class BeamSearch:
         if self.params.early_stopping is True:
             return False
         longest = self.params.early_stopping == "never" and self.params.length_penalty > 0
-        length = self.max_tokens if longest else self.num_generated
-        return best.sum_logprob / length**self.params.length_penalty > self.finished[-1].score
+        length = float(self.max_tokens if longest else self.num_generated)
+        score: float = best.sum_logprob / length**self.params.length_penalty
+        return score > self.finished[-1].score
