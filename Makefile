@@ -22,7 +22,7 @@ PYTEST_WORKERS ?= -n auto --maxprocesses 4
 .PHONY: serve test lint format clean
 
 serve: $(VENV)/.installed
-	@$(BIN)/quire serve --model $(MODEL) --host $(HOST) --port $(PORT) $(SERVE_ARGS)
+	@$(BIN)/quire serve --model $(MODEL) --host $(HOST) --port $(PORT) $(SERVE_ARGS) || test $$? -eq 130 # Ctrl-C
 
 # One thread a worker: tests are many small operations, and threads that wait for each other make them slow.
 test: $(VENV)/.installed-dev
