@@ -254,7 +254,7 @@ class Engine:
             num_running=len(scheduler.running),
             num_waiting=len(scheduler.waiting),
             num_preempted=scheduler.num_preempted,
-            num_running_seqs=len(out.seq_ids),
+            num_scheduled_seqs=len(out.seq_ids),
             num_scheduled_tokens=out.total_tokens,
             num_sampled_tokens=len(result.seq_ids),
             num_blocks=kv.pool.num_blocks,

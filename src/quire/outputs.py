@@ -89,7 +89,7 @@ class Stats:
     num_running: int  #: requests
     num_waiting: int
     num_preempted: int  #: of the waiting, those that have run before
-    num_running_seqs: int
+    num_scheduled_seqs: int
     num_scheduled_tokens: int
     num_sampled_tokens: int
     num_blocks: int
