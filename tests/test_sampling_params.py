@@ -135,7 +135,7 @@ def test_token_ids_that_the_model_does_not_have_are_refused_by_name(given: dict[
 BEAM_REFUSED: list[tuple[str, Any, str]] = [
     *(("beam_width", value, "an integer from 1 to 50") for value in (0, 51, 1.0, None, True)),
     *(("max_tokens", value, "an integer from 1 on") for value in (0, None, 2.0)),
-    *(("length_penalty", value, "a number") for value in (NAN, INF, "1", None, 101)),
+    *(("length_penalty", value, "a number from -10 to 10") for value in (NAN, INF, "1", None, -10.1, 11)),
     *(("early_stopping", value, "True, False or 'never'") for value in ("always", 1, 0, None, [])),
     *((name, 1, BOOL) for name in ("ignore_eos", "skip_special_tokens")),
 ]

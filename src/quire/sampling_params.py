@@ -175,7 +175,8 @@ class BeamSearchParams:
     def __post_init__(self) -> None:
         _check_int("beam_width", self.beam_width, 1, MAX_LOGPROBS // 2, f"an integer from 1 to {MAX_LOGPROBS // 2}")
         _check_int("max_tokens", self.max_tokens, 1, 2**31 - 1, "an integer from 1 on")
-        _check_number("length_penalty", self.length_penalty, -100, 100, "a number")
+        # Beyond this the length, raised to it, may leave the range of floats.
+        _check_number("length_penalty", self.length_penalty, -10, 10, "a number from -10 to 10")
         for name in ("ignore_eos", "skip_special_tokens"):
             _check_bool(name, getattr(self, name))
         if not isinstance(self.early_stopping, bool) and self.early_stopping != "never":

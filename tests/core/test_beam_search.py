@@ -133,6 +133,15 @@ def test_one_token_gives_the_likeliest_tokens() -> None:
     assert state.is_done
 
 
+@pytest.mark.parametrize("length_penalty", [-10, -10.0, 10, 10.0])
+def test_no_length_is_too_long_for_a_score(length_penalty: float) -> None:
+    longest = 2**31 - 1
+    state = BeamSearch(BeamSearchParams(1, longest, length_penalty, "never"), frozenset((1,)), longest)
+    state.num_generated = longest - 2
+    state.advance([([], -1e9, [(1, -1.0), (2, -2.0)])])
+    assert len(state.finished) == 1
+
+
 def test_an_end_that_is_not_among_the_best_is_passed_over() -> None:
     state = BeamSearch(BeamSearchParams(2, 8), frozenset((1,)), 8)
     going_on = state.advance([([], 0.0, [(4, -0.5), (9, -1.0), (1, -2.0), (5, -3.0)])])
