@@ -109,14 +109,18 @@ class Sampler:
                 failed.append(None)
                 continue
             raw = row if params.logprobs is None or state.is_plain else row.clone()
+            top, top_id = best_values[i], best[i]
             if not state.is_plain:
                 self._process(row, state)
+                top, processed_best = row.max(dim=-1)
+                top_id = int(processed_best)
+                if top == -torch.inf:
+                    tokens.append([])
+                    logprobs.append(None)
+                    failed.append("every token is banned (by allowed_token_ids, bad_words or min_tokens together)")
+                    continue
             num_samples = info.num_samples if state.num_output_tokens == 0 else 1
-            if params.is_greedy:
-                drawn = [best[i] if state.is_plain else int(row.argmax())] * num_samples
-            else:
-                top = best_values[i] if state.is_plain else row.max()
-                drawn = self._draw(row, top, state, num_samples)
+            drawn = [top_id] * num_samples if params.is_greedy else self._draw(row, top, state, num_samples)
             if params.logprobs is not None:
                 entries = [_entry(raw, token, params.logprobs) for token in drawn]
             tokens.append(drawn)
