@@ -15,7 +15,12 @@ def plan(monkeypatch: pytest.MonkeyPatch, *, free: int = 8 << 30, pinned: int = 
     monkeypatch.setattr(sizing, "free_memory", lambda device: free)
     config = EngineConfig("m", **options)  # type: ignore[arg-type]
     return plan_pool(
-        config, block_bytes=BLOCK_BYTES, model_max_len=4096, weight_bytes=1 << 30, device="cpu", num_pinned_tokens=pinned
+        config,
+        block_bytes=BLOCK_BYTES,
+        model_max_len=4096,
+        weight_bytes=1 << 30,
+        device="cpu",
+        num_pinned_tokens=pinned,
     )
 
 
@@ -27,14 +32,15 @@ def test_kv_cache_memory_is_filled_with_whole_blocks(monkeypatch: pytest.MonkeyP
     assert plan(monkeypatch, kv_cache_memory=BLOCK_BYTES * 5 + 3).num_blocks == 5
 
 
-def test_max_model_len_is_capped_to_what_the_pool_holds_beside_the_pinned_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_max_model_len_is_capped_to_what_the_pool_holds_beside_a_pinned_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
     capped = plan(monkeypatch, num_kv_blocks=10, pinned=33)
     assert capped.max_model_len == 8 * 16
-    assert capped.was_capped and "capped" in capped.breakdown()
+    assert capped.was_capped
+    assert "capped" in capped.breakdown()
     assert not plan(monkeypatch, num_kv_blocks=10, max_model_len=100).was_capped
 
 
-def test_the_default_pool_leaves_half_of_a_cpus_memory_and_holds_no_more_than_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_pool_takes_half_of_what_is_free_and_no_more_than_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan(monkeypatch, free=3 << 30).num_blocks * BLOCK_BYTES <= (3 << 30) // 2
     assert plan(monkeypatch, free=1 << 50, max_num_seqs=2, max_model_len=64).num_blocks == 2 * 4
 

@@ -43,30 +43,46 @@ def format_size(num_bytes: float) -> str:
     return f"{size:.2f} GiB"
 
 
+def _option(*default_and_help: Any) -> Any:
+    """A field with the sentence that the command line's help shows; without a default it must be given."""
+    *default, text = default_and_help
+    metadata = {"help": text}
+    return field(default=default[0], metadata=metadata) if default else field(metadata=metadata)
+
+
 @dataclass(frozen=True)
 class EngineConfig:
-    """One engine: a model, its KV pool and its limits. Every field is an option of the same name on the command line."""
+    """One engine: a model, its KV pool and its limits.
 
-    model: str = field(metadata={"help": "A directory, a hub id, an embedded name or a preset such as random:qwen2.5-0.5b."})
-    dtype: str = field(default="auto", metadata={"help": "Weights and arithmetic: auto (the checkpoint's), float32, bfloat16, float16."})
-    device: str = field(default="auto", metadata={"help": "auto (cuda if there is one), cpu or cuda."})
-    load_format: str = field(default="auto", metadata={"help": "auto or safetensors (read the files), random (seeded weights of the same shapes)."})
-    block_size: int = field(default=16, metadata={"help": "Tokens a KV block holds."})
-    num_kv_blocks: int | None = field(default=None, metadata={"help": "Exactly this many KV blocks (for experiments with preemption)."})
-    kv_cache_memory: int | None = field(default=None, metadata={"help": "Memory for the KV pool, such as 4GiB; by default a share of what is free."})
-    max_num_seqs: int = field(default=64, metadata={"help": "At most so many sequences run at once."})
-    max_num_batched_tokens: int = field(default=512, metadata={"help": "Token budget of one step."})
-    max_model_len: int | None = field(default=None, metadata={"help": "Longest sequence, prompt and output; by default the model's own, capped to the pool."})
-    enable_prefix_caching: bool = field(default=True, metadata={"help": "Find blocks that earlier requests computed."})
-    seed: int = field(default=0, metadata={"help": "Seed of requests that bring none, and of random weights."})
-    skip_tokenizer_init: bool = field(default=False, metadata={"help": "Token ids in, token ids out; no tokenizer is read."})
-    watermark: float = field(default=0.01, metadata={"help": "Share of the pool that admission leaves free for running requests to grow."})
-    pin_prefix: str | None = field(default=None, metadata={"help": "File whose text is computed at start and whose blocks are kept."})
-    num_threads: int | None = field(default=None, metadata={"help": "CPU threads for tensor work; by default one a core."})
-    use_tqdm: bool = field(default=True, metadata={"help": "Show a progress bar while loading."})
+    Every field is an option of the same name on the command line, and QUIRE_<NAME> in the environment.
+    """
+
+    model: str = _option("A directory, a hub id, an embedded name or a preset such as random:qwen2.5-0.5b.")
+    dtype: str = _option("auto", "Weights and arithmetic: auto (the checkpoint's), float32, bfloat16, float16.")
+    device: str = _option("auto", "auto (cuda if there is one), cpu or cuda.")
+    load_format: str = _option(
+        "auto", "auto or safetensors (read the files), random (seeded weights of the same shapes)."
+    )
+    block_size: int = _option(16, "Tokens a KV block holds.")
+    num_kv_blocks: int | None = _option(None, "Exactly this many KV blocks (for experiments with preemption).")
+    kv_cache_memory: int | None = _option(
+        None, "Memory for the KV pool, such as 4GiB; by default a share of what is free."
+    )
+    max_num_seqs: int = _option(64, "At most so many sequences run at once.")
+    max_num_batched_tokens: int = _option(512, "Token budget of one step.")
+    max_model_len: int | None = _option(
+        None, "Longest sequence, prompt and output; by default the model's own, capped to the pool."
+    )
+    enable_prefix_caching: bool = _option(True, "Find blocks that earlier requests computed.")
+    seed: int = _option(0, "Seed of requests that bring none, and of random weights.")
+    skip_tokenizer_init: bool = _option(False, "Token ids in, token ids out; no tokenizer is read.")
+    watermark: float = _option(0.01, "Share of the pool that admission leaves free for running requests to grow.")
+    pin_prefix: str | None = _option(None, "File whose text is computed at start and whose blocks are kept.")
+    num_threads: int | None = _option(None, "CPU threads for tensor work; by default one a core.")
+    use_tqdm: bool = _option(True, "Show a progress bar while loading.")
 
     def __post_init__(self) -> None:
-        if isinstance(self.kv_cache_memory, str):
+        if self.kv_cache_memory is not None:  # may be text, such as 4GiB
             object.__setattr__(self, "kv_cache_memory", parse_size(self.kv_cache_memory))
         if not self.model:
             raise ValueError("model is empty; name a directory, a hub id or a preset such as random:qwen2.5-0.5b")
@@ -85,7 +101,7 @@ class EngineConfig:
 
     @classmethod
     def from_env(cls, **given: Any) -> EngineConfig:
-        """The config with ``QUIRE_<NAME>`` from the environment under what is given explicitly (None counts as not given)."""
+        """The config with ``QUIRE_<NAME>`` from the environment, under what is given explicitly (None is not given)."""
         values: dict[str, Any] = {}
         for f in fields(cls):
             raw = os.environ.get(f"QUIRE_{f.name.upper()}")
@@ -128,6 +144,6 @@ class SchedulerConfig:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.max_model_len > self.num_blocks * self.block_size:
             raise ValueError(
-                f"max_model_len={self.max_model_len} does not fit in {self.num_blocks} blocks of {self.block_size} tokens; "
-                f"lower max_model_len to {self.num_blocks * self.block_size} or enlarge the pool"
+                f"max_model_len={self.max_model_len} does not fit in {self.num_blocks} blocks of {self.block_size} "
+                f"tokens; lower max_model_len to {self.num_blocks * self.block_size} or enlarge the pool"
             )

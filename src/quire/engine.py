@@ -109,7 +109,7 @@ class Engine:
             text: str | None = prompt
             if prompt_token_ids is None:
                 if self.tokenizer is None:
-                    raise ValueError("there is no tokenizer (skip_tokenizer_init); give prompt_token_ids instead of text")
+                    raise ValueError("there is no tokenizer (skip_tokenizer_init); give prompt_token_ids, not text")
                 prompt_token_ids = self.tokenizer.encode(prompt)
         else:
             text, prompt_token_ids = None, prompt
@@ -144,7 +144,8 @@ class Engine:
             raise ValueError(f"a prompt is text or a list of token ids, not {type(token_ids).__name__}")
         for token in token_ids:
             if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < self.vocab_size:
-                raise ValueError(f"prompt token {token!r} is not an id of this model; they go from 0 to {self.vocab_size - 1}")
+                last = self.vocab_size - 1
+                raise ValueError(f"prompt token {token!r} is not an id of this model; they go from 0 to {last}")
 
     def _complete(self, params: SamplingParams | None) -> SamplingParams:
         if params is None:
@@ -165,7 +166,10 @@ class Engine:
     @staticmethod
     def _beam_sampling(beam: BeamSearchParams) -> SamplingParams:
         return SamplingParams(
-            temperature=0, max_tokens=beam.max_tokens, ignore_eos=beam.ignore_eos, skip_special_tokens=beam.skip_special_tokens
+            temperature=0,
+            max_tokens=beam.max_tokens,
+            ignore_eos=beam.ignore_eos,
+            skip_special_tokens=beam.skip_special_tokens,
         )
 
     def abort(self, request_id: str) -> Answer | None:
@@ -284,7 +288,9 @@ class Engine:
             ValueError: it does not fit.
             RuntimeError: computing it failed.
         """
-        answer = self.add_request(prompt, SamplingParams(max_tokens=2, temperature=0, detokenize=False, ignore_eos=True))
+        answer = self.add_request(
+            prompt, SamplingParams(max_tokens=2, temperature=0, detokenize=False, ignore_eos=True)
+        )
         request_id = answer.request.request_id
         while answer.metrics.first_token_time is None and not answer.is_finished:
             self.step()
@@ -296,7 +302,7 @@ class Engine:
 
 
 def process_namespace() -> str:
-    """A name for weights whose digest nobody has taken: no other process has it, so nothing is ever shared by mistake."""
+    """A name for weights whose digest nobody has taken: no other process has it, so nothing is shared by mistake."""
     return f"process:{uuid.uuid4().hex}"
 
 

@@ -143,7 +143,8 @@ class LLM:
         if isinstance(prompt, str):
             return self.engine.add_request(prompt, params, priority=priority)
         if not isinstance(prompt, Mapping) or not ({"prompt", "prompt_token_ids"} & set(prompt)):
-            raise ValueError('a prompt is text, {"prompt": text} or {"prompt_token_ids": [...]}' + f", not {prompt!r:.80}")
+            expected = 'text, {"prompt": text} or {"prompt_token_ids": [...]}'
+            raise ValueError(f"a prompt is {expected}, not {prompt!r:.80}")
         if unknown := set(prompt) - {"prompt", "prompt_token_ids"}:
             raise ValueError(f"a prompt has the keys prompt and prompt_token_ids, not {', '.join(sorted(unknown))}")
         text, ids = prompt.get("prompt"), prompt.get("prompt_token_ids")

@@ -107,7 +107,7 @@ class Stats:
 
 @dataclass(slots=True)
 class Logprob:
-    """A token's log-probability under the model (before temperature and penalties) and its rank, 1 being the likeliest."""
+    """A token's log-probability under the model, before temperature and penalties, and its rank (1: the likeliest)."""
 
     logprob: float
     rank: int | None = None

@@ -61,7 +61,8 @@ class Sequence:
         return len(self.token_ids) - self.num_prompt_tokens
 
     def __repr__(self) -> str:
-        return f"Sequence({self.request.request_id}/{self.index}, {self.num_computed_tokens} of {len(self.token_ids)} tokens)"
+        name = f"{self.request.request_id}/{self.index}"
+        return f"Sequence({name}, {self.num_computed_tokens} of {len(self.token_ids)} tokens)"
 
 
 class Request:

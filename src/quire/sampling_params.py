@@ -6,7 +6,7 @@ Knows ranges and how parameters exclude each other; knows nothing about a model'
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 MAX_LOGPROBS = 100
@@ -49,7 +49,9 @@ def _check_token_ids(name: str, value: tuple[Any, ...]) -> None:
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """Sampling of one request. The steps apply in this order: bans and biases, penalties, temperature, min_p, top_k, top_p.
+    """Sampling of one request.
+
+    The steps apply in this order: biases, penalties, bans, temperature, min_p, top_k, top_p.
 
     Raises:
         ValueError: a value is out of its range; the message names the field, the value and the range.
@@ -60,7 +62,7 @@ class SamplingParams:
     top_p: float = 1.0  #: the smallest set of most likely tokens whose probability reaches this; 1 keeps all
     top_k: int = 0  #: the k most likely tokens; 0 or -1 keeps all
     min_p: float = 0.0  #: tokens at least so likely as this share of the most likely one
-    repetition_penalty: float = 1.0  #: divides (or multiplies, below 0) the logits of tokens seen in prompt or output (CTRL)
+    repetition_penalty: float = 1.0  #: divides (below 0: multiplies) logits of tokens in prompt or output (CTRL)
     presence_penalty: float = 0.0  #: taken from the logits of tokens seen in the output
     frequency_penalty: float = 0.0  #: taken as many times as the token was seen in the output
     logit_bias: dict[int, float] | None = None  #: token id -> added to its logit
@@ -168,7 +170,7 @@ class BeamSearchParams:
     beam_width: int
     max_tokens: int
     length_penalty: float = 1.0
-    early_stopping: bool | str = field(default=False)  #: True: as soon as beam_width have ended; False: when none can improve; "never"
+    early_stopping: bool | str = False  #: True: once beam_width have ended; False: once none seems to improve; "never"
     ignore_eos: bool = False
     skip_special_tokens: bool = True
 

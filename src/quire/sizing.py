@@ -58,18 +58,25 @@ class PoolPlan:
 
     def breakdown(self) -> str:
         """One line for the start-up log."""
-        tokens = self.num_blocks * self.block_size
+        pool_bytes = self.num_blocks * self.block_bytes
+        num_tokens = self.num_blocks * self.block_size
+        each = format_size(self.block_bytes / self.block_size)
         return (
-            f"memory: weights {format_size(self.weight_bytes)}, KV pool {format_size(self.num_blocks * self.block_bytes)} "
-            f"({self.num_blocks} blocks of {self.block_size} tokens, {tokens} tokens at "
-            f"{format_size(self.block_bytes / self.block_size)} each), "
-            f"{format_size(max(0, self.free_bytes - self.num_blocks * self.block_bytes))} left free; "
-            f"max_model_len {self.max_model_len}" + (" (capped to the pool)" if self.was_capped else "")
+            f"memory: weights {format_size(self.weight_bytes)}, KV pool {format_size(pool_bytes)} ({self.num_blocks} "
+            f"blocks of {self.block_size}, or {num_tokens} tokens at {each}), "
+            f"{format_size(max(0, self.free_bytes - pool_bytes))} left free; max_model_len {self.max_model_len}"
+            + (" (capped to the pool)" if self.was_capped else "")
         )
 
 
 def plan_pool(
-    config: EngineConfig, *, block_bytes: int, model_max_len: int, weight_bytes: int, device: str, num_pinned_tokens: int = 0
+    config: EngineConfig,
+    *,
+    block_bytes: int,
+    model_max_len: int,
+    weight_bytes: int,
+    device: str,
+    num_pinned_tokens: int = 0,
 ) -> PoolPlan:
     """Decide the pool's size.
 
@@ -90,7 +97,8 @@ def plan_pool(
         num_blocks = config.kv_cache_memory // block_bytes
         if num_blocks < 1:
             raise ValueError(
-                f"kv_cache_memory={format_size(config.kv_cache_memory)} holds no block: one takes {format_size(block_bytes)}"
+                f"kv_cache_memory={format_size(config.kv_cache_memory)} holds no block: one takes "
+                f"{format_size(block_bytes)}"
             )
     else:
         room = int(max(0, free - _ACTIVATIONS) * _SHARE_OF_FREE[device])
@@ -99,15 +107,14 @@ def plan_pool(
     capacity = (num_blocks - num_pinned) * config.block_size
     if capacity < 2:
         raise ValueError(
-            f"there is no room for a KV pool: {format_size(free)} free on {device}, {format_size(block_bytes)} a block, "
-            f"{num_pinned} blocks pinned; free memory, set kv_cache_memory, or use a smaller model or dtype"
+            f"there is no room for a KV pool: {format_size(free)} free on {device}, {format_size(block_bytes)} a "
+            f"block, {num_pinned} blocks pinned; free memory, set kv_cache_memory, or use a smaller model or dtype"
         )
-    if config.num_kv_blocks is not None or config.kv_cache_memory is not None:
-        if num_blocks * block_bytes > free:
-            raise ValueError(
-                f"a KV pool of {format_size(num_blocks * block_bytes)} does not fit: {format_size(free)} are free on {device}; "
-                "lower num_kv_blocks or kv_cache_memory"
-            )
+    if num_blocks * block_bytes > free:  # only where its size was given
+        raise ValueError(
+            f"a KV pool of {format_size(num_blocks * block_bytes)} does not fit: {format_size(free)} are free on "
+            f"{device}; lower num_kv_blocks or kv_cache_memory"
+        )
     max_model_len = min(wanted_len, capacity)
     return PoolPlan(
         num_blocks, config.block_size, block_bytes, max_model_len, weight_bytes, free, max_model_len < wanted_len

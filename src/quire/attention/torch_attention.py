@@ -106,7 +106,9 @@ class TorchAttention:
         gather = self._part_index(tables[:, None, :], heads[None, :, None])  # [B, num_kv_heads, blocks]
         lens = self._to_device(batch.seq_lens[seqs])
         is_past_end = torch.arange(num_blocks * layout.block_size, device=self.device) >= lens[:, None]
-        mask = torch.zeros(is_past_end.shape, dtype=self.dtype, device=self.device).masked_fill_(is_past_end, -torch.inf)
+        mask = torch.zeros(is_past_end.shape, dtype=self.dtype, device=self.device).masked_fill_(
+            is_past_end, -torch.inf
+        )
         rows = self._to_device(batch.query_start_loc[seqs])
         return _Decode(rows, self._to_device(gather.reshape(-1)), mask[:, None, None, :], num_blocks)
 
@@ -164,7 +166,9 @@ class TorchAttention:
     ) -> None:  # fmt: skip
         layout = self.layout
         num_queries = prefill.end - prefill.start
-        grouped = q[prefill.start : prefill.end].view(num_queries, layout.num_kv_heads, self.num_groups, layout.head_dim)
+        grouped = q[prefill.start : prefill.end].view(
+            num_queries, layout.num_kv_heads, self.num_groups, layout.head_dim
+        )
         if prefill.gather is None:
             keys = k[prefill.start : prefill.end].transpose(0, 1)  # [num_kv_heads, S, head_dim]
             values = v[prefill.start : prefill.end].transpose(0, 1)

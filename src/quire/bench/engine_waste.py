@@ -31,7 +31,9 @@ class EngineWaste:
     preemptions: int
 
 
-def measure_engine_waste(lengths: Lengths, *, block_size: int = 16, pool_tokens: int = 131072, max_num_seqs: int = 256) -> EngineWaste:
+def measure_engine_waste(
+    lengths: Lengths, *, block_size: int = 16, pool_tokens: int = 131072, max_num_seqs: int = 256
+) -> EngineWaste:
     """Run requests of these lengths, all queued at once, and count what their blocks hold.
 
     Args:

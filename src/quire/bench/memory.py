@@ -206,9 +206,10 @@ def _add_engine(report: Report, lengths: Lengths) -> None:
     measured = measure_engine_waste(lengths)
     report.settings["engine"] = asdict(measured)
     report.notes.append(
-        f"The engine's own statistics over the first {measured.num_requests:,} requests, {measured.num_steps:,} steps on a "
-        f"runner that computes nothing, blocks of {measured.block_size}: {100 * measured.wasted:.2f} % of the slots in used "
-        f"blocks held no token; at most {100 * measured.peak_usage:.0f} % of the pool was used, {measured.preemptions} preemptions."
+        f"The engine's own statistics over the first {measured.num_requests:,} requests, on a runner that computes "
+        f"nothing ({measured.num_steps:,} steps), blocks of {measured.block_size}: {100 * measured.wasted:.2f} % of "
+        f"the slots in used blocks held no token; at most {100 * measured.peak_usage:.0f} % of the pool was used, "
+        f"{measured.preemptions} preemptions."
     )
 
 

@@ -128,7 +128,9 @@ def run(
     report.publish(json, plot, lambda figure: _draw(figure, report))
 
 
-def _measure(shared: Engine, copied: Engine, kind: Kind, method: str, width: int, num_requests: int, runs: int) -> dict[str, Any]:
+def _measure(
+    shared: Engine, copied: Engine, kind: Kind, method: str, width: int, num_requests: int, runs: int
+) -> dict[str, Any]:
     lengths = uniform_lengths(
         num_requests, (-(-kind.prompt // 2), kind.prompt * 3 // 2), (kind.output // 2, kind.output * 3 // 2)
     )
@@ -165,7 +167,9 @@ def run_once(engine: Engine, workload: Workload, method: str, width: int) -> tup
         for at, request in enumerate(workload.requests):
             params: SamplingParams | BeamSearchParams
             if method == "parallel":
-                params = SamplingParams(n=width, max_tokens=request.max_tokens, ignore_eos=True, detokenize=False, seed=at)
+                params = SamplingParams(
+                    n=width, max_tokens=request.max_tokens, ignore_eos=True, detokenize=False, seed=at
+                )
             else:
                 params = BeamSearchParams(width, request.max_tokens, ignore_eos=True)
             engine.add_request(request.prompt_token_ids, params)

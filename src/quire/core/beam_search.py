@@ -85,7 +85,9 @@ class BeamSearch:
             elif rank < width:
                 tokens = (*beams[candidate.beam][0], candidate.token_id)
                 score = candidate.sum_logprob / self.num_generated**self.params.length_penalty
-                ended.append(Hypothesis(tokens, candidate.sum_logprob, score, is_end, candidate.token_id if is_end else None))
+                ended.append(
+                    Hypothesis(tokens, candidate.sum_logprob, score, is_end, candidate.token_id if is_end else None)
+                )
         is_full = len(self.finished) == width
         if not (is_full and self.params.early_stopping is True):
             self.finished = sorted(self.finished + ended, key=lambda h: -h.score)[:width]

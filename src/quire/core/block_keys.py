@@ -12,6 +12,7 @@ import hmac
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import NamedTuple
 
 _VERSION = b"quire-kv-1"
@@ -77,11 +78,14 @@ def check_domains(spans: DomainSpans) -> None:
     """
     if not spans or spans[0][0] != 0:
         raise ValueError("domain spans begin at token 0")
-    for (start, domain), (next_start, next_domain) in zip(spans, spans[1:], strict=False):
+    for (start, domain), (next_start, next_domain) in pairwise(spans):
         if next_start <= start:
             raise ValueError(f"domain spans are ordered by their first token; {next_start} comes after {start}")
         if next_domain.level <= domain.level:
-            raise ValueError(f"a domain may narrow and never widen; at token {next_start} level {next_domain.level} follows {domain.level}")
+            raise ValueError(
+                f"a domain may narrow and never widen; at token {next_start} level {next_domain.level} follows "
+                f"{domain.level}"
+            )
 
 
 def domain_of_block(spans: DomainSpans, block_end: int) -> Domain:
@@ -101,7 +105,9 @@ def next_key(parent: bytes, domain: Domain, tokens: Sequence[int]) -> bytes:
     return hashlib.sha256(head + _tagged(b"t", packed)).digest()
 
 
-def extend_keys(keys: list[bytes], root: bytes, spans: DomainSpans, tokens: Sequence[int], block_size: int, num_blocks: int) -> None:
+def extend_keys(
+    keys: list[bytes], root: bytes, spans: DomainSpans, tokens: Sequence[int], block_size: int, num_blocks: int
+) -> None:
     """Append to `keys` until it names the first `num_blocks` full blocks of `tokens`."""
     for i in range(len(keys), num_blocks):
         domain = spans[0][1] if len(spans) == 1 else domain_of_block(spans, (i + 1) * block_size)

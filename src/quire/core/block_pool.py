@@ -99,8 +99,8 @@ class BlockPool:
         free, cached = set(self._free), set(self._cached)
         used = {block for block, count in enumerate(self.ref_counts) if count > 0}
         assert len(free) == len(self._free), "a block is free twice"
-        assert not (free & cached or free & used or cached & used), "a block is in two states"
-        assert len(free) + len(cached) + len(used) == self.num_blocks, "a block is lost"
+        assert len(free | cached | used) == self.num_blocks, "a block is lost"
+        assert len(free) + len(cached) + len(used) == self.num_blocks, "a block is in two states"
         assert min(self.ref_counts) >= 0, "a reference count is negative"
         assert {b for b, key in enumerate(self._keys) if key is not None} == set(self._block_of_key.values())
         assert all(self._keys[block] == key for key, block in self._block_of_key.items()), "a key points elsewhere"

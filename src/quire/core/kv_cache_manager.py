@@ -41,7 +41,7 @@ class KVCacheManager:
         self._pinned: list[int] = []
 
     def begin_step(self) -> list[BlockTransfer]:
-        """Forget what the last step named. Returns copies that forks left to make before this step: none, they share."""
+        """Forget what the last step named. Returns copies that forks left to make first: none, since they share."""
         self._registered.clear()
         return []
 
@@ -134,7 +134,7 @@ class KVCacheManager:
         self.num_kv_tokens += child.num_computed_tokens
 
     def free(self, seq: Sequence) -> int:
-        """Give up all of `seq`'s blocks (again is harmless); its tokens and keys stay. Returns blocks made available."""
+        """Give up all of `seq`'s blocks; again is harmless. Tokens and keys stay. Returns blocks made available."""
         before = self.pool.num_available
         for block in reversed(seq.block_table):
             self.pool.release(block)
@@ -197,8 +197,9 @@ class KVCacheManager:
         for seq in sequences:
             for block in seq.block_table:
                 holds[block] += 1
-            assert seq.num_computed_tokens <= len(seq.block_table) * self.block_size, f"{seq!r} has tokens without slots"
-            assert len(seq.block_table) <= self.blocks_for(len(seq.token_ids)), f"{seq!r} holds more blocks than it needs"
+            num_blocks = len(seq.block_table)
+            assert seq.num_computed_tokens <= num_blocks * self.block_size, f"{seq!r} has tokens without slots"
+            assert num_blocks <= self.blocks_for(len(seq.token_ids)), f"{seq!r} holds more blocks than it needs"
             at = seq.num_computed_tokens // self.block_size
             assert all(self.pool.ref_counts[b] > 0 for b in seq.block_table[: at + 1])
         assert holds == self.pool.ref_counts, "reference counts and block tables disagree"

@@ -7,7 +7,7 @@ prefill, prefix hits, resumption and beam search all follow from that one rule.
     waiting   by (priority, arrival), the preempted among them         admitted in order, while there is room
     running   by (priority, arrival)                                   served oldest first, preempted youngest first
 
-Owns requests and sequences from `add` to their end. Decides, and never executes: tensors, text and clocks are elsewhere.
+Owns requests and sequences from `add` to their end. Decides, never executes: tensors, text and clocks are elsewhere.
 """
 
 from __future__ import annotations
@@ -181,7 +181,9 @@ class Scheduler:
         self._in_flight = out
         return out
 
-    def _schedule_single(self, request: Request, seq: Sequence, out: SchedulerOutput, budget: int, promised: int) -> tuple[int, int]:
+    def _schedule_single(
+        self, request: Request, seq: Sequence, out: SchedulerOutput, budget: int, promised: int
+    ) -> tuple[int, int]:
         """The common case: one sequence, whose blocks are in place."""
         if seq.candidates is not None:
             return budget, promised
@@ -251,9 +253,7 @@ class Scheduler:
             self.counts.prefix_hits += request.num_cached_tokens
         self.kv.adopt_prefix(seq, found)
         if is_forced:
-            while pool.num_available < missing and (
-                self._preempt_for(request) or self._park_sibling(seq, None)
-            ):
+            while pool.num_available < missing and (self._preempt_for(request) or self._park_sibling(seq, None)):
                 pass
         return True
 
@@ -363,7 +363,8 @@ class Scheduler:
             The sequences that got tokens, with these. A request whose last sequence has ended is gone from
             `requests`; the caller may end further sequences by `finish_sequence` (for a stop string).
         """
-        assert self._in_flight is not None and self._in_flight.step_id == result.step_id, "this is not the step under way"
+        assert self._in_flight is not None, "no step is under way"
+        assert self._in_flight.step_id == result.step_id, "this is the result of another step"
         self._in_flight = None
         for seq_id, why in result.failed.items():
             self._fail_sequence(seq_id, why)
@@ -399,10 +400,14 @@ class Scheduler:
         self.kv.fail_step()
         self._removed = out.removed_seq_ids + self._removed  # forgetting twice is harmless
         touched = {self._sequences[seq_id].request.request_id for seq_id in out.seq_ids if seq_id in self._sequences}
-        failed = (self.finish_request(request_id, RequestStatus.FINISHED_ERROR, error) for request_id in sorted(touched))
+        failed = (
+            self.finish_request(request_id, RequestStatus.FINISHED_ERROR, error) for request_id in sorted(touched)
+        )
         return [request for request in failed if request is not None]
 
-    def _append(self, seq: Sequence, token_id: int, entries: list[TokenLogprobs] | None, updates: list[SequenceUpdate]) -> None:
+    def _append(
+        self, seq: Sequence, token_id: int, entries: list[TokenLogprobs] | None, updates: list[SequenceUpdate]
+    ) -> None:
         seq.token_ids.append(token_id)
         if entries is not None:
             seq.cumulative_logprob += entries[0].logprob
@@ -415,7 +420,9 @@ class Scheduler:
         elif num_output_tokens >= request.max_tokens:
             self.finish_sequence(seq, RequestStatus.FINISHED_LENGTH)
 
-    def _fork(self, seq: Sequence, tokens: list[int], entries: list[TokenLogprobs] | None, updates: list[SequenceUpdate]) -> None:
+    def _fork(
+        self, seq: Sequence, tokens: list[int], entries: list[TokenLogprobs] | None, updates: list[SequenceUpdate]
+    ) -> None:
         """The prompt is computed: n sequences go on from it, each with its own first token."""
         request = seq.request
         for index in range(1, len(tokens)):
@@ -428,7 +435,9 @@ class Scheduler:
 
     def _advance_beams(self, request: Request, updates: list[SequenceUpdate]) -> None:
         beams = request.live
-        going_on = request.beams.advance([(beam.output_token_ids, beam.cumulative_logprob, beam.candidates) for beam in beams])
+        going_on = request.beams.advance(
+            [(beam.output_token_ids, beam.cumulative_logprob, beam.candidates) for beam in beams]
+        )
         if request.beams.is_done:
             updates.append(SequenceUpdate(beams[0], []))
             stopped = any(h.stopped for h in request.beams.finished)
