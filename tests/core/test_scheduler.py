@@ -390,7 +390,7 @@ def test_a_step_is_taken_in_before_the_next_is_decided() -> None:
     out = bench.scheduler.schedule()
     with pytest.raises(AssertionError, match="neither been updated nor failed"):
         bench.scheduler.schedule()
-    with pytest.raises(AssertionError, match="not the step under way"):
+    with pytest.raises(AssertionError, match="not of the step under way"):
         bench.scheduler.update(StepOutput(out.step_id + 1))
     bench.scheduler.update(bench.runner.execute(out))
     with pytest.raises(AssertionError, match="no step is under way"):

@@ -364,7 +364,7 @@ class Scheduler:
             `requests`; the caller may end further sequences by `finish_sequence` (for a stop string).
         """
         assert self._in_flight is not None, "no step is under way"
-        assert self._in_flight.step_id == result.step_id, "this is the result of another step"
+        assert self._in_flight.step_id == result.step_id, "this result is not of the step under way"
         self._in_flight = None
         for seq_id, why in result.failed.items():
             self._fail_sequence(seq_id, why)
