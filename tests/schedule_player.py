@@ -7,14 +7,16 @@ neither batches nor blocks foretells every token.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 from hypothesis import currently_in_test_context, event
 
-from emulated_runner import Contents, DomainOf, EmulatedRunner, StepFailed, likeliest, next_token
+from emulated_runner import Contents, DomainOf, EmulatedRunner, StepFailed, likeliest, mix, next_token
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
 from quire.core.block_keys import PUBLIC, DomainSpans, domain_of_block
+from quire.core.recovery import Preemption, Road
 from quire.core.scheduler import Scheduler
 from quire.outputs import SchedulerOutput
 from quire.request import Request, RequestStatus
@@ -49,6 +51,18 @@ class Schedule:
     plans: tuple[Plan, ...]
     failing: dict[int, str] = field(default_factory=dict)  #: step -> how it fails
     poisoned: dict[int, tuple[int, ...]] = field(default_factory=dict)  #: step -> places whose logits are not numbers
+    whim: int | None = None  #: preempt at random by this seed rather than last in, first out
+
+
+class Whimsical:
+    """A policy that preempts any candidate."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def choose(self, candidates: Seq[Request]) -> Preemption:
+        self.seed = mix(self.seed)
+        return Preemption(candidates[self.seed % len(candidates)], Road.RECOMPUTE)
 
 
 def note(what: str) -> None:
@@ -137,7 +151,8 @@ class Player:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.config = schedule.config
-        self.scheduler = Scheduler(self.config, root=b"root")
+        recovery = Whimsical(schedule.whim) if schedule.whim is not None else None
+        self.scheduler = Scheduler(self.config, root=b"root", recovery=recovery)
         self.runner = EmulatedRunner(self.config, self._domains_of)
         self.requests: list[Request] = []
         self.prompt_positions: dict[str, set[int]] = {}

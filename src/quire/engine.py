@@ -296,8 +296,10 @@ class Engine:
             self.step()
         if answer.request.error is not None:
             raise RuntimeError(f"the prefix could not be computed: {answer.request.error}")
-        pinned = self.scheduler.pin_prefix(request_id)
-        self.abort(request_id)
+        try:
+            pinned = self.scheduler.pin_prefix(request_id)
+        finally:
+            self.abort(request_id)
         return pinned * self.scheduler.config.block_size
 
 

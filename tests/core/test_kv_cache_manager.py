@@ -371,6 +371,19 @@ class TestPins:
         assert (kv.pool.num_used, kv.num_pinned) == (2, 2)
         kv.check_integrity([])
 
+    def test_pinning_again_holds_nothing_twice(self) -> None:
+        kv = make_manager()
+        seq, longer = make_sequence(PROMPT), make_sequence([*range(14)])
+        begin(kv, seq)
+        begin(kv, longer)
+        assert [kv.pin(seq), kv.pin(seq)] == [2, 2]
+        assert kv.count_pinned_with(longer) == 3
+        assert kv.pin(longer) == 3
+        kv.free(seq)
+        kv.free(longer)
+        assert (kv.pool.num_used, kv.num_pinned) == (3, 3)
+        kv.check_integrity([])
+
     def test_only_full_blocks_that_are_computed_are_pinned(self) -> None:
         kv = make_manager()
         seq = make_sequence(PROMPT)

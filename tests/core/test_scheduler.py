@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence as Seq
 
 import pytest
 
 from emulated_runner import EmulatedRunner, StepFailed
 from quire.config import SchedulerConfig
-from quire.core.recovery import LastInFirstOut
+from quire.core.recovery import LastInFirstOut, Preemption
 from quire.core.scheduler import Scheduler, SequenceUpdate
 from quire.outputs import SchedulerOutput, StepOutput
 from quire.request import Request, RequestStatus
-from quire.sampling_params import BeamSearchParams, SamplingParams
+from quire.sampling_params import BeamSearchParams
 from schedule_player import EOS, STOP, Plan, Schedule, foretell_samples, make_request, play
 
 
@@ -170,9 +171,22 @@ def test_a_request_with_several_sequences_is_preempted_whole() -> None:
     assert [len(seq.output_token_ids) for seq in young.sequences] == [24, 24, 24]
 
 
-def test_of_one_request_nobody_is_the_youngest() -> None:
-    assert LastInFirstOut().choose([]) is None
-    assert LastInFirstOut().choose([Request("only", [1], SamplingParams())]) is None
+def test_the_policy_is_offered_whoever_has_no_place_in_the_step_yet() -> None:
+    offered: list[list[str]] = []
+
+    class Noting(LastInFirstOut):
+        def choose(self, candidates: Seq[Request]) -> Preemption:
+            offered.append([request.request_id for request in candidates])
+            return super().choose(candidates)
+
+    bench = Bench(num_blocks=9, max_model_len=36)
+    bench.scheduler.recovery = Noting()
+    for i in range(3):
+        bench.add([i] * 11, max_tokens=20)
+    bench.run()
+    assert all("request-0" not in names for names in offered), "the oldest is never among them"
+    assert ["request-1", "request-2"] in offered
+    assert ["request-2"] in offered
 
 
 # -- sharing ----------------------------------------------------------------------------------------------------------
@@ -247,6 +261,25 @@ def test_a_pinned_prefix_is_found_after_everything_else_was_evicted() -> None:
     later = bench.add([*range(12), 5])
     bench.step()
     assert later.num_cached_tokens == 12
+
+
+def test_a_prefix_is_not_pinned_where_the_longest_sequence_would_not_fit_beside_it() -> None:
+    bench = Bench(num_blocks=20, max_model_len=64)
+    for num_tokens, more in ((17, 4), (21, 4)):
+        request = bench.add(range(num_tokens))
+        bench.step(2)
+        if num_tokens == 17:
+            assert bench.scheduler.pin_prefix(request.request_id) == more
+            assert bench.scheduler.pin_prefix(request.request_id) == more, "again is harmless"
+        else:
+            with pytest.raises(ValueError, match="15 blocks left beside the pinned ones, too few for max_model_len=64"):
+                bench.scheduler.pin_prefix(request.request_id)
+        bench.scheduler.check_integrity()
+        bench.scheduler.finish_request(request.request_id, RequestStatus.FINISHED_ABORTED)
+    longest = bench.add([7] * 40, max_tokens=24)
+    bench.run()
+    assert longest.status is RequestStatus.FINISHED_LENGTH
+    assert bench.scheduler.kv.num_pinned == 4
 
 
 # -- ends -------------------------------------------------------------------------------------------------------------

@@ -66,13 +66,14 @@ def schedules(draw: st.DrawFn, may_fail: bool = False) -> Schedule:
         enable_prefix_caching=draw(st.sampled_from((True, True, False))),
         watermark_blocks=draw(st.integers(0, 2)),
     )
+    whim = draw(st.none() | st.integers(1, 1000))
     chosen = draw(st.lists(plans(config), min_size=draw(st.integers(1, 6)), max_size=8))
     if not may_fail:
-        return Schedule(config, tuple(chosen))
+        return Schedule(config, tuple(chosen), whim=whim)
     steps = st.integers(0, 40)
     failing = draw(st.dictionaries(steps, st.sampled_from(("early", "late")), max_size=4))
     places = st.lists(st.integers(0, 4), min_size=1, max_size=2).map(tuple)
-    return Schedule(config, tuple(chosen), failing, draw(st.dictionaries(steps, places, max_size=3)))
+    return Schedule(config, tuple(chosen), failing, draw(st.dictionaries(steps, places, max_size=3)), whim)
 
 
 def deep(max_examples: int) -> settings:

@@ -224,8 +224,8 @@ class Preemptor:
         self.scheduler = llm.engine.scheduler
         self.random = random.Random(seed)
 
-    def choose(self, running: Sequence[Any]) -> Preemption:
-        return Preemption(self.random.choice(running[1:]), Road.RECOMPUTE)
+    def choose(self, candidates: Sequence[Any]) -> Preemption:
+        return Preemption(self.random.choice(candidates), Road.RECOMPUTE)
 
     def preempt_someone(self) -> None:
         scheduler = self.scheduler

@@ -25,7 +25,7 @@ class KVCacheManager:
         num_blocks: size of the pool.
         block_size: tokens a block holds.
         root: the namespace's key (`block_keys.Namespace.root`).
-        enable_prefix_caching: whether `match_prefix` may find blocks of other requests. Sequences of one request find
+        enable_prefix_caching: whether `find_prefix` may find blocks of other requests. Sequences of one request find
             each other's blocks in any case, and keys are always computed.
     """
 
@@ -38,7 +38,7 @@ class KVCacheManager:
         self.num_kv_tokens = 0  #: computed tokens of all sequences that hold blocks
         self._registered: list[int] = []  #: blocks named since `begin_step`
         self._next_op_id = 0
-        self._pinned: list[int] = []
+        self._pinned: set[int] = set()
 
     def begin_step(self) -> list[BlockTransfer]:
         """Forget what the last step named. Returns copies that forks left to make first: none, since they share."""
@@ -151,12 +151,19 @@ class KVCacheManager:
             self.pool.withdraw(block)
 
     def pin(self, seq: Sequence) -> int:
-        """Hold the full blocks of `seq` for good, so that they are never evicted. Returns how many."""
-        blocks = seq.block_table[: seq.num_computed_tokens // self.block_size]
-        for block in blocks:
+        """Hold the full blocks of `seq` for good, so that they are never evicted. Returns how many they are."""
+        blocks = self._full_blocks(seq)
+        for block in set(blocks) - self._pinned:
             self.pool.acquire(block)
-        self._pinned.extend(blocks)
+        self._pinned.update(blocks)
         return len(blocks)
+
+    def count_pinned_with(self, seq: Sequence) -> int:
+        """Blocks that would be pinned if those of `seq` were too."""
+        return len(self._pinned.union(self._full_blocks(seq)))
+
+    def _full_blocks(self, seq: Sequence) -> list[int]:
+        return seq.block_table[: seq.num_computed_tokens // self.block_size]
 
     @property
     def num_pinned(self) -> int:

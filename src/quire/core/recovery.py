@@ -25,14 +25,12 @@ class Preemption:
 
 
 class RecoveryPolicy(Protocol):
-    def choose(self, running: Seq[Request]) -> Preemption | None:
-        """The request to preempt so that an older one can go on.
+    def choose(self, candidates: Seq[Request]) -> Preemption:
+        """The request to preempt, since there is no room for all of these to go on.
 
         Args:
-            running: oldest first by (priority, arrival). The first one must never be chosen.
-
-        Returns:
-            None where there is no one to preempt.
+            candidates: at least one, oldest first by (priority, arrival): whoever needs room, unless it is the oldest
+                of all, and those after it. Whoever has its place in the step already is not among them.
         """
         ...
 
@@ -40,5 +38,5 @@ class RecoveryPolicy(Protocol):
 class LastInFirstOut:
     """The youngest gives way and is computed again: it has lost the least, and the oldest always gets through."""
 
-    def choose(self, running: Seq[Request]) -> Preemption | None:
-        return Preemption(running[-1], Road.RECOMPUTE) if len(running) > 1 else None
+    def choose(self, candidates: Seq[Request]) -> Preemption:
+        return Preemption(candidates[-1], Road.RECOMPUTE)

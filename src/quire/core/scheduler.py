@@ -172,7 +172,8 @@ class Scheduler:
                 budget, promised = self._schedule_single(request, request.live[0], out, budget, promised)
             else:
                 budget, promised = self._schedule_group(request, out, budget, promised)
-            at += 1
+            if request.status is RequestStatus.RUNNING:  # else it preempted itself, and the next one has its place
+                at += 1
         while self.waiting and budget > 0 and self._fits(self.waiting[0], promised):
             request = self.waiting.pop(0)
             self._admit(request)
@@ -226,7 +227,7 @@ class Scheduler:
             missing = len(seq.token_ids) - seq.num_computed_tokens
             num_new = min(missing, budget)
             while (placed := self.kv.append_slots(seq, num_new)) is None:
-                if not self._park_sibling(seq, out):
+                if not self._park_sibling(seq):
                     break
             if placed is None:
                 self._drop(seq)  # its turn comes when a sibling has finished
@@ -253,7 +254,7 @@ class Scheduler:
             self.counts.prefix_hits += request.num_cached_tokens
         self.kv.adopt_prefix(seq, found)
         if is_forced:
-            while pool.num_available < missing and (self._preempt_for(request) or self._park_sibling(seq, None)):
+            while pool.num_available < missing and (self._preempt_for(request) or self._park_sibling(seq)):
                 pass
         return True
 
@@ -325,12 +326,13 @@ class Scheduler:
         insort(self.running, request, key=_ORDER)
 
     def _preempt_for(self, request: Request) -> bool:
-        """Preempt someone younger so that `request` can go on; itself where it is the youngest (then False)."""
-        preemption = self.recovery.choose(self.running)
-        if preemption is None:
+        """Preempt someone so that `request` can go on. False where there is nobody, or it was itself the one chosen."""
+        # Those before it have their place in this step already, and the oldest is never preempted.
+        candidates = self.running[max(1, self.running.index(request)) :]
+        if not candidates:
             return False
-        victim = preemption.victim
-        assert victim is not self.running[0], "the oldest request is never preempted"
+        victim = self.recovery.choose(candidates).victim
+        assert victim in candidates, "only a candidate may be preempted"
         for seq in victim.live:
             self._drop(seq)
         self.running.remove(victim)
@@ -342,16 +344,17 @@ class Scheduler:
         insort(self.waiting, victim, key=_ORDER)
         return victim is not request
 
-    def _park_sibling(self, seq: Sequence, out: SchedulerOutput | None) -> bool:
-        """Take the blocks of a sibling that can wait: one that has its candidates, else the one of highest index."""
-        siblings = [s for s in seq.request.live if s.block_table and s is not seq]
+    def _park_sibling(self, seq: Sequence) -> bool:
+        """Take the blocks of a sibling that can wait: one that has its candidates, else the last one.
+
+        Siblings are served in order, so neither has a place in this step yet.
+        """
+        siblings = [s for s in seq.request.live if s.block_table]
         idle = [s for s in siblings if s.candidates is not None]
-        scheduled = set(out.seq_ids) if out is not None else set()
-        later = [s for s in siblings if s.index > seq.index and s.seq_id not in scheduled]
-        victim = idle[-1] if idle else max(later, key=lambda s: s.index, default=None)
-        if victim is None:
+        later = [s for s in siblings if s.index > seq.index]
+        if not idle and not later:
             return False
-        self._drop(victim)
+        self._drop((idle or later)[-1])
         return True
 
     # -- what a step brought -----------------------------------------------------------------------------------------
@@ -478,8 +481,19 @@ class Scheduler:
     # -- checks ------------------------------------------------------------------------------------------------------
 
     def pin_prefix(self, request_id: str) -> int:
-        """Keep the full blocks of a running request for good. Returns how many."""
-        return self.kv.pin(self.requests[request_id].sequences[0])
+        """Keep the full blocks of a running request for good. Returns how many.
+
+        Raises:
+            ValueError: what they leave of the pool would not hold the longest sequence.
+        """
+        seq = self.requests[request_id].sequences[0]
+        left = self.config.num_blocks - self.kv.count_pinned_with(seq)
+        if left * self.config.block_size < self.config.max_model_len:
+            raise ValueError(
+                f"the pool would have {left} blocks left beside the pinned ones, too few for "
+                f"max_model_len={self.config.max_model_len}; lower it or enlarge the pool"
+            )
+        return self.kv.pin(seq)
 
     def sequences(self) -> Iterable[Sequence]:
         return self._sequences.values()
@@ -490,6 +504,9 @@ class Scheduler:
         for queue in (self.running, self.waiting):
             orders = [request.order for request in queue]
             assert orders == sorted(orders)
+        for request in self.requests.values():
+            indices = [seq.index for seq in request.live]
+            assert indices == sorted(set(indices)), "siblings are out of order"
         assert len(self.running) + len(self.waiting) == len(self.requests)
         assert self.num_preempted == sum(request.status is RequestStatus.PREEMPTED for request in self.waiting)
         assert all(not seq.block_table for request in self.waiting for seq in request.live)
@@ -497,4 +514,4 @@ class Scheduler:
         assert set(self._sequences) >= {seq.seq_id for request in self.requests.values() for seq in request.live}
         if not self.requests:
             assert not self._sequences, "sequences outlive their requests"
-            assert self.kv.pool.num_used == len(set(self.kv._pinned)), "blocks leak"
+            assert self.kv.pool.num_used == self.kv.num_pinned, "blocks leak"
