@@ -6,9 +6,12 @@ The one place where `core` and `runner` meet. Knows nothing about HTTP, asyncio 
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,6 +117,10 @@ class Engine:
         else:
             text, prompt_token_ids = None, prompt
         self._check_tokens(prompt_token_ids)
+        if request_id is not None and not isinstance(request_id, str):
+            raise ValueError(f"request_id={request_id!r} is not a string")
+        if not isinstance(priority, int):
+            raise ValueError(f"priority={priority!r} is not an integer; smaller goes first")
         if domains is not None:
             check_domains(domains)
         beam = params if isinstance(params, BeamSearchParams) else None
@@ -150,6 +157,8 @@ class Engine:
     def _complete(self, params: SamplingParams | None) -> SamplingParams:
         if params is None:
             params = self.default_sampling_params()
+        if not isinstance(params, SamplingParams):
+            raise ValueError(f"sampling parameters are given as SamplingParams(...), not {params!r:.80}")
         if self.tokenizer is None and (params.stop or params.bad_words):
             name = "stop" if params.stop else "bad_words"
             raise ValueError(f"{name} needs a tokenizer, and there is none (skip_tokenizer_init)")
@@ -189,8 +198,12 @@ class Engine:
         """Run one step. Returns the answers that grew or ended in it.
 
         Where the runner raises, the requests of the step end with an error and the others go on; the exception is
-        logged. Nothing that the failed step was to write is ever found again.
+        logged. Nothing that the failed step was to write is ever found again. Ctrl-C waits for the step's end.
         """
+        with interrupts_put_off():
+            return self._step()
+
+    def _step(self) -> list[Answer]:
         scheduler = self.scheduler
         before = replace(scheduler.counts)
         started = self.clock()
@@ -301,6 +314,33 @@ class Engine:
         finally:
             self.abort(request_id)
         return pinned * self.scheduler.config.block_size
+
+
+@contextmanager
+def interrupts_put_off() -> Iterator[None]:
+    """Let Ctrl-C wait until the block is done: between two instructions of the scheduler its books do not add up.
+
+    A second Ctrl-C does not wait. Signals reach the main thread only, so elsewhere there is nothing to do.
+    """
+    usual = signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
+    if not callable(usual):
+        yield
+        return
+    is_pending = False
+
+    def note(number: int, frame: Any) -> None:
+        nonlocal is_pending
+        if is_pending:
+            usual(number, frame)
+        is_pending = True
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+        if is_pending:
+            usual(signal.SIGINT, None)
 
 
 def process_namespace() -> str:

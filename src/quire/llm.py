@@ -7,7 +7,7 @@ from typing import Any
 
 from quire.answer import Answer
 from quire.config import EngineConfig
-from quire.engine import Engine
+from quire.engine import Engine, interrupts_put_off
 from quire.outputs import RequestOutput
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
@@ -99,6 +99,8 @@ class LLM:
         An output's `cumulative_logprob` is the sum over its tokens; divided by their number to the power of
         `length_penalty` it is the score by which beams are ranked.
         """
+        if not isinstance(params, BeamSearchParams):
+            raise ValueError(f"beam search takes BeamSearchParams(...), not {params!r:.80}")
         prompts = self._as_list(prompts)
         return self._run(prompts, [params] * len(prompts), use_tqdm)
 
@@ -109,11 +111,15 @@ class LLM:
             ValueError: the prompt or a parameter is not valid.
             RuntimeError: a step failed.
         """
-        answer = self._add(prompt, sampling_params)
+        answer = self._add(prompt, *self._one_each(sampling_params, 1))
+        is_end_told = False
         try:
             while not answer.is_finished:
                 if answer in self.engine.step():
+                    is_end_told = answer.is_finished
                     yield self._checked(answer)
+            if not is_end_told:  # it ended in a step that another call took
+                yield self._checked(answer)
         finally:
             self.engine.abort(answer.request.request_id)
 
@@ -128,15 +134,17 @@ class LLM:
         answers: list[Answer] = []
         try:
             for i, (prompt, param) in enumerate(zip(prompts, params, strict=True)):
-                answers.append(self._add(prompt, param, priority[i] if priority is not None else 0))
+                with interrupts_put_off():
+                    answers.append(self._add(prompt, param, priority[i] if priority is not None else 0))
             with _Progress(len(answers), use_tqdm) as progress:
                 while any_left := sum(not answer.is_finished for answer in answers):
                     engine.step()
                     progress.show(len(answers) - any_left, engine)
                 progress.show(len(answers), engine)
         finally:  # a bad prompt, an exception, Ctrl-C: nothing of this call stays behind
-            for answer in answers:
-                engine.abort(answer.request.request_id)
+            with interrupts_put_off():
+                for answer in answers:
+                    engine.abort(answer.request.request_id)
         return [self._checked(answer) for answer in answers]
 
     def _add(self, prompt: Prompt, params: SamplingParams | BeamSearchParams | None, priority: int = 0) -> Answer:
@@ -162,6 +170,8 @@ class LLM:
     def _as_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
         if isinstance(prompts, (str, Mapping)):
             return [prompts]
+        if not isinstance(prompts, Sequence):
+            raise ValueError(f"prompts are one prompt or a list of them, not {prompts!r:.80}")
         if prompts and isinstance(prompts[0], int):
             raise ValueError('token ids are given as {"prompt_token_ids": [...]}')
         return list(prompts)
@@ -172,6 +182,10 @@ class LLM:
     ) -> list[SamplingParams | BeamSearchParams | None]:
         if params is None or isinstance(params, SamplingParams):
             return [params] * count
+        if isinstance(params, BeamSearchParams):
+            raise ValueError("BeamSearchParams are for beam_search(prompts, params)")
+        if not isinstance(params, Sequence):
+            raise ValueError(f"sampling_params is SamplingParams(...) or a list of them, not {params!r:.80}")
         if len(params) != count:
             raise ValueError(f"{len(params)} sampling_params for {count} prompts; give one for all or one each")
         return list(params)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -160,7 +161,7 @@ def test_only_allowed_tokens_are_chosen_and_banned_sequences_never_completed() -
     )  # fmt: skip
     ids = outputs(alone(PROMPTS[0], params))[0]
     assert set(ids) == {5, 6, 7}
-    pairs, triples = set(zip(ids, ids[1:], strict=False)), set(zip(ids, ids[1:], ids[2:], strict=False))
+    pairs, triples = set(pairwise(ids)), set(zip(ids, ids[1:], ids[2:], strict=False))
     assert not pairs & {(5, 5), (7, 7)}
     assert (6, 7, 5) not in triples
     assert (7, 5) in pairs, "only the whole sequence is banned"
@@ -173,7 +174,7 @@ def test_banned_sequences_stay_banned_over_a_preemption() -> None:
     jobs = [Job(PROMPTS[2], greedy_params(40)), Job(PROMPTS[1], params)]
     drive(llm, jobs, lambda step: preemptor.preempt_someone() if step % 3 == 2 and step < 50 else None)
     ids = outputs(jobs[1])[0]
-    assert all(a != b for a, b in zip(ids, ids[1:], strict=False))
+    assert all(a != b for a, b in pairwise(ids))
 
 
 def test_a_bias_can_force_and_forbid() -> None:
