@@ -273,7 +273,7 @@ class Engine:
             num_preempted=scheduler.num_preempted,
             num_scheduled_seqs=len(out.seq_ids),
             num_scheduled_tokens=out.total_tokens,
-            num_sampled_tokens=len(result.seq_ids),
+            num_sampled_tokens=counts.sampled_tokens - before.sampled_tokens,
             num_blocks=kv.pool.num_blocks,
             num_used_blocks=kv.pool.num_used,
             num_cached_blocks=kv.pool.num_cached,
@@ -298,21 +298,28 @@ class Engine:
             The number of tokens kept: full blocks only.
 
         Raises:
-            ValueError: it does not fit.
+            ValueError: it does not fit, or nothing would find it.
             RuntimeError: computing it failed.
         """
+        if not self.scheduler.config.enable_prefix_caching:
+            raise ValueError("a pinned prefix is found by prefix caching; leave enable_prefix_caching on")
         answer = self.add_request(
             prompt, SamplingParams(max_tokens=2, temperature=0, detokenize=False, ignore_eos=True)
         )
-        request_id = answer.request.request_id
-        while answer.metrics.first_token_time is None and not answer.is_finished:
-            self.step()
-        if answer.request.error is not None:
-            raise RuntimeError(f"the prefix could not be computed: {answer.request.error}")
+        request = answer.request
         try:
-            pinned = self.scheduler.pin_prefix(request_id)
+            while answer.metrics.first_token_time is None and not answer.is_finished:
+                self.step()
+            if request.error is not None:
+                raise RuntimeError(f"the prefix could not be computed: {request.error}")
+            if answer.is_finished:
+                raise ValueError(
+                    f"the prefix has {len(request.prompt_token_ids)} tokens, and max_model_len={self.max_model_len} "
+                    "leaves no room for a request after it; shorten it or raise max_model_len"
+                )
+            pinned = self.scheduler.pin_prefix(request.request_id)
         finally:
-            self.abort(request_id)
+            self.abort(request.request_id)
         return pinned * self.scheduler.config.block_size
 
 

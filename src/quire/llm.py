@@ -111,7 +111,7 @@ class LLM:
             ValueError: the prompt or a parameter is not valid.
             RuntimeError: a step failed.
         """
-        answer = self._add(prompt, *self._one_each(sampling_params, 1))
+        answer = self._add(prompt, self._one_each(sampling_params, 1)[0])
         is_end_told = False
         try:
             while not answer.is_finished:

@@ -428,6 +428,7 @@ class Scheduler:
     ) -> None:
         """The prompt is computed: n sequences go on from it, each with its own first token."""
         request = seq.request
+        self.counts.sampled_tokens += len(tokens) - 1
         for index in range(1, len(tokens)):
             child = self._new_sequence(request, index, list(seq.token_ids))
             self.kv.fork(seq, child)
