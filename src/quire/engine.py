@@ -128,7 +128,7 @@ class Engine:
         eos = () if (beam or sampling).ignore_eos else self.eos_token_ids
         max_tokens = beam.max_tokens if beam is not None else sampling.max_tokens
         request = Request(
-            request_id if request_id is not None else f"request-{self._serial}",
+            request_id if request_id is not None else self._free_id(),
             prompt_token_ids,
             sampling,
             beam=beam,
@@ -145,6 +145,12 @@ class Engine:
         answer = Answer(request, text, self.tokenizer, self.clock())
         self._answers[request.request_id] = answer
         return answer
+
+    def _free_id(self) -> str:
+        number = self._serial
+        while f"request-{number}" in self._answers:  # a caller may have named one so
+            number += 1
+        return f"request-{number}"
 
     def _check_tokens(self, token_ids: Sequence[int]) -> None:
         if not isinstance(token_ids, (list, tuple)):

@@ -358,6 +358,14 @@ def test_an_id_in_use_is_refused_and_free_again_afterwards() -> None:
     llm.engine.abort("a")
 
 
+def test_ids_that_are_made_up_avoid_those_that_callers_chose() -> None:
+    llm = make_llm(NAME)
+    jobs = [Job(PROMPTS[i], greedy_params(5)) for i in range(3)]
+    llm.engine.add_request([1, 2], request_id="request-2")
+    drive(llm, jobs)
+    assert len({job.output.request_id for job in jobs} | {"request-2"}) == 4
+
+
 def test_no_prompts_give_no_outputs() -> None:
     assert make_llm(NAME).generate([], use_tqdm=False) == []
 

@@ -132,20 +132,22 @@ def run(name: str, plan: Plan) -> None:
         drive(llm, jobs, before_step)
     for job in jobs:
         kind, prompt, length, n = kinds[id(job)]
-        reason = job.output.outputs[0].finish_reason if job.output.outputs else None
         if job.output.error is not None:
             assert "the device is gone" in job.output.error
             assert plan.fail_at
             continue
-        is_whole = job.abort_at is None or reason == "length"
+        reasons = [output.finish_reason for output in job.output.outputs]
+        assert set(reasons) <= ({"length"} if job.abort_at is None else {"length", "abort"})
+        is_whole = job.abort_at is None or set(reasons) == {"length"}
         room = min(length, longest - len(job.prompt))
+        if kind != "beam":
+            for token_ids, reason in zip(outputs(job), reasons, strict=True):
+                assert len(token_ids) == room or reason == "abort"
         if kind == "greedy":
             for token_ids in outputs(job):
-                assert len(token_ids) == room or not is_whole
                 assert_same_tokens(name, job.prompt, token_ids)
         elif kind == "sampled":
             for i, token_ids in enumerate(outputs(job)):
-                assert len(token_ids) == room or not is_whole
                 assert token_ids == sampled_alone(name, prompt, length, n)[i][: len(token_ids)]
         elif is_whole and n > 1:
             expected = beams(name, job.prompt, BeamSearchParams(n, max_tokens=room, ignore_eos=True))
