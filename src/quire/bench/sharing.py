@@ -82,6 +82,13 @@ class CopyingKVCacheManager(KVCacheManager):
         self.num_logical_blocks += len(child.block_table)
         self.num_kv_tokens += child.num_computed_tokens
 
+    def free(self, seq: BlockSequence) -> int:
+        given_up = set(seq.block_table)
+        for copy in [copy for copy in self._copies if copy.dst in given_up]:  # dropped before it was copied
+            self._copies.remove(copy)
+            self.pool.release(copy.src)
+        return super().free(seq)
+
 
 @dataclass
 class Usage:

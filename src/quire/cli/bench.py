@@ -41,7 +41,7 @@ def latency(
 
 
 @app.command(epilog="Example: quire bench throughput --model random:tiny --num-requests 8 --block-size 1,16,64")
-@engine_options(sweep=("block_size",))
+@engine_options(sweep=("block_size", "max_num_batched_tokens"))
 def throughput(
     engines: list[EngineConfig],
     workload: Annotated[

@@ -146,9 +146,10 @@ class KVCacheManager:
         return self.pool.num_available - before
 
     def distrust(self, seq: Sequence) -> None:
-        """Withdraw the names of all of `seq`'s blocks: what was computed from them was not numbers."""
+        """Withdraw the names of `seq`'s blocks: what was computed from them was not numbers. Pinned ones were numbers."""
         for block in seq.block_table:
-            self.pool.withdraw(block)
+            if block not in self._pinned:
+                self.pool.withdraw(block)
 
     def pin(self, seq: Sequence) -> int:
         """Hold the full blocks of `seq` for good, so that they are never evicted. Returns how many they are."""

@@ -223,6 +223,7 @@ class Scheduler:
             if seq.candidates is not None:
                 continue
             if not seq.block_table and not self._begin(seq, promised, is_forced=is_oldest and not has_progress):
+                promised += self.kv.blocks_for(len(seq.token_ids))  # or younger ones would take its room, and lose it
                 continue
             missing = len(seq.token_ids) - seq.num_computed_tokens
             num_new = min(missing, budget)
