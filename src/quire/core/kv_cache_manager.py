@@ -146,7 +146,7 @@ class KVCacheManager:
         return self.pool.num_available - before
 
     def distrust(self, seq: Sequence) -> None:
-        """Withdraw the names of `seq`'s blocks: what was computed from them was not numbers. Pinned ones were numbers."""
+        """Withdraw the names of `seq`'s blocks: what came of them was not numbers. (Pinned ones were.)"""
         for block in seq.block_table:
             if block not in self._pinned:
                 self.pool.withdraw(block)

@@ -5,9 +5,14 @@ Knows the layout and nothing about who holds a block.
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import torch
 
 from quire.attention.interface import KVLayout
+
+_ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 
 
 class KVCache:
@@ -15,8 +20,7 @@ class KVCache:
 
     def __init__(self, num_blocks: int, layout: KVLayout, dtype: torch.dtype, device: torch.device) -> None:
         self.layout = layout
-        # Zeroed memory is mapped only when it is first written, so an ample pool costs what is used of it.
-        self.tensor = torch.zeros(layout.shape(num_blocks), dtype=dtype, device=device)
+        self.tensor = _zeros(layout.shape(num_blocks), dtype, device)
 
     def clear(self, blocks: list[int]) -> None:
         """Zero blocks that are about to be filled: what a former owner left in slots past a sequence's end is
@@ -31,3 +35,16 @@ class KVCache:
 
     def _index(self, blocks: list[int]) -> torch.Tensor:
         return torch.tensor(blocks, dtype=torch.int64, device=self.tensor.device)
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeros that take memory only where they are written: an ample pool costs what is used of it.
+
+    torch.zeros writes them all. numpy asks the system for zeroed pages, which come with their first use.
+    """
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    num_bytes = math.prod(shape) * dtype.itemsize
+    buffer = np.zeros(num_bytes + _ALIGNMENT, dtype=np.uint8)
+    start = -buffer.ctypes.data % _ALIGNMENT
+    return torch.from_numpy(buffer[start : start + num_bytes]).view(dtype).view(shape)
