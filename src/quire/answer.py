@@ -90,6 +90,8 @@ class Answer:
         self.metrics.num_preemptions = self.request.num_preemptions
         if self.request.beams is not None and self.request.beams.is_done:
             self._take_beams()
+        if not self._completions:  # it ended before its first token
+            self._completions[0] = _Completion(self._detokenizer(), self.request.sampling_params.logprobs is not None)
         for completion in self._completions.values():
             if completion.finish_reason is None:
                 completion.finish_reason = self.request.status.value

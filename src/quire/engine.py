@@ -263,6 +263,8 @@ class Engine:
             if answer is not None:
                 answer.finish(now)
                 answers.append(answer)
+                if answer.request.error is not None:
+                    logger.error("request %s failed: %s", request_id, answer.request.error)
         return answers
 
     def _note(

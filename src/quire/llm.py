@@ -51,11 +51,12 @@ class LLM:
             priority: one a prompt, smaller first.
 
         Returns:
-            One output a prompt, in their order.
+            One output a prompt, in their order. Where a request failed on its way (it is logged), its output has
+            `error` set and the finish_reason "error", so that the others' work is not lost.
 
         Raises:
             ValueError: a prompt or parameter is not valid; nothing has run then.
-            RuntimeError: a step failed.
+            RuntimeError: every request failed.
         """
         prompts = self._as_list(prompts)
         params = self._one_each(sampling_params, len(prompts))
@@ -145,7 +146,9 @@ class LLM:
             with interrupts_put_off():
                 for answer in answers:
                     engine.abort(answer.request.request_id)
-        return [self._checked(answer) for answer in answers]
+        if answers and all(answer.request.error is not None for answer in answers):
+            self._checked(answers[0])  # raises
+        return [answer.to_output() for answer in answers]
 
     def _add(self, prompt: Prompt, params: SamplingParams | BeamSearchParams | None, priority: int = 0) -> Answer:
         if isinstance(prompt, str):

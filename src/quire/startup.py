@@ -5,6 +5,7 @@ The one place that knows all the parts by name. Whatever cannot be served is ref
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import time
 from dataclasses import dataclass
@@ -59,6 +60,8 @@ def load(config: EngineConfig) -> LoadedModel:
     """
     started = time.monotonic()
     device = _choose_device(config.device)
+    if device == "cpu":
+        _keep_freed_memory()
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     source = resolve_model(config.model, load_format=config.load_format)
@@ -151,6 +154,19 @@ def _choose_device(name: str) -> str:
     if name == "cuda" and not torch.cuda.is_available():
         raise ValueError("device=cuda, but torch sees no CUDA device; use device=cpu or a torch build with CUDA")
     return name
+
+
+def _keep_freed_memory() -> None:
+    """Have glibc's malloc keep what is freed: by default it gives the activations' pages back to the system after every
+    operation, and clearing them anew took 7 % of a run's time. Elsewhere (musl, macOS) nothing happens."""
+    top_pad, trim_threshold, mmap_threshold = -2, -1, -3  # names of mallopt(3)
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(mmap_threshold, 1 << 30)
+    mallopt(trim_threshold, (1 << 31) - 1)
+    mallopt(top_pad, 64 << 20)
 
 
 def _read_prefix(config: EngineConfig, tokenizer: Tokenizer | None) -> list[int]:

@@ -1,15 +1,20 @@
-"""What deciding costs: microseconds of schedule, update and batch building, on a runner that computes nothing.
+"""`quire bench overhead`: what a step costs beside the model.
 
-Knows nothing about models: the figures are the same for all of them.
+Deciding (schedule, update, batch building) is timed on a runner that computes nothing: its figures are the same for
+all models. Sampling is timed within real steps of a model, as a share of them.
 """
 
 from __future__ import annotations
 
 import gc
 import time
+from dataclasses import asdict, replace
+from pathlib import Path
 from statistics import median
+from typing import Any
 
-from quire.config import SchedulerConfig
+from quire.bench.report import Column, Report, summarise
+from quire.config import EngineConfig, SchedulerConfig
 from quire.core.scheduler import Scheduler
 from quire.request import Request
 from quire.runner.batch import InputBatch
@@ -86,3 +91,91 @@ def _time_steps(num_requests: int, context: int, steps: int) -> list[tuple[float
         if was_enabled:
             gc.enable()
     return times[warm_up:]
+
+
+SAMPLINGS = {
+    "greedy": SamplingParams(temperature=0.0),
+    "temperature": SamplingParams(temperature=0.8),
+    "top_p": SamplingParams(temperature=0.8, top_p=0.9),
+    "top_p, penalties": SamplingParams(
+        temperature=0.8, top_p=0.9, repetition_penalty=1.1, presence_penalty=0.5, frequency_penalty=0.5
+    ),
+    "top_k, top_p": SamplingParams(temperature=0.8, top_k=50, top_p=0.9),
+    "greedy, 5 logprobs": SamplingParams(temperature=0.0, logprobs=5),
+}
+
+
+def measure_sampling(config: EngineConfig, rows: int = 32, context: int = 256, steps: int = 20) -> list[dict[str, Any]]:
+    """Time sampling within decode steps of `rows` sequences, each at `context` tokens when the timing begins.
+
+    Returns:
+        One figure a kind of sampling: milliseconds of sampling and of the whole step, and the share, each with median,
+        minimum and maximum over the steps.
+    """
+    from quire.runner.model_runner import ModelRunner
+    from quire.startup import load, make_engine
+
+    config = replace(config, skip_tokenizer_init=True, max_num_seqs=max(rows, config.max_num_seqs))
+    engine = make_engine(config, load(config))
+    assert isinstance(engine.runner, ModelRunner)
+    sampler = engine.runner.sampler
+    draw = sampler.sample
+    spent = 0.0
+
+    def timed(*args: Any) -> Any:
+        nonlocal spent
+        started = time.perf_counter()
+        try:
+            return draw(*args)
+        finally:
+            spent = time.perf_counter() - started
+
+    sampler.sample = timed  # type: ignore[method-assign, assignment]
+    figures = []
+    for name, params in SAMPLINGS.items():
+        params = replace(params, max_tokens=steps + 2, ignore_eos=True, detokenize=False)
+        for i in range(rows):
+            prompt = [(7 * i + j) % engine.vocab_size for j in range(context)]
+            engine.add_request(prompt, params, request_id=f"{name}-{i}")
+        times = []
+        while engine.has_unfinished():
+            started = time.perf_counter()
+            engine.step()
+            step_s = time.perf_counter() - started
+            stats = engine.last_stats
+            if stats is not None and stats.num_scheduled_tokens == stats.num_sampled_tokens == rows:
+                times.append((spent, step_s))
+        figures.append(
+            {
+                "sampling": name,
+                "rows": rows,
+                "sampling_s": summarise(sampling for sampling, _ in times),
+                "step_s": summarise(step for _, step in times),
+                "share": summarise(sampling / step for sampling, step in times),
+            }
+        )
+    return figures
+
+
+def run(config: EngineConfig, num_requests: int, context: int, rows: int, json: Path | None) -> None:
+    """Measure both and publish the tables."""
+    deciding = measure_overhead(num_requests, context)
+    report = Report(
+        "overhead",
+        f"Sampling within steps of {rows} rows: {config.model}",
+        (
+            Column("sampling", "sampling"),
+            Column("sampling_s", "sampling, ms", scale=1e3, digits=1),
+            Column("step_s", "whole step, ms", scale=1e3, digits=1),
+            Column("share", "share, %", scale=100, digits=1),
+        ),
+        figures=measure_sampling(config, rows),
+        notes=[
+            f"Deciding, {num_requests} requests at {context:,} tokens: {deciding['us_per_request']:.2f} µs a "
+            f"request, {deciding['step_ms']:.2f} ms a step (schedule {deciding['schedule_ms']:.2f}, batch "
+            f"{deciding['build_ms']:.2f}, update {deciding['update_ms']:.2f}; slowest {deciding['worst_step_ms']:.2f}); "
+            f"a step of one request {deciding['fixed_ms']:.3f} ms."
+        ],
+        settings={**asdict(config), "deciding": deciding},
+    )
+    report.publish(json, None, lambda figure: None)

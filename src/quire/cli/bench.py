@@ -12,7 +12,7 @@ from quire.cli.options import engine_options, integer_range, integers
 from quire.config import EngineConfig
 
 app = typer.Typer(
-    help="Measure: latency, throughput, memory, sharing.",
+    help="Measure: latency, throughput, memory, sharing, overhead.",
     epilog="Example: quire bench throughput --model random:tiny",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -120,3 +120,18 @@ def sharing(
     from quire.bench.sharing import run
 
     run(engine, integers("widths", widths), num_requests, runs, json, plot)
+
+
+@app.command(epilog="Example: quire bench overhead --model random:qwen2.5-0.5b")
+@engine_options()
+def overhead(
+    engine: EngineConfig,
+    num_requests: Annotated[int, typer.Option(min=1, help="Running requests, where deciding is timed.")] = 256,
+    context: Annotated[int, typer.Option(min=2, help="Their tokens.")] = 2048,
+    rows: Annotated[int, typer.Option(min=1, help="Sequences a step, where sampling is timed.")] = 32,
+    json: Json = None,
+) -> None:
+    """What a step costs beside the model: scheduling, batch building, sampling."""
+    from quire.bench.overhead import run
+
+    run(engine, num_requests, context, rows, json)

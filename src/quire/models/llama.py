@@ -9,7 +9,6 @@ import re
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from quire.models.base import Attend, CausalLM
@@ -86,15 +85,13 @@ class LlamaAttention(nn.Module):
 class LlamaMLP(nn.Module):
     def __init__(self, config: ModelConfig, **factory: Any) -> None:
         super().__init__()
-        inner = config.intermediate_size
-        self.gate_up_proj = MergedLinear(
-            config.hidden_size, {"gate_proj": inner, "up_proj": inner}, bias=config.mlp_bias, **factory
-        )
-        self.down_proj = Linear(inner, config.hidden_size, bias=config.mlp_bias, **factory)
+        hidden, inner = config.hidden_size, config.intermediate_size
+        self.gate_proj = Linear(hidden, inner, bias=config.mlp_bias, **factory)
+        self.up_proj = Linear(hidden, inner, bias=config.mlp_bias, **factory)
+        self.down_proj = Linear(inner, hidden, bias=config.mlp_bias, **factory)
 
     def forward(self, x: Tensor) -> Tensor:
-        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
-        return self.down_proj(F.silu(gate).mul_(up))
+        return self.down_proj(self.gate_proj.silu(x).mul_(self.up_proj(x)))
 
 
 class LlamaDecoderLayer(nn.Module):

@@ -91,7 +91,7 @@ class ModelRunner:
         for at in range(0, len(batch.sampled), self._max_logits_rows):
             sampled = batch.sampled[at : at + self._max_logits_rows]
             last = self._to_device(last_tokens[at : at + self._max_logits_rows])
-            logits = self.model.compute_logits(hidden.index_select(0, last)).float()
+            logits = self.model.compute_logits(hidden.index_select(0, last))
             states = [self._state(int(row)) for row in batch.rows[sampled]]
             tokens, logprobs, failed = self.sampler.sample(logits, states)
             for i, state, drawn, entries, why in zip(sampled.tolist(), states, tokens, logprobs, failed, strict=True):

