@@ -105,7 +105,7 @@ SAMPLINGS = {
 }
 
 
-def measure_sampling(config: EngineConfig, rows: int = 32, context: int = 256, steps: int = 20) -> list[dict[str, Any]]:
+def measure_sampling(config: EngineConfig, rows: int = 32, context: int = 128, steps: int = 20) -> list[dict[str, Any]]:
     """Time sampling within decode steps of `rows` sequences, each at `context` tokens when the timing begins.
 
     Returns:
@@ -171,8 +171,8 @@ def run(config: EngineConfig, num_requests: int, context: int, rows: int, json: 
         ),
         figures=measure_sampling(config, rows),
         notes=[
-            f"Deciding, {num_requests} requests at {context:,} tokens: {deciding['us_per_request']:.2f} µs a "
-            f"request, {deciding['step_ms']:.2f} ms a step (schedule {deciding['schedule_ms']:.2f}, batch "
+            f"Deciding, {num_requests} requests at {context:,} tokens: {deciding['us_per_request']:.2f} µs a request, "
+            f"{deciding['step_ms']:.2f} ms a step (schedule {deciding['schedule_ms']:.2f}, batch "
             f"{deciding['build_ms']:.2f}, update {deciding['update_ms']:.2f}; slowest {deciding['worst_step_ms']:.2f}); "
             f"a step of one request {deciding['fixed_ms']:.3f} ms."
         ],
