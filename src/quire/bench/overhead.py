@@ -172,9 +172,9 @@ def run(config: EngineConfig, num_requests: int, context: int, rows: int, json: 
         figures=measure_sampling(config, rows),
         notes=[
             f"Deciding, {num_requests} requests at {context:,} tokens: {deciding['us_per_request']:.2f} µs a request, "
-            f"{deciding['step_ms']:.2f} ms a step (schedule {deciding['schedule_ms']:.2f}, batch "
-            f"{deciding['build_ms']:.2f}, update {deciding['update_ms']:.2f}; slowest {deciding['worst_step_ms']:.2f}); "
-            f"a step of one request {deciding['fixed_ms']:.3f} ms."
+            f"{deciding['step_ms']:.2f} ms a step (schedule {deciding['schedule_ms']:.2f}, "
+            f"batch {deciding['build_ms']:.2f}, update {deciding['update_ms']:.2f}; "
+            f"slowest {deciding['worst_step_ms']:.2f}), a step of one request {deciding['fixed_ms']:.3f} ms."
         ],
         settings={**asdict(config), "deciding": deciding},
     )
