@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from quire.answer import Answer
-from quire.config import EngineConfig, SchedulerConfig
+from quire.config import SchedulerConfig
 from quire.core.block_keys import DomainSpans, Namespace, check_domains
 from quire.core.scheduler import Scheduler
 from quire.outputs import SchedulerOutput, Stats, StepOutput
@@ -71,17 +71,6 @@ class Engine:
         self.on_stats: list[Callable[[Stats], None]] = []
         self._answers: dict[str, Answer] = {}
         self._serial = 0
-
-    @classmethod
-    def from_config(cls, config: EngineConfig) -> Engine:
-        """Load the model and make the engine that serves it.
-
-        Raises:
-            ValueError: the model, or the combination of options, cannot be served; the message says why.
-        """
-        from quire.startup import start_engine  # torch and the weights, only where they are wanted
-
-        return start_engine(config)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from quire.config import EngineConfig
 from quire.engine import Engine, interrupts_put_off
 from quire.outputs import RequestOutput
 from quire.sampling_params import BeamSearchParams, SamplingParams
+from quire.startup import start_engine
 
 Prompt = str | Mapping[str, Any]  #: text, {"prompt": text} or {"prompt_token_ids": [...]}
 
@@ -27,7 +28,7 @@ class LLM:
 
     def __init__(self, model: str, **options: Any) -> None:
         self.config = EngineConfig(model=str(model), **options)
-        self.engine = Engine.from_config(self.config)
+        self.engine: Engine = start_engine(self.config)
 
     @property
     def tokenizer(self) -> Any:

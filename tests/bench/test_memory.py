@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quire.bench.engine_waste import waste_of_steps
 from quire.bench.memory import (
     clip,
     next_power_of_two,
@@ -18,7 +19,6 @@ from quire.bench.memory import (
     study,
     waste_of_blocks,
     waste_of_reservation,
-    waste_of_steps,
 )
 from quire.bench.workload import Lengths
 

@@ -6,9 +6,9 @@ beside each other, chunked prompts, and blocks that come and go.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from quire.bench.memory import waste_of_steps
 from quire.bench.workload import Lengths, make_workload
 from quire.config import SchedulerConfig
 from quire.engine import Engine
@@ -62,3 +62,14 @@ def measure_engine_waste(
         preemptions += stats.preemptions
         peak = max(peak, stats.num_used_blocks)
     return EngineWaste(block_size, len(lengths), len(steps), waste_of_steps(steps), peak / num_blocks, preemptions)
+
+
+def waste_of_steps(steps: Iterable[tuple[int, int]]) -> float:
+    """The share wasted over steps of (used tokens, allocated tokens), as an engine's own statistics count them."""
+    used_sum = allocated_sum = 0
+    for used, allocated in steps:
+        if not 0 <= used <= allocated:
+            raise ValueError(f"{used} tokens cannot use the memory of {allocated}")
+        used_sum += used
+        allocated_sum += allocated
+    return 1.0 - used_sum / allocated_sum if allocated_sum else 0.0

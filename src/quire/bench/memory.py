@@ -22,7 +22,7 @@ reservation loses beyond this, between reservations (external fragmentation); bl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -61,17 +61,6 @@ class WasteStudy:
     num_requests: int
     num_clipped: int  #: longer than max_model_len: they end when they reach it
     wastes: list[Waste]
-
-
-def waste_of_steps(steps: Iterable[tuple[int, int]]) -> float:
-    """The share wasted over steps of (used tokens, allocated tokens), as an engine's own statistics count them."""
-    used_sum = allocated_sum = 0
-    for used, allocated in steps:
-        if not 0 <= used <= allocated:
-            raise ValueError(f"{used} tokens cannot use the memory of {allocated}")
-        used_sum += used
-        allocated_sum += allocated
-    return _share(used_sum, allocated_sum)
 
 
 def clip(prompt: Tokens, output: Tokens, max_model_len: int) -> tuple[Tokens, Tokens, int]:
