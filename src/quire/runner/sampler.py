@@ -61,10 +61,10 @@ class RowState:
         self._ids[slot] = token
         self._counts[slot] += is_output
 
-    def seen(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        """Distinct tokens of prompt and output, and how often each is in the output."""
+    def seen(self) -> tuple[np.ndarray, np.ndarray]:
+        """Distinct tokens of prompt and output (int64), and how often each is in the output (float32)."""
         size = len(self._slot_of)
-        return torch.from_numpy(self._ids[:size]).to(device), torch.from_numpy(self._counts[:size]).to(device)
+        return self._ids[:size], self._counts[:size]
 
 
 class Sampler:
@@ -117,8 +117,8 @@ class Sampler:
             top, top_id = best_values[i], best[i]
             if not state.is_plain:
                 self._process(row, state)
-                top, processed_best = row.max(dim=-1)
-                top_id = int(processed_best)
+                tops, top_ids = best_tokens(row[None])
+                top, top_id = tops[0], int(top_ids)
                 if top == -torch.inf:
                     tokens.append([])
                     logprobs.append(None)
@@ -145,16 +145,7 @@ class Sampler:
             ids = torch.tensor(list(params.logit_bias), device=row.device)
             row[ids] += torch.tensor(list(params.logit_bias.values()), dtype=row.dtype, device=row.device)
         if state.has_penalties:
-            seen, counts = state.seen(row.device)
-            values = row[seen]
-            if params.repetition_penalty != 1.0:
-                factor = params.repetition_penalty
-                values = torch.where(values > 0, values / factor, values * factor)
-            if params.frequency_penalty != 0.0:
-                values -= counts * params.frequency_penalty
-            if params.presence_penalty != 0.0:
-                values -= (counts > 0) * params.presence_penalty
-            row[seen] = values
+            self._penalise(row, state)
         banned = [
             word[-1]
             for word in params.bad_words_token_ids
@@ -164,6 +155,22 @@ class Sampler:
             banned.extend(state.info.stop_token_ids)
         if banned:
             row[torch.tensor(banned, device=row.device)] = -torch.inf
+
+    @staticmethod
+    def _penalise(row: torch.Tensor, state: RowState) -> None:
+        """Penalties on the few tokens that were seen; numpy, since on so few a torch operation is all overhead."""
+        params = state.params
+        seen, counts = state.seen()
+        places = torch.from_numpy(seen).to(row.device)
+        values = row[places].cpu().numpy()
+        if params.repetition_penalty != 1.0:
+            factor = np.float32(params.repetition_penalty)
+            values = np.where(values > 0, values / factor, values * factor)
+        if params.frequency_penalty != 0.0:
+            values -= counts * np.float32(params.frequency_penalty)
+        if params.presence_penalty != 0.0:
+            values -= (counts > 0) * np.float32(params.presence_penalty)
+        row[places] = torch.from_numpy(values).to(row.device)
 
     def _draw(self, row: torch.Tensor, top: torch.Tensor, state: RowState, num_samples: int) -> list[int]:
         """Tokens from the softmax of a row whose largest value is `top`."""
