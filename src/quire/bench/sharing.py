@@ -123,8 +123,8 @@ def run(
         _COLUMNS,
         notes=[
             "blocks saved: % of the blocks that the sequences would hold without sharing (Figure 9 of the paper).",
-            "Lengths are drawn evenly from half to one and a half of the mean; a random model's beams part sooner than "
-            "a trained one's.",
+            "Lengths are drawn evenly from half to one and a half of the mean; the beams of a random model "
+            "are not those of a trained one.",
         ],
         settings={**asdict(config), "widths": list(widths), "num_requests": num_requests, "runs": runs},
     )

@@ -117,8 +117,9 @@ class Sampler:
             top, top_id = best_values[i], best[i]
             if not state.is_plain:
                 self._process(row, state)
-                tops, top_ids = best_tokens(row[None])
-                top, top_id = tops[0], int(top_ids)
+                top = row.amax()
+                if params.is_greedy:
+                    top_id = int(best_tokens(row[None])[1])
                 if top == -torch.inf:
                     tokens.append([])
                     logprobs.append(None)
