@@ -158,7 +158,7 @@ def _choose_device(name: str) -> str:
 
 def _keep_freed_memory() -> None:
     """Have glibc's malloc keep what is freed: by default it gives the activations' pages back to the system after every
-    operation, and clearing them anew took 7 % of a run's time. Elsewhere (musl, macOS) nothing happens."""
+    operation, and clearing them anew took 4 to 7 % of a run's time. Elsewhere (musl, macOS) nothing happens."""
     top_pad, trim_threshold, mmap_threshold = -2, -1, -3  # names of mallopt(3)
     try:
         mallopt = ctypes.CDLL(None).mallopt
