@@ -20,7 +20,7 @@ from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.recovery import LastInFirstOut, RecoveryPolicy
-from quire.outputs import NewSequence, SchedulerOutput, StepOutput, TokenLogprobs
+from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, TokenLogprobs
 from quire.request import Request, RequestStatus, Sequence
 
 _ORDER: Callable[[Request], tuple[int, int]] = lambda request: request.order  # noqa: E731
@@ -264,10 +264,12 @@ class Scheduler:
         wants_prompt = seq.request.sampling_params.prompt_logprobs is not None and seq.num_output_tokens == 0
         return self.kv.find_prefix(seq, limit=0 if wants_prompt else None)
 
-    def _emit(self, seq: Sequence, num_new: int, placed: tuple[list[int], object], out: SchedulerOutput) -> None:
+    def _emit(
+        self, seq: Sequence, num_new: int, placed: tuple[list[int], BlockTransfer | None], out: SchedulerOutput
+    ) -> None:
         new_blocks, transfer = placed
         if transfer is not None:
-            out.transfers.append(transfer)  # type: ignore[arg-type]
+            out.transfers.append(transfer)
         seq_id = seq.seq_id
         out.seq_ids.append(seq_id)
         out.num_scheduled_tokens.append(num_new)

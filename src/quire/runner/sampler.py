@@ -96,43 +96,33 @@ class Sampler:
             logits, best_values = logits.float(), best_values.float()
         is_finite = torch.isfinite(best_values).tolist()
         best = best_ids.tolist()
-        tokens: list[list[int]] = []
-        logprobs: list[list[TokenLogprobs] | None] = []
-        failed: list[str | None] = []
-        for i, state in enumerate(states):
-            if not is_finite[i]:
-                tokens.append([])
-                logprobs.append(None)
-                failed.append("the model's logits are not numbers (NaN or infinite)")
-                continue
-            info, params = state.info, state.params
-            row = logits[i]
-            entries: list[TokenLogprobs] | None = None
-            if info.num_candidates:
-                tokens.append([])
-                logprobs.append([_entry(row, best[i], info.num_candidates)])
-                failed.append(None)
-                continue
-            raw = row if params.logprobs is None or state.is_plain else row.clone()
-            top, top_id = best_values[i], best[i]
-            if not state.is_plain:
-                self._process(row, state)
-                top = row.amax()
-                if params.is_greedy:
-                    top_id = int(best_tokens(row[None])[1])
-                if top == -torch.inf:
-                    tokens.append([])
-                    logprobs.append(None)
-                    failed.append("every token is banned (by allowed_token_ids, bad_words or min_tokens together)")
-                    continue
-            num_samples = info.num_samples if state.num_output_tokens == 0 else 1
-            drawn = [top_id] * num_samples if params.is_greedy else self._draw(row, top, state, num_samples)
-            if params.logprobs is not None:
-                entries = [_entry(raw, token, params.logprobs) for token in drawn]
-            tokens.append(drawn)
-            logprobs.append(entries)
-            failed.append(None)
-        return tokens, logprobs, failed
+        drawn = [
+            self._sample_row(logits[i], best_values[i], best[i], state)
+            if is_finite[i]
+            else ([], None, "the model's logits are not numbers (NaN or infinite)")
+            for i, state in enumerate(states)
+        ]
+        return [row[0] for row in drawn], [row[1] for row in drawn], [row[2] for row in drawn]
+
+    def _sample_row(
+        self, row: torch.Tensor, top: torch.Tensor, top_id: int, state: RowState
+    ) -> tuple[list[int], list[TokenLogprobs] | None, str | None]:
+        """One row of `sample`; `top` is its largest value and stands first at `top_id`."""
+        info, params = state.info, state.params
+        if info.num_candidates:
+            return [], [_entry(row, top_id, info.num_candidates)], None
+        raw = row if params.logprobs is None or state.is_plain else row.clone()
+        if not state.is_plain:
+            self._process(row, state)
+            top = row.amax()
+            if top == -torch.inf:
+                return [], None, "every token is banned (by allowed_token_ids, bad_words or min_tokens together)"
+            if params.is_greedy:
+                top_id = int(best_tokens(row[None])[1])
+        num_samples = info.num_samples if state.num_output_tokens == 0 else 1
+        tokens = [top_id] * num_samples if params.is_greedy else self._draw(row, top, state, num_samples)
+        entries = None if params.logprobs is None else [_entry(raw, token, params.logprobs) for token in tokens]
+        return tokens, entries, None
 
     def _process(self, row: torch.Tensor, state: RowState) -> None:
         """Bans, biases and penalties, in place."""
