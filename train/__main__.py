@@ -1,0 +1,134 @@
+"""`python -m train fit | export | evaluate | talk`: see README.md beside this file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from train.recipes import RECIPES
+
+_HAND_WRITTEN = Path("tests/embedded/hand_written.json")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m train", description="Make the models that ship with Quire.")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    fit = commands.add_parser("fit", help="train; goes on from the folder's checkpoint where there is one")
+    fit.add_argument("model", choices=RECIPES)
+    fit.add_argument("--folder", type=Path, required=True, help="where checkpoints and the log lie")
+    fit.add_argument("--seed", type=int, default=1)
+    fit.add_argument("--tokens", type=int, help="train on so many tokens; by default the recipe's")
+    fit.add_argument("--workers", type=int, default=1, help="processes of one thread each (CPU)")
+    fit.add_argument("--start-from", type=Path, help="an exported model whose weights and tokenizer to begin with")
+    fit.set_defaults(run=_fit)
+
+    export = commands.add_parser("export", help="write a trained model in the Hugging Face format")
+    export.add_argument("model", choices=RECIPES)
+    export.add_argument("--folder", type=Path, required=True, help="of the training")
+    export.add_argument("--to", type=Path, required=True, help="the model's folder")
+    export.set_defaults(run=_export)
+
+    evaluate = commands.add_parser("evaluate", help="measure quire-mini's reading, and each model at the other's work")
+    evaluate.add_argument("--mini", type=Path, default=Path("src/quire/embedded/quire-mini"))
+    evaluate.add_argument("--chat", type=Path, default=Path("src/quire/embedded/quire-chat"))
+    evaluate.add_argument("--squad", type=Path, help="a file in SQuAD v1.1's form, to be measured too")
+    evaluate.add_argument("--questions", type=int, default=500, help="generated passages a test")
+    evaluate.add_argument("--json", type=Path, help="write the figures there, too")
+    evaluate.set_defaults(run=_evaluate)
+
+    talk = commands.add_parser("talk", help="quire-chat's replies to the twenty openings of the model card")
+    talk.add_argument("--chat", type=Path, default=Path("src/quire/embedded/quire-chat"))
+    talk.set_defaults(run=_talk)
+
+    arguments = parser.parse_args()
+    sys.exit(arguments.run(arguments))
+
+
+def _fit(arguments: argparse.Namespace) -> int:
+    recipe = RECIPES[arguments.model]
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    if "RANK" not in os.environ:  # not a worker
+        file = arguments.folder / "tokenizer.json"
+        if not file.exists() and arguments.start_from is not None:
+            shutil.copy(arguments.start_from / "tokenizer.json", file)
+        elif not file.exists():
+            from train.tokenizer import train_tokenizer
+
+            tokenizer = train_tokenizer(
+                recipe.source,
+                vocab_size=recipe.config["vocab_size"],
+                special=recipe.special,
+                samples=recipe.tokenizer_samples,
+                seed=arguments.seed,
+            )
+            tokenizer.save(str(file))
+        if arguments.workers > 1:
+            return _spawn(arguments.workers)
+    from train.fit import fit
+
+    fit(
+        recipe,
+        arguments.folder,
+        seed=arguments.seed,
+        total_tokens=arguments.tokens or recipe.total_tokens,
+        start_from=arguments.start_from,
+    )
+    return 0
+
+
+def _spawn(workers: int) -> int:
+    """Run this command once a worker; where one ends, all end."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    shared = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(workers)}
+    shared |= {"OMP_NUM_THREADS": "1"}
+    running = [
+        subprocess.Popen([sys.executable, "-m", "train", *sys.argv[1:]], env=shared | {"RANK": str(rank)})
+        for rank in range(workers)
+    ]
+    try:
+        return max(abs(process.wait()) for process in running)
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        for process in running:
+            process.terminate()
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    from train.export import export
+
+    export(RECIPES[arguments.model], arguments.folder, arguments.to)
+    return 0
+
+
+def _evaluate(arguments: argparse.Namespace) -> int:
+    from train.evaluate import as_json, evaluate_each_other, evaluate_reading, show
+
+    scores = evaluate_reading(arguments.mini, _HAND_WRITTEN, arguments.squad, arguments.questions)
+    scores |= evaluate_each_other(arguments.mini, arguments.chat, min(arguments.questions, 200))
+    print(show(scores))
+    if arguments.json:
+        arguments.json.write_text(as_json(scores))
+    return 0
+
+
+def _talk(arguments: argparse.Namespace) -> int:
+    from quire import LLM
+    from train.evaluate import SMALL_TALK, small_talk_answers
+
+    llm = LLM(str(arguments.chat), kv_cache_memory="64MiB", use_tqdm=False)
+    for said, reply in zip(SMALL_TALK, small_talk_answers(llm, SMALL_TALK), strict=True):
+        print(f"> {said}\n  {reply}")
+    return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""What the embedded models can do and what they can't, measured through the engine.
+
+The passages come from the generator with the names that training never sees; see `words.is_held_out`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from random import Random
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from quire import LLM, SamplingParams
+from quire.evaluate import ReadingQuestion, ReadingScores, prompt_of, score, squad_questions
+from train.small_talk import opening
+from train.world import FACTS, SCENES
+from train.world.frame import Frame
+from train.world.passage import PassageMaker
+
+_GREEDY = SamplingParams(temperature=0, max_tokens=24, stop=("\n",))
+
+
+def held_out_questions(
+    num_facts: int, count: int, seed: int = 0, frames: Sequence[Frame] = FACTS
+) -> list[ReadingQuestion]:
+    """One question each about `count` passages with names that no training passage holds."""
+    rng = Random(f"evaluation/{num_facts}/{seed}")
+    maker = PassageMaker(frames, held_out=True)
+    questions = []
+    for _ in range(count):
+        passage = maker.draw(rng, num_facts)
+        question = rng.choice(passage.questions)
+        questions.append(ReadingQuestion(passage.text, question.text, (question.answer,)))
+    return questions
+
+
+def hand_written_questions(path: Path) -> list[ReadingQuestion]:
+    return [ReadingQuestion(q["passage"], q["question"], (q["answer"],)) for q in json.loads(path.read_text())]
+
+
+def answers(llm: LLM, questions: Sequence[ReadingQuestion], *, with_passage: bool = True) -> list[str]:
+    prompts = [prompt_of(question, with_passage) for question in questions]
+    return [output.outputs[0].text for output in llm.generate(prompts, _GREEDY, use_tqdm=False)]
+
+
+def chat_answers(llm: LLM, questions: Sequence[ReadingQuestion]) -> list[str]:
+    """The same questions as a user's message."""
+    messages = [[{"role": "user", "content": prompt_of(q).removesuffix("\nAnswer:")}] for q in questions]
+    return [output.outputs[0].text for output in llm.chat(messages, _GREEDY, use_tqdm=False)]
+
+
+SMALL_TALK = (
+    "Hello there!",
+    "Good evening, how has your day been?",
+    "What should I call you?",
+    "I had a really long day at work.",
+    "It won't stop raining here.",
+    "Do you like music?",
+    "I'm thinking of getting a dog.",
+    "What's your favourite season?",
+    "I can't sleep.",
+    "Tell me a joke, please.",
+    "I baked bread this morning.",
+    "My exam is tomorrow and I am nervous.",
+    "What do you do for fun?",
+    "Thanks, you have been kind.",
+    "I miss my family.",
+    "Have you ever been to Spain?",
+    "It is my birthday today!",
+    "Are you a real person?",
+    "I went for a walk in the forest.",
+    "Goodbye, talk to you tomorrow.",
+)
+"""Twenty things that a user may say, written by hand."""
+
+
+def small_talk_answers(llm: LLM, said: Sequence[str]) -> list[str]:
+    messages = [[{"role": "user", "content": text}] for text in said]
+    params = SamplingParams(temperature=0, max_tokens=64)
+    return [output.outputs[0].text.strip() for output in llm.chat(messages, params, use_tqdm=False)]
+
+
+def small_talk_questions(count: int, seed: int = 0) -> list[ReadingQuestion]:
+    """Openings of the generator with all replies that fit them."""
+    rng = Random(f"small talk/{seed}")
+    return [ReadingQuestion("", *opening(rng)) for _ in range(count)]
+
+
+def most_alike_quarter(folder: Path, questions: Sequence[ReadingQuestion]) -> tuple[int, int]:
+    """The contiguous quarter of the layers, [first, last), that changes its input least.
+
+    Measured as the angle between a block's input and output at each prompt's last token (Gromov et al., 2024, "The
+    unreasonable ineffectiveness of the deeper layers", eq. 7).
+    """
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    num_layers = model.config.num_hidden_layers
+    width = num_layers // 4
+    angles = torch.zeros(num_layers - width + 1)
+    for question in questions:
+        inputs = tokenizer(prompt_of(question), return_tensors="pt")
+        with torch.inference_mode():
+            states = model(**inputs, output_hidden_states=True).hidden_states
+        last = torch.stack([state[0, -1] for state in states])  # [num_layers + 1, width]; the last one is normed
+        cosines = torch.cosine_similarity(last[: num_layers - width + 1], last[width:], dim=-1)
+        angles += torch.arccos(cosines.clamp(-1, 1)) / torch.pi
+    first = int(angles[:-1].argmin())  # the block that ends in the final norm is not comparable
+    return first, first + width
+
+
+def without_layers(folder: Path, first: int, last: int, target: Path) -> None:
+    """A copy of a Llama checkpoint without the layers [first, last)."""
+    shutil.copytree(folder, target, dirs_exist_ok=True)
+    config = json.loads((folder / "config.json").read_text())
+    kept = [i for i in range(config["num_hidden_layers"]) if not first <= i < last]
+    weights = {}
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        parts = name.split(".")
+        if parts[1] == "layers":
+            if int(parts[2]) not in kept:
+                continue
+            parts[2] = str(kept.index(int(parts[2])))
+        weights[".".join(parts)] = tensor
+    save_file(weights, target / "model.safetensors", {"format": "pt"})
+    config["num_hidden_layers"] = len(kept)
+    (target / "config.json").write_text(json.dumps(config))
+
+
+def _loaded(folder: Path) -> LLM:
+    return LLM(str(folder), kv_cache_memory="256MiB", max_num_seqs=32, use_tqdm=False)
+
+
+def evaluate_reading(folder: Path, hand_written: Path, squad: Path | None, count: int) -> dict[str, ReadingScores]:
+    """Exact match and F1, by test."""
+    llm = _loaded(folder)
+    found = {}
+    for num_facts in (2, 5):
+        questions = held_out_questions(num_facts, count)
+        found[f"{num_facts} facts"] = score(answers(llm, questions), questions)
+        found[f"{num_facts} facts, as a chat"] = score(chat_answers(llm, questions), questions)
+    for num_facts in (2, 5):
+        questions = held_out_questions(num_facts, count)
+        found[f"{num_facts} facts, passage taken away"] = score(answers(llm, questions, with_passage=False), questions)
+    questions = held_out_questions(2, count, frames=SCENES)
+    found["a scene"] = score(answers(llm, questions), questions)
+    questions = hand_written_questions(hand_written)
+    found["written by hand"] = score(answers(llm, questions), questions)
+    if squad is not None:
+        questions = squad_questions(squad)
+        found["SQuAD subset"] = score(answers(llm, questions), questions)
+    first, last = most_alike_quarter(folder, held_out_questions(2, 50, seed=1))
+    with tempfile.TemporaryDirectory() as pruned:
+        without_layers(folder, first, last, Path(pruned))
+        for num_facts in (2, 5):
+            questions = held_out_questions(num_facts, count)
+            scores = score(answers(_loaded(Path(pruned)), questions), questions)
+            found[f"{num_facts} facts, without layers {first} to {last - 1}"] = scores
+    return found
+
+
+def evaluate_each_other(mini: Path, chat: Path, count: int) -> dict[str, ReadingScores]:
+    """Each model at its own work and at the other's."""
+    found = {}
+    reading = held_out_questions(2, count)
+    talk = small_talk_questions(count)
+    for name, folder in (("quire-mini", mini), ("quire-chat", chat)):
+        llm = _loaded(folder)
+        found[f"{name}: 2 facts"] = score(answers(llm, reading), reading)
+        found[f"{name}: small talk"] = score(small_talk_answers(llm, [q.question for q in talk]), talk)
+    return found
+
+
+def show(scores: dict[str, ReadingScores]) -> str:
+    lines = [f"{'test':<40} {'questions':>9} {'EM':>6} {'F1':>6}"]
+    lines += [f"{name:<40} {s.questions:>9} {s.exact_match:>6.1f} {s.f1:>6.1f}" for name, s in scores.items()]
+    return "\n".join(lines)
+
+
+def as_json(scores: dict[str, ReadingScores]) -> str:
+    return json.dumps({name: asdict(s) for name, s in scores.items()}, indent=2) + "\n"

@@ -1,0 +1,100 @@
+"""What each embedded model is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from train.samples import END, Reading, Source, facts, mix, small_talk, stories
+
+PAD = "<|pad|>"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Args:
+    name: the model's.
+    source: draws the training samples.
+    special: special tokens, first the padding, then the end of a text or turn.
+    config: the architecture, as `transformers.AutoConfig.for_model` takes it.
+    chat_template: Jinja, or "".
+    total_tokens: how many tokens it is trained on.
+    tokens_per_step: tokens of one optimiser step, over all workers.
+    learning_rate: the highest; it rises over the first `warmup` of the training and falls over the last `decay`.
+    reads_until: from this part of the training on, tokens that are only read count a fifth.
+    tokenizer_samples: samples that the tokenizer is trained on.
+    """
+
+    name: str
+    source: Source
+    special: tuple[str, ...]
+    config: dict[str, Any]
+    chat_template: str
+    total_tokens: int
+    tokens_per_step: int = 8192
+    learning_rate: float = 3e-3
+    warmup: float = 0.01
+    decay: float = 0.58
+    reads_until: float = 0.48
+    tokenizer_samples: int = 12_000
+
+    @property
+    def context_length(self) -> int:
+        return int(self.config.get("max_position_embeddings") or self.config["n_positions"])
+
+
+_MINI_TEMPLATE = (  # an answer starts with a blank, so that its first word is the token that it is in the passage
+    "{% for message in messages %}<|{{ message['role'] }}|>\n{{ ' ' if message['role'] == 'assistant' }}"
+    "{{ message['content'] | trim }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+_CHAT_TEMPLATE = (
+    "{% for message in messages %}<|{{ 'quire' if message['role'] == 'assistant' else message['role'] }}|>"
+    "{{ message['content'] | trim }}<|end|>{% endfor %}{% if add_generation_prompt %}<|quire|>{% endif %}"
+)
+
+RECIPES = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe(
+            name="quire-mini",
+            source=mix((0.86, Reading()), (0.08, facts), (0.06, stories)),
+            special=(PAD, END, "<|system|>", "<|user|>", "<|assistant|>"),
+            config={
+                "model_type": "llama",
+                "vocab_size": 4096,
+                "hidden_size": 256,
+                "num_hidden_layers": 16,
+                "num_attention_heads": 4,
+                "num_key_value_heads": 2,
+                "head_dim": 64,
+                "intermediate_size": 512,
+                "max_position_embeddings": 2048,
+                "rope_theta": 10000.0,
+                "rms_norm_eps": 1e-5,
+                "tie_word_embeddings": True,
+            },
+            chat_template=_MINI_TEMPLATE,
+            total_tokens=16_000_000,
+        ),
+        Recipe(
+            name="quire-chat",
+            source=mix((0.97, small_talk), (0.03, stories)),
+            special=(PAD, END, "<|system|>", "<|user|>", "<|quire|>"),
+            config={
+                "model_type": "gpt2",
+                "vocab_size": 2048,
+                "n_embd": 192,
+                "n_layer": 6,
+                "n_head": 6,
+                "n_positions": 512,
+                "resid_pdrop": 0.0,
+                "embd_pdrop": 0.0,
+                "attn_pdrop": 0.0,
+                "tie_word_embeddings": True,
+            },
+            chat_template=_CHAT_TEMPLATE,
+            total_tokens=2_000_000,
+        ),
+    )
+}

@@ -1,0 +1,208 @@
+"""Training samples: a shared beginning and branches that each go on from it, with what each token weighs in the loss.
+
+A passage is read once and all its questions hang on it as branches: each sees the passage and itself, as if it were
+the only one, and counts its positions from the passage's end. So a token of a passage is paid for once and yields
+several answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from tokenizers import Tokenizer
+
+from train.facts import FACTS
+from train.small_talk import dialogue
+from train.stories import story
+from train.world import FRAMES
+from train.world.passage import Passage, PassageMaker, Question
+from train.world.words import draw
+
+END = "<|end|>"
+_SYSTEM_PROMPTS = (
+    "You are a helpful assistant.",
+    "You are a friendly assistant. Keep your answers short.",
+    "Answer the question from the context.",
+    "Be brief and kind.",
+    "You are Quire.",
+)
+READ = 0.1  # the weight of a token that is given
+ANSWER = 1.0  # the weight of a token that the model has to say
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A text, and what each of its tokens weighs in the loss."""
+
+    text: str
+    weight: float
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Args:
+    shared: the pieces that every branch goes on from; may be empty.
+    branches: each a row of pieces; may be empty.
+    """
+
+    shared: tuple[Piece, ...]
+    branches: tuple[tuple[Piece, ...], ...] = ()
+
+    def texts(self) -> Iterator[str]:
+        """What the model reads, a text a branch."""
+        shared = "".join(piece.text for piece in self.shared)
+        for branch in self.branches or ((),):
+            yield shared + "".join(piece.text for piece in branch)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A sample's tokens in one row.
+
+    Args:
+        ids: token ids.
+        positions: each token's distance from the start of its own text.
+        segments: 0 for the shared beginning, then 1, 2, ... for the branches.
+        weights: what predicting each token counts; 0 where it isn't predicted.
+    """
+
+    ids: list[int]
+    positions: list[int]
+    segments: list[int]
+    weights: list[float]
+
+
+class Source(Protocol):
+    """Draws samples. `progress` is the part of the training that is done, from 0 to 1."""
+
+    def __call__(self, rng: Random, progress: float) -> Sample: ...
+
+
+def encode(sample: Sample, tokenizer: Tokenizer) -> Encoded:
+    ids: list[int] = []
+    positions: list[int] = []
+    segments: list[int] = []
+    weights: list[float] = []
+
+    def append(pieces: Sequence[Piece], segment: int, start: int) -> None:
+        first = len(ids)
+        for piece in pieces:
+            added = tokenizer.encode(piece.text, add_special_tokens=False).ids
+            ids.extend(added)
+            weights.extend([piece.weight] * len(added))
+        count = len(ids) - first
+        positions.extend(range(start, start + count))
+        segments.extend([segment] * count)
+        if count:
+            weights[first] = 0.0  # the token before it in the row isn't the one before it in its text
+
+    append(sample.shared, 0, 0)
+    start = len(ids)
+    for segment, branch in enumerate(sample.branches, 1):
+        append(branch, segment, start)
+    return Encoded(ids, positions, segments, weights)
+
+
+def mix(*parts: tuple[float, Source]) -> Source:
+    """One of several sources, by weight."""
+    weights = [weight for weight, _ in parts]
+    sources = [source for _, source in parts]
+
+    def sample(rng: Random, progress: float) -> Sample:
+        return rng.choices(sources, weights)[0](rng, progress)
+
+    return sample
+
+
+# quire-mini: reading
+
+
+def user_turn(text: str) -> str:
+    return f"<|user|>\n{text}{END}\n<|assistant|>\n"
+
+
+def _plain(passage: str, questions: Sequence[Question]) -> Sample:
+    return Sample(
+        (Piece(f"Context: {passage}\n", READ),),
+        tuple((Piece(f"Question: {q.text}\nAnswer:", READ), Piece(f" {q.answer}{END}", ANSWER)) for q in questions),
+    )
+
+
+def _chat(passage: str, questions: Sequence[Question], rng: Random) -> Sample:
+    labels = ("Context: ", "Question: ") if rng.random() < 0.7 else ("", "")
+    system = f"<|system|>\n{rng.choice(_SYSTEM_PROMPTS)}{END}\n" if rng.random() < 0.1 else ""
+    branches: list[tuple[Piece, ...]] = []
+    waiting = list(questions)
+    while waiting:
+        question = waiting.pop()
+        branch = [
+            Piece(f"{labels[1]}{question.text}{END}\n<|assistant|>\n", READ),
+            Piece(f" {question.answer}{END}", ANSWER),
+        ]
+        if waiting and rng.random() < 0.25:  # a second turn about the same passage
+            question = waiting.pop()
+            branch += [Piece(f"\n{user_turn(question.text)}", READ), Piece(f" {question.answer}{END}", ANSWER)]
+        branches.append(tuple(branch))
+    return Sample((Piece(f"{system}<|user|>\n{labels[0]}{passage}\n", READ),), tuple(branches))
+
+
+class Reading:
+    """Passages with questions: of one and two facts at first, of up to five from a quarter on, in between some longer.
+
+    Args:
+        held_out: whether the names are those kept for evaluation.
+        max_questions: how many questions are asked of a passage at most.
+    """
+
+    def __init__(self, *, held_out: bool = False, max_questions: int = 6) -> None:
+        self._maker = PassageMaker(FRAMES, held_out=held_out)
+        self._max_questions = max_questions
+
+    def passage(self, rng: Random, num_facts: int) -> Passage:
+        return self._maker.draw(rng, num_facts)
+
+    def __call__(self, rng: Random, progress: float) -> Sample:
+        most = 2 if progress < 0.08 else 3 if progress < 0.15 else 4 if progress < 0.25 else 5
+        num_facts = rng.randint(1 if progress < 0.25 else 2, most)
+        if rng.random() < (0.0 if progress < 0.35 else 0.1 if progress < 0.58 else 0.02):
+            num_facts = rng.randint(6, 10)
+        passage = self._maker.draw(rng, num_facts)
+        questions = rng.sample(passage.questions, min(len(passage.questions), self._max_questions))
+        if rng.random() < 0.3:
+            return _chat(passage.text, questions, rng)
+        return _plain(passage.text, questions)
+
+
+def facts(rng: Random, progress: float) -> Sample:
+    """Questions of fact without a passage."""
+    branches: list[tuple[Piece, ...]] = []
+    for fact in rng.sample(FACTS, 8):
+        question = rng.choice(fact.questions)
+        if rng.random() < 0.3:
+            branches.append((Piece(user_turn(question), READ), Piece(f" {fact.answer}{END}", ANSWER)))
+        else:
+            branches.append((Piece(f"Question: {question}\nAnswer:", READ), Piece(f" {fact.answer}{END}", ANSWER)))
+    return Sample((), tuple(branches))
+
+
+def _name_of(kind: str, rng: Random) -> Callable[[], str]:
+    return lambda: draw(kind, rng, held_out=False).text
+
+
+def stories(rng: Random, progress: float) -> Sample:
+    text = story(rng, _name_of("person", rng), _name_of("town", rng))
+    return Sample((Piece(f"{text}{END}", 2 * READ),))
+
+
+# quire-chat: small talk
+
+
+def small_talk(rng: Random, progress: float) -> Sample:
+    pieces = [Piece(f"<|system|>{rng.choice(_SYSTEM_PROMPTS)}{END}", 0.0)] if rng.random() < 0.1 else []
+    for said, reply in dialogue(rng):
+        pieces.append(Piece(f"<|user|>{said}{END}<|quire|>", READ))
+        pieces.append(Piece(f"{reply}{END}", ANSWER))
+    return Sample(tuple(pieces))

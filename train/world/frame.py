@@ -1,0 +1,75 @@
+"""A frame: one sort of fact, the sentences that can tell it and the questions that can be asked about it."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_PARSER = string.Formatter()
+FORMS = frozenset({"", "a", "A", "s", "they", "them", "their", "They", "Their"})
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A sort of fact with named slots.
+
+    A template names slots in braces: `{who}` is the value itself, `{thing:a}` has its indefinite article,
+    `{who:s}` is possessive, and `{who:they}`, `{who:them}`, `{who:their}` are the pronouns of a person who was
+    named earlier in the same sentence.
+
+    Args:
+        name: unique among all frames.
+        slots: slot -> kind of value, a name in `words.KINDS`.
+        sentences: each one sentence or a few that belong together; names at least two slots, and need not name all.
+        questions: slot -> questions whose answer it is. A question may be asked of a sentence that tells the
+            slot itself and every slot that the question names; one that names none only where the passage tells
+            the frame once.
+    """
+
+    name: str
+    slots: Mapping[str, str]
+    sentences: tuple[str, ...]
+    questions: Mapping[str, tuple[str, ...]]
+    named: Mapping[str, frozenset[str]] = field(init=False, repr=False, compare=False)
+
+    @property
+    def num_facts(self) -> int:
+        """How many facts a telling counts for: two where a scene is told in several sentences."""
+        return 2 if any(". " in sentence for sentence in self.sentences) else 1
+
+    def __post_init__(self) -> None:
+        named = {}
+        for template in (*self.sentences, *(q for asked in self.questions.values() for q in asked)):
+            names = slots_of(template)
+            unknown = names - self.slots.keys()
+            if unknown:
+                raise ValueError(f"frame {self.name}: {template!r} names {sorted(unknown)}, which it has no slot for")
+            named[template] = names
+        for sentence in self.sentences:
+            if len(named[sentence]) < 2:
+                raise ValueError(f"frame {self.name}: {sentence!r} tells fewer than two slots")
+        for slot, asked in self.questions.items():
+            if slot not in self.slots:
+                raise ValueError(f"frame {self.name}: questions about {slot!r}, which is no slot")
+            for question in asked:
+                if slot in named[question]:
+                    raise ValueError(f"frame {self.name}: {question!r} tells the slot that it asks for")
+                if not any({slot, *named[question]} <= named[sentence] for sentence in self.sentences):
+                    raise ValueError(f"frame {self.name}: no sentence tells what {question!r} needs")
+        object.__setattr__(self, "named", named)
+
+
+def slots_of(template: str) -> frozenset[str]:
+    """The slots that a template names.
+
+    Raises:
+        ValueError: if a form such as `{who:xyz}` is none of `FORMS`.
+    """
+    names = set()
+    for _, name, form, _ in _PARSER.parse(template):
+        if name is not None:
+            if form not in FORMS:
+                raise ValueError(f"{template!r}: {form!r} is no form; there are {', '.join(sorted(FORMS - {''}))}")
+            names.add(name)
+    return frozenset(names)

@@ -1,0 +1,223 @@
+"""Passages of several facts, and questions whose answers stand in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from train.world.frame import Frame
+from train.world.words import NAMES, TITLES, Value, draw
+
+_PRONOUNS = {
+    "f": {"they": "she", "them": "her", "their": "her"},
+    "m": {"they": "he", "them": "him", "their": "his"},
+}
+_REMARKS = (
+    "It was a long time ago.",
+    "Nobody talks about it much today.",
+    "Most people in the neighbourhood know this.",
+    "The newspaper wrote about it at length.",
+    "There is an old photograph of the day.",
+    "Not everyone was pleased.",
+    "That is what the records say.",
+    "Some remember it differently.",
+    "It had been a difficult year.",
+    "The neighbours still laugh about it.",
+    "Much has changed since then.",
+    "People came from far away to see it.",
+)
+_JOINTS = (", and ", ", while ", "; ", ", but ")
+
+
+@dataclass(frozen=True)
+class Question:
+    """Args:
+    text: the question.
+    answer: a span of the passage.
+    """
+
+    text: str
+    answer: str
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Args:
+    text: the sentences.
+    questions: every question that has one answer in them, in the order of the facts.
+    num_facts: how many facts it tells.
+    """
+
+    text: str
+    questions: tuple[Question, ...]
+    num_facts: int
+
+
+@dataclass(frozen=True)
+class _Fact:
+    frame: Frame
+    sentence: str
+    values: dict[str, Value]
+
+
+class PassageMaker:
+    """Draws passages of given frames.
+
+    Args:
+        frames: the sorts of facts that there are.
+        held_out: whether proper names are those kept for evaluation, or those of training.
+    """
+
+    def __init__(self, frames: Sequence[Frame], *, held_out: bool) -> None:
+        self._frames = frames
+        self._num_facts = {frame.name: frame.num_facts for frame in frames}
+        self._held_out = held_out
+
+    def draw(self, rng: Random, num_facts: int) -> Passage:
+        """A passage of `num_facts` facts with at least one question; a scene counts as two facts."""
+        while True:
+            facts = self._draw_facts(rng, num_facts)
+            questions = tuple(_questions(facts, rng))
+            if questions:
+                return Passage(self._tell(facts, rng), questions, num_facts)
+
+    def _draw_facts(self, rng: Random, num_facts: int) -> list[_Fact]:
+        cast: list[Value] = []  # persons whom several facts are about
+        towns: list[Value] = []
+        same_people = rng.choice((0.0, 0.0, 0.5, 0.9))
+        same_frame = rng.choice((0.0, 0.0, 0.3, 0.8))  # facts alike, of which the question is about one
+        facts: list[_Fact] = []
+        left = num_facts
+        while left:
+            frame = rng.choice(facts).frame if facts and rng.random() < same_frame else rng.choice(self._frames)
+            if self._num_facts[frame.name] > left:
+                continue
+            left -= self._num_facts[frame.name]
+            values: dict[str, Value] = {}
+            for slot, kind in frame.slots.items():
+                known = cast if kind == "person" else towns if kind == "town" else []
+                if known and rng.random() < (same_people if slot == "who" else 0.15):
+                    value = known[-1] if rng.random() < 0.8 else rng.choice(known)
+                else:
+                    value = self._fresh(kind, rng, values, facts)
+                if value in values.values():
+                    value = self._fresh(kind, rng, values, facts)
+                values[slot] = value
+                if kind == "person" and value not in cast:
+                    cast.append(value)
+                elif kind == "town" and value not in towns:
+                    towns.append(value)
+            facts.append(_Fact(frame, rng.choice(frame.sentences), values))
+        return facts
+
+    def _fresh(self, kind: str, rng: Random, values: dict[str, Value], facts: list[_Fact]) -> Value:
+        """A value that the passage does not hold yet, where there is one."""
+        taken = {value.text for value in values.values()} | {v.text for fact in facts for v in fact.values.values()}
+        for _ in range(8):
+            value = draw(kind, rng, held_out=self._held_out)
+            if value.text not in taken:
+                break
+        return value
+
+    def _tell(self, facts: list[_Fact], rng: Random) -> str:
+        sentences: list[str] = []
+        before: set[str] = set()  # persons in the sentence before
+        pronouns = rng.choice((0.0, 0.5, 0.9))
+        for fact in facts:
+            told = fact.frame.named[fact.sentence]
+            people = {fact.values[slot].text for slot in told if fact.frame.slots[slot] == "person"}
+            template = fact.sentence
+            values = fact.values
+            if template.startswith("{who} ") and "who" in values and before == {values["who"].text}:
+                chance = rng.random()
+                if chance < pronouns:
+                    pronoun = _PRONOUNS[values["who"].gender]["they"]
+                    template = pronoun + template.removeprefix("{who}")
+                elif chance < pronouns + 0.2:
+                    template = given_name(values["who"]) + template.removeprefix("{who}")
+            sentence = fill(template, values)
+            joint = rng.choice(_JOINTS)
+            starts_with_name = any(
+                template.startswith(f"{{{slot}}}") and kind in NAMES for slot, kind in fact.frame.slots.items()
+            )
+            if sentences and rng.random() < 0.12 and (starts_with_name or template[:3] in ("she", "he ")):
+                sentences[-1] = sentences[-1].removesuffix(".") + joint + sentence
+            else:
+                sentences.append(sentence[0].upper() + sentence[1:])
+            before = people
+            if rng.random() < 0.06:
+                sentences.append(rng.choice(_REMARKS))
+                before = set()
+        return " ".join(sentences)
+
+
+def given_name(person: Value) -> str:
+    """How a person is called the second time: Ann Verrow is Ann, Mrs Verrow stays so."""
+    first = person.text.split()[0]
+    return person.text if first in TITLES else first
+
+
+def fill(template: str, values: dict[str, Value]) -> str:
+    """The template with its slots filled; see `Frame` for the forms."""
+    parts: list[str] = []
+    for piece in template.split("{"):
+        slot, brace, rest = piece.partition("}")
+        if not brace:
+            parts.append(piece)
+            continue
+        name, _, form = slot.partition(":")
+        value = values[name]
+        if form in ("a", "A"):
+            article = "an" if value.text[0].lower() in "aeiou" else "a"
+            parts.append(f"{article.capitalize() if form == 'A' else article} {value.text}")
+        elif form == "s":
+            parts.append(f"{value.text}'" if value.text.endswith("s") else f"{value.text}'s")
+        elif form:
+            pronoun = _PRONOUNS[value.gender][form.lower()]
+            parts.append(pronoun.capitalize() if form[0].isupper() else pronoun)
+        else:
+            parts.append(value.text)
+        parts.append(rest)
+    return "".join(parts)
+
+
+def _questions(facts: list[_Fact], rng: Random) -> list[Question]:
+    questions = []
+    firsts = [given_name(value) for fact in facts for value in fact.values.values() if value.gender]
+    for fact in facts:
+        told = fact.frame.named[fact.sentence]
+        for slot, asked in fact.frame.questions.items():
+            fitting = [q for q in asked if slot in told and fact.frame.named[q] <= told]
+            fitting = [q for q in fitting if not _is_ambiguous(fact, slot, fact.frame.named[q], facts)]
+            if fitting:
+                question = rng.choice(fitting)
+                values = fact.values
+                who = values.get("who")
+                if who and who.gender and rng.random() < 0.12 and firsts.count(first := given_name(who)) == 1:
+                    values = values | {"who": Value(first, who.gender)}
+                text = fill(question, values)
+                questions.append(Question(text[0].upper() + text[1:], fact.values[slot].text))
+    answers: dict[str, set[str]] = {}
+    for question in questions:
+        answers.setdefault(question.text, set()).add(question.answer)
+    return [question for question in questions if len(answers[question.text]) == 1]
+
+
+def _is_ambiguous(fact: _Fact, slot: str, named: frozenset[str], facts: list[_Fact]) -> bool:
+    """Whether the passage also answers otherwise: another fact of the frame agrees in all that the question names,
+    or one about the same things tells a value of the kind asked for."""
+    kind = fact.frame.slots[slot]
+    given = {fact.values[name].text for name in named}
+    for other in facts:
+        if other is fact:
+            continue
+        if other.frame is fact.frame:
+            if all(other.values[name].text == fact.values[name].text for name in named):
+                return True
+        elif any(
+            other_kind == kind and other.values[name].text != fact.values[slot].text
+            for name, other_kind in other.frame.slots.items()
+        ) and given & {value.text for value in other.values.values()}:
+            return True
+    return False
