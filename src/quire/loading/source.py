@@ -1,4 +1,4 @@
-"""From a model's name to its config: a directory, a hub id or a preset. Reads JSON, never weights."""
+"""From a model's name to its config: a directory, a hub id, an embedded name or a preset. Reads JSON, no weights."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from quire.loading.embedded import EMBEDDED_MODELS, embedded_path
 from quire.loading.errors import ModelLoadError
 from quire.loading.presets import PRESET_PREFIX, preset_config, preset_names
 from quire.models.model_config import ModelConfig, ModelConfigError
@@ -52,8 +53,9 @@ class ModelSource:
 
 
 def resolve_model(name: str, *, load_format: str = "auto") -> ModelSource:
-    """Find a model by path, hub id or preset (`random:NAME`).
+    """Find a model: an embedded one by its name, else by path, hub id or preset (`random:NAME`).
 
+    An embedded name means the embedded model wherever it is said; `./quire-mini` is a directory of that name.
     A hub id is looked up in the local cache first when HF_HUB_OFFLINE is set, else on the hub; its config is checked
     before its weights are downloaded, and with load_format="random" they are not downloaded at all.
 
@@ -63,6 +65,8 @@ def resolve_model(name: str, *, load_format: str = "auto") -> ModelSource:
     """
     if name.startswith(PRESET_PREFIX):
         return ModelSource(name, None, preset_config(name))
+    if (embedded := embedded_path(name)) is not None:
+        return _read_directory(name, embedded)
     path = Path(name).expanduser()
     if path.is_dir():
         return _read_directory(name, path)
@@ -143,7 +147,8 @@ def _download(name: str, load_format: str) -> ModelSource:
         reason = "HF_HUB_OFFLINE is set" if offline else "the hub cannot be reached"
         raise ModelLoadError(
             f"{name} is neither a directory here nor in the hub's cache, and {reason}; download it where there is a "
-            f"network (`hf download {name}`) and give its directory, or use a preset such as {PRESET_PREFIX}tiny"
+            f"network (`hf download {name}`) and give its directory, or use what needs none: an embedded model "
+            f"({', '.join(EMBEDDED_MODELS)}) or a preset such as {PRESET_PREFIX}tiny"
         ) from None
     except RepositoryNotFoundError:
         raise ModelLoadError(

@@ -1,0 +1,139 @@
+"""Questions about a passage: read from SQuAD's files, put to a model as text, scored. Knows no model, no tokenizer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from quire.evaluate.metrics import exact_match, f1
+
+_T = TypeVar("_T", str, list[Any])
+
+
+@dataclass(frozen=True)
+class ReadingQuestion:
+    """A question whose answer stands in a passage.
+
+    Attributes:
+        passage: The text to read.
+        question: What is asked about it.
+        answers: The expected answers, each of them right.
+    """
+
+    passage: str
+    question: str
+    answers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ReadingScores:
+    """How well a set of questions was answered.
+
+    Attributes:
+        questions: How many there were.
+        exact_match: Answers that equal an expected one, in percent.
+        f1: Mean overlap of words with the nearest expected answer, in percent.
+    """
+
+    questions: int
+    exact_match: float
+    f1: float
+
+
+def squad_questions(path: str | Path) -> list[ReadingQuestion]:
+    """Reads a file in SQuAD v1.1's form, `data[].paragraphs[].{context, qas[].{id, question, answers[].{text}}}`.
+
+    Args:
+        path: The JSON file.
+
+    Returns:
+        Its questions in the file's order.
+
+    Raises:
+        ValueError: If the file is no JSON, lacks a field (the message names its place), or has a question without
+            answers, as SQuAD v2.0 does.
+        OSError: If it cannot be read.
+
+    Source:
+        Rajpurkar et al., 2016, "SQuAD: 100,000+ Questions for Machine Comprehension of Text".
+    """
+    try:
+        root = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is no JSON file in UTF-8: {error}") from error
+    try:
+        return list(_questions(root))
+    except ValueError as error:
+        raise ValueError(f"{path} is not in SQuAD v1.1's form: {error}") from None
+
+
+def prompt_of(question: ReadingQuestion, with_passage: bool = True) -> str:
+    """The text that asks a model a question; the answer follows it.
+
+    Args:
+        question: The question; whitespace in it and in its passage becomes single spaces, so that each is one line.
+        with_passage: Whether the passage stands before the question; without it, only what the model knows counts.
+
+    Returns:
+        The lines `Context: ...`, `Question: ...` and `Answer:`, without whitespace after the last.
+    """
+    context = f"Context: {_squeezed(question.passage)}\n" if with_passage else ""
+    return f"{context}Question: {_squeezed(question.question)}\nAnswer:"
+
+
+def score(predictions: Sequence[str], questions: Sequence[ReadingQuestion]) -> ReadingScores:
+    """Scores what a model said after its prompts.
+
+    Args:
+        predictions: One a question, in the same order. Each counts up to its first newline, stripped.
+        questions: The questions.
+
+    Returns:
+        Both measures, averaged over the questions.
+
+    Raises:
+        ValueError: If there are no questions, one of them has no answers, or the lengths differ.
+    """
+    if len(predictions) != len(questions):
+        raise ValueError(f"expected one prediction a question, got {len(predictions)} for {len(questions)} questions")
+    if not questions:
+        raise ValueError("there is nothing to score: no questions were given")
+    said = [prediction.partition("\n")[0].strip() for prediction in predictions]
+    expected = [question.answers for question in questions]
+    return ReadingScores(
+        questions=len(questions),
+        exact_match=100 * sum(map(exact_match, said, expected)) / len(questions),
+        f1=100 * sum(map(f1, said, expected)) / len(questions),
+    )
+
+
+def _questions(root: object) -> Iterator[ReadingQuestion]:
+    for article, article_at in _items(root, "data", ""):
+        for paragraph, paragraph_at in _items(article, "paragraphs", article_at):
+            passage = _field(paragraph, "context", str, paragraph_at)
+            for qa, at in _items(paragraph, "qas", paragraph_at):
+                answers = tuple(_field(answer, "text", str, place) for answer, place in _items(qa, "answers", at))
+                if not answers:
+                    raise ValueError(f"{at} has no answers; every question needs one (SQuAD v2.0's files are not read)")
+                yield ReadingQuestion(passage, _field(qa, "question", str, at), answers)
+
+
+def _items(node: object, name: str, at: str) -> Iterator[tuple[object, str]]:
+    """The items of a list field, each with its place in the file."""
+    place = f"{at}.{name}" if at else name
+    return ((item, f"{place}[{i}]") for i, item in enumerate(_field(node, name, list, at)))
+
+
+def _field(node: object, name: str, kind: type[_T], at: str) -> _T:
+    value = node.get(name) if isinstance(node, dict) else None
+    if not isinstance(value, kind):
+        noun = "string" if kind is str else "list"
+        raise ValueError(f"{at or 'the file'} must be an object with a {noun} {name!r}")
+    return value
+
+
+def _squeezed(text: str) -> str:
+    return " ".join(text.split())

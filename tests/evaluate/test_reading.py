@@ -1,0 +1,127 @@
+"""Reading questions come out of SQuAD's files whole, are asked in one form, and are scored in percent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire.evaluate import ReadingQuestion, ReadingScores, prompt_of, score, squad_questions
+
+QUESTION = ReadingQuestion("The pier  is old.\n\nIt stands in Portwick. ", " Where is\tthe pier?\n", ("Portwick",))
+
+
+def squad() -> dict[str, Any]:
+    def qa(number: int, *answers: str) -> dict[str, Any]:
+        texts = [{"text": text, "answer_start": 0} for text in answers]
+        return {"id": str(number), "question": f"Question {number}?", "answers": texts}
+
+    first = {"context": "First.", "qas": [qa(1, "one"), qa(2, "two", "Two", "two")]}
+    second = {"context": "Sécond.", "qas": [qa(3, "three")]}
+    third = {"context": "Third.", "qas": [qa(4, "four")]}
+    articles = [{"title": "A", "paragraphs": [first, second]}, {"title": "B", "paragraphs": [third]}]
+    return {"version": "1.1", "data": articles}
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[object], Path]:
+    def write_json(content: object) -> Path:
+        path = tmp_path / "dev.json"
+        path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+        return path
+
+    return write_json
+
+
+def test_a_file_gives_every_question_with_its_own_passage_in_order(write: Callable[[object], Path]) -> None:
+    path = write(squad())
+    assert squad_questions(path) == squad_questions(str(path))
+    assert squad_questions(path) == [
+        ReadingQuestion("First.", "Question 1?", ("one",)),
+        ReadingQuestion("First.", "Question 2?", ("two", "Two", "two")),
+        ReadingQuestion("Sécond.", "Question 3?", ("three",)),
+        ReadingQuestion("Third.", "Question 4?", ("four",)),
+    ]
+
+
+def spoil(path: list[str | int], value: object) -> dict[str, Any]:
+    """A good file with one value put in another's place."""
+    content = squad()
+    node: Any = content
+    for step in path[:-1]:
+        node = node[step]
+    node[path[-1]] = value
+    return content
+
+
+PARAGRAPH: list[str | int] = ["data", 0, "paragraphs", 1]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([], "the file must be an object with a list 'data'"),
+        (spoil(["data"], {}), "the file must be an object with a list 'data'"),
+        (spoil(["data", 1], "B"), "data[1] must be an object with a list 'paragraphs'"),
+        (spoil([*PARAGRAPH, "context"], None), "data[0].paragraphs[1] must be an object with a string 'context'"),
+        (spoil([*PARAGRAPH, "qas"], {}), "data[0].paragraphs[1] must be an object with a list 'qas'"),
+        (spoil([*PARAGRAPH, "qas", 0, "question"], 3), "paragraphs[1].qas[0] must be an object with a string"),
+        (spoil([*PARAGRAPH, "qas", 0, "answers"], ["three"]), "qas[0].answers[0] must be an object with a string"),
+        (spoil([*PARAGRAPH, "qas", 0, "answers"], []), "data[0].paragraphs[1].qas[0] has no answers"),
+    ],
+)
+def test_a_malformed_file_is_refused_with_the_place(
+    write: Callable[[object], Path], content: object, message: str
+) -> None:
+    path = write(content)
+    with pytest.raises(ValueError, match=r"not in SQuAD v1\.1's form") as error:
+        squad_questions(path)
+    assert str(path) in str(error.value)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b'{"data": [', b'{"data": "\xff"}', b""])
+def test_a_file_that_is_no_json_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "broken.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"broken\.json is no JSON file in UTF-8"):
+        squad_questions(path)
+
+
+def test_a_prompt_has_one_line_a_part_and_ends_at_the_colon() -> None:
+    without = "Question: Where is the pier?\nAnswer:"
+    assert prompt_of(QUESTION) == f"Context: The pier is old. It stands in Portwick.\n{without}"
+    assert prompt_of(QUESTION, with_passage=False) == without
+
+
+def test_scores_are_means_in_percent() -> None:
+    questions = [ReadingQuestion("", "", answers) for answers in (("old pier",), ("x", "barn near Pelham"), ("six",))]
+    scores = score(["The old pier", "barn", "seven"], questions)
+    assert scores.questions == 3
+    assert scores.exact_match == pytest.approx(100 / 3)
+    assert scores.f1 == pytest.approx(50)
+
+
+@pytest.mark.parametrize(
+    ("prediction", "matches"),
+    [
+        (" Portwick \nQuestion: Who?", True),
+        ("Portwick\r\nHexton", True),
+        ("Hexton\nPortwick", False),
+        ("\nPortwick", False),
+    ],
+)
+def test_a_prediction_ends_at_its_first_newline(prediction: str, matches: bool) -> None:
+    assert score([prediction], [QUESTION]) == ReadingScores(1, 100.0 * matches, 100.0 * matches)
+
+
+def test_unequal_lengths_and_nothing_at_all_are_refused() -> None:
+    with pytest.raises(ValueError, match="got 2 for 1 questions"):
+        score(["one", "two"], [QUESTION])
+    with pytest.raises(ValueError, match="got 0 for 1 questions"):
+        score([], [QUESTION])
+    with pytest.raises(ValueError, match="no questions"):
+        score([], [])
