@@ -11,7 +11,7 @@ import pytest
 import tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from quire.text.chat_template import render
+from quire.text.chat_template import answer_lead, render
 from quire.text.tokenizer import Tokenizer
 
 CHATML = (
@@ -191,3 +191,19 @@ def test_named_templates_are_chosen_by_name_or_by_tools(backends: Backends, writ
     assert tokenizer.apply_chat_template(CHAT, tools=TOOLS) == "tools"
     with pytest.raises(ValueError, match="no default one; name one of: rag, tool_use"):
         tokenizer.apply_chat_template(CHAT)
+
+
+@pytest.mark.parametrize(
+    ("template", "lead"),
+    [
+        (CHATML, ""),
+        ("{% for m in messages %}{{ '[INST] ' + m.content + ' [/INST]' if m.role == 'user' else ' ' + m.content }}"
+         "{% endfor %}", " "),
+        ("{% for m in messages %}<{{ m.role }}>\n{% if m.role == 'assistant' %}\n\n{% endif %}{{ m.content }}"
+         "{% endfor %}{% if add_generation_prompt %}<assistant>\n{% endif %}", "\n"),
+        ("{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}>{% endif %}", ""),
+        ("{% if messages | length > 1 %}{{ raise_exception('one only') }}{% endif %}", ""),
+    ],
+)  # fmt: skip
+def test_the_blanks_with_which_answers_start_are_known(template: str, lead: str) -> None:
+    assert answer_lead(template, NAMES) == lead

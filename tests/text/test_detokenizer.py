@@ -283,3 +283,17 @@ def test_an_empty_stop_string_is_refused() -> None:
 def test_exactly_the_longest_possible_beginning_of_a_stop_string_is_held(text: str, stops: list[str]) -> None:
     beginnings = [stop[:length] for stop in stops for length in range(1, len(stop))]
     assert StopStrings(stops).held_length(text) == max((len(b) for b in beginnings if text.endswith(b)), default=0)
+
+
+@pytest.mark.parametrize(
+    ("lead", "text", "expected"),
+    [(" ", " Marlow, a town", "Marlow, a town"), (" ", "Marlow", "Marlow"), ("\n\n", "\n\nYes", "Yes"),
+     ("\n\n", "\nYes \n\nNo", "Yes \n\nNo"), (" ", "  a", " a"), ("", " a", " a")],
+)  # fmt: skip
+def test_the_lead_of_an_answer_is_left_out_once(
+    tokenizers_by_name: dict[str, Tokenizer], lead: str, text: str, expected: str
+) -> None:
+    tokenizer = tokenizers_by_name["preset"]
+    detokenizer = IncrementalDetokenizer(tokenizer, prompt_token_ids=tokenizer.encode("?"), lead=lead)
+    deltas = stream(detokenizer, tokenizer.encode(text, add_special_tokens=False))
+    assert "".join(deltas) == detokenizer.text == expected

@@ -19,6 +19,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 # Private-use characters, which no conversation has; the space at the end shows whether the template trims messages.
 _CONTINUE_MARK = "\ue0c0quire-continue\ue0c0 "
+_ANSWER_MARK = "\ue0c0quire-answer\ue0c0"
 
 
 def render(
@@ -57,6 +58,24 @@ def render(
     except Exception as error:  # a stranger's template may trip over anything
         raise ValueError(f"the chat template failed on the conversation: {type(error).__name__}: {error}") from error
     return _cut_at_mark(text, final_text) if continue_final_message else text
+
+
+def answer_lead(template: str, special_tokens: Mapping[str, str]) -> str:
+    """The blanks between what `add_generation_prompt` opens and the text of an answer, as the template writes it."""
+    return _answer_lead(template, tuple(sorted(special_tokens.items())))
+
+
+@lru_cache(maxsize=16)
+def _answer_lead(template: str, special_tokens: tuple[tuple[str, str], ...]) -> str:
+    question, answer = {"role": "user", "content": "?"}, {"role": "assistant", "content": _ANSWER_MARK}
+    tokens = dict(special_tokens)
+    try:
+        opened = render([question], template, special_tokens=tokens)
+        whole = render([question, answer], template, special_tokens=tokens, add_generation_prompt=False)
+    except ValueError:  # it wants something else of a conversation
+        return ""
+    between, mark, _ = whole.removeprefix(opened).partition(_ANSWER_MARK)
+    return between if whole.startswith(opened) and mark and not between.strip() else ""
 
 
 def _prepare_message(message: Any, index: int, takes_parts: bool) -> dict[str, Any]:

@@ -33,6 +33,7 @@ class IncrementalDetokenizer:
         stop: strings at which the text ends; they are found across token boundaries.
         include_stop_str_in_output: keep the stop string that matched at the end of the text.
         prompt_token_ids: the tokens before the output; only their first and last few are looked at.
+        lead: blanks that are left out where the text starts with them (`Tokenizer.answer_lead`).
 
     Raises:
         ValueError: a stop string is empty.
@@ -46,6 +47,7 @@ class IncrementalDetokenizer:
         stop: Sequence[str] = (),
         include_stop_str_in_output: bool = False,
         prompt_token_ids: Sequence[int] = (),
+        lead: str = "",
     ) -> None:
         self._stream = open_stream(tokenizer, prompt_token_ids, skip_special_tokens)
         self._stops = StopStrings(stop)
@@ -53,6 +55,7 @@ class IncrementalDetokenizer:
         self._delivered: list[str] = []
         self._fresh: list[str] = []  # decided, not yet delivered
         self._tail = ""  # the last characters, in which a stop string may have begun
+        self._lead = lead  # what of it may still come
         self.stop_reason: str | None = None
 
     @property
@@ -71,10 +74,19 @@ class IncrementalDetokenizer:
             return self.stop_reason
         feed = self._stream.feed
         new_text = feed(token_ids[0]) if len(token_ids) == 1 else "".join(map(feed, token_ids))
+        if self._lead:
+            new_text = self._without_lead(new_text)
         if not new_text:
             return None
         self._fresh.append(new_text)
         return self._search(new_text, check_stop) if self._stops else None
+
+    def _without_lead(self, text: str) -> str:
+        same = 0
+        while same < len(text) and text[same] == self._lead[same : same + 1]:
+            same += 1
+        self._lead = self._lead[same:] if same == len(text) else ""
+        return text[same:]
 
     def _search(self, new_text: str, check_stop: bool) -> str | None:
         window = self._tail + new_text

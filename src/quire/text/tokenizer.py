@@ -182,6 +182,19 @@ class Tokenizer:
             **variables,
         )
 
+    def answer_lead(self, chat_template: str | None = None) -> str:
+        """The blanks that the template writes between the opening of the assistant's turn and its text.
+
+        A model that was trained so starts its answers with them (Llama 2: one blank); they are not part of what it
+        says. "" where there is no template.
+        """
+        from quire.text.chat_template import answer_lead
+
+        try:
+            return answer_lead(self._choose_chat_template(chat_template, has_tools=False), self.special_tokens)
+        except ValueError:
+            return ""
+
     def _choose_chat_template(self, chat_template: str | None, has_tools: bool) -> str:
         if chat_template is not None:
             return self.chat_templates.get(chat_template, chat_template)
