@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from quire.core.scheduler import SequenceUpdate
-from quire.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput, TokenLogprobs
+from quire.outputs import CompletionOutput, Delta, Logprob, RequestMetrics, RequestOutput, TokenLogprobs
 from quire.request import Request, RequestStatus
 from quire.text.detokenizer import IncrementalDetokenizer
 from quire.text.tokenizer import Tokenizer
@@ -17,7 +17,10 @@ from quire.text.tokenizer import Tokenizer
 class _Completion:
     """One output."""
 
-    __slots__ = ("cumulative_logprob", "detokenizer", "finish_reason", "logprobs", "stop_reason", "token_ids")
+    __slots__ = (
+        "cumulative_logprob", "detokenizer", "finish_reason", "is_told", "last_token_time", "logprobs", "num_told",
+        "stop_reason", "token_ids",
+    )  # fmt: skip
 
     def __init__(self, detokenizer: IncrementalDetokenizer | None, has_logprobs: bool) -> None:
         self.detokenizer = detokenizer
@@ -26,6 +29,26 @@ class _Completion:
         self.cumulative_logprob: float | None = 0.0 if has_logprobs else None
         self.finish_reason: str | None = None
         self.stop_reason: int | str | None = None
+        self.last_token_time: float | None = None
+        self.num_told = 0  #: tokens that `take_progress` has given out
+        self.is_told = False  #: how it ended, too
+
+    def take_progress(self, index: int) -> Delta | None:
+        if self.is_told:
+            return None
+        self.is_told = self.finish_reason is not None
+        text = self.detokenizer.take_delta(self.is_told) if self.detokenizer is not None else ""
+        start, self.num_told = self.num_told, len(self.token_ids)
+        if not (text or self.is_told or self.num_told > start):
+            return None
+        return Delta(
+            index,
+            text,
+            self.token_ids[start:],
+            self.logprobs[start:] if self.logprobs is not None else None,
+            self.finish_reason,
+            self.stop_reason,
+        )
 
 
 class Answer:
@@ -36,12 +59,16 @@ class Answer:
         prompt: its text, if it came as text.
         tokenizer: None makes no text.
         arrival_time: seconds on the engine's clock.
+
+    Attributes:
+        answer_lead: blanks that the text starts without (`Tokenizer.answer_lead`); set before the first step.
     """
 
     def __init__(self, request: Request, prompt: str | None, tokenizer: Tokenizer | None, arrival_time: float) -> None:
         self.request = request
         self.prompt = prompt
         self.tokenizer = tokenizer
+        self.answer_lead = ""
         self.metrics = RequestMetrics(arrival_time)
         self._completions: dict[int, _Completion] = {}
         self._prompt_entries: dict[int, TokenLogprobs] = {}
@@ -61,6 +88,7 @@ class Answer:
         if self.metrics.first_token_time is None:
             self.metrics.first_token_time = now
         self.metrics.last_token_time = now
+        completion.last_token_time = now
         completion.token_ids.extend(update.token_ids)
         if completion.logprobs is not None and update.logprobs is not None:
             completion.logprobs.extend(self._decode(entry) for entry in update.logprobs)
@@ -80,6 +108,11 @@ class Answer:
         if stop is not None:
             completion.finish_reason, completion.stop_reason = RequestStatus.FINISHED_STOPPED.value, stop
         return stop
+
+    def last_token_time(self, index: int) -> float | None:
+        """When the output with this index got its last token; None before its first."""
+        completion = self._completions.get(index)
+        return completion.last_token_time if completion is not None else None
 
     def add_prompt_logprobs(self, entries: Iterable[tuple[int, TokenLogprobs]]) -> None:
         self._prompt_entries.update(entries)  # again after a preemption: the same values
@@ -118,6 +151,7 @@ class Answer:
             stop=params.stop,
             include_stop_str_in_output=params.include_stop_str_in_output,
             prompt_token_ids=self.request.prompt_token_ids,
+            lead=self.answer_lead,
         )
 
     def _decode(self, entry: TokenLogprobs) -> dict[int, Logprob]:
@@ -172,3 +206,13 @@ class Answer:
                 if text := completion.detokenizer.take_delta(is_final):
                     deltas.append((index, text))
         return deltas
+
+    def take_progress(self) -> list[Delta]:
+        """What each output gained since the last call, for whoever sends more than text; see `take_deltas`, which
+        takes from the same text."""
+        if len(self._completions) == 1:
+            ((index, completion),) = self._completions.items()
+            delta = completion.take_progress(index)
+            return [] if delta is None else [delta]
+        found = (completion.take_progress(index) for index, completion in sorted(self._completions.items()))
+        return [delta for delta in found if delta is not None]

@@ -85,7 +85,10 @@ class EngineConfig:
         if self.kv_cache_memory is not None:  # may be text, such as 4GiB
             object.__setattr__(self, "kv_cache_memory", parse_size(self.kv_cache_memory))
         if not self.model:
-            raise ValueError("model is empty; name a directory, a hub id or a preset such as random:qwen2.5-0.5b")
+            raise ValueError(
+                "model is empty; name a directory, a hub id, an embedded model (quire-mini) or a preset "
+                "(random:qwen2.5-0.5b)"
+            )
         for name, allowed in (("dtype", DTYPES), ("device", DEVICES), ("load_format", LOAD_FORMATS)):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not one of {', '.join(allowed)}")

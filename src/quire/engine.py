@@ -18,14 +18,14 @@ from typing import Any
 
 from quire.answer import Answer
 from quire.config import SchedulerConfig
-from quire.core.block_keys import DomainSpans, Namespace, check_domains
+from quire.core.block_keys import DomainSpans, Namespace
 from quire.core.scheduler import Scheduler
+from quire.intake import Accepted, Intake
 from quire.outputs import SchedulerOutput, Stats, StepOutput
 from quire.request import Request, RequestStatus
 from quire.runner.model_runner import Runner
 from quire.runner.random import derived_seed
 from quire.sampling_params import BeamSearchParams, SamplingParams
-from quire.text.bad_words import encode_bad_words
 from quire.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("quire")
@@ -65,6 +65,7 @@ class Engine:
         self.eos_token_ids = tuple(eos_token_ids)
         self.seed = seed
         self.sampling_defaults = sampling_defaults or {}
+        self.intake = Intake(scheduler_config, vocab_size, tokenizer, sampling_defaults)
         self.clock = clock
         self.max_model_len = scheduler_config.max_model_len
         self.last_stats: Stats | None = None
@@ -97,41 +98,42 @@ class Engine:
         Raises:
             ValueError: it can never be served; the message says why.
         """
-        if isinstance(prompt, str):
-            text: str | None = prompt
-            if prompt_token_ids is None:
-                if self.tokenizer is None:
-                    raise ValueError("there is no tokenizer (skip_tokenizer_init); give prompt_token_ids, not text")
-                prompt_token_ids = self.tokenizer.encode(prompt)
-        else:
-            text, prompt_token_ids = None, prompt
-        self._check_tokens(prompt_token_ids)
+        accepted = self.intake.accept(
+            prompt, params, priority=priority, domains=domains, prompt_token_ids=prompt_token_ids
+        )
+        return self.add(accepted, request_id=request_id)
+
+    def add(self, accepted: Accepted, *, request_id: str | None = None, arrival_time: float | None = None) -> Answer:
+        """Queue a request that `intake` has accepted.
+
+        Args:
+            accepted: by the intake of this engine, in whatever thread.
+            request_id: unique among those alive; made up if None.
+            arrival_time: when it came, in seconds on the engine's clock; None is now.
+
+        Raises:
+            ValueError: the id is in use.
+        """
         if request_id is not None and not isinstance(request_id, str):
             raise ValueError(f"request_id={request_id!r} is not a string")
-        if not isinstance(priority, int):
-            raise ValueError(f"priority={priority!r} is not an integer; smaller goes first")
-        if domains is not None:
-            check_domains(domains)
-        beam = params if isinstance(params, BeamSearchParams) else None
-        sampling = self._beam_sampling(beam) if beam is not None else self._complete(params)  # type: ignore[arg-type]
-        eos = () if (beam or sampling).ignore_eos else self.eos_token_ids
-        max_tokens = beam.max_tokens if beam is not None else sampling.max_tokens
+        sampling = accepted.sampling_params
+        eos = () if accepted.ignore_eos else self.eos_token_ids
         request = Request(
             request_id if request_id is not None else self._free_id(),
-            prompt_token_ids,
+            accepted.prompt_token_ids,
             sampling,
-            beam=beam,
+            beam=accepted.beam,
             arrival=self._serial,
-            priority=priority,
+            priority=accepted.priority,
             seed=sampling.seed if sampling.seed is not None else derived_seed(self.seed, self._serial),
-            max_tokens=max_tokens if max_tokens is not None else self.max_model_len,
+            max_tokens=accepted.max_tokens if accepted.max_tokens is not None else self.max_model_len,
             stop_token_ids=(*eos, *sampling.stop_token_ids),
             eos_token_ids=eos,
-            domains=domains,
+            domains=accepted.domains,
         )
         self.scheduler.add(request)
         self._serial += 1
-        answer = Answer(request, text, self.tokenizer, self.clock())
+        answer = Answer(request, accepted.text, self.tokenizer, self.clock() if arrival_time is None else arrival_time)
         self._answers[request.request_id] = answer
         return answer
 
@@ -141,40 +143,9 @@ class Engine:
             number += 1
         return f"request-{number}"
 
-    def _check_tokens(self, token_ids: Sequence[int]) -> None:
-        if not isinstance(token_ids, (list, tuple)):
-            raise ValueError(f"a prompt is text or a list of token ids, not {type(token_ids).__name__}")
-        for token in token_ids:
-            if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < self.vocab_size:
-                last = self.vocab_size - 1
-                raise ValueError(f"prompt token {token!r} is not an id of this model; they go from 0 to {last}")
-
-    def _complete(self, params: SamplingParams | None) -> SamplingParams:
-        if params is None:
-            params = self.default_sampling_params()
-        if not isinstance(params, SamplingParams):
-            raise ValueError(f"sampling parameters are given as SamplingParams(...), not {params!r:.80}")
-        if self.tokenizer is None and (params.stop or params.bad_words):
-            name = "stop" if params.stop else "bad_words"
-            raise ValueError(f"{name} needs a tokenizer, and there is none (skip_tokenizer_init)")
-        if params.bad_words and self.tokenizer is not None:
-            words = encode_bad_words(self.tokenizer, params.bad_words)
-            params = replace(params, bad_words_token_ids=(*params.bad_words_token_ids, *map(tuple, words)))
-        params.check_vocabulary(self.vocab_size)
-        return params
-
     def default_sampling_params(self, **given: Any) -> SamplingParams:
         """What `generation_config.json` recommends, with `given` over it."""
-        return SamplingParams(**{**self.sampling_defaults, **given})
-
-    @staticmethod
-    def _beam_sampling(beam: BeamSearchParams) -> SamplingParams:
-        return SamplingParams(
-            temperature=0,
-            max_tokens=beam.max_tokens,
-            ignore_eos=beam.ignore_eos,
-            skip_special_tokens=beam.skip_special_tokens,
-        )
+        return self.intake.default_sampling_params(**given)
 
     def abort(self, request_id: str) -> Answer | None:
         """End a request wherever it is; its blocks are free at once. None where it has ended already."""
@@ -206,25 +177,28 @@ class Engine:
         scheduled = self.clock()
         if not out.seq_ids and scheduler.has_unfinished():
             raise AssertionError("requests are waiting, and nothing could be scheduled")
+        num_prompt_tokens = 0
         for new in out.new_sequences:
             metrics = self._answers[scheduler.request_of(new.seq_id).request_id].metrics
             if metrics.first_scheduled_time is None:
                 metrics.first_scheduled_time = scheduled
+                num_prompt_tokens += len(scheduler.request_of(new.seq_id).prompt_token_ids)
         try:
             result = self.runner.execute(out)
         except Exception as error:
             logger.exception("step %d failed; its requests end with an error", out.step_id)
-            return self._end([r.request_id for r in scheduler.fail_step(f"{type(error).__name__}: {error}")])
+            return self._end([r.request_id for r in scheduler.fail_step(_describe(error))])
         except BaseException:
             scheduler.fail_step("interrupted")
             raise
         executed = self.clock()
-        changed = self._update(out, result, executed)
+        token_gaps: list[float] = []
+        changed = self._update(result, executed, token_gaps)
         ended = self.clock()
-        self._note(out, before, result, (started, scheduled, executed, ended))
+        self._note(out, before, num_prompt_tokens, token_gaps, (started, scheduled, executed, ended))
         return changed
 
-    def _update(self, out: SchedulerOutput, result: StepOutput, now: float) -> list[Answer]:
+    def _update(self, result: StepOutput, now: float, token_gaps: list[float]) -> list[Answer]:
         scheduler = self.scheduler
         for seq_id, entries in result.prompt_logprobs.items():
             self._answers[scheduler.request_of(seq_id).request_id].add_prompt_logprobs(entries)
@@ -235,7 +209,18 @@ class Engine:
             request = update.sequence.request
             answer = self._answers[request.request_id]
             changed[request.request_id] = answer
-            stop = answer.add(update, now)
+            if request.error is not None:
+                continue  # a sample of it went wrong just before
+            if (last := answer.last_token_time(update.sequence.index)) is not None:
+                token_gaps.append(now - last)
+            try:
+                stop = answer.add(update, now)
+            except Exception as error:  # its text is its own affair: the others go on
+                logger.exception("request %s: its answer could not be written", request.request_id)
+                scheduler.finish_request(request.request_id, RequestStatus.FINISHED_ERROR, _describe(error))
+                request.status, request.error = RequestStatus.FINISHED_ERROR, _describe(error)
+                ended.append(request.request_id)
+                continue
             if stop is not None:
                 scheduler.finish_sequence(update.sequence, RequestStatus.FINISHED_STOPPED, stop)
             if request.status.is_finished:
@@ -257,7 +242,12 @@ class Engine:
         return answers
 
     def _note(
-        self, out: SchedulerOutput, before: Any, result: StepOutput, times: tuple[float, float, float, float]
+        self,
+        out: SchedulerOutput,
+        before: Any,
+        num_prompt_tokens: int,
+        token_gaps: list[float],
+        times: tuple[float, float, float, float],
     ) -> None:
         scheduler, kv = self.scheduler, self.scheduler.kv
         started, scheduled, executed, ended = times
@@ -282,6 +272,8 @@ class Engine:
             schedule_s=scheduled - started,
             execute_s=executed - scheduled,
             update_s=ended - executed,
+            num_prompt_tokens=num_prompt_tokens,
+            token_gaps=token_gaps,
         )
         for listener in self.on_stats:
             listener(stats)
@@ -345,6 +337,10 @@ def interrupts_put_off() -> Iterator[None]:
         signal.signal(signal.SIGINT, usual)
         if is_pending:
             usual(signal.SIGINT, None)
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def process_namespace() -> str:

@@ -19,7 +19,8 @@ class LLM:
     """A model, loaded and ready to generate.
 
     Args:
-        model: a directory in the Hugging Face format, a hub id, or a preset such as ``random:qwen2.5-0.5b``.
+        model: a directory in the Hugging Face format, a hub id, an embedded
+            model (``quire-mini``) or a preset such as ``random:qwen2.5-0.5b``.
         options: the fields of `EngineConfig`.
 
     Raises:
@@ -91,7 +92,8 @@ class LLM:
             text = self.tokenizer.apply_chat_template(conversation, **template_options)
             # The template writes the special tokens itself.
             prompts.append({"prompt": text, "prompt_token_ids": self.tokenizer.encode(text, add_special_tokens=False)})
-        return self._run(prompts, self._one_each(sampling_params, len(prompts)), use_tqdm)
+        lead = self.tokenizer.answer_lead(template_options.get("chat_template"))
+        return self._run(prompts, self._one_each(sampling_params, len(prompts)), use_tqdm, answer_lead=lead)
 
     def beam_search(
         self, prompts: Prompt | Sequence[Prompt], params: BeamSearchParams, use_tqdm: bool = False
@@ -131,6 +133,7 @@ class LLM:
         params: Sequence[SamplingParams | BeamSearchParams | None],
         use_tqdm: bool,
         priority: Sequence[int] | None = None,
+        answer_lead: str = "",
     ) -> list[RequestOutput]:
         engine = self.engine
         answers: list[Answer] = []
@@ -138,6 +141,7 @@ class LLM:
             for i, (prompt, param) in enumerate(zip(prompts, params, strict=True)):
                 with interrupts_put_off():
                     answers.append(self._add(prompt, param, priority[i] if priority is not None else 0))
+                    answers[-1].answer_lead = answer_lead
             with _Progress(len(answers), use_tqdm) as progress:
                 while any_left := sum(not answer.is_finished for answer in answers):
                     engine.step()

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 
 from quire.sampling_params import SamplingParams
 
+#: Why a request failed whose parameters leave no token to choose: its sender's mistake, found on the way.
+EVERY_TOKEN_IS_BANNED = "every token is banned (by allowed_token_ids, bad_words or min_tokens together)"
+
 
 @dataclass(slots=True)
 class BlockTransfer:
@@ -103,6 +106,8 @@ class Stats:
     schedule_s: float
     execute_s: float
     update_s: float
+    num_prompt_tokens: int = 0  #: of the requests that were scheduled for the first time
+    token_gaps: list[float] = field(default_factory=list)  #: ITL: seconds since each output's token before its new one
 
 
 @dataclass(slots=True)
@@ -152,3 +157,15 @@ class RequestOutput:
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
     finished: bool = False
     error: str | None = None
+
+
+@dataclass(slots=True)
+class Delta:
+    """What one output gained since it was last asked."""
+
+    index: int
+    text: str  #: whole characters, and nothing that may still be part of a stop string
+    token_ids: list[int]
+    logprobs: list[dict[int, Logprob]] | None = None  #: one entry a new token; the chosen one's entry has its rank
+    finish_reason: str | None = None  #: set once, with the last delta
+    stop_reason: int | str | None = None

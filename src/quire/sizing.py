@@ -77,11 +77,12 @@ def plan_pool(
     weight_bytes: int,
     device: str,
     num_pinned_tokens: int = 0,
+    memory_share: float = 1.0,
 ) -> PoolPlan:
     """Decide the pool's size.
 
-    `num_kv_blocks` is taken exactly; `kv_cache_memory` is filled; else a share of what is free, and no more than
-    `max_num_seqs` sequences of full length can use.
+    `num_kv_blocks` is taken exactly; `kv_cache_memory` is filled; else a share of what is free (times `memory_share`,
+    where several engines share the device), and no more than `max_num_seqs` sequences of full length can use.
 
     Raises:
         ValueError: `max_model_len` is longer than the model allows, or not even one block fits.
@@ -101,7 +102,7 @@ def plan_pool(
                 f"{format_size(block_bytes)}"
             )
     else:
-        room = int(max(0, free - _ACTIVATIONS) * _SHARE_OF_FREE[device])
+        room = int(max(0, free - _ACTIVATIONS) * _SHARE_OF_FREE[device] * memory_share)
         usable = config.max_num_seqs * -(-wanted_len // config.block_size) + num_pinned
         num_blocks = min(room // block_bytes, usable)
     capacity = (num_blocks - num_pinned) * config.block_size

@@ -43,13 +43,16 @@ class LoadedModel:
     device: str
 
 
-def start_engine(config: EngineConfig) -> Engine:
+def start_engine(config: EngineConfig, *, memory_share: float = 1.0) -> Engine:
     """Load everything and hand over an engine that is ready for requests.
+
+    Args:
+        memory_share: of the memory for KV pools that the config leaves open; several engines on one device share it.
 
     Raises:
         ValueError: the model, a file or a combination of options cannot be served.
     """
-    return make_engine(config, load(config))
+    return make_engine(config, load(config), memory_share=memory_share)
 
 
 def load(config: EngineConfig) -> LoadedModel:
@@ -88,7 +91,7 @@ def load(config: EngineConfig) -> LoadedModel:
     return LoadedModel(source, model, tokenizer, device)
 
 
-def make_engine(config: EngineConfig, loaded: LoadedModel) -> Engine:
+def make_engine(config: EngineConfig, loaded: LoadedModel, *, memory_share: float = 1.0) -> Engine:
     """An engine with a pool of its own over a model that is loaded.
 
     Raises:
@@ -105,6 +108,7 @@ def make_engine(config: EngineConfig, loaded: LoadedModel) -> Engine:
         weight_bytes=model.weight_bytes(),
         device=loaded.device,
         num_pinned_tokens=len(prefix),
+        memory_share=memory_share,
     )
     logger.info(plan.breakdown())
     cache = KVCache(plan.num_blocks, layout, model.dtype, torch.device(loaded.device))
@@ -196,6 +200,8 @@ def _name(dtype: torch.dtype) -> str:
 def _sampling_defaults(source: ModelSource) -> dict[str, float]:
     """What generation_config.json recommends, as far as it is valid."""
     found = {name: source.generation_config[name] for name in _SAMPLING_DEFAULTS if name in source.generation_config}
+    if source.generation_config.get("do_sample") is False:  # said, not left out: the model wants to be greedy
+        found["temperature"] = 0.0
     try:
         SamplingParams(**found)
     except ValueError as error:

@@ -183,6 +183,7 @@ def test_without_parameters_the_models_own_recommendations_hold(tmp_path: Path) 
 
     expected = greedy(NAME, PROMPTS[2]).token_ids
     assert tuple(run({"temperature": 0.0}, None)) == expected[:16]
+    assert tuple(run({"do_sample": False}, None)) == expected[:16]
     assert tuple(run({"top_k": 1, "temperature": 1.5}, None)) == expected[:16]
     assert tuple(run({"temperature": 1.5}, None)) != expected[:16]
     assert tuple(run({"temperature": 1.5}, SamplingParams(temperature=0))) == expected[:16], "what is given goes first"

@@ -45,6 +45,24 @@ class Counts:
     sampled_tokens: int = 0
 
 
+def check_limits(config: SchedulerConfig, num_prompt_tokens: int, width: int, *, is_beam: bool) -> None:
+    """Refuse what could never run here.
+
+    Raises:
+        ValueError: the message says which limit it breaks.
+    """
+    if num_prompt_tokens == 0:
+        raise ValueError("the prompt is empty; give at least one token")
+    if num_prompt_tokens >= config.max_model_len:
+        raise ValueError(
+            f"the prompt has {num_prompt_tokens} tokens, and max_model_len={config.max_model_len} leaves room "
+            f"for at most {config.max_model_len - 1} and one of output; shorten it or raise max_model_len"
+        )
+    if width > config.max_num_seqs:
+        name = "beam_width" if is_beam else "n"
+        raise ValueError(f"{name}={width} is more than max_num_seqs={config.max_num_seqs}")
+
+
 class Scheduler:
     """Continuous batching over a pool of KV blocks.
 
@@ -82,16 +100,7 @@ class Scheduler:
         num_prompt_tokens = len(request.prompt_token_ids)
         if request.request_id in self.requests:
             raise ValueError(f"request id {request.request_id!r} is in use")
-        if num_prompt_tokens == 0:
-            raise ValueError("the prompt is empty; give at least one token")
-        if num_prompt_tokens >= self.config.max_model_len:
-            raise ValueError(
-                f"the prompt has {num_prompt_tokens} tokens, and max_model_len={self.config.max_model_len} leaves room "
-                f"for at most {self.config.max_model_len - 1} and one of output; shorten it or raise max_model_len"
-            )
-        if request.width > self.config.max_num_seqs:
-            name = "beam_width" if request.beam is not None else "n"
-            raise ValueError(f"{name}={request.width} is more than max_num_seqs={self.config.max_num_seqs}")
+        check_limits(self.config, num_prompt_tokens, request.width, is_beam=request.beam is not None)
         request.max_tokens = min(request.max_tokens, self.config.max_model_len - num_prompt_tokens)
         if request.beam is not None:
             request.beams = BeamSearch(request.beam, request.eos_token_ids, request.max_tokens)

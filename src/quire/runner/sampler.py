@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from quire.outputs import NewSequence, TokenLogprobs
+from quire.outputs import EVERY_TOKEN_IS_BANNED, NewSequence, TokenLogprobs
 from quire.runner.random import uniform
 
 _CHUNK = 512  # of the vocabulary, summed at once where a cumulative sum is wanted
@@ -116,7 +116,7 @@ class Sampler:
             self._process(row, state)
             top = row.amax()
             if top == -torch.inf:
-                return [], None, "every token is banned (by allowed_token_ids, bad_words or min_tokens together)"
+                return [], None, EVERY_TOKEN_IS_BANNED
             if params.is_greedy:
                 top_id = int(best_tokens(row[None])[1])
         num_samples = info.num_samples if state.num_output_tokens == 0 else 1

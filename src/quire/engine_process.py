@@ -1,0 +1,228 @@
+"""An engine in a process of its own, started again when it dies.
+
+What native code can do to a process, hanging in it or ending it, then happens to the engine alone: its requests fail,
+and whoever serves them goes on. Knows messages and processes; knows nothing about what an engine does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import logging
+import multiprocessing
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from logging.handlers import QueueHandler
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from quire.async_engine import STOP_TIMEOUT_S, AsyncEngine, EngineHost
+from quire.device_turns import DeviceTurns
+from quire.engine import Engine
+from quire.engine_loop import EngineLoop, Failures
+from quire.engine_messages import Command, ModelState, Report, StateReport, Stop
+from quire.intake import Intake
+from quire.watchdog import EXIT_STATUS, Watchdog
+
+logger = logging.getLogger("quire")
+
+_FLUSH_S = 1.0
+
+
+class ProcessEngine(AsyncEngine):
+    """As `AsyncEngine`, in a process of its own; `make_engine` must survive pickling.
+
+    The process ends itself where a step hangs, whatever `exit_on_hang` says. When it ends, however it does, the
+    requests that it had begun fail, the others are sent to the next one, and after three ends within a minute the
+    model has failed. Engines in processes take no `turns`: the system shares the device among them.
+
+    `engine` is its `Intake`, with the same facts.
+    """
+
+    def _make_host(
+        self, make_engine: Callable[[], Engine], turns: DeviceTurns | None, hang_timeout_s: float, exit_on_hang: bool
+    ) -> EngineHost:
+        if turns is not None:
+            raise ValueError("engines in processes of their own take no turns; leave `turns` out")
+        return _ProcessHost(self.name, make_engine, self._take_report, hang_timeout_s)
+
+
+class _ProcessHost:
+    """Keeps one engine process alive, from a thread of this one."""
+
+    def __init__(
+        self, name: str, make_engine: Callable[[], Engine], report: Callable[[Report], None], hang_timeout_s: float
+    ) -> None:
+        self.facts: Intake | None = None
+        self._name = name
+        self._make_engine = make_engine
+        self._report = report
+        self._hang_timeout_s = hang_timeout_s
+        self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()  #: for the process there is, or the next one
+        self._process: BaseProcess | None = None
+        self._failures = Failures()
+        self._over = threading.Event()  #: it shall not be started again
+        self._thread = threading.Thread(target=self._supervise, name=f"supervisor {name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        atexit.register(self._kill)
+
+    def send(self, command: Command) -> None:
+        self._commands.put(command)
+
+    def stop(self) -> None:
+        self._over.set()
+        self.send(Stop())
+        if self._thread.ident is None:
+            return
+        if self.facts is not None:  # else it loads, and need not finish that
+            self._thread.join(STOP_TIMEOUT_S)
+        self._kill()
+        self._thread.join()
+        atexit.unregister(self._kill)
+
+    def _kill(self) -> None:
+        self._over.set()
+        if self._process is not None and self._process.is_alive():
+            self._process.kill()
+
+    def _supervise(self) -> None:
+        while not self._over.is_set():
+            try:
+                failure = self._run()
+            except Exception as error:
+                logger.exception("%s: the engine process cannot be started", self._name)
+                self._take(StateReport(ModelState.FAILED, f"the engine process cannot be started: {error}"))
+                return
+            if self._over.is_set():
+                return
+            logger.error("%s: the %s", self._name, failure)
+            self._commands = queue.SimpleQueue()  # what was sent to the dead one is sent again if need be
+            why_not_again = self._failures.note(failure)
+            if why_not_again is None:
+                self._take(StateReport(ModelState.LOADING, failure))
+            else:
+                self._take(StateReport(ModelState.FAILED, why_not_again))
+
+    def _run(self) -> str:
+        """One process, from its start to its end. Returns how it ended."""
+        context = multiprocessing.get_context("spawn")  # a fork would take threads' locks along, held for good
+        ours, theirs = context.Pipe()
+        settings = (self._hang_timeout_s, sys.getswitchinterval(), logger.getEffectiveLevel())
+        process = self._process = context.Process(
+            target=_serve,
+            args=(theirs, self._name, self._make_engine, *settings),
+            name=f"engine {self._name}",
+            daemon=True,
+        )
+        process.start()
+        theirs.close()
+        if self._over.is_set():  # said while it started
+            process.kill()
+        commands = self._commands
+        writer = threading.Thread(target=_send_all, args=(commands, ours, process.kill), daemon=True)
+        writer.start()
+        try:
+            while True:
+                self._take(ours.recv())
+        except (EOFError, OSError):
+            pass  # it has ended
+        except Exception:
+            logger.exception("%s: the engine process says what nobody understands", self._name)
+            process.kill()
+        self.facts = None
+        process.join(STOP_TIMEOUT_S)
+        process.kill()  # harmless where it has ended
+        process.join()
+        commands.put(None)
+        writer.join()
+        ours.close()
+        return f"engine process ended with status {process.exitcode}"
+
+    def _take(self, report: Report | logging.LogRecord) -> None:
+        if isinstance(report, logging.LogRecord):
+            logging.getLogger(report.name).handle(report)
+            return
+        if isinstance(report, StateReport):
+            self.facts = report.intake
+            if report.state is ModelState.READY:
+                self._failures.note_ready()
+            elif report.state is ModelState.FAILED:
+                self._over.set()
+        self._report(report)
+
+
+# -- in the process --------------------------------------------------------------------------------------------------
+
+
+def _serve(
+    connection: Connection,
+    name: str,
+    make_engine: Callable[[], Engine],
+    hang_timeout_s: float,
+    switch_interval: float,
+    log_level: int,
+) -> None:
+    """The engine process: the loop in its main thread, a thread each way of the connection."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # they go to the whole group; the parent says when to stop
+        signal.signal(number, signal.SIG_IGN)
+    faulthandler.enable()
+    sys.setswitchinterval(switch_interval)
+    reports: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    logging.basicConfig(level=log_level, handlers=[_ToParent(reports)])
+    loop = EngineLoop(name, make_engine, reports.put)
+    writer = threading.Thread(target=_send_all, args=(reports, connection, lambda: os._exit(EXIT_STATUS)), daemon=True)
+    writer.start()
+    threading.Thread(target=_receive_all, args=(connection, loop.inbox), daemon=True).start()
+    watchdog = Watchdog(name, lambda: loop.busy_since, hang_timeout_s, exit_on_hang=True)
+    watchdog.start()
+    loop.run()
+    watchdog.stop()
+    reports.put(None)
+    writer.join()
+
+
+def _send_all(messages: queue.SimpleQueue[Any], connection: Connection, give_up: Callable[[], None]) -> None:
+    """Send until None comes. Where that does not work, there is nothing left to serve for."""
+    while (message := messages.get()) is not None:
+        if isinstance(message, threading.Event):
+            message.set()
+            continue
+        try:
+            connection.send(message)
+        except OSError:
+            give_up()
+            return
+        except Exception:
+            logger.exception("a message between the processes cannot be sent")
+            give_up()
+            return
+
+
+def _receive_all(connection: Connection, inbox: queue.SimpleQueue[Command]) -> None:
+    while True:
+        try:
+            inbox.put(connection.recv())
+        except (EOFError, OSError):
+            os._exit(0)  # the parent is gone
+
+
+class _ToParent(QueueHandler):
+    """Sends log records to the parent, which has handlers for them."""
+
+    queue: queue.SimpleQueue[Any]
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        self.queue.put(record)
+
+    def flush(self) -> None:
+        """Wait until what was logged is sent: the process may be about to end itself."""
+        sent = threading.Event()
+        self.queue.put(sent)
+        sent.wait(_FLUSH_S)

@@ -1,0 +1,50 @@
+"""What engine processes are told to load; a process of its own can import these by name."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from async_engine.harness import make
+from quire.engine import Engine
+
+
+def usual() -> Engine:
+    return make(num_kv_blocks=400)
+
+
+def ends_while_it_loads(log: str) -> Engine:
+    with Path(log).open("a") as file:
+        file.write("loading\n")
+    os._exit(3)
+
+
+def refuses() -> Engine:
+    raise ValueError("no such model")
+
+
+def treacherous() -> Engine:
+    """What it does depends on a prompt's first token: 66 raises, 67 hangs, 68 ends the process."""
+    engine = make(max_num_seqs=2, num_kv_blocks=400)
+    execute, schedule = engine.runner.execute, engine.scheduler.schedule
+
+    def is_there(token: int) -> bool:
+        return any(request.prompt_token_ids[0] == token for request in engine.scheduler.running)
+
+    def betray(out: Any) -> Any:
+        if is_there(67):
+            time.sleep(1000)
+        if is_there(68):
+            os._exit(9)
+        return execute(out)
+
+    def schedule_badly() -> Any:
+        if is_there(66):
+            raise RuntimeError("on purpose")
+        return schedule()
+
+    engine.runner.execute = betray  # type: ignore[method-assign]
+    engine.scheduler.schedule = schedule_badly  # type: ignore[method-assign]
+    return engine

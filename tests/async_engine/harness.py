@@ -1,0 +1,128 @@
+"""Engines over a tiny real model, beside asyncio, with a hand on what the engine thread does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import Any
+
+from quire.async_engine import AsyncEngine, Delta, Event, Finished, ModelState, Progress
+from quire.config import EngineConfig
+from quire.engine import Engine
+from quire.outputs import RequestOutput
+from quire.sampling_params import SamplingParams
+from quire.startup import LoadedModel, load, make_engine
+
+OPTIONS: dict[str, Any] = {"num_kv_blocks": 64, "block_size": 4, "use_tqdm": False, "device": "cpu"}
+TIMEOUT_S = float(os.environ.get("QUIRE_TEST_TIMEOUT_S", "100"))  # for what would hang; a busy machine needs more
+
+
+@cache
+def loaded() -> LoadedModel:
+    return load(EngineConfig("random:tiny", **OPTIONS))
+
+
+def make(**options: Any) -> Engine:
+    """An engine of its own over the one model."""
+    return make_engine(EngineConfig("random:tiny", **(OPTIONS | options)), loaded())
+
+
+def greedy(max_tokens: int = 8, **more: Any) -> SamplingParams:
+    return SamplingParams(**({"temperature": 0, "max_tokens": max_tokens, "ignore_eos": True} | more))
+
+
+def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(coroutine, TIMEOUT_S))
+
+
+@asynccontextmanager
+async def running(make: Callable[[], Engine] = make, **options: Any) -> AsyncIterator[AsyncEngine]:
+    """A ready engine; afterwards it is shut down, and its books have added up to the end."""
+    engine = AsyncEngine("tiny", make, **options)
+    engine.start()
+    try:
+        await engine.wait_ready()
+        yield engine
+    finally:
+        engine.shutdown()
+
+
+async def collect(engine: AsyncEngine, prompt: Any, params: Any = None, **options: Any) -> list[Event]:
+    return [event async for event in engine.generate(prompt, params or greedy(), **options)]
+
+
+async def finish(engine: AsyncEngine, prompt: Any, params: Any = None, **options: Any) -> RequestOutput:
+    last = (await collect(engine, prompt, params, **options))[-1]
+    assert isinstance(last, Finished)
+    return last.output
+
+
+def deltas_of(events: list[Event], index: int = 0) -> list[Delta]:
+    return [d for event in events if isinstance(event, Progress) for d in event.deltas if d.index == index]
+
+
+async def until(condition: Callable[[], Any], what: str = "it") -> None:
+    """Wait for something that another thread does."""
+    for _ in range(int(TIMEOUT_S * 200)):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError(f"{what} never happened")
+
+
+def check_nothing_leaks(engine: AsyncEngine) -> None:
+    """With nothing running, free and cached blocks are all blocks."""
+    scheduler = engine.engine.scheduler
+    scheduler.check_integrity()
+    assert not scheduler.requests
+    assert not engine.engine._answers
+    assert scheduler.kv.pool.num_used == 0
+    assert not engine._streams
+    assert not engine._request_ids
+    assert engine.queue_length() == 0
+
+
+async def idle(engine: AsyncEngine) -> None:
+    """Wait until the engine has nothing to do, and check that nothing is left behind."""
+    await until(lambda: engine.state is not ModelState.READY or not engine.engine.has_unfinished(), "the end")
+    assert await engine.heartbeat(TIMEOUT_S)
+    check_nothing_leaks(engine)
+
+
+class Gate:
+    """Stands before each step of an engine: open, or letting single steps pass."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.steps: list[set[str]] = []  #: of each that has come, the requests that there were
+        self.num_passed = 0
+        self._permits = threading.Semaphore(0)
+        self._is_open = False
+        self._scheduler = engine.scheduler
+        self._execute = engine.runner.execute
+        engine.runner.execute = self._pass  # type: ignore[method-assign]
+
+    def _pass(self, out: Any) -> Any:
+        self.steps.append(set(self._scheduler.requests))
+        if not self._is_open:
+            assert self._permits.acquire(timeout=TIMEOUT_S), "nobody opened the gate"
+        self.num_passed += 1
+        return self._execute(out)
+
+    async def wait(self) -> None:
+        """Wait until a step stands before the gate."""
+        await until(lambda: len(self.steps) > self.num_passed, "a step")
+
+    async def let_pass(self) -> None:
+        """Let one step pass, and wait for the next."""
+        await self.wait()
+        number = len(self.steps)
+        self._permits.release()
+        await until(lambda: len(self.steps) > number, "a further step")
+
+    def open(self) -> None:
+        self._is_open = True
+        self._permits.release()

@@ -1,0 +1,422 @@
+"""What goes wrong with the engine or with one request: who is told, who does not notice, and what comes after."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from async_engine.harness import (
+    TIMEOUT_S,
+    Gate,
+    collect,
+    deltas_of,
+    finish,
+    greedy,
+    idle,
+    make,
+    run,
+    running,
+    until,
+)
+from quire.async_engine import AsyncEngine, EngineUnavailable, Finished, ModelState, RequestFailed
+from quire.engine import Engine
+from quire.engine_loop import Failures
+from quire.outputs import RequestOutput
+
+
+class Injected(Exception):
+    pass
+
+
+def raising(*_: Any, **__: Any) -> Any:
+    raise Injected("on purpose")
+
+
+class Breaking:
+    """Makes engines, of which the first few break when a certain request is there."""
+
+    def __init__(self, stage: Callable[[Engine], tuple[Any, str]], times: int = 1, prompt: int = 66) -> None:
+        self.stage = stage
+        self.times = times
+        self.prompt = prompt
+        self.num_made = 0
+
+    def __call__(self) -> Engine:
+        self.num_made += 1
+        engine = make(max_num_seqs=2)
+        if self.num_made <= self.times:
+            owner, name = self.stage(engine)
+            usual = getattr(owner, name)
+
+            def breaks(*args: Any, **more: Any) -> Any:
+                is_there = any(r.prompt_token_ids[0] == self.prompt for r in engine.scheduler.requests.values())
+                return raising() if is_there else usual(*args, **more)
+
+            setattr(owner, name, breaks)
+        return engine
+
+
+STAGES: dict[str, Callable[[Engine], tuple[Any, str]]] = {
+    "schedule": lambda engine: (engine.scheduler, "schedule"),
+    "update": lambda engine: (engine.scheduler, "update"),
+    "figures": lambda engine: (engine, "_note"),
+    "abort": lambda engine: (engine, "abort"),
+}
+
+
+@pytest.fixture
+def ended() -> list[RequestOutput]:
+    return []
+
+
+# -- one request -----------------------------------------------------------------------------------------------------
+
+
+def test_a_step_that_fails_ends_its_requests_and_the_next_ones_are_served(ended: list[RequestOutput]) -> None:
+    async def scene() -> None:
+        async with running(partial(make, max_num_seqs=1), on_finished=ended.append) as engine:
+            loaded = engine.engine
+            usual, loaded.runner.execute = loaded.runner.execute, raising  # type: ignore[method-assign]
+            gate = Gate(loaded)
+            first = asyncio.create_task(finish(engine, "first", request_id="first"))
+            await gate.wait()
+            second = asyncio.create_task(finish(engine, "second", request_id="second"))
+            await until(lambda: engine.queue_length() == 2)
+            gate._execute = lambda out: raising() if len(gate.steps) == 1 else usual(out)
+            gate.open()
+            with pytest.raises(RequestFailed, match="Injected: on purpose"):
+                await first
+            assert (await second).outputs[0].finish_reason == "length"
+            assert engine.engine is loaded, "the engine goes on"
+            await idle(engine)
+
+    run(scene())
+    assert [(output.request_id, output.outputs[0].finish_reason) for output in ended] == [
+        ("first", "error"),
+        ("second", "length"),
+    ]
+
+
+@pytest.mark.parametrize("method", ["add", "take_progress", "to_output"])
+def test_an_answer_that_cannot_be_written_fails_alone(method: str) -> None:
+    async def scene() -> None:
+        async with running() as engine:
+            gate = Gate(engine.engine)
+            tasks = [asyncio.create_task(finish(engine, [n, 1], request_id=str(n))) for n in (5, 6, 7)]
+            await until(lambda: engine.queue_length() == 3)
+            await gate.let_pass()
+            await until(lambda: len(engine.engine._answers) == 3)
+            setattr(engine.engine._answers["6"], method, raising)
+            gate.open()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            assert isinstance(results[1], RequestFailed)
+            assert "on purpose" in str(results[1])
+            for result in (results[0], results[2]):
+                assert len(result.outputs[0].token_ids) == 8
+            await idle(engine)
+
+    run(scene())
+
+
+def test_a_listener_that_fails_changes_nothing() -> None:
+    async def scene() -> None:
+        async with running(on_stats=raising, on_finished=raising) as engine:
+            await finish(engine, "x", request_id="a")
+            await idle(engine)
+
+    run(scene())
+
+
+# -- the engine ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stage", ["schedule", "update", "figures"])
+def test_an_engine_that_fails_starts_over_and_only_what_it_had_begun_is_lost(
+    stage: str, ended: list[RequestOutput], caplog: pytest.LogCaptureFixture
+) -> None:
+    makes = Breaking(STAGES[stage], prompt=4)  # breaks once the fourth is there
+
+    async def scene() -> None:
+        async with running(makes, on_finished=ended.append) as engine:
+            gate = Gate(engine.engine)
+            begun = [asyncio.create_task(finish(engine, [n], greedy(50), request_id=str(n))) for n in (1, 2)]
+            await until(lambda: engine.queue_length() == 2)
+            await gate.let_pass()
+            await gate.let_pass()
+            await until(lambda: engine.queue_length() == 0, "the start of both")
+            queued = [asyncio.create_task(collect(engine, [n], request_id=str(n))) for n in (3, 4)]
+            await until(lambda: engine.queue_length() == 2)
+            gate.open()
+            for task in begun:
+                with pytest.raises(RequestFailed, match="Injected: on purpose"):
+                    await task
+            for task in queued:
+                events = await task
+                assert isinstance(events[-1], Finished)
+                assert len(deltas_of(events)) == 8
+            assert engine.state is ModelState.READY
+            assert engine.error is None
+            await idle(engine)
+
+    run(scene())
+    assert makes.num_made == 2
+    assert sorted((o.request_id, o.outputs[0].finish_reason) for o in ended) == [
+        ("1", "error"), ("2", "error"), ("3", "length"), ("4", "length"),
+    ]  # fmt: skip
+    (record,) = (record for record in caplog.records if "the engine failed" in record.message)
+    assert record.exc_info is not None, "the whole of it is logged"
+
+
+def test_a_request_that_breaks_the_engine_every_time_is_given_up_and_the_engine_is_not() -> None:
+    makes = Breaking(STAGES["schedule"], times=99)
+
+    async def scene() -> None:
+        async with running(makes) as engine:
+            with pytest.raises(RequestFailed, match="on purpose"):
+                await finish(engine, [66], request_id="bad")
+            await until(lambda: engine.state is ModelState.READY)
+            await finish(engine, [1], request_id="good")
+            await idle(engine)
+
+    run(scene())
+    assert makes.num_made == 3
+
+
+def test_an_engine_that_fails_at_an_abort_starts_over() -> None:
+    makes = Breaking(STAGES["abort"])
+
+    async def scene() -> None:
+        async with running(makes) as engine:
+            stream = engine.generate([66], greedy(200), request_id="a")
+            await anext(stream)
+            await stream.aclose()
+            await until(lambda: makes.num_made == 2 and engine.state is ModelState.READY)
+            await finish(engine, [66], request_id="a")
+            await idle(engine)
+
+    run(scene())
+
+
+def test_an_engine_that_fails_three_times_within_a_minute_has_failed() -> None:
+    makes = Breaking(STAGES["update"], times=99)
+
+    async def scene() -> None:
+        async with running(makes) as engine:
+            for number in range(2):  # the first failure; each is tried twice or has begun
+                with pytest.raises((RequestFailed, EngineUnavailable)):
+                    await finish(engine, [66], request_id=str(number))
+                await until(lambda: engine.state is not ModelState.LOADING)
+            assert engine.state is ModelState.FAILED
+            assert engine.error is not None
+            assert "3 times" in engine.error
+            with pytest.raises(EngineUnavailable, match="on purpose"):
+                await finish(engine, [1], request_id="late")
+            with pytest.raises(EngineUnavailable, match="on purpose"):
+                await engine.wait_ready()
+            assert not await engine.heartbeat(TIMEOUT_S)
+            assert not engine._streams
+
+    run(scene())
+    assert makes.num_made == 3
+
+
+def test_failures_count_only_where_they_come_close_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("quire.engine_loop.time.monotonic", lambda: now)
+    failures = Failures()
+    for served_s in (0, 40, 40, 40, 10):  # however long each of them loads
+        now += 1000
+        failures.note_ready()
+        now += served_s
+        why = failures.note("a fault")
+        assert (why is not None) == (served_s == 10)
+    failures = Failures()
+    assert [failures.note("a fault") is None for _ in range(3)] == [True, True, False], "never ready at all"
+
+
+def test_a_model_that_cannot_be_loaded_says_why() -> None:
+    def refuse() -> Engine:
+        raise ValueError("no such model; there are these: a, b")
+
+    async def scene() -> None:
+        engine = AsyncEngine("x", refuse)
+        engine.start()
+        with pytest.raises(EngineUnavailable, match=r"x cannot be served: .*no such model; there are these: a, b"):
+            await engine.wait_ready()
+        assert engine.state is ModelState.FAILED
+        with pytest.raises(EngineUnavailable):
+            _ = engine.engine
+        with pytest.raises(EngineUnavailable):
+            await finish(engine, "x", request_id="a")
+        engine.shutdown()
+
+    run(scene())
+
+
+def test_while_it_loads_a_model_takes_no_requests() -> None:
+    may_load = threading.Event()
+
+    def load() -> Engine:
+        assert may_load.wait(TIMEOUT_S)
+        return make()
+
+    async def scene() -> None:
+        engine = AsyncEngine("x", load)
+        engine.start()
+        assert engine.state is ModelState.LOADING
+        with pytest.raises(EngineUnavailable, match="being loaded"):
+            await finish(engine, "x", request_id="a")
+        assert not await engine.heartbeat(TIMEOUT_S)
+        may_load.set()
+        await engine.wait_ready()
+        await finish(engine, "x", request_id="a")
+        engine.shutdown()
+
+    run(scene())
+
+
+# -- hangs -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_step_that_hangs_is_noticed_and_logged_with_all_stacks(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        async with running(hang_timeout_s=0.1) as engine:
+            assert await engine.heartbeat(TIMEOUT_S)
+            gate = Gate(engine.engine)
+            task = asyncio.create_task(finish(engine, "x", request_id="a"))
+            await gate.wait()
+            assert not await engine.heartbeat(0.05)
+            await until(lambda: "a step has not ended" in caplog.text)
+            assert "_pass" in caplog.text, "where it hangs"
+            await asyncio.sleep(0.2)
+            assert caplog.text.count("a step has not ended") == 1, "a hang is told once"
+            gate.open()
+            await task
+            assert await engine.heartbeat(TIMEOUT_S)
+            assert not engine._heartbeats
+
+    run(scene())
+
+
+HANGING = """
+import asyncio, ctypes, functools, sys, threading, time
+from quire.async_engine import AsyncEngine
+from quire.config import EngineConfig
+from quire.startup import start_engine
+
+async def main():
+    config = EngineConfig("random:tiny", num_kv_blocks=64, use_tqdm=False)
+    engine = AsyncEngine("tiny", functools.partial(start_engine, config), hang_timeout_s=2.0, exit_on_hang=True)
+    engine.start()
+    await engine.wait_ready()
+    engine.engine.runner.execute = lambda out: {hang}
+    async for _ in engine.generate("x", request_id="a"):
+        pass
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("hang", "status", "said"),
+    [
+        ("time.sleep(1000)", 70, "a step has not ended"),
+        ("ctypes.PyDLL(None).sleep(1000)", 1, "Timeout"),  # holds the interpreter: no Python runs any more
+    ],
+    ids=["waiting", "holding the interpreter"],
+)
+def test_a_hang_ends_the_process_with_an_error_where_that_is_asked_for(hang: str, status: int, said: str) -> None:
+    code = HANGING.format(hang=hang)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == status, done.stderr
+    assert said in done.stderr
+    assert "_step" in done.stderr, "where it hangs"
+
+
+# -- the end ---------------------------------------------------------------------------------------------------------
+
+
+def test_draining_lets_everything_finish_that_was_taken_and_takes_nothing_more(ended: list[RequestOutput]) -> None:
+    async def scene() -> None:
+        async with running(partial(make, max_num_seqs=2), on_finished=ended.append) as engine:
+            gate = Gate(engine.engine)
+            tasks = [asyncio.create_task(finish(engine, [n], request_id=str(n))) for n in range(6)]
+            await until(lambda: engine.queue_length() == 6)
+            draining = asyncio.create_task(engine.drain(TIMEOUT_S))
+            await until(lambda: engine.state is ModelState.DRAINING)
+            with pytest.raises(EngineUnavailable, match="shutting down"):
+                await finish(engine, "x", request_id="late")
+            gate.open()
+            assert await draining == 0
+            for task in tasks:
+                assert (await task).outputs[0].finish_reason == "length"
+
+    run(scene())
+    assert len(ended) == 6
+
+
+def test_what_has_not_finished_when_draining_ends_is_cut_off_and_told(ended: list[RequestOutput]) -> None:
+    async def scene() -> None:
+        async with running(partial(make, max_num_seqs=2), on_finished=ended.append) as engine:
+            gate = Gate(engine.engine)
+            tasks = [asyncio.create_task(finish(engine, [n], greedy(50), request_id=str(n))) for n in range(6)]
+            await until(lambda: engine.queue_length() == 6)
+            assert await engine.drain(0.05) == 6
+            for task in tasks:
+                with pytest.raises(EngineUnavailable, match="shut down"):
+                    await task
+            gate.open()
+            await until(lambda: not engine.engine.has_unfinished())
+
+    run(scene())
+    assert sorted((output.request_id, output.outputs[0].finish_reason) for output in ended) == [
+        (str(n), "abort") for n in range(6)
+    ]
+
+
+def test_shutdown_ends_the_thread_and_whoever_still_waits_is_told() -> None:
+    async def scene() -> None:
+        async with running() as engine:
+            task = asyncio.create_task(finish(engine, "x", greedy(200), request_id="a"))
+            await until(lambda: engine.last_stats is not None)
+            await asyncio.to_thread(engine.shutdown)
+            with pytest.raises(EngineUnavailable, match="shut down"):
+                await task
+            assert not [thread for thread in threading.enumerate() if thread.name == "engine tiny"]
+            engine.shutdown()
+            assert not await engine.heartbeat(0.05)
+            with pytest.raises(EngineUnavailable, match="shutting down"):
+                await finish(engine, "x", request_id="late")
+
+    run(scene())
+
+
+def test_an_engine_that_was_never_started_can_be_shut_down() -> None:
+    AsyncEngine("tiny", make).shutdown()
+
+
+def test_an_engine_without_requests_takes_no_steps() -> None:
+    async def scene() -> None:
+        num_steps = 0
+
+        def count(_: Any) -> None:
+            nonlocal num_steps
+            num_steps += 1
+
+        async with running(on_stats=count) as engine:
+            await finish(engine, "x", request_id="a")
+            await idle(engine)
+            steps_so_far = num_steps
+            taken = engine._host._loop.inbox
+            await asyncio.sleep(0.2)
+            assert num_steps == steps_so_far == 8
+            assert taken.empty()
+
+    run(scene())
