@@ -1,0 +1,101 @@
+"""The HTTP application: routes, what stands before them, and how errors look.
+
+Puts the parts together and knows each by name; does nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+import quire
+from quire.async_engine import EngineUnavailable, RequestFailed
+from quire.server.access_log import AccessLog
+from quire.server.auth import Authenticate
+from quire.server.body import BodyReader
+from quire.server.chat import chat_routes
+from quire.server.completions import completion_routes
+from quire.server.connection import ClientDisconnected
+from quire.server.endpoint import Endpoint
+from quire.server.errors import ApiError, error_response
+from quire.server.generation import as_api_error
+from quire.server.health import health_routes
+from quire.server.limits import Concurrency, LimitBody
+from quire.server.metrics import Metrics, metrics_routes
+from quire.server.models import model_routes
+from quire.server.openapi import describe
+from quire.server.registry import ModelRegistry
+from quire.server.settings import ServerSettings
+from quire.server.tokenize import tokenize_routes
+
+_CLIENT_LEFT = 499  # nobody reads it; the access log does
+
+
+def make_app(registry: ModelRegistry, settings: ServerSettings, metrics: Metrics | None = None) -> FastAPI:
+    """The application over engines that somebody else starts and ends.
+
+    Args:
+        metrics: what GET /metrics shows; without them there is no such route.
+    """
+    app = FastAPI(title="Quire", version=quire.__version__, docs_url=None, redoc_url=None, lifespan=_lifespan)
+    app.state.bodies = BodyReader()
+    endpoint = Endpoint(registry, settings)
+    for router in (
+        chat_routes(endpoint),
+        completion_routes(endpoint),
+        tokenize_routes(registry),
+        model_routes(registry),
+        health_routes(registry, settings),
+        *([metrics_routes(metrics)] if metrics is not None else []),
+    ):
+        app.include_router(router)
+    app.add_exception_handler(ApiError, _refuse)
+    app.add_exception_handler(EngineUnavailable, _refuse)
+    app.add_exception_handler(RequestFailed, _refuse)
+    app.add_exception_handler(HTTPException, _refuse_route)
+    app.add_exception_handler(ClientDisconnected, _give_up)
+    app.openapi = lambda: describe(app, needs_key=bool(settings.api_keys))  # type: ignore[method-assign]
+    _put_before(app, settings)
+    return app
+
+
+def _put_before(app: FastAPI, settings: ServerSettings) -> None:
+    """What a request passes on its way to a route; what is added last comes first."""
+    app.add_middleware(LimitBody, settings=settings)
+    app.add_middleware(Concurrency, settings=settings)
+    app.add_middleware(Authenticate, settings=settings)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["X-Request-Id"],
+        )
+    app.add_middleware(AccessLog)
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    app.state.bodies.close()
+
+
+async def _refuse(request: Request, error: Exception) -> JSONResponse:
+    return error_response(error if isinstance(error, ApiError) else as_api_error(error))
+
+
+async def _refuse_route(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path:.200}: {error.detail}; GET /openapi.json lists what there is"
+    return error_response(ApiError(error.status_code, message, headers=error.headers or {}))
+
+
+async def _give_up(request: Request, error: Exception) -> Response:
+    return Response(status_code=_CLIENT_LEFT)

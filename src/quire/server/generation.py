@@ -1,0 +1,159 @@
+"""What one HTTP request asks of an engine: its prompts run at once, and what becomes of them comes as one stream.
+
+Knows the engine's events and how its errors look to clients; knows nothing about the form of an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from quire.async_engine import EngineUnavailable, Event, Finished, ModelState, QueueFull, RequestFailed
+from quire.outputs import EVERY_TOKEN_IS_BANNED, RequestOutput
+from quire.sampling_params import SamplingParams
+from quire.server.errors import ApiError, invalid
+from quire.server.prompts import Prompt
+from quire.server.registry import ServedModel
+from quire.server.sampling import refusal
+
+_RETRY_AFTER = {"Retry-After": "1"}
+_QUEUE_RETRY_AFTER = {"Retry-After": "5"}  # a full queue takes longer to move
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Prompts to run with the same parameters.
+
+    Attributes:
+        request_id: names the answer; the engine's requests are named after it.
+        created: seconds since 1970.
+        domains: who may share the KV of the prompts, as `auth.domains_of` says it; None is everyone.
+    """
+
+    model: ServedModel
+    prompts: Sequence[Prompt]
+    params: SamplingParams
+    request_id: str
+    created: int
+    priority: int = 0
+    domains: Any = None
+
+    def head(self, kind: str) -> dict[str, Any]:
+        """What an answer begins with, and every chunk of a streamed one."""
+        return {"id": self.request_id, "object": kind, "created": self.created, "model": self.model.name}
+
+    async def events(self, *, wants_progress: bool = True) -> AsyncGenerator[tuple[int, Event], None]:
+        """What happens, with the number of the prompt that it happens to. Closing it ends what still runs.
+
+        Raises:
+            ApiError: a prompt cannot be served, or failed; the others are ended.
+        """
+        streams = [self._run(number, prompt, wants_progress) for number, prompt in enumerate(self.prompts)]
+        async with aclosing(streams[0] if len(streams) == 1 else _merge(streams)) as events:
+            try:
+                async for number, event in events:
+                    if isinstance(event, Finished):
+                        _check(event.output)
+                    yield number, event
+            except (EngineUnavailable, RequestFailed, ValueError) as error:
+                raise as_api_error(error) from error
+
+    async def outputs(self) -> list[RequestOutput]:
+        """The whole answers, in the order of the prompts.
+
+        Raises:
+            ApiError: as `events`.
+        """
+        finished: dict[int, RequestOutput] = {}
+        async with aclosing(self.events(wants_progress=False)) as events:
+            async for number, event in events:
+                if isinstance(event, Finished):
+                    finished[number] = event.output
+        return [finished[number] for number in range(len(self.prompts))]
+
+    async def _run(self, number: int, prompt: Prompt, wants_progress: bool) -> AsyncGenerator[tuple[int, Event], None]:
+        name = self.request_id if len(self.prompts) == 1 else f"{self.request_id}-{number}"
+        events = self.model.async_engine.generate(
+            prompt.token_ids,
+            self.params,
+            request_id=name,
+            priority=self.priority,
+            domains=self.domains,
+            wants_progress=wants_progress,
+            answer_lead=prompt.answer_lead,
+        )
+        async with aclosing(events):
+            async for event in events:
+                yield number, event
+
+
+def check_ready(model: ServedModel) -> None:
+    """Refuse what a model cannot serve now.
+
+    Raises:
+        ApiError: it is not ready.
+    """
+    state = model.async_engine.state
+    if state is ModelState.READY:
+        return
+    why = {
+        ModelState.LOADING: "is loading; try again soon, GET /v1/models shows its state",
+        ModelState.DRAINING: "takes no more requests: the server is shutting down",
+        ModelState.FAILED: f"could not be loaded: {model.async_engine.error}",
+    }[state]
+    raise ApiError(503, f"the model {model.name!r} {why}", "model", f"model_{state}", _RETRY_AFTER)
+
+
+def as_api_error(error: Exception) -> ApiError:
+    """An engine's error, as clients see it."""
+    match error:
+        case QueueFull():
+            return ApiError(429, str(error), code="queue_full", headers=_QUEUE_RETRY_AFTER)
+        case EngineUnavailable():
+            return ApiError(503, str(error), code="engine_unavailable", headers=_RETRY_AFTER)
+        case RequestFailed(args=(message,)) if message == EVERY_TOKEN_IS_BANNED:
+            return invalid(message, "allowed_token_ids")
+        case RequestFailed():
+            return ApiError(500, str(error), code="request_failed")
+        case ValueError():
+            return refusal(error)
+    raise error
+
+
+def _check(output: RequestOutput) -> None:
+    if output.error is not None:
+        raise RequestFailed(output.error)
+    if any(completion.finish_reason == "abort" for completion in output.outputs):
+        raise EngineUnavailable("the server is shutting down, and could not finish the request")
+
+
+async def _merge(
+    streams: Sequence[AsyncGenerator[tuple[int, Event], None]],
+) -> AsyncGenerator[tuple[int, Event], None]:
+    """All events of all streams, as they come."""
+    arrived: asyncio.Queue[tuple[int, Event] | Exception] = asyncio.Queue()
+
+    async def pump(stream: AsyncGenerator[tuple[int, Event], None]) -> None:
+        try:
+            async with aclosing(stream):
+                async for event in stream:
+                    arrived.put_nowait(event)
+        except Exception as error:
+            arrived.put_nowait(error)
+
+    pumps = [asyncio.create_task(pump(stream)) for stream in streams]
+    num_open = len(streams)
+    try:
+        while num_open:
+            event = await arrived.get()
+            if isinstance(event, Exception):
+                raise event
+            num_open -= isinstance(event[1], Finished)
+            yield event
+    finally:
+        for task in pumps:
+            task.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)

@@ -1,0 +1,304 @@
+"""A server process from its first line to its exit status: listens, loads, serves, drains.
+
+Knows uvicorn, signals and the engines' states; knows nothing about routes.
+
+The first SIGTERM (or Ctrl-C, which is in more of a hurry) drains: /health says so and new requests get 503 while the
+running ones finish. A second one ends the process at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import logging
+import multiprocessing
+import os
+import resource
+import signal
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from ipaddress import ip_address
+from types import FrameType
+from typing import Any, NoReturn
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from quire.async_engine import AsyncEngine, EngineUnavailable, ModelState
+from quire.server.load_log import LoadLog
+from quire.server.metrics import Metrics
+from quire.server.registry import ModelRegistry
+from quire.server.settings import ServerSettings
+
+logger = logging.getLogger("quire.server")
+
+EXIT_FAILED = 1  #: no model can be served any more
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+
+_INTERRUPT_TIMEOUT_S = 3.0  # who pressed Ctrl-C is watching
+_LAST_BYTES_TIMEOUT_S = 5  # after the drain, for answers that are still on their way to slow readers
+_STOP_TIMEOUT_S = 5.0  # for the step under way
+_HEAD_TIMEOUT_S = 20.0
+_KEEP_ALIVE_S = 75  # longer than the 60 s of usual proxies: they must be the ones to hang up
+_MAX_FILES = 65536
+_STDERR = 2
+# A busy Python thread must not hold the engine's small steps up for the usual 5 ms at a time.
+_SWITCH_INTERVAL_S = 0.0005
+
+
+def serve(
+    app: ASGIApp,
+    registry: ModelRegistry,
+    settings: ServerSettings,
+    *,
+    metrics: Metrics | None = None,
+    banner: Callable[[str], str] | None = None,
+) -> int:
+    """Serve until told to stop. Call it in the main thread.
+
+    Args:
+        app: the HTTP interface of `registry`.
+        registry: its engines are started here, and shut down.
+        settings: where to listen, and for how long to drain.
+        metrics: what the load lines are made of; None writes none.
+        banner: from the server's URL to what is printed once a model is ready.
+
+    Returns:
+        The exit status: 0 after SIGTERM, 130 after Ctrl-C, 1 where no model could be loaded or kept.
+
+    Raises:
+        ValueError: the address cannot be listened on, or the TLS files cannot be used.
+    """
+    config = uvicorn.Config(
+        app,
+        http="h11",  # it bounds a request's head to 64 KiB; not every parser does
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_LAST_BYTES_TIMEOUT_S,
+        ssl_certfile=settings.ssl_certfile,
+        ssl_keyfile=settings.ssl_keyfile,
+        ssl_keyfile_password=settings.ssl_keyfile_password,
+        ssl_ca_certs=settings.ssl_ca_certs,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if settings.ssl_ca_certs else ssl.CERT_NONE,
+    )
+    try:
+        config.load()
+    except OSError as error:  # ssl.SSLError is one
+        raise ValueError(f"the TLS files cannot be used: {error}; check --ssl-certfile and --ssl-keyfile") from None
+    listener = _listen(settings.host, settings.port)
+    url = _url(settings, listener)
+    if not settings.api_keys and not _is_loopback(settings.host):
+        logger.warning("everyone who can reach %s may use this server; --api-key lets in only who has a key", url)
+    _allow_many_files()
+    faulthandler.enable(_STDERR)  # a crash of native code says where, on its way out
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    try:
+        process = _Process(config, listener, registry, settings, url, metrics, banner)
+        status = asyncio.run(process.run())
+    finally:
+        sys.setswitchinterval(before)
+        listener.close()
+    return status
+
+
+class _Server(uvicorn.Server):
+    def capture_signals(self) -> Any:
+        return nullcontext()  # signals are ours
+
+
+class _Process:
+    """One run of `serve`."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        listener: socket.socket,
+        registry: ModelRegistry,
+        settings: ServerSettings,
+        url: str,
+        metrics: Metrics | None,
+        banner: Callable[[str], str] | None,
+    ) -> None:
+        self.server = _Server(config)
+        self.listener = listener
+        self.engines = [model.async_engine for model in registry]
+        self.settings = settings
+        self.url = url
+        self.load_log = LoadLog(metrics) if metrics is not None else None
+        self.banner = banner
+
+    async def run(self) -> int:
+        told_to_stop: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        with _signals_to(told_to_stop):
+            serving = asyncio.create_task(self.server.serve(sockets=[self.listener]))
+            for engine in self.engines:
+                engine.start()
+            beside = [asyncio.create_task(self._announce()), asyncio.create_task(_hang_up_on_dawdlers(self.server))]
+            if self.load_log is not None:
+                beside.append(asyncio.create_task(self.load_log.run(self.settings.log_interval_s)))
+            lost = asyncio.create_task(self._wait_until_all_failed())
+            ends: list[asyncio.Future[Any]] = [told_to_stop, lost, serving]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            is_loading = any(engine.state is ModelState.LOADING for engine in self.engines)
+            if told_to_stop.done():
+                await self._drain(told_to_stop.result())
+            self.server.should_exit = True
+            await asyncio.gather(serving, return_exceptions=True)
+            for task in (*beside, lost):
+                task.cancel()
+            if serving.exception() is not None:
+                logger.error("the HTTP server ended", exc_info=serving.exception())
+            if not told_to_stop.done():
+                status = EXIT_FAILED
+            else:
+                status = EXIT_INTERRUPTED if told_to_stop.result() == signal.SIGINT else 0
+            is_clean = await self._shut_down_engines()
+            if (
+                not is_clean or is_loading
+            ):  # a thread in native code must not keep the process from ending, nor crash it
+                _end_at_once(status)
+        return status
+
+    async def _announce(self) -> None:
+        names = ", ".join(engine.name for engine in self.engines)
+        logger.info("listening on %s while loading %s", self.url, names)
+        if not any(await asyncio.gather(*map(_is_loaded, self.engines))):
+            return
+        if self.banner is not None:
+            print(self.banner(self.url), flush=True)
+        logger.info("serving at %s", self.url)
+
+    async def _wait_until_all_failed(self) -> None:
+        """A process without a model is of no use to anyone; its supervisor can do better."""
+        while not all(engine.state is ModelState.FAILED for engine in self.engines):
+            await asyncio.sleep(0.2)
+        for engine in self.engines:
+            logger.error("%s cannot be served: %s", engine.name, engine.error)
+
+    async def _drain(self, signum: int) -> None:
+        timeout_s = self.settings.shutdown_timeout_s
+        if signum == signal.SIGINT:
+            timeout_s = min(timeout_s, _INTERRUPT_TIMEOUT_S)
+        logger.info("stopping: running requests have %g s to finish; a second signal ends them now", timeout_s)
+        cut_off = sum(await asyncio.gather(*(engine.drain(timeout_s) for engine in self.engines)))
+        if cut_off:
+            logger.warning("%d requests did not finish within %g s and were cut off", cut_off, timeout_s)
+
+    async def _shut_down_engines(self) -> bool:
+        """Let the engines' threads end. False where one is stuck."""
+        threads = [threading.Thread(target=engine.shutdown, daemon=True) for engine in self.engines]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
+        while any(thread.is_alive() for thread in threads):
+            if time.monotonic() > deadline:
+                logger.error("an engine does not stop; the process ends without it")
+                return False
+            await asyncio.sleep(0.02)
+        logger.info("stopped")
+        return True
+
+
+async def _is_loaded(engine: AsyncEngine) -> bool:
+    try:
+        await engine.wait_ready()
+    except EngineUnavailable as error:
+        logger.error("%s: %s", engine.name, error)
+        return False
+    return True
+
+
+@contextmanager
+def _signals_to(told_to_stop: asyncio.Future[int]) -> Iterator[None]:
+    """The first SIGTERM or SIGINT sets the future to its number; the second ends the process.
+
+    The handlers run between two instructions of the main thread, so that the second is heard even while the loop is
+    held by something.
+    """
+    loop = asyncio.get_running_loop()
+    heard: list[int] = []
+
+    def hear(signum: int, frame: FrameType | None) -> None:
+        heard.append(signum)
+        if len(heard) > 1:
+            _end_at_once(128 + signum)
+        loop.call_soon_threadsafe(told_to_stop.set_result, signum)
+
+    before = {number: signal.signal(number, hear) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end_at_once(status: int) -> NoReturn:
+    for child in multiprocessing.active_children():  # they would outlive us
+        child.kill()
+    os._exit(status)
+
+
+async def _hang_up_on_dawdlers(server: uvicorn.Server, timeout_s: float = _HEAD_TIMEOUT_S) -> None:
+    """Close connections that began a request and do not get on with it, or still send what was refused long ago.
+
+    uvicorn times neither. One that stands idle between two requests is uvicorn's own to close.
+    """
+    seen: dict[Any, Any] = {}
+    while True:
+        await asyncio.sleep(timeout_s / 2)
+        connections: set[Any] = server.server_state.connections  # all of them h11's
+        dawdling = {
+            connection: connection.cycle
+            for connection in connections
+            if (connection.cycle is None or connection.cycle.response_complete)
+            and connection.timeout_keep_alive_task is None
+        }
+        for connection, cycle in dawdling.items():
+            if seen.get(connection, connection) is cycle:  # nothing new since we looked last
+                connection.transport.close()
+        seen = dawdling
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        listener = socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=socket.SOMAXCONN
+        )
+    except OSError as error:
+        named = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else error.strerror
+        raise ValueError(f"cannot listen on {host}:{port}: {named}; choose another --host or --port") from None
+    # Connections inherit it. asyncio would set it itself, but not on sockets of this making; without it a stream's
+    # small writes wait for the client's delayed acknowledgements, tens of milliseconds each.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+def _url(settings: ServerSettings, listener: socket.socket) -> str:
+    host = settings.host
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    scheme = "https" if settings.ssl_certfile is not None else "http"
+    return f"{scheme}://{reachable}:{listener.getsockname()[1]}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _allow_many_files() -> None:
+    """Thousands of clients may wait at once, and each is a file; the usual limit is 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    if soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -1,0 +1,173 @@
+"""What Prometheus reads: counters, gauges and histograms of each model, in seconds and tokens.
+
+Knows the engine's `Stats` and `RequestOutput`; knows nothing about who reads it. Names and meanings
+are those that dashboards of other engines use, with our prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from fastapi import APIRouter
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from starlette.responses import PlainTextResponse
+
+from quire.outputs import RequestMetrics, RequestOutput, Stats
+from quire.server.protocol import ERROR_RESPONSES
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+FINISHED_REASONS = ("stop", "length", "abort", "error")
+_LABEL = "model_name"
+# Upper ends in seconds: from a small model on one GPU to a large one on a busy CPU.
+_TOKEN_BUCKETS = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 10,
+)  # fmt: skip
+_PHASE_BUCKETS = (
+    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 320, 640,
+)  # fmt: skip
+_REQUEST_BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 7.5, 10, 15, 20, 30, 40, 60, 120, 240, 480, 960, 1920)
+
+
+class Metrics:
+    """The metrics of one server process, in a registry of their own.
+
+    Each model's figures may come from another thread.
+
+    Args:
+        models: names that are shown from the start, at zero; others appear with their first figure.
+    """
+
+    def __init__(self, models: Iterable[str] = ()) -> None:
+        self.registry = CollectorRegistry()
+        self._num_running = self._gauge("num_requests_running", "Requests that are running.")
+        self._num_waiting = self._gauge("num_requests_waiting", "Requests that wait, preempted ones among them.")
+        self._kv_usage = self._gauge(
+            "kv_cache_usage_perc", "Share of the KV blocks that running requests hold; 1 is all."
+        )
+        self._prefix_queries = self._counter("prefix_cache_queries", "Tokens looked up in the prefix cache.")
+        self._prefix_hits = self._counter("prefix_cache_hits", "Tokens found in the prefix cache.")
+        self._num_preemptions = self._counter("num_preemptions", "Preemptions.")
+        self._prompt_tokens = self._counter(
+            "prompt_tokens", "Tokens of prompts that were begun, cached ones among them."
+        )
+        self._generation_tokens = self._counter("generation_tokens", "Tokens that were generated.")
+        self._success = self._counter("request_success", "Requests that ended, by reason.", "finished_reason")
+        self._ttft = self._histogram("time_to_first_token_seconds", "TTFT: arrival to first token.", _PHASE_BUCKETS)
+        self._itl = self._histogram("inter_token_latency_seconds", "ITL: every gap between two tokens.", _TOKEN_BUCKETS)
+        self._tpot = self._histogram(
+            "request_time_per_output_token_seconds",
+            "TPOT: a request's mean time a token after its first.",
+            _TOKEN_BUCKETS,
+        )
+        self._e2e = self._histogram("e2e_request_latency_seconds", "E2EL: arrival to end.", _REQUEST_BUCKETS)
+        self._queue = self._histogram(
+            "request_queue_time_seconds", "Arrival to the first step that it takes part in.", _PHASE_BUCKETS
+        )
+        self._prefill = self._histogram("request_prefill_time_seconds", "First step to first token.", _PHASE_BUCKETS)
+        self._decode = self._histogram("request_decode_time_seconds", "First token to last token.", _REQUEST_BUCKETS)
+        for model in models:
+            self._show(model)
+
+    def observe_stats(self, model: str, stats: Stats) -> None:
+        """Take in one step."""
+        self._num_running.labels(model).set(stats.num_running)
+        self._num_waiting.labels(model).set(stats.num_waiting)
+        self._kv_usage.labels(model).set(stats.num_used_blocks / max(1, stats.num_blocks))
+        self._generation_tokens.labels(model).inc(stats.num_sampled_tokens)
+        if stats.num_prompt_tokens:
+            self._prompt_tokens.labels(model).inc(stats.num_prompt_tokens)
+        if stats.prefix_queries:
+            self._prefix_queries.labels(model).inc(stats.prefix_queries)
+            self._prefix_hits.labels(model).inc(stats.prefix_hits)
+        if stats.preemptions:
+            self._num_preemptions.labels(model).inc(stats.preemptions)
+        if stats.token_gaps:
+            observe = self._itl.labels(model).observe
+            for gap in stats.token_gaps:
+                observe(gap)
+
+    def observe_finished(self, model: str, output: RequestOutput) -> None:
+        """Take in a request that has ended, however it did."""
+        reason = _finished_reason(output)
+        self._success.labels(model, reason).inc()
+        if output.metrics is not None:
+            self._observe_times(model, output.metrics, _num_steps(output) if reason in ("stop", "length") else None)
+
+    def _observe_times(self, model: str, times: RequestMetrics, num_tokens: int | None) -> None:
+        """Phases that a request has been through count even if it was then aborted: those who gave up had waited."""
+        arrival, scheduled, first = times.arrival_time, times.first_scheduled_time, times.first_token_time
+        if scheduled is not None:
+            self._queue.labels(model).observe(scheduled - arrival)
+        if scheduled is not None and first is not None:
+            self._ttft.labels(model).observe(first - arrival)
+            self._prefill.labels(model).observe(first - scheduled)
+        if num_tokens is None or times.finished_time is None:
+            return
+        self._e2e.labels(model).observe(times.finished_time - arrival)
+        if first is not None and times.last_token_time is not None:
+            self._decode.labels(model).observe(times.last_token_time - first)
+            if num_tokens > 1:
+                self._tpot.labels(model).observe((times.finished_time - first) / (num_tokens - 1))
+
+    def render(self) -> bytes:
+        """All of it in Prometheus' text format."""
+        return generate_latest(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """What `render` shows: all but the time at which each series was made, which would double their number."""
+        for metric in self.registry.collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
+
+    def values(self) -> dict[str, dict[str, float]]:
+        """Model -> name -> value, of all that has no other label."""
+        found: dict[str, dict[str, float]] = {}
+        for metric in self.collect():
+            for sample in metric.samples:
+                if len(sample.labels) == 1:
+                    found.setdefault(sample.labels[_LABEL], {})[sample.name] = sample.value
+        return found
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(f"quire_{name}", text, [_LABEL], registry=self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"quire_{name}", text, [_LABEL, *labels], registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"quire_{name}", text, [_LABEL], registry=self.registry, buckets=buckets)
+
+    def _show(self, model: str) -> None:
+        """Rates over a series need its zero: one that appears with its first event hides that event."""
+        for metric in vars(self).values():
+            if metric is self._success:
+                for reason in FINISHED_REASONS:
+                    self._success.labels(model, reason)
+            elif isinstance(metric, Gauge | Counter | Histogram):
+                metric.labels(model)
+
+
+def metrics_routes(metrics: Metrics) -> APIRouter:
+    """GET /metrics."""
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/metrics", response_class=PlainTextResponse, responses={"4XX": ERROR_RESPONSES["4XX"]})
+    def show_metrics() -> PlainTextResponse:
+        """Counters, gauges and histograms of every model, in Prometheus' text format."""
+        return PlainTextResponse(metrics.render(), media_type=CONTENT_TYPE)
+
+    return router
+
+
+def _finished_reason(output: RequestOutput) -> str:
+    """How a request ended; of several outputs, what cut one short says more than that another was complete."""
+    if output.error is not None:
+        return "error"
+    reasons = {completion.finish_reason for completion in output.outputs}
+    return next((reason for reason in ("error", "abort", "length") if reason in reasons), "stop")
+
+
+def _num_steps(output: RequestOutput) -> int:
+    """Tokens one after the other: those of the longest output, for the others are made beside it."""
+    return max((len(completion.token_ids) for completion in output.outputs), default=0)

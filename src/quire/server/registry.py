@@ -1,0 +1,90 @@
+"""The models of one server by name, in the order in which they were given; the first is the default.
+
+Knows nothing about requests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+
+from quire.async_engine import AsyncEngine
+from quire.server.errors import ApiError
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model under the name by which clients ask for it.
+
+    Attributes:
+        created: when it was taken in, in seconds since 1970.
+        chat_template: stands in place of the model's own.
+        source: what `--model` named: a directory, a hub id or a preset.
+    """
+
+    name: str
+    async_engine: AsyncEngine
+    created: int
+    chat_template: str | None = None
+    source: str = ""
+
+
+def read_chat_template(path: str | Path) -> str:
+    """The template of a --chat-template file.
+
+    Raises:
+        ValueError: it cannot be read, or is no template.
+    """
+    try:
+        template = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"chat_template={str(path)!r} cannot be read: {error}") from None
+    if not template.strip():
+        raise ValueError(f"chat_template={str(path)!r} is empty")
+    try:
+        # `{% generation %}` is a tag of transformers' own, around what the assistant says.
+        known = re.sub(r"{%[-+]?\s*(end)?generation\s*[-+]?%}", "", template)
+        jinja2.Environment(extensions=["jinja2.ext.loopcontrols"]).parse(known)
+    except jinja2.TemplateError as error:
+        raise ValueError(f"chat_template={str(path)!r} is broken: {error}") from None
+    return template
+
+
+class ModelRegistry:
+    """The served models.
+
+    Raises:
+        ValueError: there is none, or two have one name.
+    """
+
+    def __init__(self, models: Sequence[ServedModel]) -> None:
+        if not models:
+            raise ValueError("there is no model to serve; name at least one")
+        self._models = {model.name: model for model in models}
+        if len(self._models) < len(models):
+            names = [model.name for model in models]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"two models are named {twice!r}; give one of them another name: --model NAME=DIR")
+
+    def __iter__(self) -> Iterator[ServedModel]:
+        return iter(self._models.values())
+
+    def get(self, name: str | None) -> ServedModel:
+        """The model of that name; without a name the first.
+
+        Raises:
+            ApiError: there is none; the message lists those that there are.
+        """
+        if name is None:
+            return next(iter(self))
+        model = self._models.get(name)
+        if model is None:
+            names = ", ".join(map(repr, self._models))
+            raise ApiError(
+                404, f"the model {name!r:.200} does not exist; this server has {names}", "model", "model_not_found"
+            )
+        return model

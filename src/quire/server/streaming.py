@@ -1,0 +1,180 @@
+"""Answers as server-sent events: one event a chunk, the usage at the end if it is asked for, then [DONE].
+
+A stream without news sends comments, so that proxies keep it open; clients do not see them. Knows events and the wire;
+what a chunk looks like is up to its endpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from quire.async_engine import Delta, Event, Preempted, Progress, Resumed, Started
+from quire.server.access_log import note_usage
+from quire.server.connection import ClientDisconnected, run_while_connected
+from quire.server.errors import ApiError, error_body, error_response
+from quire.server.protocol import GenerationRequest
+from quire.server.usage import UsageCount
+
+logger = logging.getLogger("quire")
+
+DONE = b"data: [DONE]\n\n"
+_REFUSED_WITHIN_S = 1.0  # what can never be served is known by then; what waits longer waits in a stream
+
+
+def event_of(data: dict[str, Any]) -> bytes:
+    """One event. JSON keeps to ASCII: some clients break lines at characters that SSE does not."""
+    return b"data: " + json.dumps(data, separators=(",", ":")).encode() + b"\n\n"
+
+
+def comment(text: str) -> bytes:
+    return f": {text}\n\n".encode()
+
+
+class Chunks:
+    """From events to the chunks of one endpoint. Subclasses say what a choice looks like.
+
+    Args:
+        head: what all chunks have in common: id, object, created, model.
+        body: what was asked for.
+
+    Attributes:
+        usage: counted along.
+    """
+
+    def __init__(self, head: dict[str, Any], body: GenerationRequest) -> None:
+        self._head = head
+        self.usage = UsageCount()
+        self._has_usage = body.wants_usage
+        self._has_running_usage = body.wants_running_usage
+
+    def open(self, number: int, started: Started) -> list[dict[str, Any]]:
+        """The chunks with which the answers to a prompt begin."""
+        raise NotImplementedError
+
+    def grow(self, number: int, delta: Delta) -> dict[str, Any] | None:
+        """The chunk for what one answer gained; None where there is nothing to show."""
+        raise NotImplementedError
+
+    def encode(self, number: int, event: Event) -> bytes:
+        """What an event is on the wire; several chunks in one piece."""
+        match event:
+            case Progress():
+                for delta in event.deltas:
+                    self.usage.num_output_tokens += len(delta.token_ids)
+                chunks = [self.grow(number, delta) for delta in event.deltas]
+                return b"".join(event_of(chunk) for chunk in chunks if chunk is not None)
+            case Started():
+                self.usage.add_prompt(len(event.prompt_token_ids), event.num_cached_tokens)
+                return b"".join(map(event_of, self.open(number, event)))
+            case Preempted():
+                return comment("preempted")
+            case Resumed():
+                return comment("resumed")
+        return b""
+
+    def close(self) -> bytes:
+        """What comes after the last answer's end."""
+        if not self._has_usage:
+            return DONE
+        return event_of({**self._head, "choices": [], "usage": self.usage.to_usage().model_dump()}) + DONE
+
+    @property
+    def request_id(self) -> str:
+        return str(self._head["id"])
+
+    def note_usage(self, scope: Scope) -> None:
+        """Tell the access log."""
+        note_usage(
+            scope,
+            model=self._head["model"],
+            prompt_tokens=self.usage.num_prompt_tokens,
+            completion_tokens=self.usage.num_output_tokens,
+        )
+
+    def _chunk(self, choice: dict[str, Any], **more: Any) -> dict[str, Any]:
+        if self._has_usage:
+            more["usage"] = self.usage.to_usage().model_dump() if self._has_running_usage else None
+        return {**self._head, "choices": [choice], **more}
+
+
+class StreamedAnswer(Response):
+    """A streamed answer. What is refused before it begins is an ordinary error; what fails later, an event."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncGenerator[tuple[int, Event], None], chunks: Chunks, keep_alive_s: float) -> None:
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._events = events
+        self._chunks = chunks
+        self._keep_alive_s = keep_alive_s
+        self._has_news = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await run_while_connected(receive, self._answer(scope, receive, send))
+        except ClientDisconnected:
+            logger.debug("%s: the client left its stream", self._chunks.request_id)
+        finally:
+            self._chunks.note_usage(scope)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._events) as events:
+            first = asyncio.ensure_future(anext(events))
+            try:
+                await asyncio.wait({first}, timeout=min(_REFUSED_WITHIN_S, self._keep_alive_s))
+                if first.done() and (error := first.exception()) is not None:
+                    if not isinstance(error, ApiError):
+                        raise error
+                    await error_response(error)(scope, receive, send)
+                    return
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+                await self._stream(first, events, send)
+            finally:
+                first.cancel()
+                await asyncio.gather(first, return_exceptions=True)
+
+    async def _stream(
+        self,
+        first: asyncio.Future[tuple[int, Event]],
+        events: AsyncGenerator[tuple[int, Event], None],
+        send: Send,
+    ) -> None:
+        comments = asyncio.create_task(self._keep_alive(send))
+        try:
+            try:
+                await self._send(send, self._chunks.encode(*await first))
+                async for number, event in events:
+                    await self._send(send, self._chunks.encode(number, event))
+                end = self._chunks.close()
+            except ApiError as error:
+                end = event_of(error_body(error)) + DONE
+            except Exception:
+                logger.exception("%s: the stream failed", self._chunks.request_id)
+                end = event_of(error_body(ApiError(500, "the server failed; its log says why"))) + DONE
+            comments.cancel()
+            await send({"type": "http.response.body", "body": end, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            comments.cancel()
+            await asyncio.gather(comments, return_exceptions=True)
+
+    async def _send(self, send: Send, data: bytes) -> None:
+        if data:
+            self._has_news = True
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def _keep_alive(self, send: Send) -> None:
+        while True:
+            await asyncio.sleep(self._keep_alive_s)
+            if not self._has_news:
+                await send({"type": "http.response.body", "body": comment("keep-alive"), "more_body": True})
+            self._has_news = False

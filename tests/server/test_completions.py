@@ -1,0 +1,123 @@
+"""POST /v1/completions: prompts of every form, echo, log-probabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from quire import LLM, SamplingParams
+from serving import MODEL, RunningServer
+
+
+@pytest.fixture(scope="module")
+def llm() -> LLM:
+    return LLM(MODEL, num_kv_blocks=64, max_model_len=256, use_tqdm=False)
+
+
+def test_a_completion_is_what_the_offline_api_gives(server: RunningServer, llm: LLM) -> None:
+    body = server.complete(max_tokens=6, temperature=0).json()
+    expected = llm.generate("Hello", SamplingParams(max_tokens=6, temperature=0), use_tqdm=False)[0].outputs[0]
+    assert body["choices"] == [
+        {
+            "index": 0,
+            "text": expected.text,
+            "logprobs": None,
+            "finish_reason": expected.finish_reason,
+            "stop_reason": None,
+        }
+    ]
+    assert (body["object"], body["model"]) == ("text_completion", MODEL)
+    assert body["id"].startswith("cmpl-")
+
+
+def test_it_makes_16_tokens_unless_told_otherwise(server: RunningServer) -> None:
+    assert server.complete(max_tokens=None, ignore_eos=True).json()["usage"]["completion_tokens"] == 16
+
+
+@pytest.mark.parametrize("prompt", [["Hello", "World"], [list(b"Hello"), list(b"World")]])
+def test_several_prompts_with_several_samples_are_numbered_through(server: RunningServer, prompt: Any) -> None:
+    answer = server.complete(prompt=prompt, n=2, seed=5, max_tokens=3, ignore_eos=True).json()
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
+    assert answer["usage"]["prompt_tokens"] == 10
+    assert answer["usage"]["completion_tokens"] == 12
+    alone = server.complete(prompt="World", n=2, seed=5, max_tokens=3, ignore_eos=True).json()
+    assert [c["text"] for c in answer["choices"][2:]] == [c["text"] for c in alone["choices"]]
+
+
+def test_where_one_of_several_prompts_cannot_be_served_none_is(server: RunningServer) -> None:
+    assert server.complete(prompt=[[72], [99999]]).status_code == 400
+    answer = server.complete(prompt=[[72], [99999]], stream=True)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "prompt"
+    server.wait_until_idle()
+
+
+def test_an_echo_is_the_prompt_and_then_the_answer(server: RunningServer) -> None:
+    alone = server.complete(temperature=0).json()["choices"][0]["text"]
+    assert server.complete(temperature=0, echo=True).json()["choices"][0]["text"] == "Hello" + alone
+    ids = list(b"Hello")
+    assert server.complete(prompt=ids, temperature=0, echo=True).json()["choices"][0]["text"] == "Hello" + alone
+
+
+def test_an_echo_with_logprobs_scores_the_prompt(server: RunningServer, llm: LLM) -> None:
+    answer = server.complete(temperature=0, echo=True, logprobs=2, max_tokens=3).json()
+    logprobs = answer["choices"][0]["logprobs"]
+    params = SamplingParams(max_tokens=3, temperature=0, logprobs=2, prompt_logprobs=2)
+    expected = llm.generate("Hello", params, use_tqdm=False)[0]
+    ids = expected.prompt_token_ids + expected.outputs[0].token_ids
+    entries = [*(expected.prompt_logprobs or []), *(expected.outputs[0].logprobs or [])]
+    assert logprobs["tokens"] == [llm.tokenizer.token_text(token) for token in ids]
+    assert logprobs["token_logprobs"][0] is logprobs["top_logprobs"][0] is None
+    scores = [entry[token].logprob for token, entry in zip(ids[1:], entries[1:], strict=True) if entry]
+    assert logprobs["token_logprobs"][1:] == pytest.approx(scores, abs=1e-4)
+    assert all(2 <= len(top) <= 3 for top in logprobs["top_logprobs"][1:])
+    assert logprobs["text_offset"][:6] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_prompt_can_be_scored_without_an_answer(server: RunningServer) -> None:
+    answer = server.complete(echo=True, logprobs=0, max_tokens=0).json()
+    (choice,) = answer["choices"]
+    assert choice["text"] == "Hello"
+    assert len(choice["logprobs"]["tokens"]) == 5
+    assert answer["usage"]["completion_tokens"] == 0
+    assert answer["usage"]["total_tokens"] == 5
+
+
+def test_prompt_logprobs_come_by_token_id(server: RunningServer) -> None:
+    (choice,) = server.complete(prompt_logprobs=1, logprobs=3, echo=True).json()["choices"]
+    first, *others = choice["prompt_logprobs"]
+    assert first is None
+    for token, entry in zip(b"ello", others, strict=True):
+        assert set(entry[str(token)]) == {"logprob", "rank", "decoded_token"}
+        assert len(entry) <= 2
+        assert min(found["rank"] for found in entry.values()) == 1
+    assert [len(top) for top in choice["logprobs"]["top_logprobs"][1:]] <= [4] * 12
+
+
+def test_logprobs_know_where_their_tokens_begin_even_within_characters(server: RunningServer) -> None:
+    prompt = "aé€b"  # characters of 1, 2, 3 and 1 tokens
+    (choice,) = server.complete(prompt=prompt, echo=True, logprobs=0, max_tokens=0).json()["choices"]
+    assert choice["logprobs"]["text_offset"] == [0, 1, 1, 2, 2, 2, 3]
+
+
+def test_streamed_logprobs_are_those_of_the_whole_answer(server: RunningServer) -> None:
+    with server.client() as client:
+        asked: dict[str, Any] = {"model": MODEL, "prompt": "Hello", "max_tokens": 6, "temperature": 0, "logprobs": 2}
+        whole = client.completions.create(**asked).choices[0].logprobs
+        parts = [chunk.choices[0].logprobs for chunk in client.completions.create(**asked, stream=True)]
+    assert whole
+    for name in ("tokens", "token_logprobs", "text_offset", "top_logprobs"):
+        joined = [entry for part in parts if part for entry in getattr(part, name)]
+        assert joined == getattr(whole, name)
+
+
+def test_a_streamed_echo_comes_first(server: RunningServer) -> None:
+    with server.client() as client:
+        stream = client.completions.create(
+            model=MODEL, prompt=["Hello", "World"], echo=True, max_tokens=2, n=2, stream=True
+        )
+        first: dict[int, str] = {}
+        for chunk in stream:
+            first.setdefault(chunk.choices[0].index, chunk.choices[0].text)
+    assert first == {0: "Hello", 1: "Hello", 2: "World", 3: "World"}

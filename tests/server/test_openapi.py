@@ -1,0 +1,85 @@
+"""The OpenAPI document says what the server does: a fuzzer that reads it finds no 500 and no broken schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from serving import PATIENCE_S, SMALL, RunningServer, make_model, running
+
+CHECKS = (
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+)
+
+
+@pytest.fixture(scope="module")
+def small_server() -> Iterator[RunningServer]:
+    config = replace(SMALL, max_model_len=48, max_num_seqs=4)  # answers are short, whatever is asked for
+    with running(make_model(config)) as server:
+        yield server
+        server.wait_until_idle()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/tokenize",
+        "/detokenize",
+        "/v1/models",
+        "/v1/models/{model}",
+        "/health",
+        "/version",
+    ],
+)
+def test_what_the_document_allows_is_answered_as_it_says(small_server: RunningServer, path: str) -> None:
+    document = schemathesis.openapi.from_url(f"{small_server.url}/openapi.json")
+    (operation,) = document[path].values()
+
+    @given(case=operation.as_strategy())
+    @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    def fuzz(case: Any) -> None:
+        case.call_and_validate(checks=CHECKS, timeout=PATIENCE_S)
+
+    fuzz()
+
+
+def test_every_endpoint_is_in_the_document(server: RunningServer) -> None:
+    document = server.get("/openapi.json").json()
+    assert {
+        "/v1/chat/completions", "/v1/completions", "/v1/models", "/v1/models/{model}", "/tokenize", "/detokenize",
+        "/health", "/version",
+    } <= set(document["paths"])  # fmt: skip
+
+
+def test_streams_are_in_the_document(server: RunningServer) -> None:
+    document = server.get("/openapi.json").json()
+    for path, chunk in (("/v1/chat/completions", "ChatCompletionChunk"), ("/v1/completions", "Completion")):
+        content = document["paths"][path]["post"]["responses"]["200"]["content"]
+        assert set(content) == {"application/json", "text/event-stream"}
+        assert content["text/event-stream"]["x-event-data"]["$ref"] == f"#/components/schemas/{chunk}"
+        assert chunk in document["components"]["schemas"]
+
+
+def test_every_field_is_explained(server: RunningServer) -> None:
+    schemas = server.get("/openapi.json").json()["components"]["schemas"]
+    for name in ("ChatCompletionRequest", "CompletionRequest", "TokenizeRequest", "DetokenizeRequest", "Message"):
+        for field, about in schemas[name]["properties"].items():
+            assert about.get("description"), f"{name}.{field}"

@@ -1,0 +1,84 @@
+"""API keys keep tenants apart, and what a server takes at once has limits."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from quire.server.settings import ServerSettings
+from serving import MODEL, SMALL, RunningServer, make_model, running, wait_until
+
+
+def ask(server: RunningServer, key: str, prompt: str) -> httpx.Response:
+    body = {"model": MODEL, "prompt": prompt, "max_tokens": 1}
+    return server.send("POST", "/v1/completions", json=body, headers={"Authorization": f"Bearer {key}"})
+
+
+def test_nobody_finds_the_prefix_of_another_key() -> None:
+    settings = ServerSettings(api_keys=("ann", "bob"), tenant_secret=b"secret")
+    with running(make_model(), settings=settings) as server:
+        prompt = "Something that only Ann knows, and is long enough."
+
+        def cached(key: str) -> int:
+            usage = ask(server, key, prompt).json()["usage"]
+            return int(usage["prompt_tokens_details"]["cached_tokens"])
+
+        assert cached("ann") == 0
+        assert cached("bob") == 0
+        assert cached("ann") == cached("bob") == 48
+
+
+def test_every_endpoint_but_health_needs_a_key() -> None:
+    with running(make_model(), settings=ServerSettings(api_keys=("ann",), tenant_secret=b"secret")) as server:
+        assert ask(server, "eve", "Hello").status_code == 401
+        for path in ("/v1/models", "/version", "/openapi.json", "/nothing"):
+            assert server.get(path).status_code == 401
+        assert server.get("/health").status_code == 200
+        document = server.send("GET", "/openapi.json", headers={"Authorization": "Bearer ann"}).json()
+        assert document["security"] == [{"key": []}]
+
+
+def test_what_the_queue_has_no_room_for_is_told_to_come_again() -> None:
+    config = replace(SMALL, max_num_seqs=1, max_model_len=2048, num_kv_blocks=128)
+    with running(make_model(config, max_queue=1)) as server:
+        with server.client() as client:
+            long = {"max_tokens": 2000, "stream": True, "extra_body": {"ignore_eos": True}}
+            running_one = client.completions.create(model=MODEL, prompt="First", **long)
+            next(iter(running_one))
+            waiting = client.completions.with_streaming_response.create
+            with waiting(model=MODEL, prompt="Second", **long):
+                for body in ({}, {"stream": True}):
+                    answer = server.complete(**body)
+                    assert answer.status_code == 429
+                    assert answer.json()["error"]["type"] == "rate_limit_error"
+                    assert answer.headers["retry-after"]
+            running_one.close()
+        server.wait_until_idle()
+
+
+def test_the_access_log_has_the_tokens_and_none_of_the_words(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="quire.access"):
+        for body in ({}, {"stream": True}):
+            caplog.clear()
+            server.complete(prompt="A secret", max_tokens=3, ignore_eos=True, **body)
+            # The line is written once the answer is out.
+            wait_until(lambda: any(record.name == "quire.access" for record in caplog.records))
+            (line,) = [record for record in caplog.records if record.name == "quire.access"]
+            noted = line.fields  # type: ignore[attr-defined]
+            assert (noted["model"], noted["prompt_tokens"], noted["completion_tokens"]) == (MODEL, 8, 3)
+            assert "secret" not in str(noted)
+
+
+def test_pages_of_other_origins_may_ask_where_the_operator_says_so(server: RunningServer) -> None:
+    asked = {"Origin": "https://page.example", "Access-Control-Request-Method": "POST"}
+    answer = server.send("OPTIONS", "/v1/completions", headers=asked)
+    assert "access-control-allow-origin" not in answer.headers
+    settings = ServerSettings(cors_origins=("https://page.example",), api_keys=("ann",))
+    with running(make_model(), settings=settings) as open_server:
+        answer = open_server.send("OPTIONS", "/v1/completions", headers=asked)
+        assert answer.headers["access-control-allow-origin"] == "https://page.example"

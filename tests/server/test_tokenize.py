@@ -1,0 +1,58 @@
+"""POST /tokenize and /detokenize: what the model reads, and back."""
+
+from __future__ import annotations
+
+from serving import MAX_MODEL_LEN, RunningServer
+
+TURN = [{"role": "user", "content": "Hi"}]
+
+
+def test_a_prompt_is_tokenized(server: RunningServer) -> None:
+    answer = server.post("/tokenize", prompt="Hé")
+    assert answer.json() == {"count": 3, "max_model_len": MAX_MODEL_LEN, "tokens": list("Hé".encode())}
+
+
+def test_tokens_are_shown_as_text_where_that_is_asked_for(server: RunningServer) -> None:
+    assert server.post("/tokenize", prompt="Hé", return_token_strs=True).json()["token_strs"] == [
+        "H",
+        "\ufffd",
+        "\ufffd",
+    ]
+
+
+def test_messages_are_tokenized_as_chat_does(server: RunningServer) -> None:
+    answer = server.post("/tokenize", messages=TURN).json()
+    asked = server.chat(messages=TURN, return_token_ids=True).json()
+    assert answer["tokens"] == asked["prompt_token_ids"]
+    assert answer["count"] == asked["usage"]["prompt_tokens"]
+    shorter = server.post("/tokenize", messages=TURN, add_generation_prompt=False).json()
+    assert shorter["count"] < answer["count"]
+
+
+def test_a_text_that_no_model_could_take_is_tokenized_too(server: RunningServer) -> None:
+    assert server.post("/tokenize", prompt="x" * 10_000).json()["count"] == 10_000
+
+
+def test_token_ids_become_text_again(server: RunningServer) -> None:
+    tokens = server.post("/tokenize", messages=TURN).json()["tokens"]
+    assert server.post("/detokenize", tokens=tokens).json() == {
+        "prompt": "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    }
+    assert server.post("/detokenize", tokens=[]).json() == {"prompt": ""}
+
+
+def test_what_makes_no_sense_is_refused(server: RunningServer) -> None:
+    for body, param in (
+        ({}, "prompt"),
+        ({"prompt": "a", "messages": TURN}, "prompt"),
+        ({"prompt": "a", "add_generation_prompt": True}, "messages"),
+        ({"prompt": ["a"]}, "prompt"),
+        ({"prompt": "a", "stop": "b"}, "stop"),
+    ):
+        answer = server.post("/tokenize", **body)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == param
+    for tokens in ([-1], ["a"], [2**40], "a", [True]):
+        answer = server.post("/detokenize", tokens=tokens)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"].startswith("tokens")

@@ -1,0 +1,131 @@
+"""What deploy/ ships fits the server that it is for."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire.server.lifecycle import _LAST_BYTES_TIMEOUT_S, _STOP_TIMEOUT_S
+from quire.server.metrics import Metrics
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+
+
+def read_unit() -> configparser.ConfigParser:
+    unit = configparser.ConfigParser(interpolation=None, strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(DEPLOY / "quire.service")
+    return unit
+
+
+# -- Grafana -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def board() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((DEPLOY / "grafana-dashboard.json").read_text())
+    return loaded
+
+
+def expressions(board: dict[str, Any]) -> list[str]:
+    return [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+
+
+def test_the_dashboard_shows_every_metric_and_none_that_is_not_there(board: dict[str, Any]) -> None:
+    rendered = Metrics(["m"]).render().decode()
+    series = set(re.findall(r"^(quire_\w+)\{", rendered, re.M))
+    used = set(re.findall(r"quire_\w+", " ".join(expressions(board))))
+    assert used <= series
+    families = set(re.findall(r"^# TYPE (\S+)", rendered, re.M))
+    assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in used} == families
+
+
+def test_every_panel_follows_the_choice_of_data_source_and_model(board: dict[str, Any]) -> None:
+    assert [variable["name"] for variable in board["templating"]["list"]] == ["datasource", "model"]
+    for panel in board["panels"]:
+        assert panel["datasource"]["uid"] == "${datasource}"
+    for expression in expressions(board):
+        assert expression.count('{model_name=~"$model"}') == len(re.findall(r"quire_\w+", expression))
+
+
+def test_no_two_panels_are_in_one_place(board: dict[str, Any]) -> None:
+    taken = set()
+    for panel in board["panels"]:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & taken
+        assert at["x"] + at["w"] <= 24
+        taken |= cells
+
+
+# -- systemd -----------------------------------------------------------------------------------------------------------
+
+
+def test_systemd_waits_longer_than_the_server_drains() -> None:
+    service = read_unit()["Service"]
+    drain = re.search(r"--shutdown-timeout (\d+)", service["ExecStart"])
+    assert drain
+    assert int(service["TimeoutStopSec"]) > int(drain[1]) + _LAST_BYTES_TIMEOUT_S + _STOP_TIMEOUT_S
+    assert service["KillSignal"] == "SIGTERM"
+    assert service["Restart"] == "on-failure"
+
+
+def test_the_unit_keeps_the_tenants_secret_where_the_server_looks_for_it() -> None:
+    service = read_unit()["Service"]
+    assert service["StateDirectory"] == "quire"
+    assert "XDG_STATE_HOME=%S" in service["Environment"]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
+def test_systemd_understands_the_unit(tmp_path: Path) -> None:
+    unit = tmp_path / "quire.service"
+    unit.write_text((DEPLOY / "quire.service").read_text().replace("/opt/quire/bin/quire", "/bin/true"))
+    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# -- Docker ------------------------------------------------------------------------------------------------------------
+
+
+def dockerfile() -> list[tuple[str, str]]:
+    text = re.sub(r"\\\n\s*", "", (DEPLOY / "Dockerfile").read_text())
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return [(line.split()[0], line.split(maxsplit=1)[1]) for line in lines]
+
+
+def test_what_the_image_copies_is_there() -> None:
+    for instruction, arguments in dockerfile():
+        if instruction == "COPY" and not arguments.startswith("--from"):
+            *sources, _ = arguments.split()
+            for source in sources:
+                assert (ROOT / source).exists(), source
+
+
+def test_the_image_does_not_run_as_root_and_ends_as_the_server_wants_it() -> None:
+    last = dict(dockerfile())
+    assert last["USER"] == "quire"
+    assert last["STOPSIGNAL"] == "SIGTERM"
+    assert json.loads(last["ENTRYPOINT"])[:2] == ["quire", "serve"], "not through a shell, which keeps signals"
+
+
+def test_the_images_health_check_asks_health() -> None:
+    command = dict(dockerfile())["HEALTHCHECK"].partition("CMD ")[2]
+    _, _, code = json.loads(command)
+    compile(code, "health check", "exec")
+    assert "127.0.0.1:8000/health" in code
+
+
+# -- what is said about it ---------------------------------------------------------------------------------------------
+
+
+def test_the_readme_links_what_there_is() -> None:
+    links = set(re.findall(r"\]\(([^)]+)\)", (DEPLOY / "README.md").read_text()))
+    assert links == {path.name for path in DEPLOY.iterdir()} - {"README.md"}

@@ -1,0 +1,61 @@
+"""How log lines look, as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from quire.server.log_format import configure_logging
+
+SRC = Path(__file__).parents[2] / "src"
+SAY = """
+import logging
+from quire.server.log_format import configure_logging
+configure_logging({format!r})
+log = logging.getLogger("quire.server")
+log.info("hello %s", "you", extra={{"fields": {{"status": 200, "path": "/a b"}}}})
+log.debug("too much")
+logging.getLogger("other").info("of no interest")
+logging.getLogger("other").warning("of interest")
+try:
+    1 / 0
+except ZeroDivisionError:
+    log.exception("it failed")
+"""
+
+
+def say(log_format: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", SAY.format(format=log_format)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(SRC)},
+    )
+    assert not done.stdout
+    return done.stderr.splitlines()
+
+
+def test_json_is_one_object_a_line_with_fields_and_the_whole_exception() -> None:
+    hello, of_interest, failed = map(json.loads, say("json"))
+    assert (hello["message"], hello["status"], hello["path"]) == ("hello you", 200, "/a b")
+    assert (hello["level"], hello["logger"]) == ("info", "quire.server")
+    assert hello["time"].endswith("+00:00")
+    assert of_interest["message"] == "of interest"
+    assert "ZeroDivisionError: division by zero" in failed["exception"]
+
+
+def test_text_is_a_line_a_person_can_read() -> None:
+    lines = say("text")
+    assert lines[0].endswith('INFO hello you status=200 path="/a b"')
+    assert lines[1].endswith("WARNING of interest")
+    assert lines[-1] == "ZeroDivisionError: division by zero"
+
+
+def test_another_format_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="log_format='xml' is not one of text, json"):
+        configure_logging("xml")

@@ -1,0 +1,114 @@
+"""A real server: uvicorn in a thread, a real engine over the smallest model, spoken to over a socket."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import httpx
+import openai
+import uvicorn
+
+from quire.async_engine import AsyncEngine, ModelState
+from quire.config import EngineConfig
+from quire.engine import Engine
+from quire.server.app import make_app
+from quire.server.registry import ModelRegistry, ServedModel
+from quire.server.settings import ServerSettings
+from quire.startup import start_engine
+
+MODEL = "random:tiny"
+MAX_MODEL_LEN = 256
+PATIENCE_S = 100  # for what must happen at once, on a machine that is busy with something else
+SMALL = EngineConfig(model=MODEL, num_kv_blocks=64, max_model_len=MAX_MODEL_LEN, use_tqdm=False)
+
+
+@dataclass
+class RunningServer:
+    url: str
+    registry: ModelRegistry
+
+    @property
+    def engine(self) -> Engine:
+        return self.registry.get(None).async_engine.engine
+
+    def send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        return httpx.request(method, self.url + path, timeout=PATIENCE_S, **options)
+
+    def get(self, path: str) -> httpx.Response:
+        return self.send("GET", path)
+
+    def post(self, path: str, **body: Any) -> httpx.Response:
+        return self.send("POST", path, json=body)
+
+    def complete(self, **body: Any) -> httpx.Response:
+        return self.post("/v1/completions", **{"model": MODEL, "prompt": "Hello", "max_tokens": 8, **body})
+
+    def chat(self, **body: Any) -> httpx.Response:
+        messages = [{"role": "user", "content": "Hello"}]
+        return self.post("/v1/chat/completions", **{"model": MODEL, "messages": messages, "max_tokens": 8, **body})
+
+    def client(self, **options: Any) -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=PATIENCE_S, **options)
+
+    def async_client(self) -> openai.AsyncOpenAI:
+        return openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=PATIENCE_S)
+
+    def wait_for_state(self, name: str, state: str) -> None:
+        wait_until(lambda: self.registry.get(name).async_engine.state == state)
+
+    def wait_until_idle(self) -> None:
+        """Until nothing runs and every block is free or cached again."""
+        wait_until(lambda: not self.engine.has_unfinished() and not self.engine.scheduler.kv.pool.num_used)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.01)
+
+
+def make_model(
+    config: EngineConfig = SMALL,
+    *,
+    name: str = MODEL,
+    chat_template: str | None = None,
+    start: Callable[[EngineConfig], Engine] = start_engine,
+    **options: Any,
+) -> ServedModel:
+    """A model that nobody has started yet; `options` are those of `AsyncEngine`."""
+    engine = AsyncEngine(name, partial(start, config), **options)
+    return ServedModel(name, engine, 1_700_000_000, chat_template, config.model)
+
+
+@contextmanager
+def running(
+    *models: ServedModel, settings: ServerSettings | None = None, is_ready: bool = True
+) -> Iterator[RunningServer]:
+    registry = ModelRegistry(models)
+    app = make_app(registry, settings or ServerSettings())
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    engines = [model.async_engine for model in models]
+    thread.start()
+    try:
+        for engine in engines if is_ready else ():
+            engine.start()
+        while not server.started or (is_ready and any(e.state is ModelState.LOADING for e in engines)):
+            time.sleep(0.01)
+        yield RunningServer(f"http://127.0.0.1:{listener.getsockname()[1]}", registry)
+    finally:
+        server.should_exit = True
+        thread.join()
+        for engine in engines:
+            engine.shutdown()
+        listener.close()
