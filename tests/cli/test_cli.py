@@ -20,10 +20,13 @@ COMMANDS = [
     ["info"],
     ["models"],
     ["serve"],
+    ["chat"],
+    ["complete"],
     ["bench", "latency"],
     ["bench", "throughput"],
     ["bench", "memory"],
     ["bench", "sharing"],
+    ["bench", "serve"],
 ]
 WITH_ENGINE = [["generate"], ["serve"], ["bench", "latency"], ["bench", "throughput"], ["bench", "sharing"]]
 SMALL = ["--model", "random:tiny", "--num-kv-blocks", "32", "--no-use-tqdm"]
@@ -123,8 +126,8 @@ def test_the_command_line_goes_before_the_environment_and_that_before_the_defaul
 
 def test_a_command_may_have_a_model_of_its_own() -> None:
     seen: list[tuple[EngineConfig, int]] = []
-    CliRunner().invoke(make_probe(seen, model="random:tiny"), [])
-    CliRunner().invoke(make_probe(seen, model="random:tiny"), [], env={"QUIRE_MODEL": "other"})
+    CliRunner().invoke(make_probe(seen, default_model="random:tiny"), [])
+    CliRunner().invoke(make_probe(seen, default_model="random:tiny"), [], env={"QUIRE_MODEL": "other"})
     assert [config.model for config, _ in seen] == ["random:tiny", "other"]
 
 

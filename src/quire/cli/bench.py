@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -135,3 +135,154 @@ def overhead(
     from quire.bench.overhead import run
 
     run(engine, num_requests, context, rows, json)
+
+
+@app.command(epilog="Example: quire bench http --model quire-mini --runs 5")
+@engine_options(default_model="quire-mini")
+def http(
+    engine: EngineConfig,
+    streams: Annotated[int, typer.Option(min=1, help="Streams at once.")] = 8,
+    input_len: Annotated[int, typer.Option(min=1, help="Tokens of each prompt.")] = 32,
+    output_len: Annotated[int, typer.Option(min=8, help="Tokens of each answer.")] = 1024,
+    queued: Annotated[int, typer.Option(min=1, help="Streams that wait behind them.")] = 200,
+    body_size: Annotated[str, typer.Option(metavar="SIZE", help="Of the bodies that are sent beside them.")] = "50MB",
+    runs: Runs = 5,
+    json: Json = None,
+) -> None:
+    """What HTTP and streaming cost over the offline engine, also with a long queue and under large bodies."""
+    from quire.bench.http_cost import Shape, run
+    from quire.config import parse_size
+
+    run(engine, Shape(streams, input_len, output_len, queued, parse_size(body_size), runs), json)
+
+
+@app.command(epilog="Example: quire bench serve --url http://127.0.0.1:8000 --sweep 1,2,4 --goodput ttft:500,tpot:100")
+def serve(
+    url: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[NAME=]URL", help="A server (default: http://127.0.0.1:8000); several are compared."),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="The server's name for a model; by default its first one.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="QUIRE_API_KEY", show_envvar=True, help="The key that the servers want.")
+    ] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="Ask /v1/chat/completions; by default /v1/completions.")] = False,
+    request_rate: Annotated[
+        float | None, typer.Option(help="Requests a second on average; inf lets all come at once.")
+    ] = None,
+    sweep: Annotated[
+        str | None, typer.Option(metavar="RATE[,RATE...]", help="Several request rates, one after another.")
+    ] = None,
+    burstiness: Annotated[
+        float | None,
+        typer.Option(help="Shape of the gamma-distributed gaps: 1 (default) is Poisson, less is burstier."),
+    ] = None,
+    duration: Annotated[
+        float | None, typer.Option(help="Seconds for which requests come; 60 if nothing else bounds them.")
+    ] = None,
+    num_requests: Annotated[int | None, typer.Option(min=1, help="So many requests, or the first of a file.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Times and lengths from a trace CSV (Azure's form).")
+    ] = None,
+    time_scale: Annotated[
+        float | None, typer.Option(help="The trace's times are multiplied by this: 0.5 is twice as fast.")
+    ] = None,
+    length_scale: Annotated[float | None, typer.Option(help="The trace's lengths are multiplied by this.")] = None,
+    max_input_len: Annotated[int | None, typer.Option(min=1, help="The trace's prompts are cut to this.")] = None,
+    max_output_len: Annotated[int | None, typer.Option(min=1, help="The trace's answers are cut to this.")] = None,
+    workload: Annotated[Path | None, typer.Option(metavar="FILE", help="A workload file.")] = None,
+    input_len: Annotated[
+        str | None, typer.Option(metavar="N[-N]", help="Prompt lengths, drawn evenly (default: 64-512).")
+    ] = None,
+    output_len: Annotated[
+        str | None, typer.Option(metavar="N[-N]", help="Answer lengths, drawn evenly (default: 32-128).")
+    ] = None,
+    shared_prefix: Annotated[int, typer.Option(min=0, help="So many first tokens are the same in all prompts.")] = 0,
+    goodput: Annotated[
+        str | None,
+        typer.Option(metavar="LIMITS", help="Count requests within limits in ms: ttft:500,tpot:100,e2el:5000."),
+    ] = None,
+    text: Annotated[
+        bool, typer.Option("--text", help="Prompts are words; by default token ids, where the vocabulary is known.")
+    ] = False,
+    vocab_size: Annotated[
+        int | None, typer.Option(min=1, help="Of the model, where the server does not say it; for token ids.")
+    ] = None,
+    ignore_eos: Annotated[bool, typer.Option(help="Answers go on to their full length.")] = True,
+    extra_body: Annotated[str | None, typer.Option(metavar="JSON", help="More fields of every request.")] = None,
+    timeout: Annotated[float, typer.Option(help="Give a request up so many seconds after it was due.")] = 600.0,
+    seed: Annotated[int, typer.Option(help="Of arrivals, lengths and prompts.")] = 0,
+    save_requests: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write every request's times, a JSON object a line.")
+    ] = None,
+    json: Json = None,
+    plot: Plot = None,
+) -> None:
+    """Latencies of a server under load: requests come at a rate, whether or not it keeps up (an open loop)."""
+    from quire.bench.serve import ServeSettings, run_serve
+    from quire.bench.serving_figures import parse_goodput
+
+    drawn: dict[str, Any] = {"input_len": input_len, "output_len": output_len}
+    of_trace: dict[str, Any] = {"time_scale": time_scale, "length_scale": length_scale}
+    of_trace |= {"max_input_len": max_input_len, "max_output_len": max_output_len}
+    _refuse_together("--trace", trace, {"--workload": workload, "--burstiness": burstiness, **_as_options(drawn)})
+    _refuse_together("--workload", workload, {**_as_options(drawn), "--shared-prefix": shared_prefix or None})
+    _refuse_together("--sweep", sweep, {"--request-rate": request_rate})
+    if trace is None:
+        for option, value in _as_options(of_trace).items():
+            if value is not None:
+                raise ValueError(f"{option} is for a trace; give --trace FILE, or leave it out")
+    given = {name: value for name, value in of_trace.items() if value is not None}
+    given |= {name: integer_range(name, value) for name, value in drawn.items() if value is not None}
+    settings = ServeSettings(
+        urls=url or ["http://127.0.0.1:8000"],
+        model=model,
+        api_key=api_key,
+        chat=chat,
+        rates=_numbers("sweep", sweep) if sweep is not None else [request_rate] if request_rate is not None else [],
+        burstiness=1.0 if burstiness is None else burstiness,
+        num_requests=num_requests,
+        duration_s=duration,
+        trace=trace,
+        workload=workload,
+        shared_prefix=shared_prefix,
+        text=text,
+        vocab_size=vocab_size,
+        ignore_eos=ignore_eos,
+        extra_body=_json_object("extra_body", extra_body) if extra_body is not None else {},
+        timeout_s=timeout,
+        goodput=parse_goodput(goodput) if goodput is not None else {},
+        seed=seed,
+        **given,
+    )
+    if not run_serve(settings, json, plot, save_requests):
+        raise typer.Exit(1)  # the notes have said what went wrong
+
+
+def _as_options(values: dict[str, Any]) -> dict[str, Any]:
+    return {"--" + name.replace("_", "-"): value for name, value in values.items()}
+
+
+def _refuse_together(option: str, value: Any, others: dict[str, Any]) -> None:
+    for other, given in others.items():
+        if value is not None and given is not None:
+            raise ValueError(f"{option} and {other} both say what is asked, or when; give one of them")
+
+
+def _numbers(name: str, text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{name}={text!r} is not a list of numbers such as 0.5,1,2") from None
+
+
+def _json_object(name: str, text: str) -> dict[str, Any]:
+    from json import loads
+
+    try:
+        value = loads(text)
+    except ValueError as error:
+        raise ValueError(f"{name} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f'{name}={text} is not a JSON object such as {{"top_k": 5}}')
+    return value

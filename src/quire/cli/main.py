@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 import quire
-from quire.cli import bench
+from quire.cli import bench, chat, complete, serve
 from quire.cli.options import engine_options
 from quire.config import EngineConfig, format_size
 
@@ -36,7 +35,7 @@ app = typer.Typer(
     cls=Commands,
     help="Serve open-weight language models on the machine you have. Every option of the engine, such as --block-size, "
     "can also be set in the environment: QUIRE_BLOCK_SIZE=32.",
-    epilog='Example: quire generate --model random:tiny "Once upon a time"',
+    epilog="Example: quire serve, and then quire chat --url http://127.0.0.1:8000",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -44,6 +43,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(bench.app, name="bench")
+app.command(epilog=serve.EXAMPLE)(serve.serve)
+app.command(epilog=chat.EXAMPLE)(chat.chat)
+app.command(epilog=complete.EXAMPLE)(complete.complete)
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -133,31 +135,24 @@ def info(
 
 @app.command(epilog="Example: quire models")
 def models() -> None:
-    """The architectures that are served, and the presets that can be named."""
+    """The models that ship with Quire, the architectures that are served, and the presets that can be named."""
     from rich.console import Console
     from rich.table import Table
 
+    from quire.loading import describe_model, resolve_model
+    from quire.loading.embedded import EMBEDDED_MODELS
     from quire.loading.presets import preset_names
     from quire.models.registry import ARCHITECTURES
 
+    embedded = Table("embedded", "parameters", "what it does", box=None)
+    for name, purpose in EMBEDDED_MODELS.items():
+        embedded.add_row(name, f"{describe_model(resolve_model(name)).num_parameters / 1e6:,.1f} M", purpose)
     table = Table("architecture", "models", box=None)
     for architecture in ARCHITECTURES.values():
         table.add_row(architecture.name, architecture.families)
     console = Console()
+    console.print(embedded)
+    console.print()
     console.print(table)
     console.print("\nPresets (known shapes with random weights):", highlight=False)
     console.print(", ".join(preset_names()), highlight=False)
-
-
-@app.command(epilog="Example: quire serve --model random:tiny --port 8000")
-@engine_options(model="random:tiny")
-def serve(
-    engine: EngineConfig,
-    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 is all of them.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 8000,
-) -> None:
-    """Answer POST /v1/completions with one model."""
-    from quire import LLM
-    from quire.server.simple import serve_completions
-
-    serve_completions(LLM(**asdict(engine)), engine.model, host, port)

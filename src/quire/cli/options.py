@@ -20,15 +20,19 @@ from quire.config import EngineConfig
 _AS_TEXT = {"kv_cache_memory": "SIZE"}  # what EngineConfig reads itself, and how help names it
 
 
-def engine_options(*, model: str | None = None, sweep: Sequence[str] = ()) -> Callable[[Callable[..., None]], Any]:
+def engine_options(
+    *, models: Sequence[str] = (), sweep: Sequence[str] = (), default_model: str | None = None
+) -> Callable[[Callable[..., None]], Any]:
     """Give a command every field of `EngineConfig` as an option of the same name.
 
-    The command takes what they make as its parameter `engine`, or, with `sweep`, all combinations as `engines`.
-    What the command line does not say comes from the environment (`EngineConfig.from_env`).
+    The command takes what they make as its parameter `engine`; with `sweep` all combinations as a list `engines`, and
+    with `models` a dict `engines` from the name that a model is served under. What the command line does not say comes
+    from the environment (`EngineConfig.from_env`).
 
     Args:
-        model: serves where neither the command line nor the environment names one.
+        models: --model may be given several times, as SOURCE or NAME=SOURCE; without it these.
         sweep: integer fields that may be given as a list, such as 1,2,4.
+        default_model: without --model; otherwise it must be given.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -36,14 +40,24 @@ def engine_options(*, model: str | None = None, sweep: Sequence[str] = ()) -> Ca
             p for p in inspect.signature(command, eval_str=True).parameters.values() if not p.name.startswith("engine")
         ]
         options = [_option(field, is_list=field.name in sweep) for field in fields(EngineConfig)]
+        if models:
+            options[0] = _several_models(options[0], models)
 
         @functools.wraps(command)
         def run(**values: Any) -> None:
             given = {option.name: values.pop(option.name) for option in options}
+            if models:
+                chosen = given.pop("model") or os.environ.get("QUIRE_MODEL", ",".join(models)).split(",")
+                named = _by_name(chosen)
+                engines = {name: EngineConfig.from_env(**given, model=source) for name, source in named.items()}
+                command(engines=engines, **values)
+                return
             if given["model"] is None and "QUIRE_MODEL" not in os.environ:
-                if model is None:
-                    raise ValueError("which model? Give --model a directory, a hub id or a preset such as random:tiny")
-                given["model"] = model
+                given["model"] = default_model
+            if given["model"] is None and "QUIRE_MODEL" not in os.environ:
+                raise ValueError(
+                    "which model? Give --model a directory, a hub id, an embedded model such as quire-mini, or a preset"
+                )
             if sweep:
                 command(engines=_combinations(given, sweep), **values)
             else:
@@ -87,6 +101,30 @@ def _option(field: Field[Any], *, is_list: bool) -> inspect.Parameter:
     return inspect.Parameter(
         field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, option]
     )
+
+
+def _several_models(option: inspect.Parameter, models: Sequence[str]) -> inspect.Parameter:
+    text = (
+        "A directory, a hub id, an embedded name or a preset; NAME=SOURCE serves it under that name. Several serve "
+        f"several models, the first of them by default. (default: {' and '.join(models)})"
+    )
+    described = typer.Option(help=text, metavar="[NAME=]SOURCE", show_default=False)
+    return option.replace(annotation=Annotated[list[str] | None, described])
+
+
+def _by_name(chosen: Sequence[str]) -> dict[str, str]:
+    """Served name -> source, in order."""
+    found: dict[str, str] = {}
+    for text in chosen:
+        name, equals, source = text.partition("=")
+        if not equals or "/" in name:  # a path may hold an equals sign
+            name = source = text
+        if not name or not source:
+            raise ValueError(f"model={text!r} is neither SOURCE nor NAME=SOURCE")
+        if name in found:
+            raise ValueError(f"two models are named {name!r}; give one of them another name: --model NAME={source}")
+        found[name] = source
+    return found
 
 
 def _combinations(given: dict[str, Any], sweep: Sequence[str]) -> list[EngineConfig]:

@@ -22,12 +22,14 @@ def stream_to_terminal(config: EngineConfig, text: str, *, is_chat: bool, **samp
     engine = llm.engine
     if llm.tokenizer is None:
         raise ValueError("generate reads and writes text; leave out skip_tokenizer_init")
-    prompt_token_ids = None
+    prompt_token_ids, lead = None, ""
     if is_chat:
         text = llm.tokenizer.apply_chat_template([{"role": "user", "content": text}])
         prompt_token_ids = llm.tokenizer.encode(text, add_special_tokens=False)  # the template has written them
+        lead = llm.tokenizer.answer_lead()
     params = engine.default_sampling_params(**sampling)
     answer = engine.add_request(text, params, prompt_token_ids=prompt_token_ids)
+    answer.answer_lead = lead
     try:
         while not answer.is_finished:
             engine.step()

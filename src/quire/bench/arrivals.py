@@ -1,0 +1,171 @@
+"""When requests come: drawn from a process, or as a recording has them, at any rate.
+
+An open loop: arrivals are decided before the first request is sent and never wait for an answer. Pure numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from quire.bench.workload import Lengths, Workload
+
+
+class Load(Protocol):
+    """What is asked of a server, and when."""
+
+    def at(self, rate: float | None) -> Workload:
+        """The requests with their arrivals, `rate` of them a second on average; None keeps a recording's own rate."""
+
+
+@dataclass(frozen=True)
+class DrawnLoad:
+    """Requests whose arrivals are drawn.
+
+    Attributes:
+        make: so many requests.
+        count: of requests; None takes as many as arrive within the duration.
+        duration_s: no request arrives later; None leaves it to the count.
+        burstiness: the shape of the gamma distribution that gaps are drawn from. 1 is a Poisson process, less comes
+            in bursts, more is steadier.
+    """
+
+    make: Callable[[int], Workload]
+    count: int | None = None
+    duration_s: float | None = None
+    burstiness: float = 1.0
+    seed: int = 0
+
+    def at(self, rate: float | None) -> Workload:
+        if rate is None:
+            raise ValueError("how fast shall requests come? Give --request-rate or --sweep, such as --request-rate 2")
+        arrivals = draw_arrivals(
+            rate, count=self.count, duration_s=self.duration_s, burstiness=self.burstiness, seed=self.seed
+        )
+        if not arrivals:
+            raise ValueError(f"no request arrives within {self.duration_s:g} s at {rate:g}/s; lengthen --duration")
+        return with_arrivals(self.make(len(arrivals)), arrivals)
+
+
+@dataclass(frozen=True)
+class RecordedLoad:
+    """Requests with arrivals of their own, from a trace or a workload file.
+
+    Another rate stretches or squeezes all gaps alike, so that bursts stay bursts. A recording is faster here and slower
+    there: within a duration the requests that are played have the rate that was asked for, not the whole recording.
+
+    Attributes:
+        make: the first so many requests.
+        arrival_s: of all of them, in order.
+        duration_s: requests that would come later are left out.
+    """
+
+    make: Callable[[int], Workload]
+    arrival_s: Sequence[float]
+    duration_s: float | None = None
+
+    def at(self, rate: float | None) -> Workload:
+        if self.duration_s is not None and not self.duration_s > 0:
+            raise ValueError(f"a duration of {self.duration_s:g} s; expected a number above 0")
+        arrivals = self.arrival_s
+        if self.duration_s is not None and rate is None:
+            arrivals = [arrival for arrival in arrivals if arrival <= self.duration_s]
+        elif self.duration_s is not None and rate is not None and math.isfinite(rate):
+            arrivals = arrivals[: max(0, round(rate * self.duration_s))]
+        if not arrivals:
+            raise ValueError(f"no request arrives within {self.duration_s:g} s; lengthen --duration")
+        if rate is not None:
+            arrivals = pace(arrivals, rate)
+        return with_arrivals(self.make(len(arrivals)), arrivals)
+
+
+def draw_arrivals(
+    rate: float, *, count: int | None, duration_s: float | None, burstiness: float = 1.0, seed: int = 0
+) -> list[float]:
+    """Seconds from the start at which requests arrive, in order.
+
+    Gaps are independent and have the mean 1 / rate and the coefficient of variation 1 / sqrt(burstiness).
+
+    Args:
+        rate: requests a second; infinity lets all come at once.
+
+    Raises:
+        ValueError: a number is not positive, or nothing says how many there are.
+    """
+    if not rate > 0:
+        raise ValueError(f"a request rate of {rate:g} a second; expected a number above 0")
+    if not 0 < burstiness < math.inf:
+        raise ValueError(f"a burstiness of {burstiness:g}; expected a number above 0 (1 is a Poisson process)")
+    if duration_s is not None and not duration_s > 0:
+        raise ValueError(f"a duration of {duration_s:g} s; expected a number above 0")
+    if count is not None and count < 1:
+        raise ValueError(f"{count} requests are no load; ask for at least 1")
+    if math.isinf(rate):
+        if count is None:
+            raise ValueError("requests that all come at once must be counted; give --num-requests")
+        return [0.0] * count
+    if count is None and duration_s is None:
+        raise ValueError("how long shall requests come? Give a duration or a number of requests")
+    rng = random.Random(seed)
+    arrivals: list[float] = []
+    now = 0.0
+    while count is None or len(arrivals) < count:
+        now += rng.gammavariate(burstiness, 1 / (rate * burstiness))
+        if duration_s is not None and now > duration_s:
+            break
+        arrivals.append(now)
+    return arrivals
+
+
+def mean_rate(arrival_s: Sequence[float]) -> float:
+    """Requests a second over the time from the first to the last; infinity where all come at once."""
+    span = max(arrival_s) - min(arrival_s)
+    return (len(arrival_s) - 1) / span if span else math.inf
+
+
+def pace(arrival_s: Sequence[float], rate: float) -> list[float]:
+    """The same arrivals in another tempo: `rate` a second on average, the first at 0."""
+    if not rate > 0:
+        raise ValueError(f"a request rate of {rate:g} a second; expected a number above 0")
+    first = min(arrival_s)
+    if len(arrival_s) == 1:
+        return [0.0]
+    natural = mean_rate(arrival_s)
+    if math.isinf(natural):
+        raise ValueError("the recorded requests all come at once, so that they have no rate to change")
+    return [(arrival - first) * natural / rate for arrival in arrival_s]
+
+
+def with_arrivals(workload: Workload, arrival_s: Sequence[float]) -> Workload:
+    """The first requests of a workload, one an arrival."""
+    requests = [
+        replace(request, arrival_s=arrival) for request, arrival in zip(workload.requests, arrival_s, strict=False)
+    ]
+    return replace(workload, requests=requests)
+
+
+def scale_trace(
+    lengths: Lengths,
+    *,
+    time_scale: float = 1.0,
+    length_scale: float = 1.0,
+    max_input_len: int | None = None,
+    max_output_len: int | None = None,
+) -> Lengths:
+    """A trace made to fit a model: times and lengths are multiplied, then lengths are capped. None falls below 1."""
+    for name, scale in (("time_scale", time_scale), ("length_scale", length_scale)):
+        if not 0 < scale < math.inf:
+            raise ValueError(f"{name}={scale:g}; expected a number above 0")
+
+    def fit(values: Sequence[int], cap: int | None) -> list[int]:
+        scaled = [max(1, round(value * length_scale)) for value in values]
+        return scaled if cap is None else [min(value, cap) for value in scaled]
+
+    return Lengths(
+        prompt=fit(lengths.prompt, max_input_len),
+        output=fit(lengths.output, max_output_len),
+        arrival_s=[arrival * time_scale for arrival in lengths.arrival_s],
+    )

@@ -1,0 +1,137 @@
+"""`quire chat`: a conversation in the terminal. What is said is kept elsewhere, and so is how it looks."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from quire.cli.chat_screens import Screen, choose_screen
+from quire.cli.client_options import (
+    ApiKey,
+    MaxTokens,
+    MinP,
+    RepetitionPenalty,
+    Stop,
+    Temperature,
+    TopK,
+    TopP,
+    Url,
+    asked_for,
+    open_model,
+)
+from quire.cli.options import engine_options
+from quire.config import EngineConfig
+
+# Their values are read from the context, by these names.
+SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "stop")
+EXAMPLE = "Example: quire chat --url http://127.0.0.1:8000"
+COMMANDS = {
+    "/reset": "forget the conversation and begin anew",
+    "/stats": "what it cost so far: tokens, speed, time to the first token",
+    "/help": "this list",
+    "/exit": "leave (so do Ctrl-D, and Ctrl-C twice)",
+}
+HINTS = {
+    "Ctrl-C": "stop the answer; what has come of it stays in the conversation",
+    "\\": "at the end of a line: the message goes on in the next one",
+}
+
+
+@engine_options(default_model="quire-chat")
+def chat(
+    ctx: typer.Context,
+    engine: EngineConfig,
+    url: Url = None,
+    api_key: ApiKey = None,
+    system: Annotated[str | None, typer.Option(help="What the model is told before the conversation.")] = None,
+    chat_template: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Jinja template, for a model in this process without one.")
+    ] = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    top_k: TopK = None,
+    min_p: MinP = None,
+    repetition_penalty: RepetitionPenalty = None,
+    stop: Stop = None,
+) -> None:
+    """Chat with a model: behind a URL, or in this process (default: quire-chat). Piped input is a message a line."""
+    from quire.client.conversation import Conversation
+
+    try:
+        model = open_model(ctx.params, engine, url, api_key, chat_template)
+    except RuntimeError as error:  # the server's fault, not the user's
+        typer.secho(f"Error: {' '.join(str(error).split())}", fg=typer.colors.RED, err=True)
+        raise typer.Exit(1) from None
+    with closing(model):
+        conversation = Conversation(model, system=system, **asked_for(ctx.params, SAMPLING))
+        if not hold(conversation, choose_screen()):
+            raise typer.Exit(1)
+
+
+def hold(conversation: Any, screen: Screen) -> bool:
+    """Read, answer, and so on until the user leaves.
+
+    Ctrl-C ends the answer; at the prompt it leaves if it comes a second time.
+
+    Returns:
+        Whether every message got its answer; on a terminal the user has seen which did not, so that it is true.
+    """
+    num_failed = 0
+    is_leaving = False
+    screen.welcome(conversation.model.name)
+    while True:
+        try:
+            line = screen.read()
+        except KeyboardInterrupt:
+            if not screen.is_terminal:
+                raise
+            if is_leaving:
+                break
+            is_leaving = True
+            screen.note("Ctrl-C again leaves.")
+            continue
+        is_leaving = False
+        if line is None:
+            break
+        if line.startswith("/"):
+            if line in ("/exit", "/quit"):
+                break
+            _obey(line, conversation, screen)
+        elif line:
+            try:
+                _answer(line, conversation, screen)
+            except KeyboardInterrupt:
+                if not screen.is_terminal:
+                    raise
+                is_leaving = True
+                screen.note("Stopped. Ctrl-C again leaves.")
+            except (RuntimeError, ValueError) as error:
+                num_failed += 1
+                screen.fail(" ".join(str(error).split()))
+    return screen.is_terminal or not num_failed
+
+
+def _answer(line: str, conversation: Any, screen: Screen) -> None:
+    num_before = len(conversation.costs)
+    with closing(conversation.say(line)) as chunks:
+        screen.show(chunks)
+    if len(conversation.costs) == num_before:
+        screen.note("The answer is empty.")
+    elif screen.is_terminal:
+        screen.note(f"[{conversation.costs[-1]}]\n")
+
+
+def _obey(command: str, conversation: Any, screen: Screen) -> None:
+    if command == "/reset":
+        conversation.reset()
+        screen.note("Forgotten; this is a new conversation.")
+    elif command == "/stats":
+        screen.list(conversation.stats())
+    elif command == "/help":
+        screen.list({**COMMANDS, **HINTS})
+    else:
+        screen.fail(f"There is no command {command.split()[0]}; /help lists those there are.")

@@ -1,0 +1,157 @@
+"""What a chat is read from and shown on: a terminal, or plain pipes. Knows nothing about models or commands."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from quire.cli.printable import printable
+
+
+class Screen(Protocol):
+    """Where the loop of a chat reads and writes."""
+
+    is_terminal: bool
+
+    def welcome(self, name: str) -> None: ...
+
+    def read(self) -> str | None:
+        """The next message or command; None where there are no more. Ctrl-C raises KeyboardInterrupt."""
+
+    def show(self, chunks: Iterable[Any]) -> None:
+        """An answer, as it comes."""
+
+    def note(self, text: str) -> None:
+        """A remark beside the conversation."""
+
+    def list(self, entries: Mapping[str, str]) -> None:
+        """Names and what they stand for."""
+
+    def fail(self, text: str) -> None:
+        """Something went wrong."""
+
+
+class PlainScreen:
+    """Each line of standard input is a message, and only answers go to standard output."""
+
+    is_terminal = False
+
+    def welcome(self, name: str) -> None:
+        pass
+
+    def read(self) -> str | None:
+        if sys.stdin.isatty():  # somebody types, though the answers go elsewhere
+            sys.stderr.write("> ")
+            sys.stderr.flush()
+        line = sys.stdin.readline()
+        return line.strip() if line else None
+
+    def show(self, chunks: Iterable[Any]) -> None:
+        last = ""
+        try:
+            for chunk in chunks:
+                sys.stdout.write(chunk.text)
+                sys.stdout.flush()
+                last = chunk.text or last
+        finally:
+            if last and not last.endswith("\n"):
+                sys.stdout.write("\n")
+                sys.stdout.flush()
+
+    def note(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def list(self, entries: Mapping[str, str]) -> None:
+        for name, value in entries.items():
+            print(f"{name}: {value}", flush=True)
+
+    def fail(self, text: str) -> None:
+        print(f"Error: {text}", file=sys.stderr, flush=True)
+
+
+class TerminalScreen:
+    """Colours, a line editor, and a sign of life while the model thinks."""
+
+    is_terminal = True
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self._console = Console(highlight=False)
+        self._typed: Callable[[], str] = str
+        mark = "{}"
+        try:
+            import readline  # input() edits lines and keeps their history once it is there
+
+            self._typed = readline.get_line_buffer
+            mark = "\001{}\002"  # tells the line editor what takes no place
+        except ImportError:
+            pass
+        is_plain = self._console.no_color or self._console.color_system is None
+        colour, end = ("", "") if is_plain else (mark.format("\033[1;36m"), mark.format("\033[0m"))
+        # ASCII, since line editors may miscount others.
+        self._prompt, self._continued = f"{colour}>{end} ", f"{colour}.{end} "
+
+    def welcome(self, name: str) -> None:
+        self._console.print(f"[bold]{_escaped(name)}[/] is listening. /help says what you can do; Ctrl-D leaves.\n")
+
+    def read(self) -> str | None:
+        lines: list[str] = []
+        while True:
+            try:
+                line = input(self._continued if lines else self._prompt)
+            except EOFError:
+                self._console.print()
+                return None
+            except KeyboardInterrupt:
+                self._console.print()
+                if not lines and not self._typed():
+                    raise
+                lines = []  # what was typed is thrown away, as in a shell
+                continue
+            lines.append(line.removesuffix("\\"))
+            if not line.endswith("\\"):
+                return "\n".join(lines).strip()
+
+    def show(self, chunks: Iterable[Any]) -> None:
+        status = self._console.status("[dim]…[/]")
+        is_thinking = False
+        status.start()
+        try:
+            for chunk in chunks:
+                if chunk.reasoning or chunk.text:
+                    status.stop()
+                if chunk.reasoning:
+                    is_thinking = True
+                    self._console.out(printable(chunk.reasoning), style="dim italic", end="", highlight=False)
+                if chunk.text:
+                    if is_thinking:
+                        self._console.print("\n")
+                        is_thinking = False
+                    self._console.out(printable(chunk.text), end="", highlight=False)
+        finally:
+            status.stop()
+            self._console.print()
+
+    def note(self, text: str) -> None:
+        self._console.print(f"[dim]{_escaped(text)}[/]", soft_wrap=True)
+
+    def list(self, entries: Mapping[str, str]) -> None:
+        width = max(map(len, entries))
+        for name, value in entries.items():
+            self._console.print(f"  [bold]{_escaped(name):<{width}}[/]  {_escaped(value)}")
+
+    def fail(self, text: str) -> None:
+        self._console.print(f"[red]{_escaped(text)}[/]", soft_wrap=True)
+
+
+def choose_screen() -> Screen:
+    """A terminal's where somebody sits at both ends."""
+    return TerminalScreen() if sys.stdin.isatty() and sys.stdout.isatty() else PlainScreen()
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(printable(text))

@@ -1,0 +1,97 @@
+"""`quire complete`: what follows a prompt, as a filter between two pipes or on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from typing import Annotated, Any
+
+import typer
+
+from quire.cli.client_options import (
+    ApiKey,
+    MaxTokens,
+    MinP,
+    RepetitionPenalty,
+    Stop,
+    Temperature,
+    TopK,
+    TopP,
+    Url,
+    asked_for,
+    open_model,
+)
+from quire.cli.options import engine_options
+from quire.config import EngineConfig
+
+# Their values are read from the context, by these names.
+SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "stop", "ignore_eos")
+EXAMPLE = 'Example: quire complete --url http://127.0.0.1:8000 --max-tokens 32 "Once upon a time"'
+
+
+@engine_options(default_model="quire-mini")
+def complete(
+    ctx: typer.Context,
+    engine: EngineConfig,
+    prompt: Annotated[
+        str | None, typer.Argument(metavar="[PROMPT]", help="The text to continue; without it, or with -, from stdin.")
+    ] = None,
+    url: Url = None,
+    api_key: ApiKey = None,
+    max_tokens: MaxTokens = 128,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    top_k: TopK = None,
+    min_p: MinP = None,
+    repetition_penalty: RepetitionPenalty = None,
+    stop: Stop = None,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after the model's end token.")] = False,
+    stream: Annotated[bool, typer.Option(help="Write as it comes, or all at the end.")] = True,
+) -> None:
+    """One completion, by a server or a model in this process (default: quire-mini). Only its text goes to stdout."""
+    text = _read_prompt(prompt)
+    try:
+        with closing(open_model(ctx.params, engine, url, api_key)) as model:
+            write_answer(model.complete(text, stream=stream, **asked_for(ctx.params, SAMPLING)))
+    except RuntimeError as error:  # the server's or the engine's fault, not the user's
+        typer.secho(f"Error: {' '.join(str(error).split())}", fg=typer.colors.RED, err=True)
+        raise typer.Exit(1) from None
+
+
+def write_answer(chunks: Any) -> None:
+    """Text to standard output as it comes, ended by a line break; what it cost to stderr where both are a terminal."""
+    from quire.cli.printable import printable
+    from quire.client.cost import Cost
+
+    cost = Cost()
+    out, last = sys.stdout, ""
+    try:
+        with closing(chunks):
+            for chunk in cost.watch(chunks):
+                text = printable(chunk.text) if out.isatty() else chunk.text
+                out.write(text)
+                out.flush()
+                last = text or last
+    except (KeyboardInterrupt, RuntimeError):
+        if last:
+            out.write("\n")  # so that what is said next begins its own line
+        raise
+    if not last.endswith("\n"):
+        out.write("\n")
+    out.flush()
+    if out.isatty() and sys.stderr.isatty():
+        typer.secho(f"[{cost}]", err=True, dim=True)
+
+
+def _read_prompt(given: str | None) -> str:
+    if given is not None and given != "-":
+        return given
+    if given is None and sys.stdin.isatty():
+        raise ValueError(
+            'which prompt? Give it as an argument, such as quire complete "Once upon a time", or pipe it in'
+        )
+    try:
+        # The line break that ends a piped text belongs to the pipe: a model would go on in a new line after it.
+        return sys.stdin.buffer.read().decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"standard input is not UTF-8 text: {error}") from None

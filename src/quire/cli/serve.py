@@ -1,0 +1,140 @@
+"""`quire serve`: options to settings, models to engines. What a server does is elsewhere."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quire.cli.options import engine_options
+from quire.config import EngineConfig, parse_size
+
+DEFAULT_MODELS = ("quire-mini", "quire-chat")  # written out, since `--help` imports nothing of the rest
+
+_READING_QUESTION = (
+    "Context: Ines Haddad was born in Marlow. Tom Weber, a baker, lives in Ashby.\\n"
+    "Question: Where does Tom Weber live?\\nAnswer:"
+)
+EXAMPLE = "Example: quire serve --model quire-mini --model mine=path/to/checkpoint --port 8000"
+
+
+@engine_options(models=DEFAULT_MODELS)
+def serve(
+    engines: dict[str, EngineConfig],
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 is all of them.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 8000,
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option(help="Let in only who has this key; may be given several times. Also QUIRE_API_KEY=KEY,KEY."),
+    ] = None,
+    api_key_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file of keys, one a line.")] = None,
+    chat_template: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A Jinja template in place of the models' own.")
+    ] = None,
+    max_body_bytes: Annotated[str, typer.Option(metavar="SIZE", help="A larger request gets 413.")] = "8MiB",
+    max_queue: Annotated[int, typer.Option(min=1, help="So many requests wait, a model; further ones get 429.")] = 1024,
+    max_concurrent_per_key: Annotated[
+        int | None, typer.Option(min=1, help="So many requests of one key at once; further ones get 429.")
+    ] = None,
+    cors_origin: Annotated[
+        list[str] | None, typer.Option(help="Let pages of this origin ask; may be given several times.")
+    ] = None,
+    ssl_certfile: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Serve HTTPS with this certificate.")
+    ] = None,
+    ssl_keyfile: Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key.")] = None,
+    ssl_keyfile_password: Annotated[
+        str | None, typer.Option(envvar="QUIRE_SSL_KEYFILE_PASSWORD", show_envvar=True, help="The key's password.")
+    ] = None,
+    ssl_ca_certs: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Let in only clients with a certificate of these authorities.")
+    ] = None,
+    shutdown_timeout: Annotated[
+        float, typer.Option(min=0, help="Seconds for running requests to finish after SIGTERM.")
+    ] = 30.0,
+    engine_process: Annotated[
+        bool, typer.Option("--engine-process", help="Each engine in a process of its own, started again if it dies.")
+    ] = False,
+    log_interval: Annotated[float, typer.Option(help="Seconds between two log lines of load.")] = 10.0,
+    log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
+) -> None:
+    """Serve one model or several over HTTP, as OpenAI's API does; without --model the two that ship with Quire."""
+    from quire.async_engine import AsyncEngine
+    from quire.device_turns import DeviceTurns
+    from quire.engine_process import ProcessEngine
+    from quire.server.app import make_app
+    from quire.server.auth import load_api_keys, load_tenant_secret
+    from quire.server.lifecycle import serve as serve_until_stopped
+    from quire.server.log_format import configure_logging
+    from quire.server.metrics import Metrics
+    from quire.server.registry import ModelRegistry, ServedModel, read_chat_template
+    from quire.server.settings import ServerSettings
+    from quire.startup import start_engine
+
+    configure_logging(log_format)
+    keys = load_api_keys(api_key or (), file=api_key_file)
+    settings = ServerSettings(
+        host=host,
+        port=port,
+        ssl_certfile=_text(ssl_certfile),
+        ssl_keyfile=_text(ssl_keyfile),
+        ssl_keyfile_password=ssl_keyfile_password,
+        ssl_ca_certs=_text(ssl_ca_certs),
+        api_keys=keys,
+        tenant_secret=load_tenant_secret() if keys else None,
+        max_body_bytes=parse_size(max_body_bytes),
+        max_queue=max_queue,
+        max_concurrent_per_key=max_concurrent_per_key,
+        cors_origins=tuple(cors_origin or ()),
+        shutdown_timeout_s=shutdown_timeout,
+        log_interval_s=log_interval,
+    )
+    template = read_chat_template(chat_template) if chat_template is not None else None
+    metrics = Metrics(engines)
+    start = ProcessEngine if engine_process else AsyncEngine
+    turns = DeviceTurns() if len(engines) > 1 and not engine_process else None
+    models = [
+        ServedModel(
+            name,
+            start(
+                name,
+                partial(start_engine, config, memory_share=1 / len(engines)),
+                turns=turns,
+                max_queue=settings.max_queue,
+                exit_on_hang=True,
+                on_stats=partial(metrics.observe_stats, name),
+                on_finished=partial(metrics.observe_finished, name),
+            ),
+            created=int(time.time()),
+            chat_template=template,
+            source=config.model,
+        )
+        for name, config in engines.items()
+    ]
+    registry = ModelRegistry(models)
+    status = serve_until_stopped(
+        make_app(registry, settings, metrics),
+        registry,
+        settings,
+        metrics=metrics,
+        banner=partial(_banner, list(engines), has_keys=bool(keys)),
+    )
+    raise typer.Exit(status)
+
+
+def _banner(names: list[str], url: str, *, has_keys: bool) -> str:
+    """Where the server is, and a command that asks it something."""
+    prompt = _READING_QUESTION if names[0] == "quire-mini" else "Hello"
+    key = " -H 'Authorization: Bearer KEY'" if has_keys else ""
+    return (
+        f"Quire serves {' and '.join(names)} at {url}\nAsk it something:\n"
+        f"  curl -s {url}/v1/completions -H 'Content-Type: application/json'{key} \\\n"
+        f'    -d \'{{"model": "{names[0]}", "prompt": "{prompt}"}}\''
+    )
+
+
+def _text(path: Path | None) -> str | None:
+    return str(path) if path is not None else None

@@ -1,0 +1,69 @@
+"""One piece of an answer, as a stream's event carries it or a model in this process makes it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from quire.client.errors import RemoteError, error_message
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an answer cost, as whoever answered counts it."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int | None = None  #: of the prompt, found in a cache; None where nobody says
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What came of the first choice since the last chunk."""
+
+    text: str = ""
+    reasoning: str = ""  #: thoughts before the answer, from servers that tell them apart
+    is_token: bool = False  #: at least one token came, though its text may be held back
+    finish_reason: str | None = None
+    usage: Usage | None = None  #: of the whole answer so far
+
+
+def read_chunk(data: str) -> Chunk:
+    """A chunk from an event's data, or from the body of an answer that came whole.
+
+    Both of OpenAI's endpoints are understood, and what others add to them is left alone.
+
+    Raises:
+        RemoteError: the data says that something went wrong, or is no such chunk.
+    """
+    try:
+        body = json.loads(data)
+    except ValueError:
+        raise RemoteError("not_sse", f"an event is not JSON: {data[:100]!r}") from None
+    if not isinstance(body, dict):
+        raise RemoteError("not_sse", f"an event is not an object: {data[:100]!r}")
+    if body.get("error"):
+        raise RemoteError("stream_error", error_message(body))
+    usage = _read_usage(body.get("usage"))
+    choice = next((c for c in body.get("choices") or () if isinstance(c, dict) and not c.get("index")), None)
+    if choice is None:
+        return Chunk(usage=usage)
+    reason = choice.get("finish_reason")
+    said: Any = choice.get("delta") or choice.get("message")
+    if isinstance(said, dict):
+        text, reasoning = said.get("content"), said.get("reasoning_content") or said.get("reasoning")
+    else:
+        said, text, reasoning = choice, choice.get("text"), None
+    # A token whose text is not whole yet comes as an empty text; so do the event that only opens the assistant's turn,
+    # and the one that only ends it.
+    is_token = bool(text or reasoning) or (text is not None and reason is None and "role" not in said)
+    return Chunk(text or "", reasoning or "", is_token, reason, usage)
+
+
+def _read_usage(usage: Any) -> Usage | None:
+    if not isinstance(usage, dict):
+        return None
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    return Usage(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0, cached)

@@ -1,0 +1,82 @@
+"""A conversation of several turns: what was said, and what it cost. Knows nothing about terminals or servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, Protocol
+
+from quire.client.chunk import Chunk
+from quire.client.cost import Cost
+
+
+class Chats(Protocol):
+    """Who answers: a `RemoteModel` or a `LocalModel`."""
+
+    @property
+    def name(self) -> str: ...
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], **sampling: Any) -> Iterator[Chunk]: ...
+
+
+class Conversation:
+    """What both sides have said so far.
+
+    Args:
+        model: who answers.
+        system: what the model is told before everything else.
+        sampling: fields of every request, such as temperature.
+    """
+
+    def __init__(self, model: Chats, *, system: str | None = None, **sampling: Any) -> None:
+        self.model = model
+        self._sampling = sampling
+        self._opening = [{"role": "system", "content": system}] if system else []
+        self.messages: list[dict[str, str]] = []
+        self.costs: list[Cost] = []
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything that was said but the system's message."""
+        self.messages = list(self._opening)
+        self.costs = []
+
+    def say(self, text: str) -> Iterator[Chunk]:
+        """Say something and hear the answer.
+
+        An answer that ends early, because the iterator is closed or the model fails, is kept as far as it came; a
+        message that got no answer at all is taken back, so that it can be said again.
+        """
+        self.messages.append({"role": "user", "content": text})
+        heard: list[str] = []
+        cost = Cost()
+        try:
+            with closing(self.model.chat(self.messages, **self._sampling)) as chunks:  # type: ignore[type-var]
+                for chunk in cost.watch(chunks):
+                    heard.append(chunk.text)
+                    yield chunk
+        finally:
+            if answer := "".join(heard):
+                self.messages.append({"role": "assistant", "content": answer})
+                self.costs.append(cost)
+            else:
+                self.messages.pop()
+
+    def stats(self) -> dict[str, str]:
+        """What the conversation cost so far, for people."""
+        usages = [cost.usage for cost in self.costs if cost.usage is not None]
+        rates = [cost.tokens_per_s for cost in self.costs if cost.tokens_per_s is not None]
+        firsts = [cost.first_s for cost in self.costs if cost.first_s is not None]
+        found = {"model": self.model.name, "answers": f"{len(self.costs)}"}
+        if usages:
+            found["context"] = f"{usages[-1].prompt_tokens + usages[-1].completion_tokens:,} tokens"
+            found["tokens in"] = f"{sum(usage.prompt_tokens for usage in usages):,}"
+            cached = sum(usage.cached_tokens or 0 for usage in usages)
+            found["tokens in, cached"] = f"{cached:,}"
+        if self.costs:
+            found["tokens out"] = f"{sum(cost.num_tokens for cost in self.costs):,}"
+        if firsts:
+            found["first token"] = f"after {firsts[-1] * 1e3:,.0f} ms (mean {sum(firsts) / len(firsts) * 1e3:,.0f} ms)"
+        if rates:
+            found["speed"] = f"{rates[-1]:,.1f} tokens/s (mean {sum(rates) / len(rates):,.1f})"
+        return found

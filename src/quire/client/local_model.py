@@ -1,0 +1,85 @@
+"""A model in this process, asked as one behind a URL is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from quire.answer import Answer
+from quire.client.chunk import Chunk, Usage
+from quire.config import EngineConfig
+from quire.engine import interrupts_put_off
+from quire.llm import LLM
+
+
+class LocalModel:
+    """Loads the model; answers one request at a time, in the caller's thread.
+
+    Args:
+        config: of the engine.
+        chat_template: Jinja text; by default the model's own.
+
+    Raises:
+        ValueError: the model or an option cannot be served, or it has no tokenizer.
+    """
+
+    def __init__(self, config: EngineConfig, *, chat_template: str | None = None) -> None:
+        if config.skip_tokenizer_init:
+            raise ValueError("text goes in and comes out here, which needs a tokenizer; leave out skip_tokenizer_init")
+        self.name = config.model
+        self._chat_template = chat_template
+        self._llm = LLM(**asdict(config))
+
+    def close(self) -> None:
+        """Nothing is held beyond memory."""
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], *, stream: bool = True, **sampling: Any) -> Iterator[Chunk]:
+        """The next message of a conversation.
+
+        Raises:
+            ValueError: the model has no chat template, or the conversation or a parameter does not fit.
+            RuntimeError: the request failed on its way.
+        """
+        tokenizer = self._llm.tokenizer
+        text = tokenizer.apply_chat_template(messages, chat_template=self._chat_template)
+        # The template has written the special tokens.
+        prompt_token_ids = tokenizer.encode(text, add_special_tokens=False)
+        return self._run(text, prompt_token_ids, stream, sampling, tokenizer.answer_lead(self._chat_template))
+
+    def complete(self, prompt: str, *, stream: bool = True, **sampling: Any) -> Iterator[Chunk]:
+        """What follows a prompt. Raises what `chat` does."""
+        return self._run(prompt, None, stream, sampling)
+
+    def _run(
+        self,
+        text: str,
+        prompt_token_ids: list[int] | None,
+        is_streamed: bool,
+        sampling: dict[str, Any],
+        answer_lead: str = "",
+    ) -> Iterator[Chunk]:
+        """Closing the iterator frees the request's blocks."""
+        engine = self._llm.engine
+        params = engine.default_sampling_params(**sampling)
+        answer: Answer | None = None
+        try:
+            with interrupts_put_off():
+                answer = engine.add_request(text, params, prompt_token_ids=prompt_token_ids)
+                answer.answer_lead = answer_lead
+            while not answer.is_finished:
+                grown = engine.step()
+                # Deltas, not the text so far: that may shrink again where a stop string is completed.
+                if is_streamed and answer in grown:
+                    yield Chunk("".join(delta for _, delta in answer.take_deltas()), is_token=True)
+            output = answer.to_output()
+            if output.error is not None:
+                raise RuntimeError(f"the request failed: {output.error}")
+            first = output.outputs[0]
+            rest = "".join(delta for _, delta in answer.take_deltas())
+            usage = Usage(len(output.prompt_token_ids), len(first.token_ids), output.num_cached_tokens)
+            yield Chunk(rest, is_token=bool(rest), finish_reason=first.finish_reason, usage=usage)
+        finally:
+            if answer is not None:
+                with interrupts_put_off():
+                    engine.abort(answer.request.request_id)

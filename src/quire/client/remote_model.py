@@ -1,0 +1,143 @@
+"""A model behind a URL: OpenAI's protocol over httpx, one request at a time, in the caller's thread."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from quire.client.chunk import Chunk, read_chunk
+from quire.client.endpoint import Endpoint
+from quire.client.errors import RemoteError, of_exception, of_response
+from quire.client.sse import DONE, EventReader
+
+# Long prompts take their time before the first token, so only connecting has a short limit.
+_TIMEOUT = httpx.Timeout(None, connect=10.0)
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """An entry of /v1/models, with what some servers say beyond its name."""
+
+    name: str
+    max_model_len: int | None = None
+    vocab_size: int | None = None
+
+
+class RemoteModel:
+    """Use as a context manager, or close it.
+
+    Args:
+        endpoint: where.
+        name: which model; the first that the server lists if None.
+        transport: of httpx, for tests.
+
+    Raises:
+        RemoteError: the server was asked for its models and did not answer as it should.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, name: str | None = None, *, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self._endpoint = endpoint
+        self._http = httpx.Client(
+            headers=dict(endpoint.headers), timeout=_TIMEOUT, transport=transport, trust_env=not endpoint.is_local
+        )
+        try:
+            self.name = name if name is not None else self.models()[0].name
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> RemoteModel:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def models(self) -> list[ServedModel]:
+        """What the server serves: at least one, in its order."""
+        url = self._endpoint.models_url
+        try:
+            response = self._http.get(url, timeout=10.0)
+        except httpx.HTTPError as error:
+            raise of_exception(error, url) from None
+        if response.status_code != 200:
+            raise of_response(response.status_code, response.content, url)
+        return read_models(response.content, url)
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], *, stream: bool = True, **sampling: Any) -> Iterator[Chunk]:
+        """The next message of a conversation. `sampling` are fields of the protocol."""
+        return self._ask(self._endpoint.chat_url, {"messages": list(messages), **sampling}, stream)
+
+    def complete(self, prompt: str, *, stream: bool = True, **sampling: Any) -> Iterator[Chunk]:
+        """What follows a prompt."""
+        return self._ask(self._endpoint.completions_url, {"prompt": prompt, **sampling}, stream)
+
+    def _ask(self, url: str, fields: dict[str, Any], is_streamed: bool) -> Iterator[Chunk]:
+        """Closing the iterator hangs up, and the server is to stop."""
+        body: dict[str, Any] = {"model": self.name, **fields, "stream": is_streamed}
+        if is_streamed:
+            body["stream_options"] = {"include_usage": True}
+        try:
+            with self._http.stream("POST", url, json=body) as response:
+                if response.status_code != 200:
+                    raise of_response(response.status_code, response.read(), url)
+                if is_streamed:
+                    yield from _chunks(response.iter_bytes(), url)
+                else:
+                    yield read_chunk(response.read().decode(errors="replace"))
+        except httpx.HTTPError as error:
+            raise of_exception(error, url) from None
+
+
+def read_models(body: bytes, url: str) -> list[ServedModel]:
+    """The body of /v1/models.
+
+    Raises:
+        RemoteError: it is none, or lists nothing.
+    """
+    try:
+        entries = [entry for entry in json.loads(body)["data"] if isinstance(entry.get("id"), str)]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise RemoteError("not_openai", f"{url} does not list models as OpenAI's API does; is the URL right?") from None
+    if not entries:
+        raise RemoteError("no_models", f"{url} lists no model")
+    return [
+        ServedModel(
+            name=entry["id"],
+            max_model_len=_positive(entry.get("max_model_len")),
+            # llama.cpp's server says it in `meta`.
+            vocab_size=_positive(entry.get("vocab_size") or (entry.get("meta") or {}).get("n_vocab")),
+        )
+        for entry in entries
+    ]
+
+
+def _positive(value: Any) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _chunks(received: Iterator[bytes], url: str) -> Iterator[Chunk]:
+    reader = EventReader()
+    is_whole = False
+    for data in _events(received, reader):
+        if data == DONE:
+            return
+        chunk = read_chunk(data)
+        is_whole = is_whole or chunk.finish_reason is not None
+        yield chunk
+    if not is_whole:
+        raise RemoteError("truncated", f"{url}: the stream ended before the answer did")
+
+
+def _events(received: Iterator[bytes], reader: EventReader) -> Iterator[str]:
+    for piece in received:
+        yield from reader.feed(piece)
+    yield from reader.close()

@@ -1,0 +1,306 @@
+"""`quire chat`: several turns, commands, and Ctrl-C that stops the answer and not the chat."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fake_openai import fake_openai
+from quire.cli.main import app
+from quire.cli.printable import printable
+
+pytestmark = pytest.mark.timeout(300)  # processes are started, which a busy machine does slowly
+SOURCE = Path(__file__).parents[2] / "src"
+SMALL = ["--model", "random:tiny", "--num-kv-blocks", "64", "--no-use-tqdm", "--max-tokens", "8"]
+
+
+def run(*arguments: str, **options: Any) -> Result:
+    return CliRunner().invoke(app, ["chat", *arguments], **options)
+
+
+def answer_by_turn(body: dict[str, Any]) -> list[str]:
+    """Says the last message again, and how many there were."""
+    return [f"{len(body['messages'])}: ", body["messages"][-1]["content"]]
+
+
+# -- through pipes ---------------------------------------------------------------------------------------------------
+
+
+def test_each_line_of_a_pipe_is_a_message_of_one_conversation() -> None:
+    with fake_openai(said=answer_by_turn) as fake:
+        result = run("--url", fake.url, "--temperature", "0", input="Hello\n\n how are you \n")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "1: Hello\n3: how are you\n", "")
+    assert fake.paths == ["/v1/chat/completions"] * 2
+    said = [(message["role"], message["content"]) for message in fake.requests[1]["messages"]]
+    assert said == [("user", "Hello"), ("assistant", "1: Hello"), ("user", "how are you")]
+    assert fake.requests[0]["temperature"] == 0
+
+
+def test_a_last_line_without_a_line_break_is_a_message_too() -> None:
+    with fake_openai() as fake:
+        assert run("--url", fake.url, input="Hello").stdout == "Hello!\n"
+
+
+def test_reset_begins_anew_and_keeps_the_system_message() -> None:
+    with fake_openai(said=answer_by_turn) as fake:
+        result = run("--url", fake.url, "--system", "be kind", input="a\n/reset\nb\n")
+    assert result.stdout == "2: a\n2: b\n"
+    assert fake.requests[1]["messages"][0] == {"role": "system", "content": "be kind"}
+
+
+def test_stats_and_help_answer_and_exit_leaves() -> None:
+    with fake_openai() as fake:
+        result = run("--url", fake.url, input="Hello\n/stats\n/help\n/exit\nnot said\n")
+    assert result.exit_code == 0
+    assert "answers: 1" in result.stdout
+    assert "tokens out: 3" in result.stdout
+    for command in ("/reset", "/stats", "/help", "/exit"):
+        assert command in result.stdout
+    assert len(fake.requests) == 1
+
+
+def test_an_unknown_command_is_not_sent_to_the_model() -> None:
+    with fake_openai() as fake:
+        result = run("--url", fake.url, input="/rest now\n")
+    assert "There is no command /rest" in result.stderr
+    assert fake.requests == []
+
+
+def test_a_turn_that_fails_is_told_and_the_next_goes_on() -> None:
+    def fail_once(body: dict[str, Any]) -> list[Any]:
+        return ["Hel", RuntimeError("the step failed") if len(fake.requests) == 1 else "lo"]
+
+    with fake_openai(said=fail_once) as fake:
+        result = run("--url", fake.url, input="a\nb\n")
+    assert result.exit_code == 1  # a pipe's reader must be able to know
+    assert result.stdout == "Hel\nHello\n"
+    assert result.stderr == "Error: the step failed\n"
+
+
+def test_an_empty_answer_is_told() -> None:
+    with fake_openai(said=[]) as fake:
+        result = run("--url", fake.url, input="Hello\n")
+    assert (result.stdout, result.stderr) == ("", "The answer is empty.\n")
+
+
+def test_a_model_in_process_chats_as_the_offline_api_does() -> None:
+    from quire import LLM, SamplingParams
+
+    llm = LLM("random:tiny", num_kv_blocks=64, use_tqdm=False)
+    params = SamplingParams(max_tokens=8, temperature=0)
+    messages, expected = [], ""
+    for text in ("Hello", "And you?"):
+        messages.append({"role": "user", "content": text})
+        said = llm.chat(messages, params, use_tqdm=False)[0].outputs[0].text
+        messages.append({"role": "assistant", "content": said})
+        expected += said + "\n"
+    result = run(*SMALL, "--temperature", "0", input="Hello\nAnd you?\n")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == expected
+
+
+def test_a_conversation_that_grew_too_long_can_be_reset() -> None:
+    long = "word " * 300
+    result = run(*SMALL, "--max-model-len", "256", input=f"{long}\n/reset\nHi\n")
+    assert "max_model_len" in result.stderr
+    assert len(result.stdout.strip()) > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--url", "nowhere"], 2, "is not a URL"),
+        (["--url", "http://127.0.0.1:9"], 1, "cannot connect"),
+        (["--url", "http://127.0.0.1:9", "--chat-template", "x"], 2, "--chat-template is for a model in this process"),
+        ([*SMALL, "--chat-template", "/no/such/file"], 2, "cannot read /no/such/file"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments: list[str], code: int, words: str) -> None:
+    result = run(*arguments, input="Hello\n")
+    assert result.exit_code == code, result.output
+    [line] = [line for line in result.stderr.splitlines() if line.startswith("Error")]
+    assert words in line
+    assert "Traceback" not in result.output
+
+
+def test_control_characters_never_reach_a_terminal() -> None:
+    assert printable("a\x1b[2Jb\r\nc\td\x07\x9b") == "a[2Jb\nc\td"
+
+
+def test_help_has_an_example() -> None:
+    assert "Example: quire chat" in run("--help").output
+
+
+# -- on a terminal ---------------------------------------------------------------------------------------------------
+
+
+class Terminal:
+    """Somebody who types, and reads what the screen shows."""
+
+    def __init__(self, master: int, process: subprocess.Popen[bytes]) -> None:
+        self._master = master
+        self.process = process
+        self.seen = ""
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def wait_for(self, what: str | Callable[[], bool]) -> str:
+        """Reads on until it is there; gives all that came up to its end, without escapes."""
+        deadline = time.monotonic() + 100
+        while not (what in self.seen if isinstance(what, str) else what()):
+            assert time.monotonic() < deadline, f"{what!r} is not in {self.seen!r}"
+            self._read(0.05)
+        end = self.seen.index(what) + len(what) if isinstance(what, str) else 0
+        shown, self.seen = self.seen[:end], self.seen[end:]
+        return shown
+
+    def interrupt(self) -> None:
+        """Ctrl-C, once the process sleeps: a line editor misses one that comes in the instant before it waits."""
+        stat = Path(f"/proc/{self.process.pid}/stat")
+        deadline = time.monotonic() + 100
+        while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "S":
+            assert time.monotonic() < deadline, "it does not wait for anything"
+            time.sleep(0.01)
+        self.type("\x03")
+
+    def end(self) -> int:
+        """Reads all that is left; the exit code."""
+        deadline = time.monotonic() + 100
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, f"it does not end: {self.seen!r}"
+            self._read(0.05)
+        self._read(0)
+        return self.process.returncode
+
+    def _read(self, timeout: float) -> None:
+        if select.select([self._master], [], [], timeout)[0]:
+            try:
+                raw = os.read(self._master, 65536).decode(errors="replace")
+            except OSError:  # the other end is closed
+                time.sleep(timeout)
+                return
+            self.seen = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.seen + raw).replace("\r", "")
+
+
+@contextmanager
+def terminal(*arguments: str) -> Iterator[Terminal]:
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "quire", "chat", *arguments],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),  # it becomes the controlling terminal
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "TERM": "xterm", "COLUMNS": "80"},
+    )
+    os.close(slave)
+    try:
+        yield Terminal(master, process)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+
+
+def test_a_chat_on_a_terminal_shows_the_answer_and_what_it_cost() -> None:
+    with fake_openai(said=["\x1b[2JHel", "lo!"]) as fake, terminal("--url", fake.url) as screen:
+        assert "first is listening" in screen.wait_for("> ")
+        screen.type("Hi\n")
+        shown = screen.wait_for("\n> ")
+        assert "[2JHello!" in shown
+        assert "7 tokens in" in shown
+        assert "2 out (stop)" in shown
+        screen.type("/stats\n")
+        assert "tokens out" in screen.wait_for("> ")
+        screen.type("\x04")
+        assert screen.end() == 0
+
+
+def test_a_line_that_ends_in_a_backslash_goes_on() -> None:
+    with fake_openai() as fake, terminal("--url", fake.url) as screen:
+        screen.wait_for("> ")
+        screen.type("one\\\n")
+        screen.wait_for(". ")
+        screen.type("two\n")
+        screen.wait_for("Hello!")
+        assert fake.requests[0]["messages"][0]["content"] == "one\ntwo"
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_chat() -> None:
+    with fake_openai(hangs_after=2) as fake, terminal("--url", fake.url) as screen:
+        screen.wait_for("> ")
+        screen.type("Hi\n")
+        screen.wait_for("Hello")
+        screen.interrupt()
+        screen.wait_for("Stopped")
+        screen.wait_for(lambda: fake.num_gone == 1)
+        fake.script.hangs_after = None
+        screen.type("again\n")
+        screen.wait_for("Hello!")
+        said = [message["content"] for message in fake.requests[1]["messages"]]
+        assert said == ["Hi", "Hello", "again"]
+        screen.type("/exit\n")
+        assert screen.end() == 0
+
+
+def test_a_second_ctrl_c_leaves() -> None:
+    with fake_openai(hangs_after=0) as fake, terminal("--url", fake.url) as screen:
+        screen.wait_for("> ")
+        screen.type("Hi\n")
+        screen.wait_for(lambda: len(fake.requests) == 1)
+        screen.interrupt()
+        screen.wait_for("Stopped. Ctrl-C again leaves.\n> ")
+        screen.interrupt()
+        assert screen.end() == 0
+
+
+def test_ctrl_c_stops_a_model_in_process_too() -> None:
+    options = ["--model", "random:tiny", "--num-kv-blocks", "256", "--no-use-tqdm", "--temperature", "0"]
+    with terminal(*options) as screen:
+        screen.wait_for("is listening")
+        for _ in range(2):
+            screen.wait_for("\n> ")
+            screen.type("Hi\n")
+            screen.wait_for("[")  # the tokens of this model are numbers in brackets
+            screen.type("\x03")
+            screen.wait_for("Stopped. Ctrl-C again leaves.")
+        screen.wait_for("\n> ")
+        screen.type("/exit\n")
+        assert screen.end() == 0
+
+
+def test_ctrl_c_at_the_prompt_clears_the_line_and_leaves_when_it_comes_twice() -> None:
+    with fake_openai() as fake, terminal("--url", fake.url) as screen:
+        screen.wait_for("> ")
+        screen.type("half a line")
+        screen.wait_for("half a line")
+        screen.interrupt()
+        assert "leaves" not in screen.wait_for("> ")
+        screen.type("Hi\n")
+        screen.wait_for("Hello!")
+        screen.wait_for("\n> ")
+        screen.interrupt()
+        screen.wait_for("Ctrl-C again leaves.\n> ")
+        screen.type("Hi\n")
+        screen.wait_for("Hello!")
+        screen.wait_for("\n> ")
+        screen.interrupt()
+        screen.wait_for("Ctrl-C again leaves.\n> ")
+        screen.interrupt()
+        assert screen.end() == 0
+        assert "Traceback" not in screen.seen
+    assert [request["messages"][-1]["content"] for request in fake.requests] == ["Hi", "Hi"]
