@@ -1,4 +1,4 @@
-# make serve   an OpenAI-like endpoint on http://127.0.0.1:8000
+# make serve   the models that ship with Quire on http://127.0.0.1:8000; MODEL=path/to/checkpoint serves another one
 # make test    all tests but the slow ones (PYTEST_ARGS="-m slow" for those)
 # make lint    ruff and mypy
 # make format  let ruff lay out the code
@@ -11,7 +11,7 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 pytho
 VENV := .venv
 BIN := $(VENV)/bin
 
-MODEL ?= random:tiny
+MODEL ?=
 HOST ?= 127.0.0.1
 PORT ?= 8000
 SERVE_ARGS ?=
@@ -22,7 +22,7 @@ PYTEST_WORKERS ?= -n auto --maxprocesses 4
 .PHONY: serve test lint format clean
 
 serve: $(VENV)/.installed
-	@$(BIN)/quire serve --model $(MODEL) --host $(HOST) --port $(PORT) $(SERVE_ARGS) || test $$? -eq 130 # Ctrl-C
+	@$(BIN)/quire serve $(if $(MODEL),--model $(MODEL)) --host $(HOST) --port $(PORT) $(SERVE_ARGS) || test $$? -eq 130 # Ctrl-C
 
 # One thread a worker: tests are many small operations, and threads that wait for each other make them slow.
 test: $(VENV)/.installed-dev

@@ -1,9 +1,13 @@
-"""What the README shows works: its commands and its Python, on the smallest model."""
+"""What the README shows works: its commands, its Python and its requests to the server."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,25 +16,84 @@ from typer.testing import CliRunner
 from quire.cli.main import app
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
-BLOCKS = dict.fromkeys(("console", "python"), "")
+BLOCKS: dict[str, list[str]] = {}
 for language, text in re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL):
-    BLOCKS[language] = BLOCKS.get(language, "") + text
-COMMANDS = [line.removeprefix("$ quire ") for line in BLOCKS["console"].splitlines() if line.startswith("$ quire ")]
+    BLOCKS.setdefault(language, []).append(text)
+COMMANDS = [
+    line.removeprefix("$ quire ")
+    for block in BLOCKS["console"]
+    for line in block.splitlines()
+    if line.startswith("$ quire ")
+]
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,374,44\n2023-11-16 18:15:50.99,396,109\n"
+URL = "http://127.0.0.1:8000"
 
 
-@pytest.mark.parametrize("command", [c.split("#")[0].strip() for c in COMMANDS if not c.startswith("serve")])
+@pytest.mark.parametrize("command", [command for command in COMMANDS if not command.startswith("serve")])
 def test_a_command_of_the_readme_runs(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("QUIRE_NUM_KV_BLOCKS", "512")
     (tmp_path / "trace.csv").write_text(TRACE)
-    result = CliRunner().invoke(app, shlex.split(command, comments=True))
+    result = CliRunner().invoke(app, shlex.split(command, comments=True), input="Hello there!\n")
     assert result.exit_code == 0, result.output
 
 
-def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    exec(BLOCKS["python"].replace("path/to/checkpoint", "random:tiny"), {})
-    assert capsys.readouterr().out.strip()
+def test_the_readmes_python_that_needs_no_server_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = [block for block in BLOCKS["python"] if "LLM(" in block]
+    exec(code, {})
+    assert capsys.readouterr().out.split() == ["Paris"]
+
+
+class _Served:
+    """`quire serve` as a user starts it, on a free port."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "quire", "serve", "--port", "0", "--kv-cache-memory", "64MiB"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert self.process.stdout is not None
+        self.banner = ""
+        while not self.banner.rstrip().endswith("}'") and (line := self.process.stdout.readline()):
+            self.banner += line
+        self.url = re.search(r"http://\S+:\d+", self.banner)[0]
+
+    def run(self, script: str) -> dict:
+        """A shell command of the README, on this port."""
+        done = subprocess.run(["bash", "-c", script.replace(URL, self.url)], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[_Served]:
+    server = _Served()
+    yield server
+    server.process.terminate()
+    server.process.wait(timeout=30)
+
+
+def test_the_server_says_what_the_readme_says_it_does(served: _Served) -> None:
+    shown = BLOCKS["console"][0].split("$ make test")[0].removeprefix("$ make serve\n").strip()
+    assert served.banner.replace(served.url, URL).strip() == shown
+
+
+def test_the_command_that_the_server_prints_gets_the_right_answer(served: _Served) -> None:
+    command = served.banner[served.banner.index("curl") :]
+    assert served.run(command)["choices"][0]["text"] == " Ashby"
+    assert 'answer to the question is `" Ashby"`' in README
+
+
+@pytest.mark.parametrize("block", BLOCKS["bash"])
+def test_a_request_of_the_readme_is_answered(served: _Served, block: str) -> None:
+    answer = served.run(block)
+    assert answer["choices"][0]["message"]["content"]
+
+
+def test_the_readmes_openai_client_gets_the_answer_that_it_shows(
+    served: _Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (code,) = [block for block in BLOCKS["python"] if "OpenAI(" in block]
+    exec(code.replace(URL, served.url), {})
+    assert capsys.readouterr().out.strip() == re.search(r"# (.+)$", code.strip())[1]
 
 
 def test_the_readme_names_every_architecture() -> None:
