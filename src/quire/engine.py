@@ -249,23 +249,15 @@ class Engine:
         token_gaps: list[float],
         times: tuple[float, float, float, float],
     ) -> None:
-        scheduler, kv = self.scheduler, self.scheduler.kv
         started, scheduled, executed, ended = times
-        counts = scheduler.counts
-        self.last_stats = stats = Stats(
+        counts = self.scheduler.counts
+        self.last_stats = stats = replace(
+            self.standing(),
             step_id=out.step_id,
             time=ended,
-            num_running=len(scheduler.running),
-            num_waiting=len(scheduler.waiting),
-            num_preempted=scheduler.num_preempted,
             num_scheduled_seqs=len(out.seq_ids),
             num_scheduled_tokens=out.total_tokens,
             num_sampled_tokens=counts.sampled_tokens - before.sampled_tokens,
-            num_blocks=kv.pool.num_blocks,
-            num_used_blocks=kv.pool.num_used,
-            num_cached_blocks=kv.pool.num_cached,
-            num_logical_blocks=kv.num_logical_blocks,
-            num_kv_tokens=kv.num_kv_tokens,
             prefix_queries=counts.prefix_queries - before.prefix_queries,
             prefix_hits=counts.prefix_hits - before.prefix_hits,
             preemptions=counts.preemptions - before.preemptions,
@@ -277,6 +269,31 @@ class Engine:
         )
         for listener in self.on_stats:
             listener(stats)
+
+    def standing(self) -> Stats:
+        """What stands now, as the figures of a step that did nothing: after aborts between two steps, say."""
+        scheduler, kv = self.scheduler, self.scheduler.kv
+        return Stats(
+            step_id=self.last_stats.step_id if self.last_stats is not None else 0,
+            time=self.clock(),
+            num_running=len(scheduler.running),
+            num_waiting=len(scheduler.waiting),
+            num_preempted=scheduler.num_preempted,
+            num_scheduled_seqs=0,
+            num_scheduled_tokens=0,
+            num_sampled_tokens=0,
+            num_blocks=kv.pool.num_blocks,
+            num_used_blocks=kv.pool.num_used,
+            num_cached_blocks=kv.pool.num_cached,
+            num_logical_blocks=kv.num_logical_blocks,
+            num_kv_tokens=kv.num_kv_tokens,
+            prefix_queries=0,
+            prefix_hits=0,
+            preemptions=0,
+            schedule_s=0.0,
+            execute_s=0.0,
+            update_s=0.0,
+        )
 
     # -- a prefix that is kept ----------------------------------------------------------------------------------------
 

@@ -187,6 +187,8 @@ class EngineLoop:
         for request_id in list(islice(self._pending, _ADDS_A_STEP)):
             self._add(engine, self._pending.pop(request_id), ended)
         if ended.events or ended.outputs:
+            if not self._clients:  # no step will tell that they are gone
+                ended.stats = engine.standing()
             self._report(ended)
         return goes_on
 

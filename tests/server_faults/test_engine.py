@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 
 from quire.engine import Engine
+from quire.engine_process import ProcessEngine
+from quire.server.registry import ServedModel
+from quire.startup import start_engine
 from server_faults.clients import Stream
 from server_faults.faulty import Fault, raise_in_answer, spoil_logits
 from serving import MODEL, PATIENCE_S, SMALL, RunningServer, make_model, running, wait_until
@@ -162,3 +167,18 @@ def test_while_it_starts_over_new_requests_are_told_to_come_again() -> None:
         assert server.get("/health").json() == {"status": "loading"}
         may_load.set()
         assert waiting.result(PATIENCE_S).status_code == 200, "it had not begun, and was sent to the next engine"
+
+
+def test_an_engine_process_that_is_killed_is_started_again_and_the_server_goes_on(threads: ThreadPoolExecutor) -> None:
+    engine = ProcessEngine(MODEL, partial(start_engine, CONFIG))
+    with running(ServedModel(MODEL, engine, 1_700_000_000)) as server:
+        expected = server.complete(**GREEDY).json()["choices"][0]["text"]
+        stream = Stream(server.url, threads, {"model": MODEL, "prompt": [5, 6], **ENDLESS})
+        (process,) = multiprocessing.active_children()
+        process.kill()
+        events = stream.events()
+        assert events[-1] == "[DONE]"
+        assert events[-2]["error"]["code"] == "request_failed"
+        wait_until(lambda: engine.state == "ready" and multiprocessing.active_children() != [process])
+        assert server.get("/health").json() == {"status": "ok"}
+        assert server.complete(**GREEDY).json()["choices"][0]["text"] == expected

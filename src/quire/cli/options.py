@@ -37,7 +37,9 @@ def engine_options(
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = [
-            p for p in inspect.signature(command, eval_str=True).parameters.values() if not p.name.startswith("engine")
+            p
+            for p in inspect.signature(command, eval_str=True).parameters.values()
+            if p.name not in ("engine", "engines")
         ]
         options = [_option(field, is_list=field.name in sweep) for field in fields(EngineConfig)]
         if models:
