@@ -37,10 +37,6 @@ LEAST_FOR_MEMORY = 1000  # requests; the first few hundred warm the server up
 GROWTH_PER_REQUEST = 8 * 1024  # bytes
 PATIENCE_S = 300
 _MUST_BE_ZERO = "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"
-# torch and oneDNN keep a kernel of some 0.6 MiB for each number of rows that a matrix product has had, up to 1,024 of
-# them. They fill over thousands of requests, and a leak could not be told from that: here they are kept small. What is
-# judged is the server's memory without them; --usual-kernel-caches leaves them as users have them.
-_SMALL_KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "8", "LRU_CACHE_CAPACITY": "8"}
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
 
 
@@ -50,7 +46,6 @@ class Report:
 
     num_requests: int = 0
     num_processes: int = 0
-    has_small_kernel_caches: bool = True
     seconds: float = 0
     outcomes: dict[str, int] = field(default_factory=dict)
     statuses: dict[str, int] = field(default_factory=dict)
@@ -64,12 +59,12 @@ class Report:
 class Server:
     """`quire serve` as a user starts it; its log goes to a file."""
 
-    def __init__(self, log: IO[str], environment: dict[str, str]) -> None:
+    def __init__(self, log: IO[str]) -> None:
         command = [
             sys.executable, "-m", "quire", "serve", "--model", MODEL, "--port", "0", "--device", "cpu",
             "--dtype", "float32", "--num-kv-blocks", str(NUM_KV_BLOCKS),
         ]  # fmt: skip
-        environment = {**_ENVIRONMENT, **environment, "PYTHONPATH": str(ROOT / "src")}
+        environment = {**_ENVIRONMENT, "PYTHONPATH": str(ROOT / "src")}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
         assert self.process.stdout is not None
         banner = self.process.stdout.readline()
@@ -113,11 +108,11 @@ class Client:
             self.ended.append(json.loads(line))
 
 
-def soak(num_requests: int, num_processes: int, *, has_small_kernel_caches: bool = True) -> Report:
+def soak(num_requests: int, num_processes: int) -> Report:
     """Run it."""
-    report = Report(num_requests, num_processes, has_small_kernel_caches)
+    report = Report(num_requests, num_processes)
     with tempfile.TemporaryFile("w+") as log:
-        server = Server(log, _SMALL_KERNEL_CACHES if has_small_kernel_caches else {})
+        server = Server(log)
         try:
             _load(server, report)
             _check_books(server, report)
@@ -209,8 +204,7 @@ def _show(report: Report) -> str:
     lines += [f"{name}: " + ", ".join(f"{k} {v}" for k, v in sorted(each.items())) for name, each in counted.items()]
     lines.append("latency of answers: " + ", ".join(f"{k} {v:.2f} s" for k, v in report.latency_s.items()))
     lines.append(f"preemptions: {report.num_preemptions}; prefix hits: {report.prefix_hit_rate:.0%}")
-    judged = " (small kernel caches)" if report.has_small_kernel_caches else ""
-    judged += "" if report.num_requests >= LEAST_FOR_MEMORY else " (too few requests to judge)"
+    judged = "" if report.num_requests >= LEAST_FOR_MEMORY else " (too few requests to judge)"
     lines.append("memory: " + ", ".join(f"{k} {v:.1f} MiB" for k, v in report.memory_mib.items()) + judged)
     lines += [f"PROBLEM: {each}" for each in report.problems[:20]]
     lines.append(f"{len(report.problems)} problems" if report.problems else "all is well")
@@ -222,11 +216,8 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    parser.add_argument(
-        "--usual-kernel-caches", action="store_true", help="do not keep those of torch and oneDNN small"
-    )
     options = parser.parse_args()
-    report = soak(options.requests, options.processes, has_small_kernel_caches=not options.usual_kernel_caches)
+    report = soak(options.requests, options.processes)
     print(_show(report))
     if options.json is not None:
         options.json.write_text(json.dumps(asdict(report), indent=2) + "\n")

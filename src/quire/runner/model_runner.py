@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from quire.attention.interface import AttentionBackend
 from quire.outputs import SchedulerOutput, StepOutput
@@ -18,6 +19,16 @@ from quire.runner.kv_cache import KVCache
 from quire.runner.sampler import RowState, Sampler, token_logprobs
 
 _LOGITS_BYTES = 64 * 2**20  # of float32 logits at once: what a long prompt's logprobs or a wide batch may cost
+
+
+def padded_rows(num_rows: int) -> int:
+    """The next of few sizes: all up to 16, then eight to each power of two, so that at most an eighth is padding.
+
+    A server's batches have any number of rows, and a kernel for each would be made while requests wait, and be kept:
+    half a gigabyte after a few thousand requests.
+    """
+    step = 1 << max(0, (num_rows - 1).bit_length() - 4)
+    return -(-num_rows // step) * step
 
 
 class Model(Protocol):
@@ -78,10 +89,39 @@ class ModelRunner:
             return result
         batch = self.batch.build(out)
         self.attention.plan(batch.attention)
-        hidden = self.model(self._to_device(batch.token_ids), self._to_device(batch.positions), self.attention.attend)
+        hidden = self._hidden_states(batch)
         self._score_prompts(batch, out, hidden, result)
         self._sample(batch, out, hidden, result)
         return result
+
+    def _hidden_states(self, batch: Batch) -> torch.Tensor:
+        """The model's output over the batch, and over a few rows of padding that nobody reads."""
+        num_tokens = len(batch.token_ids)
+        num_rows = self._padded(num_tokens)
+        if num_rows == num_tokens:
+            ids, positions = self._to_device(batch.token_ids), self._to_device(batch.positions)
+            return self.model(ids, positions, self.attention.attend)
+
+        def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            padded = q.new_zeros(q.shape)
+            padded[:num_tokens] = self.attention.attend(layer, q[:num_tokens], k[:num_tokens], v[:num_tokens])
+            return padded
+
+        more = (0, num_rows - num_tokens)
+        return self.model(
+            self._to_device(np.pad(batch.token_ids, more)), self._to_device(np.pad(batch.positions, more)), attend
+        )
+
+    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[n, hidden_size] -> [n, vocab_size]"""
+        num_rows = self._padded(len(hidden))
+        if num_rows == len(hidden):
+            return self.model.compute_logits(hidden)
+        return self.model.compute_logits(F.pad(hidden, (0, 0, 0, num_rows - len(hidden))))[: len(hidden)]
+
+    def _padded(self, num_rows: int) -> int:
+        """On CPU, one of few numbers of rows: oneDNN makes a kernel for each, and keeps it."""
+        return padded_rows(num_rows) if self.device.type == "cpu" else num_rows
 
     def _to_device(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array).to(self.device, non_blocking=True)
@@ -91,7 +131,7 @@ class ModelRunner:
         for at in range(0, len(batch.sampled), self._max_logits_rows):
             sampled = batch.sampled[at : at + self._max_logits_rows]
             last = self._to_device(last_tokens[at : at + self._max_logits_rows])
-            logits = self.model.compute_logits(hidden.index_select(0, last))
+            logits = self._logits(hidden.index_select(0, last))
             states = [self._state(int(row)) for row in batch.rows[sampled]]
             tokens, logprobs, failed = self.sampler.sample(logits, states)
             for i, state, drawn, entries, why in zip(sampled.tolist(), states, tokens, logprobs, failed, strict=True):
@@ -129,7 +169,7 @@ class ModelRunner:
             entries = result.prompt_logprobs.setdefault(out.seq_ids[i], []) if num_scored > 0 else []
             for at in range(0, num_scored, self._max_logits_rows):
                 size = min(self._max_logits_rows, num_scored - at)
-                logits = self.model.compute_logits(hidden[first + at : first + at + size]).float()
+                logits = self._logits(hidden[first + at : first + at + size]).float()
                 targets = self.batch.token_ids[row, position + at : position + at + size].tolist()
                 scored = token_logprobs(logits, targets, count)
                 entries.extend((position + at + j, entry) for j, entry in enumerate(scored))
