@@ -1,0 +1,135 @@
+"""A client that costs next to nothing: streams are read as raw bytes with the time of each piece, and understood later.
+
+For measurements in which the client shares the processors with the server. Knows HTTP/1.1 as far as a streamed answer
+needs it; knows nothing about figures.
+"""
+
+from __future__ import annotations
+
+import json
+import selectors
+import socket
+import time
+from bisect import bisect_left
+from collections.abc import Callable
+from itertools import accumulate, pairwise
+from urllib.parse import urlsplit
+
+from quire.client.sse import DONE, EventReader
+
+_PIECE = 1 << 18
+_LAST_CHUNK = b"0\r\n\r\n"
+
+
+class Stream:
+    """One request and what came back."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.pieces: list[bytes] = []
+        self.piece_s: list[float] = []  #: when each came
+        self.is_answered = False  #: the head is there
+        self.is_begun = False  #: an event is there
+        self.is_ended = False
+
+    def take(self, piece: bytes, now: float) -> None:
+        self.pieces.append(piece)
+        self.piece_s.append(now)
+        self.is_answered = True
+        self.is_begun = self.is_begun or b"data: " in piece
+        self.is_ended = not piece or piece.endswith(_LAST_CHUNK)
+
+    def events(self) -> list[tuple[float, str]]:
+        """When each event came, and its data.
+
+        Raises:
+            RuntimeError: the answer is no stream, or not a whole one.
+        """
+        raw = b"".join(self.pieces)
+        head, _, body = raw.partition(b"\r\n\r\n")
+        if b" 200 " not in head[:16]:
+            raise RuntimeError(f"the server refused a stream: {raw[:500].decode(errors='replace')}")
+        ends = list(accumulate(map(len, self.pieces)))
+        reader, found, at = EventReader(), [], 0
+        while at < len(body):  # HTTP's chunks: a length in hexadecimal digits, then so many bytes
+            line_end = body.index(b"\r\n", at)
+            begin = line_end + 2
+            end = begin + int(body[at:line_end], 16)
+            came_s = self.piece_s[bisect_left(ends, len(raw) - len(body) + end)]
+            found += [(came_s, data) for data in reader.feed(body[begin:end])]
+            at = end + 2
+        if not found or found[-1][1] != DONE:
+            raise RuntimeError("a stream ended before its answer did")
+        return found[:-1]
+
+    def token_s(self) -> list[float]:
+        """When each token came, where the request said `return_token_ids`; tokens of one chunk came together."""
+        times = []
+        for came_s, data in self.events():
+            for choice in json.loads(data)["choices"]:
+                times += [came_s] * len(choice["token_ids"])
+        return times
+
+    def gaps(self, since_s: float, until_s: float) -> list[tuple[float, float]]:
+        """Every wait for a chunk that began and ended in a span of time: its begin and end."""
+        times = [came_s for came_s, _ in self.events() if since_s <= came_s <= until_s]
+        return list(pairwise(times))
+
+
+class StreamClient:
+    """Streams from one route of one server, read by one thread.
+
+    Args:
+        url: http only, of the route.
+        timeout_s: nothing may take longer.
+    """
+
+    def __init__(self, url: str, timeout_s: float = 600.0) -> None:
+        self._address, self._head = connect_to(url)
+        self._timeout_s = timeout_s
+        self._selector = selectors.DefaultSelector()
+        self.streams: list[Stream] = []
+
+    def open(self, body: bytes) -> Stream:
+        """Send a request."""
+        connection = socket.create_connection(self._address, timeout=self._timeout_s)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall(self._head % len(body) + body)
+        stream = Stream(connection)
+        self.streams.append(stream)
+        self._selector.register(connection, selectors.EVENT_READ, stream)
+        return stream
+
+    def read(self, until: Callable[[], bool]) -> None:
+        """Read all streams until it is so.
+
+        Raises:
+            RuntimeError: it takes too long, or all streams have ended before.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        while not until():
+            if not self._selector.get_map():
+                raise RuntimeError("all streams have ended, and what was waited for has not come")
+            ready = self._selector.select(max(0.0, deadline - time.monotonic()))
+            now = time.monotonic()
+            if now >= deadline:
+                raise RuntimeError(f"the server did not answer within {self._timeout_s:g} s")
+            for key, _ in ready:
+                stream = key.data
+                stream.take(stream.connection.recv(_PIECE), now)
+                if stream.is_ended:
+                    self._selector.unregister(stream.connection)
+                    stream.connection.close()
+
+    def close(self) -> None:
+        for stream in self.streams:
+            stream.connection.close()
+        self._selector.close()
+
+
+def connect_to(url: str) -> tuple[tuple[str, int], bytes]:
+    """Where to connect, and the head of a POST with %d for the body's length."""
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or 80
+    head = f"POST {parts.path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
+    return (host, port), head.encode() + b"Content-Length: %d\r\n\r\n"
