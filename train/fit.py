@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from collections.abc import Iterator
@@ -255,12 +254,11 @@ def fit(
             print(f"{recipe.name} seed {seed}", *(f"{k} {v}" for k, v in line.items()), f"left {left / 60:.0f} min")
             tally.zero_()
             shown = now
-        ending = _ask(folder, "stop", world)
-        if ending or now - saved_at > checkpoint_every_s:
+        if _ask(folder, "stop", world):
+            break
+        if now - saved_at > checkpoint_every_s:
             save()
             saved_at = now
-        if ending:
-            break
         while _ask(folder, "pause", world):
             time.sleep(1.0)
     save()
@@ -275,4 +273,4 @@ def _ask(folder: Path, word: str, world: int) -> bool:
     asked = torch.tensor(float((folder / word).exists()))
     if world > 1:
         dist.all_reduce(asked, dist.ReduceOp.MAX)
-    return bool(asked.item()) and math.isfinite(asked.item())
+    return bool(asked.item())

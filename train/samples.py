@@ -18,7 +18,7 @@ from train.facts import FACTS
 from train.small_talk import dialogue
 from train.stories import story
 from train.world import FRAMES
-from train.world.passage import Passage, PassageMaker, Question
+from train.world.passage import PassageMaker, Question
 from train.world.words import draw
 
 END = "<|end|>"
@@ -29,6 +29,7 @@ _SYSTEM_PROMPTS = (
     "Be brief and kind.",
     "You are Quire.",
 )
+_MAX_QUESTIONS = 6  # of one passage
 READ = 0.1  # the weight of a token that is given
 ANSWER = 1.0  # the weight of a token that the model has to say
 
@@ -150,19 +151,10 @@ def _chat(passage: str, questions: Sequence[Question], rng: Random) -> Sample:
 
 
 class Reading:
-    """Passages with questions: of one and two facts at first, of up to five from a quarter on, in between some longer.
+    """Passages with questions: one and two facts at first, up to five from a quarter on, in between some longer."""
 
-    Args:
-        held_out: whether the names are those kept for evaluation.
-        max_questions: how many questions are asked of a passage at most.
-    """
-
-    def __init__(self, *, held_out: bool = False, max_questions: int = 6) -> None:
-        self._maker = PassageMaker(FRAMES, held_out=held_out)
-        self._max_questions = max_questions
-
-    def passage(self, rng: Random, num_facts: int) -> Passage:
-        return self._maker.draw(rng, num_facts)
+    def __init__(self) -> None:
+        self._maker = PassageMaker(FRAMES, held_out=False)
 
     def __call__(self, rng: Random, progress: float) -> Sample:
         most = 2 if progress < 0.08 else 3 if progress < 0.15 else 4 if progress < 0.25 else 5
@@ -170,7 +162,7 @@ class Reading:
         if rng.random() < (0.0 if progress < 0.35 else 0.1 if progress < 0.58 else 0.02):
             num_facts = rng.randint(6, 10)
         passage = self._maker.draw(rng, num_facts)
-        questions = rng.sample(passage.questions, min(len(passage.questions), self._max_questions))
+        questions = rng.sample(passage.questions, min(len(passage.questions), _MAX_QUESTIONS))
         if rng.random() < 0.3:
             return _chat(passage.text, questions, rng)
         return _plain(passage.text, questions)

@@ -10,6 +10,7 @@ import typer
 
 from quire.cli.chat_screens import Screen, choose_screen
 from quire.cli.client_options import (
+    SAMPLING,
     ApiKey,
     MaxTokens,
     MinP,
@@ -20,13 +21,12 @@ from quire.cli.client_options import (
     TopP,
     Url,
     asked_for,
+    failures_told,
     open_model,
 )
 from quire.cli.options import engine_options
 from quire.config import EngineConfig
 
-# Their values are read from the context, by these names.
-SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "stop")
 EXAMPLE = "Example: quire chat --url http://127.0.0.1:8000"
 COMMANDS = {
     "/reset": "forget the conversation and begin anew",
@@ -61,11 +61,8 @@ def chat(
     """Chat with a model: behind a URL, or in this process (default: quire-chat). Piped input is a message a line."""
     from quire.client.conversation import Conversation
 
-    try:
+    with failures_told():
         model = open_model(ctx.params, engine, url, api_key, chat_template)
-    except RuntimeError as error:  # the server's fault, not the user's
-        typer.secho(f"Error: {' '.join(str(error).split())}", fg=typer.colors.RED, err=True)
-        raise typer.Exit(1) from None
     with closing(model):
         conversation = Conversation(model, system=system, **asked_for(ctx.params, SAMPLING))
         if not hold(conversation, choose_screen()):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,6 +26,20 @@ RepetitionPenalty = Annotated[float | None, typer.Option(help="Above 1 makes see
 Stop = Annotated[list[str] | None, typer.Option(help="End before this text; may be given several times.")]
 
 _FOR_BOTH = ("model", "seed")  # fields of EngineConfig that say something to a server too
+
+
+# Options of both commands; their values are read from the context, by these names.
+SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "stop")
+
+
+@contextmanager
+def failures_told() -> Iterator[None]:
+    """Tell a failure that is the server's or the engine's, not the user's, in one line, and end with status 1."""
+    try:
+        yield
+    except RuntimeError as error:
+        typer.secho(f"Error: {' '.join(str(error).split())}", fg=typer.colors.RED, err=True)
+        raise typer.Exit(1) from None
 
 
 def open_model(

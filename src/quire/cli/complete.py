@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from quire.cli.client_options import (
+    SAMPLING,
     ApiKey,
     MaxTokens,
     MinP,
@@ -19,13 +20,12 @@ from quire.cli.client_options import (
     TopP,
     Url,
     asked_for,
+    failures_told,
     open_model,
 )
 from quire.cli.options import engine_options
 from quire.config import EngineConfig
 
-# Their values are read from the context, by these names.
-SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "stop", "ignore_eos")
 EXAMPLE = 'Example: quire complete --url http://127.0.0.1:8000 --max-tokens 32 "Once upon a time"'
 
 
@@ -50,12 +50,8 @@ def complete(
 ) -> None:
     """One completion, by a server or a model in this process (default: quire-mini). Only its text goes to stdout."""
     text = _read_prompt(prompt)
-    try:
-        with closing(open_model(ctx.params, engine, url, api_key)) as model:
-            write_answer(model.complete(text, stream=stream, **asked_for(ctx.params, SAMPLING)))
-    except RuntimeError as error:  # the server's or the engine's fault, not the user's
-        typer.secho(f"Error: {' '.join(str(error).split())}", fg=typer.colors.RED, err=True)
-        raise typer.Exit(1) from None
+    with failures_told(), closing(open_model(ctx.params, engine, url, api_key)) as model:
+        write_answer(model.complete(text, stream=stream, **asked_for(ctx.params, (*SAMPLING, "ignore_eos"))))
 
 
 def write_answer(chunks: Any) -> None:

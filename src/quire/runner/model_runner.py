@@ -102,12 +102,12 @@ class ModelRunner:
             ids, positions = self._to_device(batch.token_ids), self._to_device(batch.positions)
             return self.model(ids, positions, self.attention.attend)
 
-        def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            padded = q.new_zeros(q.shape)
-            padded[:num_tokens] = self.attention.attend(layer, q[:num_tokens], k[:num_tokens], v[:num_tokens])
-            return padded
-
         more = (0, num_rows - num_tokens)
+
+        def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            out = self.attention.attend(layer, q[:num_tokens], k[:num_tokens], v[:num_tokens])
+            return F.pad(out, (0, 0, 0, 0, *more))
+
         return self.model(
             self._to_device(np.pad(batch.token_ids, more)), self._to_device(np.pad(batch.positions, more)), attend
         )
