@@ -59,16 +59,21 @@ class Answer:
         prompt: its text, if it came as text.
         tokenizer: None makes no text.
         arrival_time: seconds on the engine's clock.
-
-    Attributes:
-        answer_lead: blanks that the text starts without (`Tokenizer.answer_lead`); set before the first step.
+        answer_lead: blanks that the text starts without (`Tokenizer.answer_lead`).
     """
 
-    def __init__(self, request: Request, prompt: str | None, tokenizer: Tokenizer | None, arrival_time: float) -> None:
+    def __init__(
+        self,
+        request: Request,
+        prompt: str | None,
+        tokenizer: Tokenizer | None,
+        arrival_time: float,
+        answer_lead: str = "",
+    ) -> None:
         self.request = request
         self.prompt = prompt
         self.tokenizer = tokenizer
-        self.answer_lead = ""
+        self._lead = answer_lead
         self.metrics = RequestMetrics(arrival_time)
         self._completions: dict[int, _Completion] = {}
         self._prompt_entries: dict[int, TokenLogprobs] = {}
@@ -151,7 +156,7 @@ class Answer:
             stop=params.stop,
             include_stop_str_in_output=params.include_stop_str_in_output,
             prompt_token_ids=self.request.prompt_token_ids,
-            lead=self.answer_lead,
+            lead=self._lead,
         )
 
     def _decode(self, entry: TokenLogprobs) -> dict[int, Logprob]:

@@ -199,9 +199,15 @@ class AsyncEngine:
         arrival_time = time.monotonic()
         intake = self._check_open()
         accepted = await asyncio.to_thread(
-            intake.accept, prompt, params, priority=priority, domains=domains, prompt_token_ids=prompt_token_ids
+            intake.accept,
+            prompt,
+            params,
+            priority=priority,
+            domains=domains,
+            prompt_token_ids=prompt_token_ids,
+            answer_lead=answer_lead,
         )
-        stream = self._open(Add(next(self._keys), request_id, accepted, arrival_time, wants_progress, answer_lead))
+        stream = self._open(Add(next(self._keys), request_id, accepted, arrival_time, wants_progress))
         try:
             while True:
                 event = await stream.next()

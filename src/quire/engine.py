@@ -84,6 +84,7 @@ class Engine:
         priority: int = 0,
         domains: DomainSpans | None = None,
         prompt_token_ids: Sequence[int] | None = None,
+        answer_lead: str = "",
     ) -> Answer:
         """Queue a request.
 
@@ -94,12 +95,18 @@ class Engine:
             priority: smaller goes first.
             domains: who may share its KV blocks; None is public.
             prompt_token_ids: the prompt's token ids where `prompt` is its text and is encoded already.
+            answer_lead: blanks that the answer's text starts without (`Tokenizer.answer_lead`).
 
         Raises:
             ValueError: it can never be served; the message says why.
         """
         accepted = self.intake.accept(
-            prompt, params, priority=priority, domains=domains, prompt_token_ids=prompt_token_ids
+            prompt,
+            params,
+            priority=priority,
+            domains=domains,
+            prompt_token_ids=prompt_token_ids,
+            answer_lead=answer_lead,
         )
         return self.add(accepted, request_id=request_id)
 
@@ -133,7 +140,8 @@ class Engine:
         )
         self.scheduler.add(request)
         self._serial += 1
-        answer = Answer(request, accepted.text, self.tokenizer, self.clock() if arrival_time is None else arrival_time)
+        arrived = self.clock() if arrival_time is None else arrival_time
+        answer = Answer(request, accepted.text, self.tokenizer, arrived, accepted.answer_lead)
         self._answers[request.request_id] = answer
         return answer
 

@@ -206,7 +206,6 @@ class EngineLoop:
         except ValueError as error:
             ended.events.append((add.key, error))
         else:
-            answer.answer_lead = add.answer_lead
             self._clients[add.request_id] = _Client(add.key, answer, add.wants_progress)
 
     def _abort(self, engine: Engine, abort: Abort, ended: StepReport) -> None:

@@ -84,7 +84,6 @@ class Add:
     accepted: Accepted
     arrival_time: float  #: `time.monotonic`
     wants_progress: bool = True
-    answer_lead: str = ""  #: blanks that the text starts without
 
     def output(self, finish_reason: str, error: str | None = None) -> RequestOutput:
         """What is left of it where no engine has it."""

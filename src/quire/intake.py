@@ -27,6 +27,7 @@ class Accepted:
     beam: BeamSearchParams | None = None
     priority: int = 0
     domains: DomainSpans | None = None
+    answer_lead: str = ""  #: blanks that the answer's text starts without (`Tokenizer.answer_lead`)
 
     @property
     def max_tokens(self) -> int | None:
@@ -68,6 +69,7 @@ class Intake:
         priority: int = 0,
         domains: DomainSpans | None = None,
         prompt_token_ids: Sequence[int] | None = None,
+        answer_lead: str = "",
     ) -> Accepted:
         """Encode and check a request; the arguments are those of `Engine.add_request`.
 
@@ -93,7 +95,7 @@ class Intake:
         width = beam.beam_width if beam is not None else sampling.n
         check_limits(self.limits, len(prompt_token_ids), width, is_beam=beam is not None)
         self._check_tokens(prompt_token_ids)
-        return Accepted(text, prompt_token_ids, sampling, beam, priority, domains)
+        return Accepted(text, prompt_token_ids, sampling, beam, priority, domains, answer_lead)
 
     def default_sampling_params(self, **given: Any) -> SamplingParams:
         """What `generation_config.json` recommends, with `given` over it."""

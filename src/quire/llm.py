@@ -140,8 +140,7 @@ class LLM:
         try:
             for i, (prompt, param) in enumerate(zip(prompts, params, strict=True)):
                 with interrupts_put_off():
-                    answers.append(self._add(prompt, param, priority[i] if priority is not None else 0))
-                    answers[-1].answer_lead = answer_lead
+                    answers.append(self._add(prompt, param, priority[i] if priority is not None else 0, answer_lead))
             with _Progress(len(answers), use_tqdm) as progress:
                 while any_left := sum(not answer.is_finished for answer in answers):
                     engine.step()
@@ -155,7 +154,13 @@ class LLM:
             self._checked(answers[0])  # raises
         return [answer.to_output() for answer in answers]
 
-    def _add(self, prompt: Prompt, params: SamplingParams | BeamSearchParams | None, priority: int = 0) -> Answer:
+    def _add(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | BeamSearchParams | None,
+        priority: int = 0,
+        answer_lead: str = "",
+    ) -> Answer:
         if isinstance(prompt, str):
             return self.engine.add_request(prompt, params, priority=priority)
         if not isinstance(prompt, Mapping) or not ({"prompt", "prompt_token_ids"} & set(prompt)):
@@ -165,7 +170,9 @@ class LLM:
             raise ValueError(f"a prompt has the keys prompt and prompt_token_ids, not {', '.join(sorted(unknown))}")
         text, ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
         if text is not None:
-            return self.engine.add_request(text, params, priority=priority, prompt_token_ids=ids)
+            return self.engine.add_request(
+                text, params, priority=priority, prompt_token_ids=ids, answer_lead=answer_lead
+            )
         return self.engine.add_request(ids, params, priority=priority)  # type: ignore[arg-type]
 
     @staticmethod

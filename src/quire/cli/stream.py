@@ -28,8 +28,7 @@ def stream_to_terminal(config: EngineConfig, text: str, *, is_chat: bool, **samp
         prompt_token_ids = llm.tokenizer.encode(text, add_special_tokens=False)  # the template has written them
         lead = llm.tokenizer.answer_lead()
     params = engine.default_sampling_params(**sampling)
-    answer = engine.add_request(text, params, prompt_token_ids=prompt_token_ids)
-    answer.answer_lead = lead
+    answer = engine.add_request(text, params, prompt_token_ids=prompt_token_ids, answer_lead=lead)
     try:
         while not answer.is_finished:
             engine.step()

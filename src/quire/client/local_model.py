@@ -65,8 +65,7 @@ class LocalModel:
         answer: Answer | None = None
         try:
             with interrupts_put_off():
-                answer = engine.add_request(text, params, prompt_token_ids=prompt_token_ids)
-                answer.answer_lead = answer_lead
+                answer = engine.add_request(text, params, prompt_token_ids=prompt_token_ids, answer_lead=answer_lead)
             while not answer.is_finished:
                 grown = engine.step()
                 # Deltas, not the text so far: that may shrink again where a stop string is completed.
