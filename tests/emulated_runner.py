@@ -14,7 +14,7 @@ import numpy as np
 
 from quire.config import SchedulerConfig
 from quire.core.block_keys import PUBLIC
-from quire.outputs import SchedulerOutput, StepOutput, TokenLogprobs
+from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, TokenLogprobs, TransferReport
 from quire.runner.batch import Batch, InputBatch
 
 VOCAB_SIZE = 8
@@ -71,19 +71,74 @@ def likeliest(content: int, count: int) -> list[tuple[int, float]]:
     return sorted(logprobs, key=lambda entry: -entry[1])[:count]
 
 
+class EmulatedLink:
+    """A swap tier of digests behind a link that takes its time: a few transfers a step, in order.
+
+    Args:
+        blocks: the device's, which saves read at once and loads write when they arrive.
+        num_slots: of the tier.
+        seed: decides how many transfers a step takes, and which of them fail.
+        fails: one in so many transfers fails; 0 is none.
+    """
+
+    def __init__(self, blocks: np.ndarray, num_slots: int, seed: int = 1, fails: int = 0) -> None:
+        self.blocks = blocks
+        self.slots = np.full((num_slots, blocks.shape[1]), GARBAGE, dtype=np.uint64)
+        self.num_loads = 0
+        self._seed = seed
+        self._fails = fails
+        self._queue: list[tuple[BlockTransfer, np.ndarray | None]] = []
+
+    def submit(self, transfers: list[BlockTransfer], kind: str) -> None:
+        for transfer in transfers:
+            if transfer.kind == "save" == kind:
+                self._queue.append((transfer, self.blocks[transfer.src].copy()))
+            elif transfer.kind == "load" == kind:
+                self.blocks[transfer.dst] = GARBAGE
+                self._queue.append((transfer, None))
+
+    def poll(self, *, wait: bool) -> list[TransferReport]:
+        self._seed = mix(self._seed)
+        count = max(int(wait), self._seed % 5)
+        done, self._queue = self._queue[:count], self._queue[count:]
+        return [self._carry_out(transfer, saved) for transfer, saved in done]
+
+    def _carry_out(self, transfer: BlockTransfer, saved: np.ndarray | None) -> TransferReport:
+        has_failed = self._fails > 0 and mix(self._seed, transfer.op_id) % self._fails == 0
+        if has_failed:
+            pass
+        elif saved is not None:
+            self.slots[transfer.dst] = saved
+        else:
+            self.blocks[transfer.dst] = self.slots[transfer.src]
+            self.num_loads += 1
+        if has_failed and saved is not None:
+            self.slots[transfer.dst] = GARBAGE
+        return TransferReport(transfer.kind, [transfer.op_id], 1, 0.001, 0.0, [transfer.op_id] * has_failed)
+
+
 class EmulatedRunner:
-    """Executes steps on a cache of digests, with the real `InputBatch` and in the order of the real runner: clear,
-    copy, then within the step all writes before all reads.
+    """Executes steps on a cache of digests, with the real `InputBatch` and in the order of the real runner: save,
+    clear, copy, begin to load, then within the step all writes before all reads.
 
     Args:
         config: the scheduler's.
         domains_of: seq_id -> the domain of each of its blocks; None is public.
+        link_seed: see `EmulatedLink`.
+        link_fails: see `EmulatedLink`.
     """
 
-    def __init__(self, config: SchedulerConfig, domains_of: Callable[[int], DomainOf] | None = None) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        domains_of: Callable[[int], DomainOf] | None = None,
+        link_seed: int = 1,
+        link_fails: int = 0,
+    ) -> None:
         self.config = config
         self.batch = InputBatch(config.max_num_seqs, config.max_model_len, config.block_size)
         self.blocks = np.full((config.num_blocks, config.block_size), GARBAGE, dtype=np.uint64)
+        self.link = EmulatedLink(self.blocks, config.num_swap_slots, link_seed, link_fails)
         self.num_copies = 0
         self._domains_of = domains_of or (lambda seq_id: lambda block_index: PUBLIC)
         self._contents: dict[int, Contents] = {}
@@ -100,12 +155,15 @@ class EmulatedRunner:
             StepFailed: as asked for by `fails`.
             AssertionError: a slot is not what it ought to be.
         """
+        self.link.submit(out.transfers, "save")
         if fails == "early":
+            self.link.submit(out.transfers, "load")
             raise StepFailed
         work = self.batch.apply(out)
         self.blocks[work.fresh] = EMPTY
         self.blocks[work.copy_dst] = self.blocks[work.copy_src]
         self.num_copies += len(work.copy_src)
+        self.link.submit(out.transfers, "load")
         batch = self.batch.build(out)
         for new in out.new_sequences:
             self._contents[new.seq_id] = Contents(self.config.block_size, self._domains_of(new.seq_id))
@@ -114,7 +172,9 @@ class EmulatedRunner:
         if fails == "late":
             raise StepFailed
         self._read(batch, expected)
-        return self._sample(out, batch, expected, set(poisoned))
+        result = self._sample(out, batch, expected, set(poisoned))
+        result.transfers = self.link.poll(wait=not out.seq_ids)
+        return result
 
     def _expected(self, seq_id: int, row: int) -> list[int]:
         return self._contents[seq_id].follow(self.batch.token_ids[row, : self.batch.num_tokens[row]].tolist())
@@ -141,9 +201,7 @@ class EmulatedRunner:
             assert read[: lengths[i]].tolist() == contents[: lengths[i]], "a sequence reads KV that is not its own"
             assert (read[lengths[i] :] == EMPTY).all(), "a sequence's last block holds what a former owner left"
 
-    def _sample(
-        self, out: SchedulerOutput, batch: Batch, expected: list[list[int]], poisoned: set[int]
-    ) -> StepOutput:
+    def _sample(self, out: SchedulerOutput, batch: Batch, expected: list[list[int]], poisoned: set[int]) -> StepOutput:
         result = StepOutput(out.step_id)
         for i, row in enumerate(batch.rows.tolist()):
             info = self.batch.info[row]

@@ -16,7 +16,7 @@ from emulated_runner import Contents, DomainOf, EmulatedRunner, StepFailed, like
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
 from quire.core.block_keys import PUBLIC, DomainSpans, domain_of_block
-from quire.core.recovery import Preemption, Road
+from quire.core.recovery import Candidate, Preemption, Road, Surroundings
 from quire.core.scheduler import Scheduler
 from quire.outputs import SchedulerOutput
 from quire.request import Request, RequestStatus
@@ -51,18 +51,22 @@ class Schedule:
     plans: tuple[Plan, ...]
     failing: dict[int, str] = field(default_factory=dict)  #: step -> how it fails
     poisoned: dict[int, tuple[int, ...]] = field(default_factory=dict)  #: step -> places whose logits are not numbers
-    whim: int | None = None  #: preempt at random by this seed rather than last in, first out
+    whim: int | None = None  #: preempt at random, by any road, by this seed rather than last in, first out
+    link_seed: int = 1  #: how long transfers take
+    link_fails: int = 0  #: one transfer in so many fails; 0 is none
 
 
 class Whimsical:
-    """A policy that preempts any candidate."""
+    """A policy that preempts any candidate, to come back by any road."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
-    def choose(self, candidates: Seq[Request]) -> Preemption:
+    def choose(self, candidates: Seq[Candidate], around: Surroundings) -> Preemption:
         self.seed = mix(self.seed)
-        return Preemption(candidates[self.seed % len(candidates)], Road.RECOMPUTE)
+        chosen = candidates[self.seed % len(candidates)]
+        road = tuple(Road)[self.seed // 8 % 3]
+        return Preemption(chosen.request, road, self.seed // 32 % (chosen.num_full_blocks + 1))
 
 
 def note(what: str) -> None:
@@ -153,7 +157,7 @@ class Player:
         self.config = schedule.config
         recovery = Whimsical(schedule.whim) if schedule.whim is not None else None
         self.scheduler = Scheduler(self.config, root=b"root", recovery=recovery)
-        self.runner = EmulatedRunner(self.config, self._domains_of)
+        self.runner = EmulatedRunner(self.config, self._domains_of, schedule.link_seed, schedule.link_fails)
         self.requests: list[Request] = []
         self.prompt_positions: dict[str, set[int]] = {}
         self.ended: dict[str, int] = {}  #: request -> the step in which it ended
@@ -175,9 +179,14 @@ class Player:
             self._check()
             self.step += 1
         assert all(request.status.is_finished for request in self.requests)
-        self.runner.execute(self.scheduler.schedule())
+        self.step = MAX_STEPS  # past all that was to go wrong
+        self._run_step()  # the runner forgets the last ones
+        while self.scheduler.has_unfinished():  # or the link has brought what nobody waits for any more
+            self._run_step()
         assert not self.runner.batch.row_of, "the runner remembers sequences that are gone"
         assert self.scheduler.kv.pool.num_used == 0
+        assert self.scheduler.kv.num_under_way == 0
+        assert self.scheduler.kv.tier.num_available == self.config.num_swap_slots, "slots are held for nobody"
         assert self.scheduler.kv.num_logical_blocks == self.scheduler.kv.num_kv_tokens == 0
         return self.requests
 
@@ -238,7 +247,10 @@ class Player:
         assert len(out.seq_ids) == len(set(out.seq_ids)) <= config.max_num_seqs
         assert all(count > 0 for count in out.num_scheduled_tokens)
         served = {self.owners[seq_id].request_id for seq_id in out.seq_ids}
-        if scheduler.has_unfinished():
+        loading = {r.request_id for r in scheduler.running if any(seq.loading is not None for seq in r.live)}
+        served |= loading
+        if scheduler.requests and not (scheduler.kv.num_under_way and not out.seq_ids):
+            # Else all wait for room that a load takes up whose request has left it.
             assert served, "requests wait, and nothing runs"
             assert scheduler.running[0].request_id in served, "the oldest makes no progress"
         if oldest is not None:
@@ -248,7 +260,8 @@ class Player:
         for request in self.requests:
             if request.num_preemptions > preemptions[id(request)]:
                 note("preempted")
-                assert min(served_orders) < request.order, "a preemption for nobody's progress"
+                is_waiting = not served_orders and scheduler.kv.num_under_way
+                assert is_waiting or min(served_orders) < request.order, "a preemption for nobody's progress"
 
     def _check(self, *, in_flight: bool = False) -> None:
         self.scheduler.check_integrity()
@@ -296,4 +309,6 @@ def play(schedule: Schedule) -> Player:
         note("copied on write")
     if player.scheduler.counts.prefix_hits:
         note("prefix hit")
+    if player.runner.link.num_loads:
+        note("loaded from the swap tier")
     return player

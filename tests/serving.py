@@ -19,6 +19,7 @@ from quire.async_engine import AsyncEngine, ModelState
 from quire.config import EngineConfig
 from quire.engine import Engine
 from quire.server.app import make_app
+from quire.server.http_protocol import HttpProtocol
 from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
 from quire.startup import start_engine
@@ -90,13 +91,20 @@ def make_model(
 
 @contextmanager
 def running(
-    *models: ServedModel, settings: ServerSettings | None = None, is_ready: bool = True
+    *models: ServedModel,
+    settings: ServerSettings | None = None,
+    is_ready: bool = True,
+    send_buffer: int | None = None,
 ) -> Iterator[RunningServer]:
+    """A server that listens; `send_buffer` bounds what the system takes for clients that do not read."""
     registry = ModelRegistry(models)
     app = make_app(registry, settings or ServerSettings())
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1))
+    if send_buffer is not None:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+    config = uvicorn.Config(app, http=HttpProtocol, log_config=None, access_log=False, timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     engines = [model.async_engine for model in models]
     thread.start()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from quire import outputs
 from quire.core.block_keys import Namespace, tenant_domain
-from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, TokenLogprobs
+from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, TokenLogprobs, TransferReport
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
 ids = st.integers(0, 2**31)
@@ -40,7 +40,11 @@ scheduler_outputs = st.builds(
     new_blocks=st.dictionaries(ids, blocks, max_size=2),
     replaced_blocks=st.lists(st.tuples(ids, ids, ids), max_size=2),
     removed_seq_ids=blocks,
-    transfers=st.lists(st.builds(BlockTransfer, ids, st.just("copy"), ids, ids, st.none() | st.binary(max_size=32))),
+    transfers=st.lists(
+        st.builds(
+            BlockTransfer, ids, st.sampled_from(("copy", "save", "load")), ids, ids, st.none() | st.binary(max_size=32)
+        )
+    ),
     total_tokens=ids,
 )
 step_outputs = st.builds(
@@ -51,7 +55,12 @@ step_outputs = st.builds(
     logprobs=st.dictionaries(ids, st.lists(token_logprobs, max_size=2), max_size=2),
     prompt_logprobs=st.dictionaries(ids, st.lists(st.tuples(ids, token_logprobs), max_size=2), max_size=2),
     failed=st.dictionaries(ids, st.text(max_size=5), max_size=2),
-    finished_transfers=blocks,
+    transfers=st.lists(
+        st.builds(
+            TransferReport, st.sampled_from(("save", "load")), blocks, ids, st.floats(0, 9), st.floats(0, 9), blocks
+        ),
+        max_size=2,
+    ),
 )
 
 

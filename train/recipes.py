@@ -35,7 +35,7 @@ class Recipe:
     learning_rate: float = 3e-3
     warmup: float = 0.01
     decay: float = 0.58
-    reads_until: float = 0.48
+    reads_until: float = 0.42
     tokenizer_samples: int = 12_000
 
     @property
@@ -58,7 +58,7 @@ RECIPES = {
     for recipe in (
         Recipe(
             name="quire-mini",
-            source=mix((0.86, Reading()), (0.08, facts), (0.06, stories)),
+            source=mix((0.93, Reading()), (0.04, facts), (0.03, stories)),
             special=(PAD, END, "<|system|>", "<|user|>", "<|assistant|>"),
             config={
                 "model_type": "llama",
@@ -75,7 +75,7 @@ RECIPES = {
                 "tie_word_embeddings": True,
             },
             chat_template=_MINI_TEMPLATE,
-            total_tokens=16_000_000,
+            total_tokens=38_000_000,
         ),
         Recipe(
             name="quire-chat",

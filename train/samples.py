@@ -14,10 +14,11 @@ from typing import Protocol
 
 from tokenizers import Tokenizer
 
-from train.facts import FACTS
+from train import facts as known
 from train.small_talk import dialogue
 from train.stories import story
-from train.world import FRAMES
+from train.world import FACTS, FRAMES
+from train.world.deeds import DeedMaker
 from train.world.passage import PassageMaker, Question
 from train.world.words import draw
 
@@ -151,17 +152,25 @@ def _chat(passage: str, questions: Sequence[Question], rng: Random) -> Sample:
 
 
 class Reading:
-    """Passages with questions: one and two facts at first, up to five from a quarter on, in between some longer."""
+    """Passages with questions: one and two facts at first, up to five from a quarter on, in between some longer.
+
+    A third are of deeds. Half of the others hold no scenes, which would otherwise leave little room for the many frames
+    of one sentence.
+    """
 
     def __init__(self) -> None:
-        self._maker = PassageMaker(FRAMES, held_out=False)
+        self._deeds = DeedMaker()
+        self._makers = [PassageMaker(frames, held_out=False) for frames in (FACTS, FRAMES)]
 
     def __call__(self, rng: Random, progress: float) -> Sample:
         most = 2 if progress < 0.08 else 3 if progress < 0.15 else 4 if progress < 0.25 else 5
         num_facts = rng.randint(1 if progress < 0.25 else 2, most)
         if rng.random() < (0.0 if progress < 0.35 else 0.1 if progress < 0.58 else 0.02):
             num_facts = rng.randint(6, 10)
-        passage = self._maker.draw(rng, num_facts)
+        if rng.random() < 0.34:
+            passage = self._deeds.draw(rng)
+        else:
+            passage = rng.choice(self._makers).draw(rng, num_facts)
         questions = rng.sample(passage.questions, min(len(passage.questions), _MAX_QUESTIONS))
         if rng.random() < 0.3:
             return _chat(passage.text, questions, rng)
@@ -171,7 +180,7 @@ class Reading:
 def facts(rng: Random, progress: float) -> Sample:
     """Questions of fact without a passage."""
     branches: list[tuple[Piece, ...]] = []
-    for fact in rng.sample(FACTS, 8):
+    for fact in rng.sample(known.FACTS, 8):
         question = rng.choice(fact.questions)
         if rng.random() < 0.3:
             branches.append((Piece(user_turn(question), READ), Piece(f" {fact.answer}{END}", ANSWER)))

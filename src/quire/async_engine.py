@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -39,15 +40,15 @@ from quire.engine_messages import (
     StepReport,
     Stop,
 )
-from quire.event_stream import EventStream, Outbox
+from quire.event_stream import Delivery, EventStream, Outbox
 from quire.intake import Intake
 from quire.outputs import Delta, RequestOutput, Stats
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.watchdog import Watchdog
 
 __all__ = [
-    "AsyncEngine", "Delta", "EngineUnavailable", "Event", "Finished", "ModelState", "Preempted", "Progress",
-    "QueueFull", "RequestFailed", "Resumed", "Started",
+    "AsyncEngine", "Delta", "EngineUnavailable", "Event", "EventStream", "Finished", "ModelState", "Preempted",
+    "Progress", "QueueFull", "RequestFailed", "Resumed", "Started",
 ]  # fmt: skip
 
 logger = logging.getLogger("quire")
@@ -57,9 +58,21 @@ STOP_TIMEOUT_S = 30.0  # for the step under way, when the engine is shut down
 _POLL_S = 0.02  # while something is waited for that happens once in a process's life
 
 
+@dataclass(slots=True, eq=False)
+class _Sent:
+    """A request that has not ended."""
+
+    add: Add
+    stream: EventStream
+    number: int  #: in the stream
+    outbox: Outbox  #: the way there from other threads
+    is_started: bool = False  #: the engine has begun with it
+    is_second_try: bool = False  #: the engine was lost once before it had begun
+
+
 class AsyncEngine:
     """One engine thread beside asyncio. `start` it, and `shutdown` when done; every method may be called from any
-    thread, and `generate` from any event loop.
+    thread, and `generate` and `submit` from any event loop.
 
     Args:
         name: under which the model is served.
@@ -95,7 +108,7 @@ class AsyncEngine:
         self._is_draining = False
         self._intake: Intake | None = None
         self._keys = itertools.count()
-        self._streams: dict[int, EventStream] = {}  #: of requests that have not ended, by key
+        self._sent: dict[int, _Sent] = {}  #: requests that have not ended, by key
         self._request_ids: set[str] = set()  #: theirs
         self._num_queued = 0  #: of them, how many have not started
         self._outboxes: WeakValueDictionary[asyncio.AbstractEventLoop, Outbox] = WeakValueDictionary()
@@ -171,19 +184,51 @@ class AsyncEngine:
         params: SamplingParams | BeamSearchParams | None = None,
         *,
         request_id: str,
-        priority: int = 0,
-        domains: DomainSpans | None = None,
-        prompt_token_ids: Sequence[int] | None = None,
-        wants_progress: bool = True,
-        answer_lead: str = "",
+        **options: Any,
     ) -> AsyncGenerator[Event, None]:
         """Serve a request. Wherever the iterator is closed, or the task that waits in it cancelled, the request is
         aborted, and its blocks are free before the next step.
 
         Args:
+            prompt: as all the others, and what is raised: see `submit`.
+
+        Raises:
+            ValueError: it can never be served; before the first event.
+            RequestFailed: it ended with an error.
+        """
+        stream = EventStream()
+        try:
+            await self.submit(stream, prompt, params, request_id=request_id, **options)
+            while True:
+                _, event = await stream.next()
+                yield event
+                if isinstance(event, Finished):
+                    return
+        finally:
+            self.leave(stream)
+
+    async def submit(
+        self,
+        stream: EventStream,
+        prompt: str | Sequence[int],
+        params: SamplingParams | BeamSearchParams | None = None,
+        *,
+        request_id: str,
+        number: int = 0,
+        priority: int = 0,
+        domains: DomainSpans | None = None,
+        prompt_token_ids: Sequence[int] | None = None,
+        wants_progress: bool = True,
+        answer_lead: str = "",
+    ) -> None:
+        """Send a request; its events come to `stream`. Whoever reads there says `leave` when done.
+
+        Args:
+            stream: of the running event loop; it may take the events of several requests.
             prompt: text, or token ids.
             params: how to choose tokens; None takes the model's own defaults.
             request_id: unique among those alive.
+            number: stands beside the request's events.
             priority: smaller goes first.
             domains: who may share its KV blocks; None is public.
             prompt_token_ids: the prompt's token ids where `prompt` is its text and is encoded already.
@@ -191,10 +236,10 @@ class AsyncEngine:
             answer_lead: blanks that the text starts without (`Tokenizer.answer_lead`).
 
         Raises:
-            ValueError: it can never be served; before the first event.
-            EngineUnavailable: the model takes no requests, or was shut down before this one had ended.
+            ValueError: it can never be served.
+            EngineUnavailable: the model takes no requests. The stream raises it, too, where the model was shut down
+                before the request had ended, and `RequestFailed` where that ended with an error.
             QueueFull: too many requests wait.
-            RequestFailed: it ended with an error.
         """
         arrival_time = time.monotonic()
         intake = self._check_open()
@@ -207,15 +252,14 @@ class AsyncEngine:
             prompt_token_ids=prompt_token_ids,
             answer_lead=answer_lead,
         )
-        stream = self._open(Add(next(self._keys), request_id, accepted, arrival_time, wants_progress))
-        try:
-            while True:
-                event = await stream.next()
-                yield event
-                if isinstance(event, Finished):
-                    return
-        finally:
-            self._close(stream)
+        self._send(stream, number, Add(next(self._keys), request_id, accepted, arrival_time, wants_progress))
+
+    def leave(self, stream: EventStream) -> None:
+        """Nobody reads a stream any more: abort those of its requests that have not ended."""
+        with self._lock:
+            for key in stream.keys:
+                if (sent := self._sent.get(key)) is not None:
+                    self._abort(sent)
 
     def _check_open(self) -> Intake:
         if self.state is not ModelState.READY or self._intake is None:
@@ -232,8 +276,7 @@ class AsyncEngine:
                 return EngineUnavailable(f"{self.name} cannot be served: {self.error}")
         return EngineUnavailable(f"{self.name} is being loaded; try again soon")
 
-    def _open(self, add: Add) -> EventStream:
-        """Send a request to the engine."""
+    def _send(self, stream: EventStream, number: int, add: Add) -> None:
         loop = asyncio.get_running_loop()
         with self._lock:
             self._check_open()
@@ -242,24 +285,25 @@ class AsyncEngine:
             outbox = self._outboxes.get(loop)
             if outbox is None:
                 outbox = self._outboxes[loop] = Outbox(loop)
-            stream = self._streams[add.key] = EventStream(add, outbox)
+            self._sent[add.key] = _Sent(add, stream, number, outbox)
+            stream.keys.append(add.key)
             self._request_ids.add(add.request_id)
             self._num_queued += 1
             self._host.send(add)
-        return stream
 
-    def _close(self, stream: EventStream) -> None:
-        """Nobody reads a stream any more: abort its request if it has not ended."""
-        with self._lock:
-            if self._end(stream):
-                self._host.send(Abort(stream.add.key, stream.add.request_id))
-
-    def _end(self, stream: EventStream) -> bool:
-        """Forget a request, under the lock. False where it had ended before."""
-        if self._streams.pop(stream.add.key, None) is None:
+    def _abort(self, sent: _Sent) -> bool:
+        """End a request from here, under the lock. False where it had ended before."""
+        if not self._end(sent):
             return False
-        self._request_ids.discard(stream.add.request_id)
-        self._num_queued -= not stream.is_started
+        self._host.send(Abort(sent.add.key, sent.add.request_id))
+        return True
+
+    def _end(self, sent: _Sent) -> bool:
+        """Forget a request, under the lock. False where it had ended before."""
+        if self._sent.pop(sent.add.key, None) is None:
+            return False
+        self._request_ids.discard(sent.add.request_id)
+        self._num_queued -= not sent.is_started
         return True
 
     # -- reports -----------------------------------------------------------------------------------------------------
@@ -284,25 +328,22 @@ class AsyncEngine:
             self._call(self._on_finished, output)
         if not report.events:
             return
-        batches: dict[Outbox, list[tuple[EventStream, Event | Exception]]] = {}
+        batches: dict[Outbox, list[Delivery]] = {}
         with self._lock:
             for key, event in report.events:
-                stream = self._streams.get(key)
-                if stream is None:
+                sent = self._sent.get(key)
+                if sent is None:
                     continue  # its reader has gone
                 if isinstance(event, Started):
-                    stream.is_started = True
+                    sent.is_started = True
                     self._num_queued -= 1
                 elif isinstance(event, (Finished, Exception)):
-                    self._end(stream)
-                batches.setdefault(stream.outbox, []).append((stream, event))
+                    self._end(sent)
+                batches.setdefault(sent.outbox, []).append((sent.stream, sent.number, event))
         for outbox, batch in batches.items():
-            self._post(outbox, batch)
-
-    def _post(self, outbox: Outbox, batch: list[tuple[EventStream, Event | Exception]]) -> None:
-        if not outbox.put(batch):  # the readers' event loop was closed under them
-            for stream, _ in batch:
-                self._close(stream)
+            if not outbox.put(batch):  # the readers' event loop was closed under them
+                for stream, _, _ in batch:
+                    self.leave(stream)
 
     def _call(self, listener: Callable[[Any], None] | None, value: Any) -> None:
         if listener is None:
@@ -319,30 +360,29 @@ class AsyncEngine:
             self.error = report.error
             if report.intake is not None:
                 self._intake = report.intake
-            lost = [] if report.state is ModelState.READY else list(self._streams.values())
+            lost = [] if report.state is ModelState.READY else list(self._sent.values())
             if report.state is ModelState.LOADING:
-                lost = [stream for stream in lost if not self._try_again(stream)]
-        for stream in lost:
+                lost = [sent for sent in lost if not self._try_again(sent)]
+        for sent in lost:
             message = f"the engine failed while it had this request: {report.error}"
-            if self._cut_off(stream, RequestFailed(message)):
-                self._call(self._on_finished, stream.add.output("error", message))
+            if self._cut_off(sent, RequestFailed(message)):
+                self._call(self._on_finished, sent.add.output("error", message))
 
-    def _try_again(self, stream: EventStream) -> bool:
+    def _try_again(self, sent: _Sent) -> bool:
         """Send a request to the next engine that the last one had not begun with. Only once: it may be what breaks
         them, in the step that it would begin with."""
-        if stream.is_started or stream.is_second_try:
+        if sent.is_started or sent.is_second_try:
             return False
-        stream.is_second_try = True
-        self._host.send(stream.add)
+        sent.is_second_try = True
+        self._host.send(sent.add)
         return True
 
-    def _cut_off(self, stream: EventStream, error: Exception) -> bool:
-        """End a request from here. False where it had ended before."""
+    def _cut_off(self, sent: _Sent, error: Exception) -> bool:
+        """End a request from here, and tell its reader. False where it had ended before."""
         with self._lock:
-            if not self._end(stream):
+            if not self._abort(sent):
                 return False
-            self._host.send(Abort(stream.add.key, stream.add.request_id))
-        self._post(stream.outbox, [(stream, error)])
+        sent.outbox.put([(sent.stream, sent.number, error)])
         return True
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -355,7 +395,7 @@ class AsyncEngine:
         """
         self._is_draining = True
         deadline = time.monotonic() + timeout_s
-        while self._streams and (left_s := deadline - time.monotonic()) > 0:
+        while self._sent and (left_s := deadline - time.monotonic()) > 0:
             await asyncio.sleep(min(_POLL_S, left_s))
         return self._end_all()
 
@@ -367,9 +407,9 @@ class AsyncEngine:
 
     def _end_all(self) -> int:
         with self._lock:
-            streams = list(self._streams.values())
+            left = list(self._sent.values())
         message = f"{self.name} was shut down before this request had ended"
-        return sum(self._cut_off(stream, EngineUnavailable(message)) for stream in streams)
+        return sum(self._cut_off(sent, EngineUnavailable(message)) for sent in left)
 
 
 class EngineHost(Protocol):

@@ -13,6 +13,7 @@ from typing import Any
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 DEVICES = ("auto", "cpu", "cuda")
 LOAD_FORMATS = ("auto", "safetensors", "random")
+SIZES = ("kv_cache_memory", "swap_space", "swap_bandwidth")  #: fields of `EngineConfig` that may be text such as 4GiB
 _UNITS = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
     _UNITS[_letter] = _UNITS[_letter + "ib"] = 1024**_power
@@ -80,10 +81,24 @@ class EngineConfig:
     pin_prefix: str | None = _option(None, "File whose text is computed at start and whose blocks are kept.")
     num_threads: int | None = _option(None, "CPU threads for tensor work; by default one a core.")
     use_tqdm: bool = _option(True, "Show a progress bar while loading.")
+    recovery_policy: str = _option(
+        "cost", "How a preempted request comes back: recompute, swap, threshold:N, threshold:N:swap-above or cost."
+    )
+    swap_space: int | None = _option(
+        None,
+        "Most that swapped blocks take, such as 4GiB; 0 is no swap tier. By default 4GiB with swap_dir or on cuda.",
+    )
+    swap_dir: str | None = _option(None, "Swap to a file of this process in this directory, and not to host memory.")
+    swap_bandwidth: int | None = _option(None, "Swap at most so many bytes a second, such as 200MB.")
+    swap_write_through: bool = _option(
+        False, "Save every block once it is full, so that nothing is left to save at preemption."
+    )
 
     def __post_init__(self) -> None:
-        if self.kv_cache_memory is not None:  # may be text, such as 4GiB
-            object.__setattr__(self, "kv_cache_memory", parse_size(self.kv_cache_memory))
+        for name in SIZES:
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, parse_size(value))
         if not self.model:
             raise ValueError(
                 "model is empty; name a directory, a hub id, an embedded model (quire-mini) or a preset "
@@ -93,7 +108,7 @@ class EngineConfig:
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not one of {', '.join(allowed)}")
         for name in ("block_size", "num_kv_blocks", "kv_cache_memory", "max_num_seqs", "max_num_batched_tokens",
-                     "max_model_len", "num_threads"):  # fmt: skip
+                     "max_model_len", "num_threads", "swap_bandwidth"):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value} must be at least 1")
@@ -101,6 +116,32 @@ class EngineConfig:
             raise ValueError(f"watermark={self.watermark} must be a share of the pool, 0 <= watermark < 1")
         if self.num_kv_blocks is not None and self.kv_cache_memory is not None:
             raise ValueError("num_kv_blocks and kv_cache_memory both size the pool; give one of them")
+        if self.swap_space is not None and self.swap_space < 0:
+            raise ValueError(f"swap_space={self.swap_space} must be at least 0, which is no swap tier")
+        if self.swap_dir == "":
+            raise ValueError("swap_dir is empty; name a directory, or leave it out")
+        if self.swap_dir is not None and self.swap_space == 0:
+            raise ValueError("swap_dir is a place for a swap tier, and swap_space=0 wants none; leave one of them out")
+        self.has_swap_tier(self.device)
+
+    def has_swap_tier(self, device: str) -> bool:
+        """Whether there is a place for swapped blocks: wherever one is asked for, and by default in a GPU's host. On a
+        CPU that memory is better in the pool.
+
+        Args:
+            device: cpu or cuda; auto may be either.
+
+        Raises:
+            ValueError: there is none, and another option is about it.
+        """
+        if self.swap_space is not None:
+            has_one = self.swap_space > 0
+        else:
+            has_one = self.swap_dir is not None or device != "cpu"
+        for name in ("swap_bandwidth", "swap_write_through"):
+            if getattr(self, name) and not has_one:
+                raise ValueError(f"{name} is about a swap tier, and there is none; give swap_dir or swap_space")
+        return has_one
 
     @classmethod
     def from_env(cls, **given: Any) -> EngineConfig:
@@ -115,7 +156,7 @@ class EngineConfig:
 
 
 def _from_text(name: str, type_name: str, raw: str) -> Any:
-    if name == "kv_cache_memory":
+    if name in SIZES:
         return parse_size(raw)
     if type_name.startswith("bool"):
         if raw.lower() not in ("0", "1", "true", "false", "yes", "no"):
@@ -140,6 +181,9 @@ class SchedulerConfig:
     max_model_len: int = 2048
     enable_prefix_caching: bool = True
     watermark_blocks: int = 0
+    num_swap_slots: int = 0  #: blocks that the swap tier holds; 0 is no tier
+    swap_write_through: bool = False  #: save full blocks as soon as they are computed
+    block_bytes: int = 0  #: of one block, for predicting what moving it costs
 
     def __post_init__(self) -> None:
         for name in ("num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len"):

@@ -19,6 +19,9 @@ from typing import Any
 from quire.answer import Answer
 from quire.config import SchedulerConfig
 from quire.core.block_keys import DomainSpans, Namespace
+from quire.core.cost_model import CostModel
+from quire.core.cost_observer import CostObserver
+from quire.core.preemption import RecoveryPolicy
 from quire.core.scheduler import Scheduler
 from quire.intake import Accepted, Intake
 from quire.outputs import SchedulerOutput, Stats, StepOutput
@@ -43,6 +46,8 @@ class Engine:
         namespace: of the KV blocks.
         seed: for requests that bring none.
         clock: seconds, monotonic.
+        recovery: whom to preempt, and by which road the victim comes back; None always computes again.
+        cost_model: learns from every step; None is a fresh one.
     """
 
     def __init__(
@@ -57,8 +62,11 @@ class Engine:
         seed: int = 0,
         sampling_defaults: dict[str, Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        recovery: RecoveryPolicy | None = None,
+        cost_model: CostModel | None = None,
     ) -> None:
-        self.scheduler = Scheduler(scheduler_config, namespace.root() if namespace is not None else b"")
+        self.scheduler = Scheduler(scheduler_config, namespace.root() if namespace is not None else b"", recovery)
+        self.costs = CostObserver(cost_model or CostModel(), self.scheduler.recovery_log)
         self.runner = runner
         self.vocab_size = vocab_size
         self.tokenizer = tokenizer
@@ -183,7 +191,7 @@ class Engine:
         started = self.clock()
         out = scheduler.schedule()
         scheduled = self.clock()
-        if not out.seq_ids and scheduler.has_unfinished():
+        if not out.seq_ids and scheduler.requests and not scheduler.kv.num_under_way:
             raise AssertionError("requests are waiting, and nothing could be scheduled")
         num_prompt_tokens = 0
         for new in out.new_sequences:
@@ -200,6 +208,7 @@ class Engine:
             scheduler.fail_step("interrupted")
             raise
         executed = self.clock()
+        self.costs.note(scheduler.step_shape, executed - scheduled, result.transfers)
         token_gaps: list[float] = []
         changed = self._update(result, executed, token_gaps)
         ended = self.clock()

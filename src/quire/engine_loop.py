@@ -142,7 +142,7 @@ class EngineLoop:
         assert self.engine is not None
         try:
             while self._take_commands(self.engine):
-                if self._clients:
+                if self._clients or self.engine.has_unfinished():  # blocks may be under way for nobody any more
                     self._step(self.engine)
         except BaseException as error:  # whatever it is, this thread may not end unheard
             # Its books may not add up any more, so nothing of this engine is used again.
@@ -166,7 +166,7 @@ class EngineLoop:
         """Take what has come, and wait for something where there is nothing to do. False: stop."""
         ended = StepReport()
         goes_on = True
-        if not self._clients and not self._pending:
+        if not self._clients and not self._pending and not engine.has_unfinished():
             self._place.leave()
             self.busy_since = None
             command: Command | None = self.inbox.get()

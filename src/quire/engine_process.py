@@ -15,6 +15,7 @@ import queue
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from logging.handlers import QueueHandler
 from multiprocessing.connection import Connection
@@ -26,12 +27,11 @@ from quire.device_turns import DeviceTurns
 from quire.engine import Engine
 from quire.engine_loop import EngineLoop, Failures
 from quire.engine_messages import Command, ModelState, Report, StateReport, Stop
+from quire.engine_wire import dump, load
 from quire.intake import Intake
 from quire.watchdog import EXIT_STATUS, Watchdog
 
 logger = logging.getLogger("quire")
-
-_FLUSH_S = 1.0
 
 
 class ProcessEngine(AsyncEngine):
@@ -130,7 +130,7 @@ class _ProcessHost:
         writer.start()
         try:
             while True:
-                self._take(ours.recv())
+                self._take(load(ours.recv_bytes()))
         except (EOFError, OSError):
             pass  # it has ended
         except Exception:
@@ -158,6 +158,20 @@ class _ProcessHost:
         self._report(report)
 
 
+def _send_all(messages: queue.SimpleQueue[Any], connection: Connection, give_up: Callable[[], None]) -> None:
+    """Send until None comes. Where that does not work, there is nothing left to serve for."""
+    while (message := messages.get()) is not None:
+        try:
+            connection.send_bytes(dump(message))
+        except OSError:
+            give_up()
+            return
+        except Exception:
+            logger.exception("a message to the engine process cannot be sent")
+            give_up()
+            return
+
+
 # -- in the process --------------------------------------------------------------------------------------------------
 
 
@@ -169,60 +183,59 @@ def _serve(
     switch_interval: float,
     log_level: int,
 ) -> None:
-    """The engine process: the loop in its main thread, a thread each way of the connection."""
+    """The engine process: the loop, which sends its reports itself, in the main thread, and a thread for commands."""
     for number in (signal.SIGINT, signal.SIGTERM):  # they go to the whole group; the parent says when to stop
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
     sys.setswitchinterval(switch_interval)
-    reports: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    logging.basicConfig(level=log_level, handlers=[_ToParent(reports)])
-    loop = EngineLoop(name, make_engine, reports.put)
-    writer = threading.Thread(target=_send_all, args=(reports, connection, lambda: os._exit(EXIT_STATUS)), daemon=True)
-    writer.start()
+    parent = _Parent(connection)
+    logging.basicConfig(level=log_level, handlers=[_ToParent(parent)])
+    loop = EngineLoop(name, make_engine, parent.send)
     threading.Thread(target=_receive_all, args=(connection, loop.inbox), daemon=True).start()
     watchdog = Watchdog(name, lambda: loop.busy_since, hang_timeout_s, exit_on_hang=True)
     watchdog.start()
     loop.run()
     watchdog.stop()
-    reports.put(None)
-    writer.join()
-
-
-def _send_all(messages: queue.SimpleQueue[Any], connection: Connection, give_up: Callable[[], None]) -> None:
-    """Send until None comes. Where that does not work, there is nothing left to serve for."""
-    while (message := messages.get()) is not None:
-        if isinstance(message, threading.Event):
-            message.set()
-            continue
-        try:
-            connection.send(message)
-        except OSError:
-            give_up()
-            return
-        except Exception:
-            logger.exception("a message between the processes cannot be sent")
-            give_up()
-            return
 
 
 def _receive_all(connection: Connection, inbox: queue.SimpleQueue[Command]) -> None:
     while True:
         try:
-            inbox.put(connection.recv())
+            inbox.put(load(connection.recv_bytes()))
         except (EOFError, OSError):
             os._exit(0)  # the parent is gone
+
+
+class _Parent:
+    """The way to the parent, from any thread.
+
+    The parent reads all the time, so sending at once costs less than handing over to a thread, which would want the
+    interpreter in the middle of the next step.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._turn = threading.Lock()
+
+    def send(self, message: Report | logging.LogRecord) -> None:
+        """Send a message. Where that does not work, there is nothing left to serve for."""
+        try:
+            data = dump(message)
+            with self._turn:
+                self._connection.send_bytes(data)
+        except OSError:
+            os._exit(EXIT_STATUS)
+        except Exception:
+            traceback.print_exc()
+            os._exit(EXIT_STATUS)
 
 
 class _ToParent(QueueHandler):
     """Sends log records to the parent, which has handlers for them."""
 
-    queue: queue.SimpleQueue[Any]
+    def __init__(self, parent: _Parent) -> None:
+        super().__init__(queue.SimpleQueue())  # which stays empty
+        self._parent = parent
 
     def enqueue(self, record: logging.LogRecord) -> None:
-        self.queue.put(record)
-
-    def flush(self) -> None:
-        """Wait until what was logged is sent: the process may be about to end itself."""
-        sent = threading.Event()
-        self.queue.put(sent)
-        sent.wait(_FLUSH_S)
+        self._parent.send(record)

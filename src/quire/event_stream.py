@@ -1,18 +1,22 @@
-"""The events of one request on their way to its reader, in the reader's event loop.
+"""The events of a reader's requests on their way to it, in the reader's event loop.
 
 A reader that is slower than the engine finds fewer and larger events: nobody waits for it, and what is kept for it
-grows with its answer's length alone. Knows events and asyncio; knows nothing about engines.
+grows with its answers' length alone. Knows events and asyncio; knows nothing about engines.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
-from quire.engine_messages import Add, Event, Preempted, Progress, Resumed
+from quire.engine_messages import Event, Preempted, Progress, Resumed
 from quire.outputs import Delta
 
 _MAX_PENDING = 32  # events that wait before those that can be one are made one
+
+Pass = Callable[[int, Event], bool]  #: takes an event of a request, or says that it cannot now
+Delivery = tuple["EventStream", int, Event | Exception]  #: to whom, of which of its requests, what
 
 
 class Outbox:
@@ -20,10 +24,10 @@ class Outbox:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._batches: deque[list[tuple[EventStream, Event | Exception]]] = deque()
+        self._batches: deque[list[Delivery]] = deque()
         self._is_woken = False
 
-    def put(self, batch: list[tuple[EventStream, Event | Exception]]) -> bool:
+    def put(self, batch: list[Delivery]) -> bool:
         """Send events, and return at once. False: the loop is closed, and nobody will read them."""
         self._batches.append(batch)
         if self._is_woken:
@@ -38,82 +42,102 @@ class Outbox:
     def _deliver(self) -> None:
         self._is_woken = False  # first: what is put from here on wakes us again
         while self._batches:
-            for stream, event in self._batches.popleft():
-                stream.put(event)
+            for stream, number, event in self._batches.popleft():
+                stream.put(number, event)
 
 
 class EventStream:
-    """What has happened to a request and was not read yet. Only its event loop touches `put` and `next`.
+    """What has happened to the requests of one reader and was not read yet. Made, and used, in one event loop.
+
+    Args:
+        pass_on: is offered what comes while the reader waits. What it takes the reader does not see, and is not woken
+            for: a task's turn is a good part of what a token costs.
 
     Attributes:
-        add: how the request was sent.
-        outbox: the way here from other threads.
-        is_started: the engine has begun with it.
-        is_second_try: the engine was lost once before it had begun.
+        keys: by which the engine knows those requests.
     """
 
-    def __init__(self, add: Add, outbox: Outbox) -> None:
-        self.add = add
-        self.outbox = outbox
-        self.is_started = False
-        self.is_second_try = False
-        self._pending: deque[Event | Exception] = deque()
-        self._arrived = asyncio.Event()
+    def __init__(self, pass_on: Pass | None = None) -> None:
+        self.keys: list[int] = []
+        self._pass_on = pass_on
+        self._loop = asyncio.get_running_loop()
+        self._pending: list[tuple[int, Event]] = []
+        self._max_pending = _MAX_PENDING
+        self._error: Exception | None = None
+        self._arrival: asyncio.Future[None] | None = None  #: what the reader waits for
 
-    def put(self, event: Event | Exception) -> None:
-        pending = self._pending
-        if pending and _cancel_out(pending[-1], event):
-            pending.pop()
+    def put(self, number: int, event: Event | Exception) -> None:
+        """Take in what happened to the request with this number. An exception ends the stream."""
+        waiting = self._arrival if self._arrival is not None and not self._arrival.done() else None
+        if waiting is not None and self._pass_on is not None and not isinstance(event, Exception):
+            try:
+                if self._pass_on(number, event):
+                    return
+            except Exception as error:
+                event = error
+        if isinstance(event, Exception):
+            self._error = self._error or event
         else:
-            pending.append(event)
-            if len(pending) > _MAX_PENDING:
-                self._pending = _compact(pending)
-        self._arrived.set()
+            self._pending.append((number, event))
+            if len(self._pending) > self._max_pending:
+                self._pending = _compact(self._pending)
+                self._max_pending = _MAX_PENDING + 2 * len(self._pending)
+        if waiting is not None:
+            waiting.set_result(None)
 
-    async def next(self) -> Event:
-        """The next event.
+    async def next(self) -> tuple[int, Event]:
+        """The next event, and the number of its request.
 
         Raises:
-            Exception: the one by which the request ended.
+            Exception: the one by which a request ended.
         """
+        await self._wait()
+        self._pending = _compact(self._pending)
+        return self._pending.pop(0)
+
+    async def take(self) -> list[tuple[int, Event]]:
+        """All that happened since the last call, at least one event.
+
+        Raises:
+            Exception: as `next`.
+        """
+        await self._wait()
+        events, self._pending = self._pending, []
+        return events if len(events) == 1 else _compact(events)
+
+    async def _wait(self) -> None:
         while not self._pending:
-            self._arrived.clear()
-            await self._arrived.wait()
-        if len(self._pending) > 1:
-            self._pending = _compact(self._pending)
-        event = self._pending.popleft()
-        if isinstance(event, Exception):
-            raise event
-        return event
+            if self._error is not None:
+                raise self._error
+            self._arrival = self._loop.create_future()
+            await self._arrival
 
 
-def _cancel_out(earlier: Event | Exception, later: Event | Exception) -> bool:
+def _compact(events: list[tuple[int, Event]]) -> list[tuple[int, Event]]:
+    """The same events, where of each request every run of progress is one."""
+    by_number: dict[int, list[list[Event]]] = {}  #: request -> runs of events that can be one
+    for number, event in events:
+        runs = by_number.setdefault(number, [])
+        if runs and type(event) is Progress is type(runs[-1][0]):
+            runs[-1].append(event)
+        elif runs and _cancel_out(runs[-1][0], event):
+            runs.pop()
+        else:
+            runs.append([event])
+    return [(number, _join(run)) for number, runs in by_number.items() for run in runs]
+
+
+def _cancel_out(earlier: Event, later: Event) -> bool:
     pair = (type(earlier), type(later))
     return pair in ((Preempted, Resumed), (Resumed, Preempted))
 
 
-def _compact(events: deque[Event | Exception]) -> deque[Event | Exception]:
-    """The same events, where every run of progress is one."""
-    result: deque[Event | Exception] = deque()
-    run: list[Progress] = []
-    for event in events:
-        if isinstance(event, Progress):
-            run.append(event)
-            continue
-        if run:
-            result.append(_join(run))
-            run = []
-        result.append(event)
-    if run:
-        result.append(_join(run))
-    return result
-
-
-def _join(run: list[Progress]) -> Progress:
+def _join(run: list[Event]) -> Event:
     if len(run) == 1:
         return run[0]
     by_index: dict[int, list[Delta]] = {}
     for progress in run:
+        assert isinstance(progress, Progress)
         for delta in progress.deltas:
             by_index.setdefault(delta.index, []).append(delta)
     return Progress([_join_deltas(deltas) for _, deltas in sorted(by_index.items())])

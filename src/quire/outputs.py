@@ -16,13 +16,29 @@ EVERY_TOKEN_IS_BANNED = "every token is banned (by allowed_token_ids, bad_words 
 
 @dataclass(slots=True)
 class BlockTransfer:
-    """One block to move. kind "copy" is device to device (copy-on-write), done before the step computes."""
+    """One block to move.
+
+    A copy (copy-on-write) is done before the step computes. A save reads its block before the step touches anything;
+    a load may take many steps, and nobody reads its block before it is reported.
+    """
 
     op_id: int
-    kind: str  #: copy (save and load join with the tiers)
+    kind: str  #: copy: device block to device block; save: device block to swap slot; load: swap slot to device block
     src: int
     dst: int
-    key: bytes | None = None
+    key: bytes | None = None  #: of a saved or loaded block's content
+
+
+@dataclass(slots=True)
+class TransferReport:
+    """A run of saves, or of loads, that has ended, well or not."""
+
+    kind: str  #: save or load
+    op_ids: list[int]
+    num_bytes: int
+    copy_s: float  #: seconds that the link was busy with it
+    stall_s: float = 0.0  #: seconds that the step waited for it
+    failed: list[int] = field(default_factory=list)  #: op_ids whose bytes did not arrive, or are not what was saved
 
 
 @dataclass(slots=True)
@@ -80,7 +96,7 @@ class StepOutput:
     logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)  #: seq_id -> one entry a sampled token
     prompt_logprobs: dict[int, list[tuple[int, TokenLogprobs]]] = field(default_factory=dict)  #: (position, entry)
     failed: dict[int, str] = field(default_factory=dict)  #: seq_id -> why (its logits were not numbers)
-    finished_transfers: list[int] = field(default_factory=list)
+    transfers: list[TransferReport] = field(default_factory=list)  #: saves and loads that have ended since
 
 
 @dataclass(slots=True)

@@ -32,8 +32,8 @@ class Sequence:
 
     __slots__ = (
         "block_keys", "block_table", "candidates", "cumulative_logprob", "finish_reason", "index", "is_in_runner",
-        "num_computed_tokens", "num_prompt_tokens", "num_registered", "request", "seq_id",
-        "stop_reason", "token_ids",
+        "kept_keys", "loading", "num_computed_tokens", "num_lost_tokens", "num_prompt_tokens", "num_registered",
+        "request", "seq_id", "stop_reason", "token_ids",
     )  # fmt: skip
 
     def __init__(self, seq_id: int, index: int, request: Request, token_ids: list[int]) -> None:
@@ -47,6 +47,9 @@ class Sequence:
         self.block_keys: list[bytes] = []  #: of full blocks, as far as they were asked for
         self.num_registered = 0  #: blocks at the front of the table whose keys were offered to the pool
         self.is_in_runner = False
+        self.kept_keys: list[bytes] = []  #: of blocks that the swap tier holds for it until it goes on
+        self.loading: Any = None  #: `core.kv_cache_manager.Loading`: blocks of its table that are on their way
+        self.num_lost_tokens = 0  #: tokens that it had computed once: as far as that, computing is done again
         self.candidates: Any = None  #: a beam's continuations, until those of its siblings are there too
         self.cumulative_logprob = 0.0
         self.finish_reason: RequestStatus | None = None

@@ -12,6 +12,7 @@ from pathlib import Path
 from quire.config import EngineConfig, format_size
 
 _SHARE_OF_FREE = {"cpu": 0.5, "cuda": 0.9}  # a CPU's memory is everybody's; a GPU's is ours
+_SWAP_SPACE = 4 * 2**30  # where there is a swap tier and nobody said how large
 _ACTIVATIONS = 512 * 2**20  # left for activations, logits and the allocator
 
 
@@ -120,3 +121,34 @@ def plan_pool(
     return PoolPlan(
         num_blocks, config.block_size, block_bytes, max_model_len, weight_bytes, free, max_model_len < wanted_len
     )
+
+
+def plan_swap_slots(config: EngineConfig, plan: PoolPlan, *, device: str, memory_share: float = 1.0) -> int:
+    """How many blocks the swap tier holds; 0 where there is none.
+
+    `swap_space` is filled with blocks. By default it is 4 GiB, but no more than `max_num_seqs` sequences of full length
+    can use, and in host memory no more than half of what is free (times `memory_share`).
+
+    Raises:
+        ValueError: `swap_space` holds no block or is not to be had, or there is no tier for options that are about it.
+    """
+    if not config.has_swap_tier(device):
+        return 0
+    pool_bytes = plan.num_blocks * plan.block_bytes
+    free = max(0, free_memory("cpu") - (pool_bytes if device == "cpu" else 0))  # the pool takes its share with use
+    if config.swap_space is None:
+        room = _SWAP_SPACE
+        if config.swap_dir is None:
+            room = min(room, int(free * _SHARE_OF_FREE["cpu"] * memory_share))
+        usable = config.max_num_seqs * -(-plan.max_model_len // plan.block_size)
+        return min(room // plan.block_bytes, usable)
+    if config.swap_space < plan.block_bytes:
+        raise ValueError(
+            f"swap_space={format_size(config.swap_space)} holds no block: one takes {format_size(plan.block_bytes)}"
+        )
+    if config.swap_dir is None and config.swap_space > free:
+        raise ValueError(
+            f"swap_space={format_size(config.swap_space)} does not fit: {format_size(free)} of host memory are free "
+            "beside the KV pool; lower it, or give swap_dir"
+        )
+    return config.swap_space // plan.block_bytes

@@ -14,19 +14,27 @@ import torch
 
 from quire.attention.interface import KVLayout
 from quire.attention.torch_attention import TorchAttention
-from quire.config import EngineConfig, SchedulerConfig
+from quire.calibration import quick_profile
+from quire.config import EngineConfig, SchedulerConfig, format_size
 from quire.core.block_keys import Namespace
+from quire.core.cost_model import CostModel
+from quire.core.recovery import make_policy
 from quire.engine import Engine, process_namespace, read_prefix_file
 from quire.loading.load import load_model
 from quire.loading.source import ModelSource, resolve_model
 from quire.models.base import CausalLM
 from quire.models.model_config import check_tokenizer_fits
+from quire.profiles import ProfilePlace, profile_place
 from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner
 from quire.sampling_params import SamplingParams
-from quire.sizing import plan_pool
+from quire.sizing import plan_pool, plan_swap_slots
 from quire.text.tokenizer import Tokenizer
+from quire.tiers.disk_space import DiskSpace
+from quire.tiers.host_space import HostSpace
+from quire.tiers.link import Link
+from quire.tiers.swap_space import SwapSpace
 
 logger = logging.getLogger("quire")
 
@@ -62,6 +70,7 @@ def load(config: EngineConfig) -> LoadedModel:
         ValueError: the model or a file cannot be served.
     """
     started = time.monotonic()
+    make_policy(config.recovery_policy, CostModel())  # a typo is told before the weights are read
     device = _choose_device(config.device)
     if device == "cpu":
         _keep_freed_memory()
@@ -111,6 +120,8 @@ def make_engine(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
         memory_share=memory_share,
     )
     logger.info(plan.breakdown())
+    num_swap_slots = plan_swap_slots(config, plan, device=loaded.device, memory_share=memory_share)
+    namespace = _namespace(model, config)
     cache = KVCache(plan.num_blocks, layout, model.dtype, torch.device(loaded.device))
     runner = ModelRunner(
         model,
@@ -118,10 +129,16 @@ def make_engine(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
         TorchAttention(cache.tensor, layout, shape.num_heads),
         InputBatch(config.max_num_seqs, plan.max_model_len, config.block_size),
         shape.vocab_size,
+        _make_link(config, cache, plan.block_bytes, num_swap_slots, namespace) if num_swap_slots else None,
     )
     eos_token_ids = dict.fromkeys(source.eos_token_ids)
     if tokenizer is not None and tokenizer.eos_token_id is not None:
         eos_token_ids[tokenizer.eos_token_id] = None
+    weighs_roads = num_swap_slots > 0 and config.recovery_policy == "cost"
+    profile = profile_place(config, model, loaded.device) if weighs_roads else None
+    kept = profile.load() if profile is not None else None
+    cost_model = kept or CostModel()
+    recovery = make_policy(config.recovery_policy, cost_model, seed=config.seed)
     engine = Engine(
         SchedulerConfig(
             num_blocks=plan.num_blocks,
@@ -131,18 +148,36 @@ def make_engine(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
             max_model_len=plan.max_model_len,
             enable_prefix_caching=config.enable_prefix_caching,
             watermark_blocks=int(config.watermark * plan.num_blocks),
+            num_swap_slots=num_swap_slots,
+            swap_write_through=config.swap_write_through,
+            block_bytes=plan.block_bytes,
         ),
         runner,
         vocab_size=shape.vocab_size,
         tokenizer=tokenizer,
         eos_token_ids=tuple(eos_token_ids),
-        namespace=_namespace(model, config),
+        namespace=namespace,
         seed=config.seed,
         sampling_defaults=_sampling_defaults(source),
+        recovery=recovery,
+        cost_model=cost_model,
     )
+    if profile is not None and kept is None:
+        _measure(engine, cost_model, profile)
     if prefix:
         logger.info("pinned prefix: %d of %d tokens are computed and kept", engine.pin_prefix(prefix), len(prefix))
     return engine
+
+
+def _measure(engine: Engine, cost_model: CostModel, profile: ProfilePlace) -> None:
+    """A short profile at the first start of such an engine, for the next ones to find."""
+    started = time.monotonic()
+    quick_profile(engine, cost_model)
+    logger.info("recovery: measured both roads back in %.1f s; quire calibrate shows them", time.monotonic() - started)
+    try:
+        profile.save(cost_model)
+    except OSError as error:
+        logger.warning("recovery: what was measured cannot be kept for the next start: %s", error)
 
 
 def load_tokenizer(source: ModelSource) -> Tokenizer:
@@ -179,6 +214,24 @@ def _read_prefix(config: EngineConfig, tokenizer: Tokenizer | None) -> list[int]
     if tokenizer is None:
         raise ValueError("pin_prefix is text and needs a tokenizer; leave out skip_tokenizer_init")
     return tokenizer.encode(read_prefix_file(config.pin_prefix))
+
+
+def _make_link(config: EngineConfig, cache: KVCache, block_bytes: int, num_slots: int, namespace: Namespace) -> Link:
+    """The swap tier, and the way there."""
+    space: SwapSpace
+    if config.swap_dir is not None:
+        space = DiskSpace(config.swap_dir, num_slots, block_bytes, namespace.root())
+        place = f"a file in {config.swap_dir}"
+    else:
+        try:
+            space = HostSpace(num_slots, block_bytes, pinned=cache.tensor.is_cuda)
+        except RuntimeError as error:
+            size = format_size(num_slots * block_bytes)
+            raise ValueError(f"the host gives no {size} to swap to: {error}; lower swap_space") from None
+        place = "host memory"
+    limit = "" if config.swap_bandwidth is None else f", at most {format_size(config.swap_bandwidth)} a second"
+    logger.info("swap: up to %d blocks (%s) in %s%s", num_slots, format_size(num_slots * block_bytes), place, limit)
+    return Link(cache.tensor, space, bandwidth=config.swap_bandwidth)
 
 
 def _namespace(model: CausalLM, config: EngineConfig) -> Namespace:

@@ -81,7 +81,7 @@ def check_nothing_leaks(engine: AsyncEngine) -> None:
     assert not scheduler.requests
     assert not engine.engine._answers
     assert scheduler.kv.pool.num_used == 0
-    assert not engine._streams
+    assert not engine._sent
     assert not engine._request_ids
     assert engine.queue_length() == 0
 

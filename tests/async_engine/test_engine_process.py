@@ -109,7 +109,7 @@ def test_a_process_that_is_killed_is_started_again_and_an_exception_or_ctrl_c_do
             pid = pid_of(engine)
             lost = [asyncio.create_task(finish(engine, [n], greedy(400), request_id=str(n))) for n in range(2)]
             waits = asyncio.create_task(finish(engine, [3], request_id="waits"))
-            await until(lambda: len(engine._streams) == 3 and engine.queue_length() == 1)
+            await until(lambda: len(engine._sent) == 3 and engine.queue_length() == 1)
             os.kill(pid, signal.SIGKILL)
             for result in await asyncio.gather(*lost, return_exceptions=True):
                 assert isinstance(result, RequestFailed)

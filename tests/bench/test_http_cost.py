@@ -51,9 +51,10 @@ def test_a_stream_that_was_refused_or_cut_off_is_no_measurement() -> None:
         read(HEAD + chunk(event(5)) + b"0\r\n\r\n").events()
 
 
-def test_every_case_is_measured() -> None:
+@pytest.mark.parametrize("has_engine_process", [False, True])
+def test_every_case_is_measured(has_engine_process: bool) -> None:
     config = EngineConfig("random:tiny", num_threads=1)
-    shape = Shape(2, 4, 500, num_queued=3, body_bytes=2_000_000, runs=1, settle_s=0)
+    shape = Shape(2, 4, 500, 3, body_bytes=2_000_000, runs=1, has_engine_process=has_engine_process, settle_s=0)
     figures = measure_http_cost(config, shape)
     assert len(figures) == 6
     for figure in figures:

@@ -22,13 +22,24 @@ COMMANDS = [
     ["serve"],
     ["chat"],
     ["complete"],
+    ["calibrate"],
+    ["simulate"],
     ["bench", "latency"],
     ["bench", "throughput"],
     ["bench", "memory"],
     ["bench", "sharing"],
+    ["bench", "recovery"],
     ["bench", "serve"],
 ]
-WITH_ENGINE = [["generate"], ["serve"], ["bench", "latency"], ["bench", "throughput"], ["bench", "sharing"]]
+WITH_ENGINE = [
+    ["generate"],
+    ["serve"],
+    ["calibrate"],
+    ["bench", "latency"],
+    ["bench", "throughput"],
+    ["bench", "sharing"],
+    ["bench", "recovery"],
+]
 SMALL = ["--model", "random:tiny", "--num-kv-blocks", "32", "--no-use-tqdm"]
 
 

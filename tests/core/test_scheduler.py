@@ -9,7 +9,7 @@ import pytest
 
 from emulated_runner import EmulatedRunner, StepFailed
 from quire.config import SchedulerConfig
-from quire.core.recovery import LastInFirstOut, Preemption
+from quire.core.recovery import Candidate, Preemption, Recompute, Surroundings
 from quire.core.scheduler import Scheduler, SequenceUpdate
 from quire.outputs import SchedulerOutput, StepOutput
 from quire.request import Request, RequestStatus
@@ -174,10 +174,10 @@ def test_a_request_with_several_sequences_is_preempted_whole() -> None:
 def test_the_policy_is_offered_whoever_has_no_place_in_the_step_yet() -> None:
     offered: list[list[str]] = []
 
-    class Noting(LastInFirstOut):
-        def choose(self, candidates: Seq[Request]) -> Preemption:
-            offered.append([request.request_id for request in candidates])
-            return super().choose(candidates)
+    class Noting(Recompute):
+        def choose(self, candidates: Seq[Candidate], around: Surroundings) -> Preemption:
+            offered.append([candidate.request.request_id for candidate in candidates])
+            return super().choose(candidates, around)
 
     bench = Bench(num_blocks=9, max_model_len=36)
     bench.scheduler.recovery = Noting()

@@ -65,15 +65,18 @@ def schedules(draw: st.DrawFn, may_fail: bool = False) -> Schedule:
         max_model_len=max_model_len,
         enable_prefix_caching=draw(st.sampled_from((True, True, False))),
         watermark_blocks=draw(st.integers(0, 2)),
+        num_swap_slots=draw(st.sampled_from((0, 64, 3, 8))),
+        swap_write_through=draw(st.sampled_from((False, False, True))),
     )
     whim = draw(st.none() | st.integers(1, 1000))
     chosen = draw(st.lists(plans(config), min_size=draw(st.integers(1, 6)), max_size=8))
+    link = draw(st.integers(1, 1000)), draw(st.sampled_from((0, 0, 5, 2)))
     if not may_fail:
-        return Schedule(config, tuple(chosen), whim=whim)
+        return Schedule(config, tuple(chosen), {}, {}, whim, *link)
     steps = st.integers(0, 40)
     failing = draw(st.dictionaries(steps, st.sampled_from(("early", "late")), max_size=4))
     places = st.lists(st.integers(0, 4), min_size=1, max_size=2).map(tuple)
-    return Schedule(config, tuple(chosen), failing, draw(st.dictionaries(steps, places, max_size=3)), whim)
+    return Schedule(config, tuple(chosen), failing, draw(st.dictionaries(steps, places, max_size=3)), whim, *link)
 
 
 def deep(max_examples: int) -> settings:
@@ -92,10 +95,39 @@ def test_a_failing_step_harms_only_the_requests_in_it(schedule: Schedule) -> Non
     play(schedule)
 
 
+@st.composite
+def swapping_schedules(draw: st.DrawFn) -> Schedule:
+    """Requests that outgrow the pool together, come back by any road, and wait for a link that may lose things."""
+    block_size = draw(st.sampled_from((2, 1, 4)))
+    max_model_len = draw(st.integers(16, 40))
+    config = SchedulerConfig(
+        num_blocks=-(-max_model_len // block_size) + draw(st.integers(0, 4)),
+        block_size=block_size,
+        max_num_seqs=8,
+        max_num_batched_tokens=draw(st.sampled_from((64, 16, 5))),
+        max_model_len=max_model_len,
+        enable_prefix_caching=draw(st.booleans()),
+        num_swap_slots=draw(st.sampled_from((200, 200, 12, 4))),
+        swap_write_through=draw(st.booleans()),
+    )
+    chosen = draw(st.lists(plans(config), min_size=3, max_size=6))
+    longer = tuple(replace(plan, arrives=min(plan.arrives, 2), max_tokens=24, stops=False) for plan in chosen)
+    longer = tuple(plan if plan.beam is None else replace(plan, max_tokens=plan.beam.max_tokens) for plan in longer)
+    link = draw(st.integers(1, 1000)), draw(st.sampled_from((0, 0, 7, 2)))
+    failing = draw(st.dictionaries(st.integers(4, 40), st.sampled_from(("early", "late")), max_size=2))
+    return Schedule(config, longer, failing, {}, draw(st.integers(1, 1000)), *link)
+
+
+@deep(200)
+@given(swapping_schedules())
+def test_what_comes_back_from_the_swap_tier_is_what_went_in(schedule: Schedule) -> None:
+    play(schedule)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @deep(4000)
-@given(schedules(may_fail=False) | schedules(may_fail=True))
+@given(schedules(may_fail=False) | schedules(may_fail=True) | swapping_schedules())
 def test_tokens_and_blocks_are_right_over_thousands_of_schedules(schedule: Schedule) -> None:
     play(schedule)
 

@@ -21,7 +21,7 @@ from quire.evaluate import prompt_of, score
 from quire.loading.embedded import embedded_path
 
 # What this model keeps, less the noise of a hundred questions; its card says what it was made for: 90, 75 and 75.
-TWO_FACTS, FIVE_FACTS, IN_A_CHAT, WRITTEN_BY_HAND = 74, 54, 70, 30
+TWO_FACTS, FIVE_FACTS, IN_A_CHAT, WRITTEN_BY_HAND = 86, 70, 79, 30
 FOLDER = embedded_path("quire-mini")
 HAND_WRITTEN = Path(__file__).with_name("hand_written.json")
 
@@ -65,7 +65,7 @@ def test_a_quarter_of_its_layers_is_missed(mini, tmp_path):
     questions = held_out_questions(5, 100)
     whole = score(answers(mini, questions), questions).exact_match
     pruned = LLM(str(tmp_path), kv_cache_memory="128MiB", use_tqdm=False)
-    assert score(answers(pruned, questions), questions).exact_match <= whole - 10
+    assert score(answers(pruned, questions), questions).exact_match <= whole - 4
 
 
 def test_it_knows_its_facts(mini):

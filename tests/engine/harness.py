@@ -19,7 +19,7 @@ import torch
 from checkpoints import make_checkpoint, make_reference
 from quire import LLM, BeamSearchParams, SamplingParams
 from quire.answer import Answer
-from quire.core.recovery import Preemption, Road
+from quire.core.recovery import Candidate, Preemption, Road, Surroundings
 from quire.outputs import RequestOutput
 
 NUM_TOKENS = 20  # how far references are computed; what asks for less takes their beginning
@@ -224,8 +224,10 @@ class Preemptor:
         self.scheduler = llm.engine.scheduler
         self.random = random.Random(seed)
 
-    def choose(self, candidates: Sequence[Any]) -> Preemption:
-        return Preemption(self.random.choice(candidates), Road.RECOMPUTE)
+    def choose(self, candidates: Sequence[Candidate], around: Surroundings) -> Preemption:
+        chosen = self.random.choice(candidates)
+        num_kept = self.random.randint(0, chosen.num_full_blocks)
+        return Preemption(chosen.request, self.random.choice(list(Road)), num_kept)
 
     def preempt_someone(self) -> None:
         scheduler = self.scheduler

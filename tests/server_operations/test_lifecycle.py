@@ -25,6 +25,7 @@ import pytest
 import uvicorn
 
 from quire.async_engine import AsyncEngine
+from quire.server.http_protocol import HttpProtocol
 from quire.server.lifecycle import _hang_up_on_dawdlers, serve
 from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
@@ -257,7 +258,7 @@ def test_a_flood_of_headers_is_refused_and_others_do_not_notice(server: TinyServ
                 flood.sendall(b"X-Flood-%d: %s\r\n" % (number, b"x" * 100))
         with contextlib.suppress(OSError):
             answer = flood.recv(1000)
-    assert not answer or answer.startswith(b"HTTP/1.1 400")
+    assert not answer or answer.startswith(b"HTTP/1.1 431")
     assert server.complete().status_code == 200
 
 
@@ -279,7 +280,7 @@ def test_no_page_of_another_origin_may_ask_by_default(server: TinyServer) -> Non
 def test_who_begins_a_request_and_does_not_get_on_with_it_is_hung_up_on() -> None:
     async def run() -> None:
         listener = socket.create_server(("127.0.0.1", 0))
-        config = uvicorn.Config(tell_state, http="h11", log_config=None, timeout_keep_alive=60)
+        config = uvicorn.Config(tell_state, http=HttpProtocol, log_config=None, timeout_keep_alive=60)
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         sweeping = asyncio.create_task(_hang_up_on_dawdlers(server, 0.2))

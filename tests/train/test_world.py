@@ -11,6 +11,7 @@ from train.facts import FACTS
 from train.small_talk import dialogue
 from train.stories import story
 from train.world import FRAMES
+from train.world.deeds import VERBS, DeedMaker
 from train.world.frame import Frame
 from train.world.passage import PassageMaker, fill
 from train.world.words import KINDS, NAMES, Value, draw, is_held_out
@@ -112,3 +113,25 @@ def test_facts_small_talk_and_stories_are_whole():
     name = iter(f"Name{i} Last{i}" for i in range(100))
     text = story(rng, lambda: next(name), lambda: "Marlow")
     assert text.count(".") >= 4
+
+
+def test_deeds_are_asked_for_in_their_own_words_and_answered_by_a_span():
+    rng, maker = Random(3), DeedMaker()
+    for _ in range(500):
+        passage = maker.draw(rng)
+        assert passage.questions
+        assert len({q.text for q in passage.questions}) == len({(q.text, q.answer) for q in passage.questions})
+        for question in passage.questions:
+            assert question.answer in passage.text
+            assert not re.search(rf"\b{re.escape(question.answer)}\b", question.text)
+            assert question.text.endswith("?")
+            assert question.text[0].isupper()
+        assert "  " not in passage.text
+
+
+def test_verbs_have_three_forms_and_each_is_there_once():
+    assert len(VERBS) > 200
+    assert len({verb.base for verb in VERBS}) == len(VERBS)
+    assert {verb.base: verb.past for verb in VERBS}["carry"] == "carried"
+    assert {verb.base: verb.past for verb in VERBS}["plan"] == "planned"
+    assert {verb.base: verb.participle for verb in VERBS}["steal"] == "stolen"

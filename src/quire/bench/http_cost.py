@@ -53,6 +53,7 @@ class Shape:
     num_queued: int = 200
     body_bytes: int = 50 * 10**6
     runs: int = 5
+    has_engine_process: bool = False  #: the servers' engines have processes of their own
     settle_s: float = 1.5  #: from when all are queued; streams that wait get their heads within it
 
 
@@ -96,7 +97,8 @@ def run(config: EngineConfig, shape: Shape, json: Path | None) -> None:
         notes=[
             "Times are taken where the client reads, from when all streams ran; medians over the repetitions, ratios "
             "and differences within each. Steps are counted by the tokens of one stream.",
-            f"Streams over HTTP: a server process, default settings, --max-num-seqs {shape.num_streams}; its client's "
+            f"Streams over HTTP: a server process, default settings, --max-num-seqs {shape.num_streams}"
+            f"{', --engine-process' if shape.has_engine_process else ''}; its client's "
             "processor time on the same machine is part of what is seen. Offline: LLM.generate in a process of its "
             "own, detokenizing too.",
             f"Load average of the machine when it began: {load:.1f}. Whatever else runs falls on the server first.",
@@ -119,8 +121,9 @@ def measure_http_cost(config: EngineConfig, shape: Shape) -> list[dict[str, Any]
     workload = make_workload("streams", fixed_lengths(shape.num_streams, shape.input_len, shape.output_len), seed=5)
     results: dict[str, list[dict[str, float]]] = {}
     with ExitStack() as stack:
-        refusing = stack.enter_context(_server(config, min(_DEFAULT_LIMIT, shape.body_bytes // 2)))
-        accepting = stack.enter_context(_server(config, shape.body_bytes + 1024**2))
+        options = ["--engine-process"] if shape.has_engine_process else []
+        refusing = stack.enter_context(_server(config, min(_DEFAULT_LIMIT, shape.body_bytes // 2), options))
+        accepting = stack.enter_context(_server(config, shape.body_bytes + 1024**2, options))
         spawn = multiprocessing.get_context("spawn")
         offline = stack.enter_context(ProcessPoolExecutor(1, spawn, initializer=_load_offline, initargs=(config,)))
         stop = spawn.Event()
@@ -253,12 +256,12 @@ def _with_room(config: EngineConfig, shape: Shape) -> EngineConfig:
 
 
 @contextmanager
-def _server(config: EngineConfig, max_body_bytes: int) -> Iterator[Target]:
+def _server(config: EngineConfig, max_body_bytes: int, options: Sequence[str]) -> Iterator[Target]:
     """A server process of its own, ready."""
     given = {f"QUIRE_{field.name.upper()}": getattr(config, field.name) for field in fields(config)}
     environment = {**os.environ, **{name: str(value) for name, value in given.items() if value is not None}}
     environment.pop("QUIRE_API_KEY", None)
-    command = [sys.executable, "-m", "quire", "serve", "--port", "0", "--max-body-bytes", str(max_body_bytes)]
+    command = [sys.executable, "-m", "quire", "serve", "--port", "0", "--max-body-bytes", str(max_body_bytes), *options]
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             [*command, "--model", f"measured={config.model}"],

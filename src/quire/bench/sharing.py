@@ -55,16 +55,19 @@ class CopyingKVCacheManager(KVCacheManager):
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         super().__init__(num_blocks, block_size, enable_prefix_caching=False)
-        self._copies: list[BlockTransfer] = []
-        self._held: list[int] = []  # sources, until their copies are made
+        self._copies: list[BlockTransfer] = []  # of forks since the last step began
+        self._sent: list[
+            BlockTransfer
+        ] = []  # with the step that is being made; their sources are held until it is over
 
-    def begin_step(self) -> list[BlockTransfer]:
-        super().begin_step()
-        for block in self._held:
-            self.pool.release(block)
-        copies, self._copies = self._copies, []
-        self._held = [copy.src for copy in copies]
-        return copies
+    def begin_step(self, *, write_through: bool = False) -> None:
+        super().begin_step(write_through=write_through)
+        for copy in self._sent:
+            self.pool.release(copy.src)
+        self._sent, self._copies = self._copies, []
+
+    def take_transfers(self) -> list[BlockTransfer]:
+        return [*super().take_transfers(), *self._sent]
 
     def find_prefix(self, seq: BlockSequence, limit: int | None = None) -> list[int]:
         return []

@@ -12,7 +12,7 @@ from quire.cli.options import engine_options, integer_range, integers
 from quire.config import EngineConfig
 
 app = typer.Typer(
-    help="Measure: latency, throughput, memory, sharing, overhead.",
+    help="Measure: latency, throughput, memory, sharing, recovery, overhead.",
     epilog="Example: quire bench throughput --model random:tiny",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -122,6 +122,67 @@ def sharing(
     run(engine, integers("widths", widths), num_requests, runs, json, plot)
 
 
+@app.command(epilog="Example: quire bench recovery --model random:tiny --num-requests 12 --num-kv-blocks 48 --runs 1")
+@engine_options()
+def recovery(
+    engine: EngineConfig,
+    policies: Annotated[
+        str,
+        typer.Option(
+            metavar="POLICY[,POLICY...]", help="Of recompute, swap, threshold:N, threshold:N:swap-above and cost."
+        ),
+    ] = "recompute,swap,threshold:1024,cost",
+    mix: Annotated[
+        str,
+        typer.Option(
+            metavar="short|long|mixed|shared", help="Lengths; of shared, half of the requests begin with one prefix."
+        ),
+    ] = "mixed",
+    num_requests: Annotated[int, typer.Option(min=1, help="All at once.")] = 200,
+    crossing_at: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="TOKENS", help="Find the --swap-bandwidth by which the roads cross there."),
+    ] = None,
+    alternate_link: Annotated[
+        str | None,
+        typer.Option(metavar="FACTOR,SECONDS", help="Every so many seconds the link is slower by that, or not again."),
+    ] = None,
+    slow_link_at: Annotated[
+        str | None,
+        typer.Option(metavar="N[,N]", help="From this preemption on the link is ten times slower; until that one."),
+    ] = None,
+    regret_sample: Annotated[
+        float, typer.Option(help="Share of cost's decisions in which the other road is taken, to see what it costs.")
+    ] = 0.0,
+    profile: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Costs that quire calibrate wrote; by default measured first.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Of measuring the costs.")] = 3,
+    load_seed: Annotated[int, typer.Option(help="Of lengths and prompts.")] = 0,
+    runs: Runs = 3,
+    json: Json = None,
+    plot: Plot = None,
+) -> None:
+    """Recovery policies on the same requests, in a pool that is too small: 512 blocks, no watermark, float32."""
+    from quire.bench.recovery import RecoverySettings, run
+
+    settings = RecoverySettings(
+        policies=[policy.strip() for policy in policies.split(",")],
+        mix=mix,
+        num_requests=num_requests,
+        runs=runs,
+        crossing_at=crossing_at,
+        alternate_link=_alternation(alternate_link) if alternate_link is not None else None,
+        slow_link_at=_slow_phase(slow_link_at) if slow_link_at is not None else None,
+        regret_sample=regret_sample,
+        profile=profile,
+        repeats=repeats,
+        seed=load_seed,
+    )
+    if not run(engine, settings, json, plot):
+        raise typer.Exit(1)  # the notes have said where outputs differ
+
+
 @app.command(epilog="Example: quire bench overhead --model random:qwen2.5-0.5b")
 @engine_options()
 def overhead(
@@ -146,6 +207,9 @@ def http(
     output_len: Annotated[int, typer.Option(min=8, help="Tokens of each answer.")] = 1024,
     queued: Annotated[int, typer.Option(min=1, help="Streams that wait behind them.")] = 200,
     body_size: Annotated[str, typer.Option(metavar="SIZE", help="Of the bodies that are sent beside them.")] = "50MB",
+    engine_process: Annotated[
+        bool, typer.Option("--engine-process", help="Measure servers whose engine has a process of its own.")
+    ] = False,
     runs: Runs = 5,
     json: Json = None,
 ) -> None:
@@ -153,7 +217,8 @@ def http(
     from quire.bench.http_cost import Shape, run
     from quire.config import parse_size
 
-    run(engine, Shape(streams, input_len, output_len, queued, parse_size(body_size), runs), json)
+    shape = Shape(streams, input_len, output_len, queued, parse_size(body_size), runs, engine_process)
+    run(engine, shape, json)
 
 
 @app.command(epilog="Example: quire bench serve --url http://127.0.0.1:8000 --sweep 1,2,4 --goodput ttft:500,tpot:100")
@@ -274,6 +339,22 @@ def _numbers(name: str, text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise ValueError(f"{name}={text!r} is not a list of numbers such as 0.5,1,2") from None
+
+
+def _alternation(text: str) -> tuple[float, float]:
+    numbers = _numbers("alternate_link", text)
+    if len(numbers) != 2:
+        raise ValueError(f"alternate_link={text!r}: expected a factor and seconds, such as 10,5")
+    return numbers[0], numbers[1]
+
+
+def _slow_phase(text: str) -> tuple[int, int | None]:
+    numbers = integers("slow_link_at", text)
+    if len(numbers) > 2 or numbers != sorted(set(numbers)) or numbers[0] < 0:
+        raise ValueError(
+            f"slow_link_at={text!r}: expected one number of preemptions, or two that grow, such as 100,200"
+        )
+    return numbers[0], numbers[1] if len(numbers) == 2 else None
 
 
 def _json_object(name: str, text: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 import quire
-from quire.cli import bench, chat, complete, serve
+from quire.cli import bench, calibrate, chat, complete, serve, simulate
 from quire.cli.options import engine_options
 from quire.config import EngineConfig, format_size
 
@@ -46,6 +46,8 @@ app.add_typer(bench.app, name="bench")
 app.command(epilog=serve.EXAMPLE)(serve.serve)
 app.command(epilog=chat.EXAMPLE)(chat.chat)
 app.command(epilog=complete.EXAMPLE)(complete.complete)
+app.command(epilog=calibrate.EXAMPLE)(calibrate.calibrate)
+app.command(epilog=simulate.EXAMPLE)(simulate.simulate)
 
 
 def _print_version(is_wanted: bool) -> None:

@@ -15,9 +15,9 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from quire.config import EngineConfig
+from quire.config import SIZES, EngineConfig
 
-_AS_TEXT = {"kv_cache_memory": "SIZE"}  # what EngineConfig reads itself, and how help names it
+_AS_TEXT = dict.fromkeys(SIZES, "SIZE")  # what EngineConfig reads itself, and how help names it
 
 
 def engine_options(

@@ -72,6 +72,10 @@ class BlockPool:
         """The block whose content has this key."""
         return self._block_of_key.get(key)
 
+    def key_of(self, block: int) -> bytes | None:
+        """The name of a block's content, if it has one."""
+        return self._keys[block]
+
     def register(self, block: int, key: bytes) -> bool:
         """Name a used block's content. False where another block has that name already: this one stays nameless."""
         if key in self._block_of_key or self._keys[block] is not None:

@@ -1,21 +1,57 @@
-"""Block tables: which blocks hold a sequence's KV, found by prefix, shared by fork, copied on write.
+"""Block tables: which blocks hold a sequence's KV, found by prefix, shared by fork, copied on write, swapped.
 
     logical blocks of a sequence      0    1    2    3
     block_table                     [ 7,   2,  15,   4 ]      the last one may be half full
     block_keys                      [ k0,  k1,  k2 ]          full blocks only
 
-Owns every block table and the pool. Knows nothing about budgets, queues or who goes first: where room is missing it
-says so, and the scheduler decides what that means.
+A sequence that was swapped out comes back with blocks that are still on their way (`Sequence.loading`). What stands
+before them is computed meanwhile:
+
+    block_table                     [ 7,   9,  11,   3,   8 ]
+                                      have  to compute  loading
+
+Owns every block table, the pool and the index of the swap tier. Knows nothing about budgets, queues or who goes first:
+where room is missing it says so, and the scheduler decides what that means.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
 from quire.core.block_keys import PUBLIC, DomainSpans, extend_keys
 from quire.core.block_pool import BlockPool
-from quire.outputs import BlockTransfer
+from quire.core.tier_index import Entry, TierIndex
+from quire.outputs import BlockTransfer, TransferReport
 from quire.request import Sequence
 
 _PUBLIC_ONLY: DomainSpans = ((0, PUBLIC),)
+
+
+@dataclass(slots=True)
+class Loading:
+    """Blocks of a sequence's table that are on their way from the swap tier."""
+
+    start: int  #: the first token whose KV they bring
+    end: int  #: the token after the last one
+    op_ids: set[int] = field(default_factory=set)  #: not yet reported
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Blocks of a sequence that the swap tier holds: those from `start` to before `end` of its table."""
+
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class _Transfer:
+    """A save or a load under way."""
+
+    transfer: BlockTransfer
+    entry: Entry
+    waiting: list[Sequence] = field(default_factory=list)  #: for a load
 
 
 class KVCacheManager:
@@ -27,10 +63,19 @@ class KVCacheManager:
         root: the namespace's key (`block_keys.Namespace.root`).
         enable_prefix_caching: whether `find_prefix` may find blocks of other requests. Sequences of one request find
             each other's blocks in any case, and keys are always computed.
+        num_swap_slots: size of the swap tier, in blocks.
     """
 
-    def __init__(self, num_blocks: int, block_size: int, root: bytes = b"", enable_prefix_caching: bool = True) -> None:
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        root: bytes = b"",
+        enable_prefix_caching: bool = True,
+        num_swap_slots: int = 0,
+    ) -> None:
         self.pool = BlockPool(num_blocks)
+        self.tier = TierIndex(num_swap_slots)
         self.block_size = block_size
         self.root = root
         self.enable_prefix_caching = enable_prefix_caching
@@ -39,11 +84,33 @@ class KVCacheManager:
         self._registered: list[int] = []  #: blocks named since `begin_step`
         self._next_op_id = 0
         self._pinned: set[int] = set()
+        self._transfers: list[BlockTransfer] = []  #: saves and loads to be sent with the step that is being made
+        self._under_way: dict[int, _Transfer] = {}  #: saves and loads, by op_id
+        self._load_of: dict[bytes, int] = {}  #: key -> op_id of the load that brings it
 
-    def begin_step(self) -> list[BlockTransfer]:
-        """Forget what the last step named. Returns copies that forks left to make first: none, since they share."""
+    def begin_step(self, *, write_through: bool = False) -> None:
+        """Forget what the last step named.
+
+        Args:
+            write_through: save what it named, where the swap tier has room: blocks that are full are never written
+                again, so that giving them up later costs nothing.
+        """
+        if write_through:
+            for block in self._registered:
+                key = self.pool.key_of(block)
+                if key is not None and key not in self.tier and self.tier.num_available:
+                    self._save(block, key)
         self._registered.clear()
-        return []
+
+    def take_transfers(self) -> list[BlockTransfer]:
+        """The saves and loads that have come together since this was last asked, to be sent with a step."""
+        transfers, self._transfers = self._transfers, []
+        return transfers
+
+    @property
+    def num_under_way(self) -> int:
+        """Saves and loads that have not been reported."""
+        return len(self._under_way)
 
     def fail_step(self) -> None:
         """Withdraw every name given since `begin_step`: the step that was to fill those blocks did not happen."""
@@ -136,6 +203,10 @@ class KVCacheManager:
     def free(self, seq: Sequence) -> int:
         """Give up all of `seq`'s blocks; again is harmless. Tokens and keys stay. Returns blocks made available."""
         before = self.pool.num_available
+        if seq.loading is not None:
+            for op_id in seq.loading.op_ids:
+                self._under_way[op_id].waiting.remove(seq)
+            seq.loading = None
         for block in reversed(seq.block_table):
             self.pool.release(block)
         self.num_logical_blocks -= len(seq.block_table)
@@ -149,11 +220,170 @@ class KVCacheManager:
         """Withdraw the names of `seq`'s blocks: what came of them was not numbers. (Pinned ones were.)"""
         for block in seq.block_table:
             if block not in self._pinned:
+                key = self.pool.key_of(block)
+                if key is not None:
+                    self.tier.drop(key)
                 self.pool.withdraw(block)
+
+    # -- the swap tier ---------------------------------------------------------------------------------------------
+
+    def full_blocks(self, seq: Sequence) -> list[int]:
+        """The blocks whose tokens are all computed."""
+        return seq.block_table[: seq.num_computed_tokens // self.block_size]
+
+    def keep(self, seq: Sequence, keep_from: int, given_up: set[int]) -> list[int]:
+        """Have the swap tier hold `seq`'s full blocks until it goes on, before it gives them up.
+
+        What the tier has already is held and not saved again; what it has no room for, or what somebody else goes on
+        holding, is left.
+
+        Args:
+            keep_from: the first block, by its place in the table.
+            given_up: blocks that nobody will hold once the request has given up its own.
+
+        Returns:
+            The op_ids of what is saved.
+        """
+        num_computed = seq.num_computed_tokens // self.block_size
+        num_full = num_computed if seq.loading is None else seq.loading.end // self.block_size
+        self._extend_keys(seq, num_full)
+        save_ids: list[int] = []
+        for at in range(keep_from, num_full):
+            key = seq.block_keys[at]
+            if key not in self.tier:
+                block = seq.block_table[at]
+                if at >= num_computed or block not in given_up or not self.tier.num_available:
+                    continue
+                save_ids.append(self._save(block, key))
+            self.tier.hold(key)
+            seq.kept_keys.append(key)
+        return save_ids
+
+    def release_kept(self, seq: Sequence) -> None:
+        """Let the swap tier have the room again that it keeps for `seq`."""
+        for key in seq.kept_keys:
+            self.tier.release(key)
+        seq.kept_keys.clear()
+
+    def find_kept(self, seq: Sequence, first: int) -> Kept | None:
+        """The blocks from the `first` of its table on that the swap tier can bring: one run of them, the earliest."""
+        if not seq.kept_keys:
+            return None
+        kept = set(seq.kept_keys)
+        num_full = (len(seq.token_ids) - 1) // self.block_size  # a token is left to compute
+        self._extend_keys(seq, num_full)
+        is_there = [key in kept and key in self.tier for key in seq.block_keys[first:num_full]]
+        if True not in is_there:
+            return None
+        start = is_there.index(True)
+        end = start
+        while end < len(is_there) and is_there[end]:
+            end += 1
+        return Kept(first + start, first + end)
+
+    def begin_load(self, seq: Sequence, kept: Kept) -> list[int]:
+        """Extend `seq`'s table, which ends before `kept`, by blocks to compute and blocks to load.
+
+        The caller has checked that the pool has room.
+
+        Returns:
+            The op_ids of loads that this began; others were under way.
+        """
+        table = seq.block_table
+        before = len(table)
+        table.extend(self.pool.allocate() for _ in range(kept.start - before))
+        loading = Loading(kept.start * self.block_size, kept.end * self.block_size)
+        load_ids: list[int] = []
+        for key in seq.block_keys[kept.start : kept.end]:
+            op_id = self._load_of.get(key)
+            if op_id is None:
+                op_id = self._load(key)
+                load_ids.append(op_id)
+            under_way = self._under_way[op_id]
+            under_way.waiting.append(seq)
+            self.pool.acquire(under_way.transfer.dst)
+            table.append(under_way.transfer.dst)
+            loading.op_ids.add(op_id)
+        seq.loading = loading
+        self.num_logical_blocks += len(table) - before
+        return load_ids
+
+    def end_load(self, seq: Sequence) -> None:
+        """Count as computed what has been loaded. Nothing of it is under way any more."""
+        assert seq.loading is not None
+        assert not seq.loading.op_ids
+        assert seq.num_computed_tokens == seq.loading.start
+        end = seq.loading.end
+        seq.loading = None
+        self.num_kv_tokens += end - seq.num_computed_tokens
+        seq.num_computed_tokens = end
+        seq.num_registered = end // self.block_size
+
+    def end_transfers(self, reports: Iterable[TransferReport]) -> None:
+        """Take note of transfers that have ended. What was loaded can be found by its key from now on."""
+        for report in reports:
+            failed = set(report.failed)
+            for op_id in report.op_ids:
+                under_way = self._under_way.pop(op_id)
+                # A load may follow its block's save on the link; then it brings nothing where that one failed.
+                is_lost = op_id in failed or not under_way.entry.is_named
+                self.tier.end(under_way.entry, failed=is_lost)
+                if under_way.transfer.kind == "load":
+                    self._end_one_load(under_way, is_lost=is_lost)
+
+    def _end_one_load(self, under_way: _Transfer, *, is_lost: bool) -> None:
+        transfer = under_way.transfer
+        assert transfer.key is not None
+        del self._load_of[transfer.key]
+        for seq in under_way.waiting:
+            seq.loading.op_ids.discard(transfer.op_id)
+        if is_lost:
+            for seq in under_way.waiting:
+                self._cut(seq, seq.block_table.index(transfer.dst))
+        else:
+            self.pool.register(transfer.dst, transfer.key)
+        self.pool.release(transfer.dst)
+
+    def _cut(self, seq: Sequence, at: int) -> None:
+        """Give up what was to be loaded from the block at `at` on: it will be computed."""
+        loading = seq.loading
+        if at * self.block_size >= loading.end:
+            return
+        loading.end = at * self.block_size
+        dropped = seq.block_table[at:]
+        del seq.block_table[at:]
+        self.num_logical_blocks -= len(dropped)
+        still_coming = {self._under_way[op_id].transfer.dst: op_id for op_id in loading.op_ids}
+        for block in reversed(dropped):
+            if (op_id := still_coming.get(block)) is not None:
+                loading.op_ids.remove(op_id)
+                self._under_way[op_id].waiting.remove(seq)
+            self.pool.release(block)
+
+    def _save(self, block: int, key: bytes) -> int:
+        entry = self.tier.begin_save(key)
+        transfer = BlockTransfer(self._new_op_id(), "save", block, entry.slot, key)
+        self._transfers.append(transfer)
+        self._under_way[transfer.op_id] = _Transfer(transfer, entry)
+        return transfer.op_id
+
+    def _load(self, key: bytes) -> int:
+        entry = self.tier.begin_load(key)
+        transfer = BlockTransfer(self._new_op_id(), "load", entry.slot, self.pool.allocate(), key)
+        self._transfers.append(transfer)
+        self._under_way[transfer.op_id] = _Transfer(transfer, entry)
+        self._load_of[key] = transfer.op_id
+        return transfer.op_id
+
+    def _new_op_id(self) -> int:
+        self._next_op_id += 1
+        return self._next_op_id
+
+    # -- prefixes that stay --------------------------------------------------------------------------------------------
 
     def pin(self, seq: Sequence) -> int:
         """Hold the full blocks of `seq` for good, so that they are never evicted. Returns how many they are."""
-        blocks = self._full_blocks(seq)
+        blocks = self.full_blocks(seq)
         for block in set(blocks) - self._pinned:
             self.pool.acquire(block)
         self._pinned.update(blocks)
@@ -161,10 +391,7 @@ class KVCacheManager:
 
     def count_pinned_with(self, seq: Sequence) -> int:
         """Blocks that would be pinned if those of `seq` were too."""
-        return len(self._pinned.union(self._full_blocks(seq)))
-
-    def _full_blocks(self, seq: Sequence) -> list[int]:
-        return seq.block_table[: seq.num_computed_tokens // self.block_size]
+        return len(self._pinned.union(self.full_blocks(seq)))
 
     @property
     def num_pinned(self) -> int:
@@ -193,8 +420,7 @@ class KVCacheManager:
         own = self.pool.allocate()
         self.pool.release(shared)
         seq.block_table[at] = own
-        self._next_op_id += 1
-        return BlockTransfer(self._next_op_id, "copy", shared, own)
+        return BlockTransfer(self._new_op_id(), "copy", shared, own)
 
     def check_integrity(self, sequences: list[Sequence]) -> None:
         """Raise AssertionError unless the tables of these (all) sequences account for every hold and every name."""
@@ -202,7 +428,16 @@ class KVCacheManager:
         holds = [0] * self.pool.num_blocks
         for block in self._pinned:
             holds[block] += 1
+        self.tier.check_integrity()
+        for op_id, under_way in self._under_way.items():
+            if under_way.transfer.kind == "load":
+                holds[under_way.transfer.dst] += 1
+                assert all(op_id in seq.loading.op_ids for seq in under_way.waiting)
         for seq in sequences:
+            if seq.loading is not None:
+                assert seq.num_computed_tokens <= seq.loading.start <= seq.loading.end
+                assert seq.loading.end == len(seq.block_table) * self.block_size, f"{seq!r} loads beside its table"
+                assert all(seq in self._under_way[op_id].waiting for op_id in seq.loading.op_ids)
             for block in seq.block_table:
                 holds[block] += 1
             num_blocks = len(seq.block_table)

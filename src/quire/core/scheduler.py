@@ -7,6 +7,9 @@ prefill, prefix hits, resumption and beam search all follow from that one rule.
     waiting   by (priority, arrival), the preempted among them         admitted in order, while there is room
     running   by (priority, arrival)                                   served oldest first, preempted youngest first
 
+A sequence that comes back from the swap tier runs like any other, as far as what stands before its missing blocks goes,
+and waits for the rest; nobody waits with it.
+
 Owns requests and sequences from `add` to their end. Decides, never executes: tensors, text and clocks are elsewhere.
 """
 
@@ -18,11 +21,15 @@ from dataclasses import dataclass
 
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
+from quire.core.costs import StepShape
 from quire.core.kv_cache_manager import KVCacheManager
-from quire.core.recovery import LastInFirstOut, RecoveryPolicy
+from quire.core.preemption import Candidate, Preemption, RecoveryPolicy, Road, Surroundings
+from quire.core.recovery import Cost, Recompute
+from quire.core.recovery_log import RecoveryLog
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, TokenLogprobs
 from quire.request import Request, RequestStatus, Sequence
 
+_MAX_CANDIDATES = 8  # the youngest, among whom a policy chooses whom to preempt
 _ORDER: Callable[[Request], tuple[int, int]] = lambda request: request.order  # noqa: E731
 
 
@@ -40,9 +47,44 @@ class Counts:
     """What happened since the engine started; `Stats` are differences of it."""
 
     preemptions: int = 0
+    recomputed_tokens: int = 0  #: computed in vain the first time
     prefix_queries: int = 0
     prefix_hits: int = 0
     sampled_tokens: int = 0
+
+
+class _ShapeSum:
+    """Adds up what a step computes, sequence by sequence."""
+
+    __slots__ = ("attended", "context_decode", "num_seqs", "num_tokens")
+
+    def __init__(self) -> None:
+        self.num_tokens = self.num_seqs = self.context_decode = 0
+        self.attended = 0.0
+
+    def add(self, start: int, num_new: int) -> None:
+        self.num_tokens += num_new
+        self.num_seqs += 1
+        if num_new == 1:
+            self.context_decode += start
+        else:
+            self.attended += num_new * (start + num_new / 2)
+
+    def total(self) -> StepShape:
+        return StepShape(self.num_tokens, self.num_seqs, self.attended, self.context_decode)
+
+
+def _is_loading(request: Request) -> bool:
+    return any(seq.loading is not None for seq in request.live)
+
+
+def _is_back(request: Request) -> bool:
+    """Whether a request that was preempted has computed again all that it had."""
+    return request.status is RequestStatus.RUNNING and all(
+        seq.loading is None and seq.num_computed_tokens >= seq.num_lost_tokens
+        for seq in request.live
+        if seq.candidates is None
+    )
 
 
 def check_limits(config: SchedulerConfig, num_prompt_tokens: int, width: int, *, is_beam: bool) -> None:
@@ -74,8 +116,13 @@ class Scheduler:
 
     def __init__(self, config: SchedulerConfig, root: bytes = b"", recovery: RecoveryPolicy | None = None) -> None:
         self.config = config
-        self.kv = KVCacheManager(config.num_blocks, config.block_size, root, config.enable_prefix_caching)
-        self.recovery = recovery or LastInFirstOut()
+        self.kv = KVCacheManager(
+            config.num_blocks, config.block_size, root, config.enable_prefix_caching, config.num_swap_slots
+        )
+        self.recovery = recovery or Recompute()
+        self.recovery_log = RecoveryLog()
+        if isinstance(recovery, Cost):  # it learns from what its decisions cost
+            self.recovery_log.on_complete.append(lambda r: recovery.note_actual(r.request_id, r.seconds))
         self.requests: dict[str, Request] = {}
         self.waiting: list[Request] = []
         self.running: list[Request] = []
@@ -88,6 +135,7 @@ class Scheduler:
         self._next_seq_id = 0
         self._step_id = 0
         self._in_flight: SchedulerOutput | None = None
+        self._shape = _ShapeSum()  #: of the step that is being made, or was made last
 
     # -- requests come and go ------------------------------------------------------------------------------------
 
@@ -115,7 +163,13 @@ class Scheduler:
         return self._sequences[seq_id].request
 
     def has_unfinished(self) -> bool:
-        return bool(self.requests)
+        """Whether there is a step to run: requests, or blocks under way that are waited for."""
+        return bool(self.requests) or self.kv.num_under_way > 0
+
+    @property
+    def step_shape(self) -> StepShape:
+        """What the last step computes, as far as its cost depends on it."""
+        return self._shape.total()
 
     def finish_sequence(self, seq: Sequence, reason: RequestStatus, stop_reason: int | str | None = None) -> None:
         """End one sequence; with the last one its request ends too. Harmless where it has ended already."""
@@ -148,11 +202,18 @@ class Scheduler:
         request.status = reason
         for seq in request.sequences:
             self._sequences.pop(seq.seq_id, None)
+        self.recovery_log.leave(request.request_id)
         del self.requests[request.request_id]
 
     def _drop(self, seq: Sequence) -> None:
         """Give up a sequence's blocks and have the runner forget it: on finish, preemption and error alike."""
+        seq.num_lost_tokens = max(seq.num_lost_tokens, seq.num_computed_tokens)
         self.kv.free(seq)
+        if seq.finish_reason is not None:
+            self.kv.release_kept(seq)
+        self._forget_in_runner(seq)
+
+    def _forget_in_runner(self, seq: Sequence) -> None:
         if seq.is_in_runner:
             seq.is_in_runner = False
             self._appended.pop(seq.seq_id, None)
@@ -170,7 +231,10 @@ class Scheduler:
         """Decide the next step. Its result goes to `update`, or its failure to `fail_step`, before the next call."""
         assert self._in_flight is None, "the last step has neither been updated nor failed"
         self._step_id += 1
-        out = SchedulerOutput(self._step_id, transfers=self.kv.begin_step())
+        self.kv.begin_step(write_through=self.config.swap_write_through)
+        self._shape = _ShapeSum()
+        self.recovery_log.begin_step()
+        out = SchedulerOutput(self._step_id)
         budget = self.config.max_num_batched_tokens
         promised = 0  # blocks that running sequences need for tokens which they know already
         at = 0
@@ -188,6 +252,7 @@ class Scheduler:
             self._admit(request)
             budget, promised = self._schedule_group(request, out, budget, promised)
         out.removed_seq_ids, self._removed = self._removed, []
+        out.transfers.extend(self.kv.take_transfers())
         self._in_flight = out
         return out
 
@@ -197,7 +262,7 @@ class Scheduler:
         """The common case: one sequence, whose blocks are in place."""
         if seq.candidates is not None:
             return budget, promised
-        if not seq.block_table:
+        if not seq.block_table or seq.loading is not None:
             return self._schedule_group(request, out, budget, promised)
         missing = len(seq.token_ids) - seq.num_computed_tokens
         num_new = missing if missing <= budget else budget
@@ -216,7 +281,10 @@ class Scheduler:
         may not be preempted, runs its sequences in turns where they do not fit together.
         """
         is_oldest = request is self.running[0]
-        holding = [seq for seq in request.live if seq.block_table and seq.candidates is None]
+        for seq in request.live:
+            if seq.loading is not None:
+                self._take_in_what_came(seq)
+        holding = [seq for seq in request.live if seq.block_table and seq.candidates is None and seq.loading is None]
         need = sum(
             self.kv.count_new_blocks(seq, min(len(seq.token_ids), seq.num_computed_tokens + budget)) for seq in holding
         )
@@ -236,6 +304,12 @@ class Scheduler:
                 continue
             missing = len(seq.token_ids) - seq.num_computed_tokens
             num_new = min(missing, budget)
+            if seq.loading is not None:
+                num_new = min(num_new, seq.loading.start - seq.num_computed_tokens)
+                if num_new == 0:  # the rest is on its way; its last tokens find room when they are computed
+                    promised += self.kv.blocks_for(len(seq.token_ids)) - len(seq.block_table)
+                    has_progress = True
+                    continue
             while (placed := self.kv.append_slots(seq, num_new)) is None:
                 if not self._park_sibling(seq):
                     break
@@ -266,7 +340,18 @@ class Scheduler:
         if is_forced:
             while pool.num_available < missing and (self._preempt_for(request) or self._park_sibling(seq)):
                 pass
+        kept = self.kv.find_kept(seq, len(found))
+        if kept is not None and pool.num_available >= kept.end - len(found):
+            self.recovery_log.note_load(request.request_id, self.kv.begin_load(seq, kept))
+        self.kv.release_kept(seq)
         return True
+
+    def _take_in_what_came(self, seq: Sequence) -> None:
+        """Count a sequence's loaded blocks as computed, once they are there and so is everything before them."""
+        loading = seq.loading
+        if not loading.op_ids and seq.num_computed_tokens == loading.start:
+            self.kv.end_load(seq)
+            self._forget_in_runner(seq)  # it knows the blocks before them alone
 
     def _find_prefix(self, seq: Sequence) -> list[int]:
         # Logits of prompt tokens exist only where those tokens are computed.
@@ -280,6 +365,10 @@ class Scheduler:
         if transfer is not None:
             out.transfers.append(transfer)
         seq_id = seq.seq_id
+        start = seq.num_computed_tokens - num_new
+        self._shape.add(start, num_new)
+        if start < seq.num_lost_tokens:
+            self._note_recomputed(seq, start, num_new)
         out.seq_ids.append(seq_id)
         out.num_scheduled_tokens.append(num_new)
         out.total_tokens += num_new
@@ -295,8 +384,16 @@ class Scheduler:
             position = (seq.num_computed_tokens - num_new) // self.config.block_size
             out.replaced_blocks.append((seq_id, position, seq.block_table[position]))
 
+    def _note_recomputed(self, seq: Sequence, start: int, num_new: int) -> None:
+        count = min(num_new, seq.num_lost_tokens - start)
+        self.counts.recomputed_tokens += count
+        self.recovery_log.note_recomputed(seq.request.request_id, start, count)
+
     def _describe(self, seq: Sequence, num_new: int) -> NewSequence:
         request = seq.request
+        table = seq.block_table
+        if seq.loading is not None:  # what is on its way is not there to be cleared or read
+            table = table[: seq.loading.start // self.config.block_size]
         is_fresh = seq.num_output_tokens == 0
         return NewSequence(
             seq_id=seq.seq_id,
@@ -304,7 +401,7 @@ class Scheduler:
             token_ids=list(seq.token_ids),
             num_prompt_tokens=seq.num_prompt_tokens,
             num_computed_tokens=seq.num_computed_tokens - num_new,
-            block_table=list(seq.block_table),
+            block_table=list(table),
             sampling_params=request.sampling_params,
             seed=request.seed,
             stop_token_ids=tuple(request.stop_token_ids),
@@ -340,13 +437,15 @@ class Scheduler:
     def _preempt_for(self, request: Request) -> bool:
         """Preempt someone so that `request` can go on. False where there is nobody, or it was itself the one chosen."""
         # Those before it have their place in this step already, and the oldest is never preempted.
-        candidates = self.running[max(1, self.running.index(request)) :]
+        # One that only waits for its blocks has nothing to give before they are there.
+        later = self.running[max(1, self.running.index(request)) :]
+        candidates = [r for r in later if not _is_loading(r) or self._given_up_by(r)]
         if not candidates:
             return False
-        victim = self.recovery.choose(candidates).victim
+        choice = self.recovery.choose([self._candidate(r) for r in candidates[-_MAX_CANDIDATES:]], self._surroundings())
+        victim = choice.victim
         assert victim in candidates, "only a candidate may be preempted"
-        for seq in victim.live:
-            self._drop(seq)
+        self._give_up(victim, choice)
         self.running.remove(victim)
         self._num_running_seqs -= victim.width
         victim.status = RequestStatus.PREEMPTED
@@ -355,6 +454,60 @@ class Scheduler:
         self.counts.preemptions += 1
         insort(self.waiting, victim, key=_ORDER)
         return victim is not request
+
+    def _give_up(self, victim: Request, choice: Preemption) -> None:
+        """Take a request's blocks, and have the swap tier keep those by which it is to come back."""
+        given_up = self._given_up_by(victim)
+        save_ids: list[int] = []
+        for seq in victim.live:
+            self.kv.release_kept(seq)
+            if choice.road is not Road.RECOMPUTE:
+                save_ids += self.kv.keep(seq, choice.keep_from if choice.road is Road.MIXED else 0, given_up)
+        num_tokens = max(max(seq.num_computed_tokens, seq.num_lost_tokens) for seq in victim.live)
+        self.recovery_log.give_up(self._step_id, victim.request_id, num_tokens, choice, save_ids)
+        for seq in victim.live:
+            self._drop(seq)
+
+    def _given_up_by(self, request: Request) -> set[int]:
+        """The blocks that nobody holds any more once a request has given up its own."""
+        holds: dict[int, int] = {}
+        for seq in request.live:
+            for block in seq.block_table:
+                holds[block] = holds.get(block, 0) + 1
+        ref_counts = self.kv.pool.ref_counts
+        return {block for block, count in holds.items() if ref_counts[block] == count}
+
+    def _candidate(self, request: Request) -> Candidate:
+        kv = self.kv
+        given_up = self._given_up_by(request)
+        full: dict[int, bytes] = {}  # the distinct full blocks, with their keys
+        partial = 0
+        for seq in request.live:
+            full.update(zip(kv.full_blocks(seq), seq.block_keys, strict=False))
+            partial += seq.num_computed_tokens % kv.block_size
+        first = kv.full_blocks(request.live[0])
+        num_shared = next((at for at, block in enumerate(first) if block in given_up), len(first))
+        return Candidate(
+            request=request,
+            num_tokens=len(full) * kv.block_size + partial,
+            num_full_blocks=len(full),
+            num_freed=len(given_up),
+            num_to_save=sum(1 for block, key in full.items() if block in given_up and key not in kv.tier),
+            num_shared=num_shared,
+        )
+
+    def _surroundings(self) -> Surroundings:
+        config = self.config
+        return Surroundings(
+            block_size=config.block_size,
+            block_bytes=config.block_bytes,
+            chunk=config.max_num_batched_tokens,
+            free_slots=self.kv.tier.num_available,
+            queued_bytes=self.kv.num_under_way * config.block_bytes,
+            num_running=len(self.running),
+            beside=self._shape.total(),
+            now_step=self._step_id,
+        )
 
     def _park_sibling(self, seq: Sequence) -> bool:
         """Take the blocks of a sibling that can wait: one that has its candidates, else the last one.
@@ -381,6 +534,11 @@ class Scheduler:
         assert self._in_flight is not None, "no step is under way"
         assert self._in_flight.step_id == result.step_id, "this result is not of the step under way"
         self._in_flight = None
+        self.kv.end_transfers(result.transfers)
+        self.recovery_log.note_transfers(result.transfers)
+        for request_id in self.recovery_log.open_ids():
+            if _is_back(self.requests[request_id]):
+                self.recovery_log.complete(request_id)
         for seq_id, why in result.failed.items():
             self._fail_sequence(seq_id, why)
         updates: list[SequenceUpdate] = []
@@ -475,6 +633,7 @@ class Scheduler:
         for at, beam in enumerate(beams):
             if at not in continued:
                 self._drop(beam)
+                self.kv.release_kept(beam)
                 del self._sequences[beam.seq_id]
         for index, (beam, candidate) in enumerate(zip(next_live, going_on, strict=True)):
             if beam.is_in_runner:
@@ -527,4 +686,7 @@ class Scheduler:
         assert set(self._sequences) >= {seq.seq_id for request in self.requests.values() for seq in request.live}
         if not self.requests:
             assert not self._sequences, "sequences outlive their requests"
-            assert self.kv.pool.num_used == self.kv.num_pinned, "blocks leak"
+            num_loading = self.kv.num_under_way
+            assert self.kv.pool.num_used - self.kv.num_pinned <= num_loading, "blocks leak"
+        for request in self.running:
+            assert not any(seq.kept_keys for seq in request.live if seq.block_table), "kept for one that goes on"

@@ -78,8 +78,9 @@ class InputBatch:
         for seq_id, position, block in out.replaced_blocks:
             self.block_tables[self.row_of[seq_id], position] = block
         for transfer in out.transfers:
-            work.copy_src.append(transfer.src)
-            work.copy_dst.append(transfer.dst)
+            if transfer.kind == "copy":
+                work.copy_src.append(transfer.src)
+                work.copy_dst.append(transfer.dst)
         return work
 
     def _add(self, new: NewSequence) -> None:

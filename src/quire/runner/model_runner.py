@@ -17,7 +17,9 @@ from quire.outputs import SchedulerOutput, StepOutput
 from quire.runner.batch import Batch, InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.sampler import RowState, Sampler, token_logprobs
+from quire.tiers.link import Link
 
+_IDLE_WAIT_S = 0.05  # for transfers, with nothing to compute: new requests should not wait for a slow link
 _LOGITS_BYTES = 64 * 2**20  # of float32 logits at once: what a long prompt's logprobs or a wide batch may cost
 
 
@@ -47,7 +49,18 @@ class Model(Protocol):
 class Runner(Protocol):
     """What the engine asks of whatever executes its steps."""
 
-    def execute(self, out: SchedulerOutput) -> StepOutput: ...
+    def execute(self, out: SchedulerOutput) -> StepOutput:
+        """Save, clear, copy, begin to load, compute: in this order.
+
+        Saves have read their blocks when this returns. Loads may end many steps later. All that have ended by the end
+        of this step are reported with it, or with a later one if it fails. A step without sequences waits a
+        little for a report, if there is any to come.
+
+        Raises:
+            Exception: whatever computing raised; then the step did not happen, and its sequences must be removed (in
+                a later `SchedulerOutput.removed_seq_ids`) before they come again.
+        """
+        ...
 
 
 class ModelRunner:
@@ -59,15 +72,23 @@ class ModelRunner:
         attention: reads and writes `cache`.
         batch: rows for as many sequences as the scheduler may run.
         vocab_size: of the logits.
+        link: between `cache` and the swap tier, if there is one.
     """
 
     def __init__(
-        self, model: Model, cache: KVCache, attention: AttentionBackend, batch: InputBatch, vocab_size: int
+        self,
+        model: Model,
+        cache: KVCache,
+        attention: AttentionBackend,
+        batch: InputBatch,
+        vocab_size: int,
+        link: Link | None = None,
     ) -> None:
         self.model = model
         self.cache = cache
         self.attention = attention
         self.batch = batch
+        self.link = link
         self.device = cache.tensor.device
         self.sampler = Sampler(vocab_size)
         self._states: list[RowState | None] = [None] * len(batch.info)
@@ -75,24 +96,30 @@ class ModelRunner:
 
     @torch.inference_mode()
     def execute(self, out: SchedulerOutput) -> StepOutput:
-        """Compute one step.
-
-        Raises:
-            Exception: whatever the model or the device raised; then the step did not happen, and its sequences must
-                be removed (in a later `SchedulerOutput.removed_seq_ids`) before they come again.
-        """
-        work = self.batch.apply(out)
-        self.cache.clear(work.fresh)
-        self.cache.copy(work.copy_src, work.copy_dst)
+        self._begin("save", out)
+        try:
+            work = self.batch.apply(out)
+            self.cache.clear(work.fresh)
+            self.cache.copy(work.copy_src, work.copy_dst)
+        finally:  # whatever becomes of this step, requests wait for their blocks
+            self._begin("load", out)
         result = StepOutput(out.step_id)
-        if not out.seq_ids:
-            return result
+        if out.seq_ids:
+            self._compute(out, result)
+        if self.link is not None:
+            result.transfers = self.link.poll(wait=not out.seq_ids, timeout_s=_IDLE_WAIT_S)
+        return result
+
+    def _begin(self, kind: str, out: SchedulerOutput) -> None:
+        if self.link is not None and out.transfers:
+            self.link.submit([transfer for transfer in out.transfers if transfer.kind == kind])
+
+    def _compute(self, out: SchedulerOutput, result: StepOutput) -> None:
         batch = self.batch.build(out)
         self.attention.plan(batch.attention)
         hidden = self._hidden_states(batch)
         self._score_prompts(batch, out, hidden, result)
         self._sample(batch, out, hidden, result)
-        return result
 
     def _hidden_states(self, batch: Batch) -> torch.Tensor:
         """The model's output over the batch, and over a few rows of padding that nobody reads."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from quire.outputs import SchedulerOutput, StepOutput, TokenLogprobs
+from quire.outputs import SchedulerOutput, StepOutput, TokenLogprobs, TransferReport
 from quire.runner.batch import InputBatch
 
 
@@ -24,6 +24,10 @@ class NullRunner:
         batch = self.batch.build(out)
         self.build_s += time.perf_counter() - started
         result = StepOutput(out.step_id)
+        for kind in ("save", "load"):
+            op_ids = [transfer.op_id for transfer in out.transfers if transfer.kind == kind]
+            if op_ids:
+                result.transfers.append(TransferReport(kind, op_ids, num_bytes=0, copy_s=0.0))
         for i in batch.sampled.tolist():
             row = int(batch.rows[i])
             info = self.batch.info[row]

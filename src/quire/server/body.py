@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import reprlib
 import signal
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from fastapi.routing import APIRoute
@@ -21,10 +23,13 @@ from pydantic_core import ErrorDetails
 from starlette.requests import Request
 from starlette.responses import Response
 
+from quire.server.body_file import BodyFile
 from quire.server.errors import ApiError
 
 T = TypeVar("T", bound=BaseModel)
 LARGE_BODY_BYTES = 256 * 1024  #: of token ids, this takes some 4 ms to parse
+FILE_IN_SCOPE = "quire.body_file"  #: in the ASGI scope of a request with a large body: its `BodyFile`
+_NICENESS = 10  # of the child: who sends a large body can wait for it rather than the engine
 _PRIMITIVES = {"str", "int", "float", "bool"}
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
@@ -48,17 +53,17 @@ class BodyReader:
             # A page of another origin may send other types without asking: they must not reach a model.
             got = content_type or "nothing"
             raise ApiError(415, f"the body must be JSON; send Content-Type: application/json, not {got!r:.100}")
-        raw = await request.body()
-        if len(raw) < LARGE_BODY_BYTES:
-            return parse(raw, kind)
-        return await self._parse_in_child(raw, kind)
+        file: BodyFile | None = request.scope.get(FILE_IN_SCOPE)
+        if file is None:
+            return parse(await request.body(), kind)
+        return await self._parse_in_child(file.take_path(), kind)
 
-    async def _parse_in_child(self, raw: bytes, kind: type[T]) -> T:
+    async def _parse_in_child(self, path: str, kind: type[T]) -> T:
         if self._child is None:
             # spawn: a fork would copy whatever locks the engine's threads hold
-            self._child = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_ignore_interrupts)
+            self._child = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_set_up_child)
         try:
-            value, error = await asyncio.get_running_loop().run_in_executor(self._child, _try_parse, raw, kind)
+            value, error = await asyncio.get_running_loop().run_in_executor(self._child, _try_parse, path, kind)
         except BrokenProcessPool:
             self._child = None  # the next large body starts another
             raise ApiError(503, "the process that reads large bodies ended; try again") from None
@@ -104,14 +109,15 @@ def parse(raw: bytes, kind: type[T]) -> T:
         raise _refusal(error.errors(include_url=False, include_context=False), kind) from None
 
 
-def _try_parse(raw: bytes, kind: type[T]) -> tuple[T | None, dict[str, Any]]:
+def _try_parse(path: str, kind: type[T]) -> tuple[T | None, dict[str, Any]]:
     try:
-        return parse(raw, kind), {}
+        return parse(Path(path).read_bytes(), kind), {}
     except ApiError as error:
         return None, {"status": error.status, "message": error.message, "param": error.param, "code": error.code}
 
 
-def _ignore_interrupts() -> None:
+def _set_up_child() -> None:
+    os.nice(_NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides when to end
 
 

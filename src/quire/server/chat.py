@@ -45,7 +45,7 @@ def chat_routes(endpoint: Endpoint) -> APIRouter:
         prompts = fit([prompt], model, keep=body.truncate_prompt_tokens, max_tokens=params.max_tokens, param="messages")
         generation = endpoint.begin(request, body, model, prompts, params, "chatcmpl")
         if body.stream:
-            return StreamedAnswer(generation.events(), _ChatChunks(generation, body), endpoint.settings.keep_alive_s)
+            return StreamedAnswer(generation, _ChatChunks(generation, body), endpoint.settings.keep_alive_s)
         return json_reply(await _whole(endpoint, request, body, generation))
 
     return router
@@ -89,8 +89,12 @@ class _Choices:
             shown["token_ids"] = gained.token_ids
         return shown
 
+    @property
+    def is_only_text(self) -> bool:
+        return not self._has_logprobs and not self._has_token_ids
+
     def is_worth_a_chunk(self, delta: Delta) -> bool:
-        return bool(delta.text or delta.finish_reason or self._has_logprobs or self._has_token_ids)
+        return bool(delta.text or delta.finish_reason or not self.is_only_text)
 
 
 async def _whole(
@@ -118,8 +122,9 @@ class _ChatChunks(Chunks):
     """First each choice's role, then what it gains."""
 
     def __init__(self, generation: Generation, body: ChatCompletionRequest) -> None:
-        super().__init__(generation.head("chat.completion.chunk"), body)
         self._choices = _Choices(generation.model, body)
+        head = generation.head("chat.completion.chunk")
+        super().__init__(head, body, is_only_text=self._choices.is_only_text)
         self._n = generation.params.n
         self._has_prompt = bool(body.return_token_ids)
 

@@ -54,9 +54,7 @@ def completion_routes(endpoint: Endpoint) -> APIRouter:
         )
         generation = endpoint.begin(request, body, model, prompts, params, "cmpl")
         if body.stream:
-            return StreamedAnswer(
-                generation.events(), _CompletionChunks(generation, body), endpoint.settings.keep_alive_s
-            )
+            return StreamedAnswer(generation, _CompletionChunks(generation, body), endpoint.settings.keep_alive_s)
         return json_reply(await _whole(endpoint, request, body, generation))
 
     return router
@@ -152,8 +150,12 @@ class _Choices:
             shown["token_ids"] = gained.token_ids
         return shown
 
+    @property
+    def is_only_text(self) -> bool:
+        return self._top is None and not self._has_token_ids
+
     def is_worth_a_chunk(self, delta: Delta) -> bool:
-        return bool(delta.text or delta.finish_reason or self._top is not None or self._has_token_ids)
+        return bool(delta.text or delta.finish_reason or not self.is_only_text)
 
 
 async def _whole(endpoint: Endpoint, request: Request, body: CompletionRequest, generation: Generation) -> Completion:
@@ -207,8 +209,8 @@ class _CompletionChunks(Chunks):
     """First the prompt where it is echoed, then what each choice gains."""
 
     def __init__(self, generation: Generation, body: CompletionRequest) -> None:
-        super().__init__(generation.head("text_completion"), body)
         self._choices = _Choices(generation, body)
+        super().__init__(generation.head("text_completion"), body, is_only_text=self._choices.is_only_text)
         self._n = generation.params.n
         self._has_echo = bool(body.echo)
         self._has_prompt = bool(body.return_token_ids)

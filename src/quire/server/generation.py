@@ -5,13 +5,13 @@ Knows the engine's events and how its errors look to clients; knows nothing abou
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from quire.async_engine import EngineUnavailable, Event, Finished, ModelState, QueueFull, RequestFailed
+from quire.async_engine import EngineUnavailable, Event, EventStream, Finished, ModelState, QueueFull, RequestFailed
+from quire.event_stream import Pass
 from quire.outputs import EVERY_TOKEN_IS_BANNED, RequestOutput
 from quire.sampling_params import SamplingParams
 from quire.server.errors import ApiError, invalid
@@ -45,21 +45,46 @@ class Generation:
         """What an answer begins with, and every chunk of a streamed one."""
         return {"id": self.request_id, "object": kind, "created": self.created, "model": self.model.name}
 
-    async def events(self, *, wants_progress: bool = True) -> AsyncGenerator[tuple[int, Event], None]:
-        """What happens, with the number of the prompt that it happens to. Closing it ends what still runs.
+    async def events(
+        self, *, wants_progress: bool = True, pass_on: Pass | None = None
+    ) -> AsyncGenerator[list[tuple[int, Event]], None]:
+        """What happens, each time all that has happened, with the number of the prompt that it happens to. Closing it
+        ends what still runs.
+
+        Args:
+            wants_progress: False gives only each prompt's start and end.
+            pass_on: may take what comes while the next is waited for (`EventStream`); all but an end.
 
         Raises:
             ApiError: a prompt cannot be served, or failed; the others are ended.
         """
-        streams = [self._run(number, prompt, wants_progress) for number, prompt in enumerate(self.prompts)]
-        async with aclosing(streams[0] if len(streams) == 1 else _merge(streams)) as events:
-            try:
-                async for number, event in events:
+        engine = self.model.async_engine
+        stream = EventStream(pass_on)
+        num_open = len(self.prompts)
+        try:
+            for number, prompt in enumerate(self.prompts):
+                await engine.submit(
+                    stream,
+                    prompt.token_ids,
+                    self.params,
+                    request_id=self.request_id if len(self.prompts) == 1 else f"{self.request_id}-{number}",
+                    number=number,
+                    priority=self.priority,
+                    domains=self.domains,
+                    wants_progress=wants_progress,
+                    answer_lead=prompt.answer_lead,
+                )
+            while num_open:
+                events = await stream.take()
+                yield events
+                for _, event in events:
                     if isinstance(event, Finished):
                         _check(event.output)
-                    yield number, event
-            except (EngineUnavailable, RequestFailed, ValueError) as error:
-                raise as_api_error(error) from error
+                        num_open -= 1
+        except (EngineUnavailable, RequestFailed, ValueError) as error:
+            raise as_api_error(error) from error
+        finally:
+            engine.leave(stream)
 
     async def outputs(self) -> list[RequestOutput]:
         """The whole answers, in the order of the prompts.
@@ -68,26 +93,10 @@ class Generation:
             ApiError: as `events`.
         """
         finished: dict[int, RequestOutput] = {}
-        async with aclosing(self.events(wants_progress=False)) as events:
-            async for number, event in events:
-                if isinstance(event, Finished):
-                    finished[number] = event.output
+        async with aclosing(self.events(wants_progress=False)) as batches:
+            async for events in batches:
+                finished |= {number: event.output for number, event in events if isinstance(event, Finished)}
         return [finished[number] for number in range(len(self.prompts))]
-
-    async def _run(self, number: int, prompt: Prompt, wants_progress: bool) -> AsyncGenerator[tuple[int, Event], None]:
-        name = self.request_id if len(self.prompts) == 1 else f"{self.request_id}-{number}"
-        events = self.model.async_engine.generate(
-            prompt.token_ids,
-            self.params,
-            request_id=name,
-            priority=self.priority,
-            domains=self.domains,
-            wants_progress=wants_progress,
-            answer_lead=prompt.answer_lead,
-        )
-        async with aclosing(events):
-            async for event in events:
-                yield number, event
 
 
 def check_ready(model: ServedModel) -> None:
@@ -128,32 +137,3 @@ def _check(output: RequestOutput) -> None:
         raise RequestFailed(output.error)
     if any(completion.finish_reason == "abort" for completion in output.outputs):
         raise EngineUnavailable("the server is shutting down, and could not finish the request")
-
-
-async def _merge(
-    streams: Sequence[AsyncGenerator[tuple[int, Event], None]],
-) -> AsyncGenerator[tuple[int, Event], None]:
-    """All events of all streams, as they come."""
-    arrived: asyncio.Queue[tuple[int, Event] | Exception] = asyncio.Queue()
-
-    async def pump(stream: AsyncGenerator[tuple[int, Event], None]) -> None:
-        try:
-            async with aclosing(stream):
-                async for event in stream:
-                    arrived.put_nowait(event)
-        except Exception as error:
-            arrived.put_nowait(error)
-
-    pumps = [asyncio.create_task(pump(stream)) for stream in streams]
-    num_open = len(streams)
-    try:
-        while num_open:
-            event = await arrived.get()
-            if isinstance(event, Exception):
-                raise event
-            num_open -= isinstance(event[1], Finished)
-            yield event
-    finally:
-        for task in pumps:
-            task.cancel()
-        await asyncio.gather(*pumps, return_exceptions=True)

@@ -27,9 +27,11 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import uvicorn
+import uvloop
 from starlette.types import ASGIApp
 
 from quire.async_engine import AsyncEngine, EngineUnavailable, ModelState
+from quire.server.http_protocol import HttpProtocol
 from quire.server.load_log import LoadLog
 from quire.server.metrics import Metrics
 from quire.server.registry import ModelRegistry
@@ -76,7 +78,7 @@ def serve(
     """
     config = uvicorn.Config(
         app,
-        http="h11",  # it bounds a request's head to 64 KiB; not every parser does
+        http=HttpProtocol,
         ws="none",
         log_config=None,
         access_log=False,
@@ -103,7 +105,8 @@ def serve(
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
         process = _Process(config, listener, registry, settings, url, metrics, banner)
-        status = asyncio.run(process.run())
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            status = runner.run(process.run())
     finally:
         sys.setswitchinterval(before)
         listener.close()
@@ -255,7 +258,7 @@ async def _hang_up_on_dawdlers(server: uvicorn.Server, timeout_s: float = _HEAD_
     seen: dict[Any, Any] = {}
     while True:
         await asyncio.sleep(timeout_s / 2)
-        connections: set[Any] = server.server_state.connections  # all of them h11's
+        connections: set[Any] = server.server_state.connections
         dawdling = {
             connection: connection.cycle
             for connection in connections

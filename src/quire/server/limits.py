@@ -11,6 +11,8 @@ from collections import Counter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire.server.auth import PUBLIC_KEY_ID
+from quire.server.body import FILE_IN_SCOPE, LARGE_BODY_BYTES
+from quire.server.body_file import BodyFile
 from quire.server.errors import ApiError, error_response
 from quire.server.settings import ServerSettings
 
@@ -22,8 +24,9 @@ class LimitBody:
     """Reads a request's body before anything else sees it, and refuses one that is too large or comes too slowly.
 
     A length that is announced is refused before a byte is read; without one (chunked) the reading stops at the limit.
-    What a refused client still sends is dropped by the HTTP server, and `lifecycle` hangs up on who never ends.
-    (ASGI middleware)
+    What a refused client still sends is dropped by `http_protocol`, and `lifecycle` hangs up on who never ends. A
+    large body is kept in a `BodyFile`, which stands in the scope: joining and copying its bytes would hold up
+    everyone. (ASGI middleware)
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, timeout_s: float = BODY_TIMEOUT_S) -> None:
@@ -35,12 +38,19 @@ class LimitBody:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        body = _Body()
+        try:
+            await self._serve(body, scope, receive, send)
+        finally:
+            body.close()
+
+    async def _serve(self, body: _Body, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
             if int(announced) > self.max_bytes:
                 raise self._too_large()
             async with asyncio.timeout(self.timeout_s):
-                body = await self._read(receive)
+                is_whole = await self._read(body, receive)
         except ApiError as error:
             await error_response(error)(scope, receive, send)
             return
@@ -48,24 +58,22 @@ class LimitBody:
             message = f"the body did not arrive within {self.timeout_s:g} s"
             await error_response(ApiError(408, message, code="request_timeout"))(scope, receive, send)
             return
-        if body is not None:
+        if is_whole:
+            if body.file is not None:
+                scope[FILE_IN_SCOPE] = body.file
             await self.app(scope, _replay(body, receive), send)
 
-    async def _read(self, receive: Receive) -> bytes | None:
-        """The whole body; None where the client left before its end: there is nobody to answer."""
-        chunks: list[bytes] = []
-        size = 0
+    async def _read(self, body: _Body, receive: Receive) -> bool:
+        """Read the whole body. False where the client left before its end: there is nobody to answer."""
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                return None
-            chunk = message.get("body", b"")
-            size += len(chunk)
-            if size > self.max_bytes:
+                return False
+            body.add(message.get("body", b""))
+            if body.size > self.max_bytes:
                 raise self._too_large()
-            chunks.append(chunk)
             if not message.get("more_body", False):
-                return b"".join(chunks)
+                return True
 
     def _too_large(self) -> ApiError:
         return ApiError(
@@ -76,18 +84,42 @@ class LimitBody:
         )
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
+class _Body:
+    """What came of a body so far."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.file: BodyFile | None = None  #: once it is large
+        self._pieces: list[bytes] = []
+
+    def add(self, piece: bytes) -> None:
+        self.size += len(piece)
+        self._pieces.append(piece)
+        if self.size >= LARGE_BODY_BYTES:
+            self.file = self.file or BodyFile()
+            while self._pieces:
+                self.file.write(self._pieces.pop(0))
+
+    def take(self) -> bytes:
+        """All of it, once: whoever parses it decides how long it stays in memory."""
+        pieces, self._pieces = self._pieces, []
+        return b"".join(pieces) if self.file is None else self.file.take()
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+
+
+def _replay(body: _Body, receive: Receive) -> Receive:
     """First the body in one piece, then whatever the server says: that the client has left."""
     is_taken = False
 
     async def receive_again() -> Message:
-        nonlocal is_taken, body
+        nonlocal is_taken
         if is_taken:
             return await receive()
         is_taken = True
-        message = {"type": "http.request", "body": body, "more_body": False}
-        body = b""  # whoever parses it decides how long it stays in memory
-        return message
+        return {"type": "http.request", "body": body.take(), "more_body": False}
 
     return receive_again
 

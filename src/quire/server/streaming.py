@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from pydantic_core import to_json
@@ -21,12 +22,15 @@ from quire.async_engine import Delta, Event, Preempted, Progress, Resumed, Start
 from quire.server.access_log import note_usage
 from quire.server.connection import ClientDisconnected, run_while_connected
 from quire.server.errors import ApiError, error_body, error_response
+from quire.server.generation import Generation
+from quire.server.http_protocol import BODY_WRITER, BodyWriter
 from quire.server.protocol import GenerationRequest
 from quire.server.usage import UsageCount
 
 logger = logging.getLogger("quire")
 
 DONE = b"data: [DONE]\n\n"
+_TEXT = "\0text\0"  # stands for the text in the pattern of a chunk
 _REFUSED_WITHIN_S = 1.0  # what can never be served is known by then; what waits longer waits in a stream
 
 
@@ -48,16 +52,19 @@ class Chunks:
     Args:
         head: what all chunks have in common: id, object, created, model.
         body: what was asked for.
+        is_only_text: of what an answer gains before its end, a chunk shows nothing but the text.
 
     Attributes:
         usage: counted along.
     """
 
-    def __init__(self, head: dict[str, Any], body: GenerationRequest) -> None:
+    def __init__(self, head: dict[str, Any], body: GenerationRequest, *, is_only_text: bool) -> None:
         self._head = head
         self.usage = UsageCount()
         self._has_usage = body.wants_usage
         self._has_running_usage = body.wants_running_usage
+        self._is_only_text = is_only_text and not self._has_running_usage
+        self._around_text: dict[tuple[int, int], tuple[str, str]] = {}
 
     def open(self, number: int, started: Started) -> list[dict[str, Any]]:
         """The chunks with which the answers to a prompt begin."""
@@ -67,14 +74,15 @@ class Chunks:
         """The chunk for what one answer gained; None where there is nothing to show."""
         raise NotImplementedError
 
-    def encode(self, number: int, event: Event) -> bytes:
-        """What an event is on the wire; several chunks in one piece."""
+    def encode(self, events: Sequence[tuple[int, Event]]) -> bytes:
+        """What has happened, on the wire."""
+        return b"".join([self.encode_one(number, event) for number, event in events])
+
+    def encode_one(self, number: int, event: Event) -> bytes:
+        """As `encode`."""
         match event:
             case Progress():
-                for delta in event.deltas:
-                    self.usage.num_output_tokens += len(delta.token_ids)
-                chunks = [self.grow(number, delta) for delta in event.deltas]
-                return b"".join(event_of(chunk) for chunk in chunks if chunk is not None)
+                return b"".join([self._encode_delta(number, delta) for delta in event.deltas])
             case Started():
                 self.usage.add_prompt(len(event.prompt_token_ids), event.num_cached_tokens)
                 return b"".join(map(event_of, self.open(number, event)))
@@ -83,6 +91,22 @@ class Chunks:
             case Resumed():
                 return comment("resumed")
         return b""
+
+    def _encode_delta(self, number: int, delta: Delta) -> bytes:
+        self.usage.num_output_tokens += len(delta.token_ids)
+        if self._is_only_text and delta.finish_reason is None:
+            return self._encode_text(number, delta.index, delta.text) if delta.text else b""
+        chunk = self.grow(number, delta)
+        return event_of(chunk) if chunk is not None else b""
+
+    def _encode_text(self, number: int, index: int, text: str) -> bytes:
+        """What `grow` makes of a bare text, of which nothing but the text is written anew."""
+        around = self._around_text.get((number, index))
+        if around is None:
+            pattern = event_of(self.grow(number, Delta(index, _TEXT, [])) or {}).decode()
+            before, _, after = pattern.partition(encode_basestring_ascii(_TEXT))
+            around = self._around_text[number, index] = before, after
+        return (around[0] + encode_basestring_ascii(text) + around[1]).encode()
 
     def close(self) -> bytes:
         """What comes after the last answer's end."""
@@ -110,14 +134,19 @@ class Chunks:
 
 
 class StreamedAnswer(Response):
-    """A streamed answer. What is refused before it begins is an ordinary error; what fails later, an event."""
+    """A streamed answer. What is refused before it begins is an ordinary error; what fails later, an event.
+
+    Once it has begun, and as long as the connection takes it, an answer's progress goes to the connection as soon as it
+    is there, without a turn of this answer's task, where the HTTP server offers that (`http_protocol`).
+    """
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[tuple[int, Event], None], chunks: Chunks, keep_alive_s: float) -> None:
+    def __init__(self, generation: Generation, chunks: Chunks, keep_alive_s: float) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._events = events
+        self._generation = generation
+        self._writer: BodyWriter | None = None  #: once it has begun
         self._chunks = chunks
         self._keep_alive_s = keep_alive_s
         self._has_news = False
@@ -131,7 +160,7 @@ class StreamedAnswer(Response):
             self._chunks.note_usage(scope)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with aclosing(self._events) as events:
+        async with aclosing(self._generation.events(pass_on=self._pass_on)) as events:
             first = asyncio.ensure_future(anext(events))
             try:
                 await asyncio.wait({first}, timeout=min(_REFUSED_WITHIN_S, self._keep_alive_s))
@@ -141,6 +170,7 @@ class StreamedAnswer(Response):
                     await error_response(error)(scope, receive, send)
                     return
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+                self._writer = scope.get("extensions", {}).get(BODY_WRITER)
                 await self._stream(first, events, send)
             finally:
                 first.cancel()
@@ -148,16 +178,16 @@ class StreamedAnswer(Response):
 
     async def _stream(
         self,
-        first: asyncio.Future[tuple[int, Event]],
-        events: AsyncGenerator[tuple[int, Event], None],
+        first: asyncio.Future[list[tuple[int, Event]]],
+        batches: AsyncGenerator[list[tuple[int, Event]], None],
         send: Send,
     ) -> None:
         comments = asyncio.create_task(self._keep_alive(send))
         try:
             try:
-                await self._send(send, self._chunks.encode(*await first))
-                async for number, event in events:
-                    await self._send(send, self._chunks.encode(number, event))
+                await self._send(send, self._chunks.encode(await first))
+                async for events in batches:
+                    await self._send(send, self._chunks.encode(events))
                 end = self._chunks.close()
             except ApiError as error:
                 end = event_of(error_body(error)) + DONE
@@ -165,11 +195,18 @@ class StreamedAnswer(Response):
                 logger.exception("%s: the stream failed", self._chunks.request_id)
                 end = event_of(error_body(ApiError(500, "the server failed; its log says why"))) + DONE
             comments.cancel()
-            await send({"type": "http.response.body", "body": end, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await send({"type": "http.response.body", "body": end, "more_body": False})
         finally:
             comments.cancel()
             await asyncio.gather(comments, return_exceptions=True)
+
+    def _pass_on(self, number: int, event: Event) -> bool:
+        if self._writer is None or type(event) is not Progress or not self._writer.is_free:
+            return False
+        if data := self._chunks.encode_one(number, event):
+            self._has_news = True
+            self._writer.write(data)
+        return True
 
     async def _send(self, send: Send, data: bytes) -> None:
         if data:

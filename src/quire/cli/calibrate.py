@@ -1,0 +1,39 @@
+"""`quire calibrate`: what swapping and computing again cost here, and where they cross."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quire.cli.options import engine_options, integers
+from quire.config import EngineConfig
+
+EXAMPLE = "Example: quire calibrate --model random:tiny --lengths 64,128,256 --plot crossing.png"
+
+
+@engine_options()
+def calibrate(
+    engine: EngineConfig,
+    lengths: Annotated[
+        str | None,
+        typer.Option(metavar="N[,N...]", help="Tokens; by default 64, 96, 128, 192 and so on to max_model_len."),
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Of every measurement, in turns.")] = 3,
+    copy_mode: Annotated[
+        str,
+        typer.Option(metavar="block|layer", help="layer measures beside it what copying layer by layer would cost."),
+    ] = "block",
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures, as quire simulate reads them.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw a picture (PNG, SVG or PDF).")
+    ] = None,
+) -> None:
+    """Measure both roads back from a preemption, swapping and computing again, and find where they cross."""
+    from quire.bench.calibrate import run
+
+    chosen = integers("lengths", lengths) if lengths is not None else None
+    run(engine, lengths=chosen, repeats=repeats, copy_mode=copy_mode, json_path=json, plot_path=plot)

@@ -1,0 +1,105 @@
+"""`quire simulate`: what a machine would do, without the machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXAMPLE = "Example: quire simulate --lengths short-long --policies recompute,swap,threshold:1024,cost --seeds 20"
+
+
+def simulate(
+    profile: Annotated[
+        str, typer.Option(metavar="cps-paper|FILE", help="A published machine, or a file that quire calibrate wrote.")
+    ] = "cps-paper",
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Times and lengths from a trace CSV (Azure's form).")
+    ] = None,
+    lengths: Annotated[
+        str | None,
+        typer.Option(metavar="short-long", help="Draw the CPS paper's mix, all at once (the default without --trace)."),
+    ] = None,
+    policies: Annotated[
+        str,
+        typer.Option(
+            metavar="POLICY[,POLICY...]", help="Of recompute, swap, threshold:N, threshold:N:swap-above and cost."
+        ),
+    ] = "recompute,swap,threshold:1024,cost",
+    num_blocks: Annotated[int, typer.Option(min=1, help="KV blocks of the pool.")] = 512,
+    block_size: Annotated[int, typer.Option(min=1, help="Tokens a KV block holds.")] = 16,
+    swap_space: Annotated[str, typer.Option(metavar="SIZE", help="Of the swap tier; 0 is none.")] = "4GiB",
+    max_num_seqs: Annotated[
+        int | None, typer.Option(min=1, help="At most so many sequences run at once; by default the profile's.")
+    ] = None,
+    max_num_batched_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Token budget of one step; by default the profile's.")
+    ] = None,
+    max_model_len: Annotated[
+        int | None, typer.Option(min=1, help="Longest sequence; by default what the pool holds.")
+    ] = None,
+    enable_prefix_caching: Annotated[
+        bool | None, typer.Option(help="Find a preempted request's blocks again; by default the profile's.")
+    ] = None,
+    watermark: Annotated[float, typer.Option(help="Share of the pool that admission leaves free.")] = 0.0,
+    num_requests: Annotated[
+        int | None, typer.Option(min=1, help="So many requests are drawn (default: 200), or taken of a trace.")
+    ] = None,
+    speed_up: Annotated[float, typer.Option(help="A trace's requests come so many times as fast.")] = 1.0,
+    seeds: Annotated[int | None, typer.Option(min=1, help="So many loads are drawn (default: 20).")] = None,
+    decode_scale: Annotated[
+        str, typer.Option(metavar="X[,X...]", help="The paper gives no decode steps: multiply those assumed by this.")
+    ] = "1",
+    prompt_share: Annotated[
+        str, typer.Option(metavar="X-X", help="Of a drawn request's tokens, the prompt's; the rest is its answer.")
+    ] = "0.1-0.9",
+    swap_is_synchronous: Annotated[
+        bool | None,
+        typer.Option(help="Whether the engine stands still while blocks are copied; by default the profile's."),
+    ] = None,
+    json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures for programs.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw a picture (PNG, SVG or PDF).")
+    ] = None,
+) -> None:
+    """Recovery policies compared on a virtual clock: the real scheduler against a machine's costs."""
+    from quire.bench.simulate import SimulateSettings, run
+    from quire.config import parse_size
+
+    settings = SimulateSettings(
+        profile=profile,
+        trace=trace,
+        lengths=lengths,
+        policies=[policy.strip() for policy in policies.split(",")],
+        num_blocks=num_blocks,
+        block_size=block_size,
+        swap_space=parse_size(swap_space),
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_model_len=max_model_len,
+        enable_prefix_caching=enable_prefix_caching,
+        watermark=watermark,
+        num_requests=num_requests,
+        speed_up=speed_up,
+        seeds=seeds,
+        decode_scales=_numbers("decode_scale", decode_scale),
+        prompt_share=_range("prompt_share", prompt_share),
+        swap_is_synchronous=swap_is_synchronous,
+    )
+    run(settings, json, plot)
+
+
+def _numbers(name: str, text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{name}={text!r} is not a list of numbers such as 0.5,1,2") from None
+
+
+def _range(name: str, text: str) -> tuple[float, float]:
+    low, _, high = text.partition("-")
+    try:
+        return float(low), float(high or low)
+    except ValueError:
+        raise ValueError(f"{name}={text!r} is not a share such as 0.5 or a range such as 0.1-0.9") from None

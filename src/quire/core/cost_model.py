@@ -1,0 +1,164 @@
+"""Measured costs: every step and every transfer teaches, every prediction is compared with what came.
+
+The engine tells the model what things took; recovery asks it what they would take. Starts from crude priors, is usable
+at once and says so (`is_calibrated`). One thread only. Knows no clock, no file and no request.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from quire.core.costs import Costs, Prediction, StepShape, find_crossings
+from quire.core.drift import has_changed
+from quire.core.step_cost import StepCost
+from quire.core.table_costs import TableCosts
+from quire.core.transfer_cost import TransferCost
+
+__all__ = ["CostModel", "Costs", "Prediction", "StepShape", "TableCosts"]
+
+VERSION = 1  #: of `to_dict`
+
+_SHORTEST_S = 1e-9  #: clocks that stand still count as this
+
+
+class CostModel:
+    """Predicts steps, recomputing and transfers (`Costs`) from what steps and transfers have taken so far.
+
+    Errors of its own predictions are remembered from when it is calibrated. Where several in a row miss on one side,
+    the machine or the link has changed: then everything that is older is rescaled by that change, at once
+    (`num_refreshes` counts). The two ways of the link change together, unless one of them goes on as it was.
+    """
+
+    def __init__(self) -> None:
+        self.steps = StepCost()
+        self.saves = TransferCost()
+        self.loads = TransferCost()
+        self.num_refreshes = 0
+        self.engine_seconds = 0.0  #: of all steps observed
+        self.link_seconds = 0.0  #: of all transfers observed
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether steps and both ways of the link have been measured often enough to be more than a guess."""
+        return self.steps.is_calibrated and self.is_link_calibrated
+
+    @property
+    def is_link_calibrated(self) -> bool:
+        return self.saves.is_calibrated and self.loads.is_calibrated
+
+    # -- predicting ----------------------------------------------------------------------------------------------
+
+    def step(self, shape: StepShape) -> Prediction:
+        """Seconds of a step; one without tokens takes none."""
+        return self.steps.predict(shape)
+
+    def recompute(
+        self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None
+    ) -> Prediction:
+        """Seconds that computing tokens [start, start + num_tokens) adds, in chunks of at most `chunk` tokens.
+
+        The difference of the steps with and without them. A last chunk of one token counts as prefill. Without
+        anything `beside`, the steps are there for these tokens alone and count whole.
+        """
+        return self.steps.recompute(num_tokens, start, chunk, beside)
+
+    def save(self, num_bytes: int) -> Prediction:
+        """Seconds that the link is busy with taking bytes to the swap tier."""
+        return self.saves.predict(num_bytes)
+
+    def load(self, num_bytes: int) -> Prediction:
+        """Seconds that the link is busy with bringing bytes back."""
+        return self.loads.predict(num_bytes)
+
+    def crossing_points(
+        self, bytes_per_token: int, max_tokens: int, *, granularity: int = 16, chunk: int | None = None
+    ) -> list[int]:
+        """Token counts at which the cheaper of swap and recompute changes (`find_crossings`)."""
+        return find_crossings(self, bytes_per_token, max_tokens, granularity=granularity, chunk=chunk)
+
+    # -- learning ------------------------------------------------------------------------------------------------
+
+    def observe_step(self, shape: StepShape, seconds: float) -> None:
+        """Take in a step that was executed. One without tokens, or whose seconds are no number, teaches nothing."""
+        if shape.num_tokens <= 0 or not 0.0 <= seconds < math.inf:
+            return
+        self.engine_seconds += seconds
+        steps = self.steps
+        steps.observe(shape, seconds if seconds > _SHORTEST_S else _SHORTEST_S)
+        if steps.misses.misses and has_changed([steps.misses], slower_after=8, faster_after=4):
+            steps.follow()
+            self.num_refreshes += 1
+
+    def observe_transfer(self, kind: str, num_bytes: int, seconds: float) -> None:
+        """Take in a run of blocks that was moved.
+
+        Args:
+            kind: "save" or "load".
+            num_bytes: of the run. None, or seconds that are no number, teach nothing.
+            seconds: that the link was busy with it.
+
+        Raises:
+            ValueError: another kind.
+        """
+        cost = self._transfers(kind)
+        if num_bytes <= 0 or not 0.0 <= seconds < math.inf:
+            return
+        self.link_seconds += seconds
+        cost.observe(num_bytes, max(seconds, _SHORTEST_S))
+        both = [self.saves, self.loads]
+        side = has_changed([way.misses for way in both], slower_after=4, faster_after=2)
+        if side:
+            self.num_refreshes += 1
+            for way in both:
+                if way.misses.side == side:
+                    way.follow()
+
+    @property
+    def is_link_suspect(self) -> bool:
+        """Whether the latest transfer missed its prediction by more than noise: another one would tell."""
+        return bool(self.saves.misses.misses or self.loads.misses.misses)
+
+    def prediction_errors(self, kind: str) -> list[float]:
+        """The latest |predicted - actual| / actual, oldest first.
+
+        Args:
+            kind: "step", "save" or "load".
+        """
+        return list(self.steps.errors if kind == "step" else self._transfers(kind).errors)
+
+    def _transfers(self, kind: str) -> TransferCost:
+        if kind == "save":
+            return self.saves
+        if kind == "load":
+            return self.loads
+        raise ValueError(f"transfers are of kind 'save' or 'load', not {kind!r}")
+
+    # -- keeping -------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """What it has learnt, as plain numbers, lists and dicts."""
+        return {
+            "version": VERSION,
+            "steps": self.steps.to_dict(),
+            "saves": self.saves.to_dict(),
+            "loads": self.loads.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Any) -> CostModel:
+        """The inverse of `to_dict`; predictions are the same but for rounding, errors and seconds start anew.
+
+        Raises:
+            ValueError: it is not a cost model, or of another version.
+        """
+        if not isinstance(data, dict) or data.get("version") != VERSION:
+            raise ValueError(f"this is no cost model of version {VERSION}")
+        model = cls()
+        try:
+            model.steps = StepCost.from_dict(data["steps"])
+            model.saves = TransferCost.from_dict(data["saves"])
+            model.loads = TransferCost.from_dict(data["loads"])
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise ValueError(f"this is no cost model: {error}") from error
+        return model

@@ -1,0 +1,100 @@
+"""The words of cost prediction: what a step looks like, what a prediction is, and who can give one.
+
+Behind `Costs` stand the model that learns (`cost_model`) and the tables that others published (`table_costs`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """What a step computes, as far as its cost depends on it."""
+
+    num_tokens: int
+    num_seqs: int
+    attended: float = 0.0  #: sum over prefill chunks (n > 1) of n * (start + n / 2): pairs of query and key
+    context_decode: int = 0  #: sum over sequences with one new token of the tokens that they look back on
+
+    def plus_chunk(self, start: int, num_tokens: int) -> StepShape:
+        """The same step with one more chunk: `num_tokens` of a sequence that has `start` already."""
+        attended = self.attended + num_tokens * (start + num_tokens / 2)
+        return StepShape(self.num_tokens + num_tokens, self.num_seqs + 1, attended, self.context_decode)
+
+    @property
+    def decoding(self) -> StepShape:
+        """What of it goes on step after step: its sequences with a token each, their prefill done."""
+        num_seqs = min(self.num_seqs, self.num_tokens)
+        return StepShape(num_seqs, num_seqs, 0.0, self.context_decode)
+
+
+EMPTY_STEP = StepShape(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    seconds: float
+    deviation: float = 0.0  #: standard error of `seconds` as an expectation, in seconds; single runs scatter more
+
+    def __add__(self, other: Prediction) -> Prediction:
+        return Prediction(self.seconds + other.seconds, (self.deviation**2 + other.deviation**2) ** 0.5)
+
+
+NOTHING = Prediction(0.0)
+
+
+class Costs(Protocol):
+    """Predicts seconds: of steps, of computing a span of tokens again, of moving bytes to the swap tier and back.
+
+    No prediction is negative, and none falls where tokens or bytes grow.
+    """
+
+    def step(self, shape: StepShape) -> Prediction: ...
+
+    def recompute(
+        self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None
+    ) -> Prediction:
+        """Seconds that computing tokens [start, start + num_tokens) adds, in chunks of at most `chunk` tokens.
+
+        Args:
+            num_tokens: 0 costs nothing.
+            start: tokens of the sequence that are there already.
+            chunk: tokens of it that one step takes.
+            beside: what the steps compute anyway; None where each chunk needs a step of its own.
+        """
+        ...
+
+    def save(self, num_bytes: int) -> Prediction: ...
+
+    def load(self, num_bytes: int) -> Prediction: ...
+
+
+def find_crossings(
+    costs: Costs, bytes_per_token: int, max_tokens: int, *, granularity: int = 16, chunk: int | None = None
+) -> list[int]:
+    """Token counts from which on the other of swap (save and load) and recompute is the cheaper one.
+
+    Args:
+        costs: whose predictions.
+        bytes_per_token: KV bytes of a token.
+        max_tokens: where to stop looking.
+        granularity: only multiples of it are looked at (a block's tokens: partial blocks are not moved).
+        chunk: tokens that a step takes; None computes any length in one step.
+
+    Returns:
+        None, one or several, ascending: each the first count that is cheaper by the other road than the count before.
+    """
+    crossings: list[int] = []
+    was_swap: bool | None = None
+    for num_tokens in range(granularity, max_tokens + 1, granularity):
+        num_bytes = num_tokens * bytes_per_token
+        swap = costs.save(num_bytes).seconds + costs.load(num_bytes).seconds
+        recompute = costs.recompute(num_tokens, chunk=num_tokens if chunk is None else chunk).seconds
+        if swap == recompute:
+            continue
+        if was_swap is not None and was_swap != (swap < recompute):
+            crossings.append(num_tokens)
+        was_swap = swap < recompute
+    return crossings

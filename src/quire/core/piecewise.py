@@ -1,0 +1,76 @@
+"""Piecewise linear functions that never fall: costs over tokens or bytes, between and beyond what was measured.
+
+Knows numbers only, neither what they measure nor where they came from.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+
+
+class PiecewiseLinear:
+    """Straight lines between points, and beyond the first and the last; never falling, never below zero.
+
+    Args:
+        points: (x, y) by growing x, y neither falling nor negative; at least one.
+        before: slope below the first point; None takes that of the first two.
+        after: slope above the last point; None takes that of the last two.
+
+    Raises:
+        ValueError: the points are not in order, or they fall.
+    """
+
+    __slots__ = ("_after", "_before", "_slopes", "_xs", "_ys")
+
+    def __init__(
+        self, points: Sequence[tuple[float, float]], before: float | None = None, after: float | None = None
+    ) -> None:
+        if not points:
+            raise ValueError("a piecewise linear function needs at least one point")
+        if not points[0][1] >= 0.0:
+            raise ValueError(f"values are not negative, and that of {points[0]} is")
+        for (x, y), (next_x, next_y) in pairwise(points):
+            if not (x < next_x and y <= next_y):
+                raise ValueError(f"points grow in x and never fall in y; ({next_x}, {next_y}) comes after ({x}, {y})")
+        self._xs = [float(x) for x, _ in points]
+        self._ys = [float(y) for _, y in points]
+        self._slopes = [(y1 - y0) / (x1 - x0) for (x0, y0), (x1, y1) in pairwise(points)]
+        self._before = before if before is not None else (self._slopes[0] if self._slopes else 0.0)
+        self._after = after if after is not None else (self._slopes[-1] if self._slopes else 0.0)
+
+    def __call__(self, x: float) -> float:
+        xs, ys = self._xs, self._ys
+        at = bisect_right(xs, x)
+        if at == 0:
+            return max(0.0, ys[0] - self._before * (xs[0] - x))
+        if at == len(xs):
+            return ys[-1] + self._after * (x - xs[-1])
+        return min(ys[at], ys[at - 1] + self._slopes[at - 1] * (x - xs[at - 1]))  # min: rounding must not make it fall
+
+    def scaled(self, factor: float) -> PiecewiseLinear:
+        """The same function times a factor that is not negative."""
+        points = [(x, y * factor) for x, y in zip(self._xs, self._ys, strict=True)]
+        return PiecewiseLinear(points, self._before * factor, self._after * factor)
+
+
+def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
+    """The sequence that never falls and is nearest to `values` in weighted squares.
+
+    Pool adjacent violators (Ayer et al., 1955): neighbours in the wrong order take their common mean. O(n).
+
+    Args:
+        values: any numbers.
+        weights: one a value, positive.
+    """
+    pools: list[tuple[float, float, int]] = []  # (mean, weight, how many)
+    for value, weight in zip(values, weights, strict=True):
+        mean, total, count = float(value), float(weight), 1
+        while pools and pools[-1][0] >= mean:
+            other_mean, other_total, other_count = pools.pop()
+            mean = other_mean + (mean - other_mean) * (total / (total + other_total))
+            total += other_total
+            count += other_count
+        pools.append((mean, total, count))
+    return [mean for mean, _, count in pools for _ in range(count)]

@@ -1,0 +1,121 @@
+"""When a road has not been taken for long, a small part of a victim is sent along it, so that a change is noticed.
+
+A probe is a mixed road: a few blocks at the back are swapped where the rest is computed, or a few at the front computed
+where the rest is swapped. What the probes of each kind cost stays under a share of the engine's seconds, and under
+another of those that recovery has taken. Deterministic: counts decisions, asks no clock, and draws from its own
+generator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from quire.core.cost_model import CostModel
+from quire.core.preemption import Road
+from quire.core.road_costs import CandidateCosts, RoadCost
+
+_LARGEST_PART = 8  #: a probe moves at most one block in so many
+_SHARE_OF_RECOVERY = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    probes: Road  #: what it tells about
+    cost: RoadCost  #: the road to take
+    roads: CandidateCosts
+    num_blocks: int  #: of it that are there for the probe alone
+    charged: float  #: seconds that these were predicted to take
+
+    def price(self) -> float:
+        """Seconds that they take by what is known now."""
+        return _price(self.roads, self.probes, self.num_blocks)
+
+
+def _price(roads: CandidateCosts, probes: Road, num_blocks: int) -> float:
+    return roads.link_seconds(num_blocks) if probes is Road.SWAP else roads.compute_seconds(num_blocks)
+
+
+class _Account:
+    """Probes of one road: when the next is due, and what they have cost."""
+
+    def __init__(self, interval: int) -> None:
+        self.seconds = 0.0
+        self.num_samples = 0  #: when last looked at
+        self.due_in = interval
+
+
+class Prober:
+    """Args:
+    model: which samples it has, and how many seconds the engine has run.
+    share: of the engine's seconds, for probes of the link and for those of computing.
+    every: decisions without a sample after which a road is probed, on average.
+    seed: of the jitter, which keeps probes from falling into step with a load's own rhythm.
+    """
+
+    def __init__(self, model: CostModel, share: float, every: int, seed: int) -> None:
+        self._model = model
+        self._share = share
+        self._every = every
+        self._random = Random(seed)
+        self.recovery_seconds = 0.0  #: predicted, of all decisions so far
+        self._accounts = {road: _Account(self._interval()) for road in (Road.SWAP, Road.RECOMPUTE)}
+
+    def seconds(self, road: Road) -> float:
+        """Spent on probes of a pure road so far."""
+        return self._accounts[road].seconds
+
+    def propose(self, roads: CandidateCosts, road: Road, seconds: float) -> Probe | None:
+        """The road to take instead of one that spends `seconds`, with a probe in it.
+
+        None where none is due or can be paid for, and where the road is mixed, which tells about both.
+
+        Called once a decision.
+        """
+        model = self._model
+        self.recovery_seconds += seconds
+        is_swap_due = self._count_down(Road.SWAP, model.saves.num_observed + model.loads.num_observed)
+        is_recompute_due = self._count_down(Road.RECOMPUTE, model.steps.num_prefills)
+        if not roads.has_parts:
+            return None
+        # A surprise is followed up at once: the next probe tells whether it was one. So is ignorance.
+        if road is Road.RECOMPUTE and (is_swap_due or model.is_link_suspect or not model.is_link_calibrated):
+            return self._probe(Road.SWAP, roads)
+        if road is Road.SWAP and is_recompute_due:
+            return self._probe(Road.RECOMPUTE, roads)
+        return None
+
+    def settle(self, probe: Probe) -> None:
+        """A probe is over: it is charged with what it would be known to cost now."""
+        self._accounts[probe.probes].seconds += probe.price() - probe.charged
+
+    def _count_down(self, road: Road, num_samples: int) -> bool:
+        account = self._accounts[road]
+        if num_samples != account.num_samples:
+            account.num_samples = num_samples
+            account.due_in = self._interval()
+        account.due_in -= 1
+        return account.due_in <= 0
+
+    def _interval(self) -> int:
+        return self._random.randint(self._every - self._every // 4, self._every + self._every // 4)
+
+    def _probe(self, probes: Road, roads: CandidateCosts) -> Probe | None:
+        """The largest probe that can be paid for, of at least a block."""
+        account = self._accounts[probes]
+        model = self._model
+        budget = min(self._share * model.engine_seconds, _SHARE_OF_RECOVERY * self.recovery_seconds) - account.seconds
+        num_blocks = roads.num_full - roads.first  # those that have to come back
+        part = min(max(1, num_blocks // _LARGEST_PART), num_blocks - 1)
+        if probes is Road.SWAP and not model.is_link_calibrated:
+            part = min(part, 1 << model.saves.num_observed)  # it may be dearer than any guess: begin with a block
+        while part > 0:
+            charged = _price(roads, probes, part)
+            keep_from = roads.num_full - part if probes is Road.SWAP else roads.first + part
+            cost = roads.mixed(keep_from) if charged <= budget else None
+            if cost is not None:
+                account.seconds += charged
+                account.due_in = self._interval()
+                return Probe(probes, cost, roads, part, charged)
+            part //= 2
+        return None

@@ -1,0 +1,130 @@
+"""What preemptions cost: from giving blocks up until the request stands where it stood.
+
+Keeps one open entry a preempted request, and those that are over. Seconds come from outside: the link's, and the
+share of a step that went into computing again. Knows nothing about clocks or policies.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from quire.core.preemption import Preemption, Road
+from quire.outputs import TransferReport
+
+_KEPT = 10_000  # recoveries that are over
+
+
+@dataclass(slots=True)
+class Recovery:
+    """One preemption, and what it cost to come back from it."""
+
+    request_id: str
+    road: Road
+    num_tokens: int  #: that the request had computed
+    step_id: int  #: in which it was preempted
+    predicted: dict[str, float] = field(default_factory=dict)  #: seconds by road
+    save_s: float = 0.0  #: of the link
+    load_s: float = 0.0
+    compute_s: float = 0.0  #: of steps, by the share of what was computed again
+    num_recomputed: int = 0
+    num_saved: int = 0  #: blocks
+    num_loaded: int = 0
+    is_complete: bool = False  #: else it was preempted again, or ended, before it stood where it stood
+
+    @property
+    def seconds(self) -> float:
+        return self.save_s + self.load_s + self.compute_s
+
+
+@dataclass(slots=True)
+class Recomputed:
+    """Tokens of a step that had been computed before."""
+
+    request_id: str
+    start: int  #: the first one's position
+    count: int
+
+
+class RecoveryLog:
+    """The recoveries of one scheduler.
+
+    Attributes:
+        over: the latest that are over, oldest first.
+        recomputed: what the step that is being made, or was made last, computes again.
+        on_complete: called with each recovery that is complete.
+    """
+
+    def __init__(self) -> None:
+        self.over: deque[Recovery] = deque(maxlen=_KEPT)
+        self.recomputed: list[Recomputed] = []
+        self.on_complete: list[Callable[[Recovery], None]] = []
+        self._open: dict[str, Recovery] = {}
+        self._recovery_of: dict[int, Recovery] = {}  #: by op_id of a save or load
+
+    def begin_step(self) -> None:
+        self.recomputed.clear()
+
+    def give_up(
+        self, step_id: int, request_id: str, num_tokens: int, choice: Preemption, save_ids: Iterable[int]
+    ) -> None:
+        """A request gives its blocks up, and these operations save them."""
+        self.leave(request_id)
+        recovery = Recovery(request_id, choice.road, num_tokens, step_id, dict(choice.predicted))
+        self._open[request_id] = recovery
+        for op_id in save_ids:
+            recovery.num_saved += 1
+            self._recovery_of[op_id] = recovery
+
+    def note_load(self, request_id: str, op_ids: Iterable[int]) -> None:
+        """These operations bring a request's blocks back."""
+        recovery = self._open.get(request_id)
+        if recovery is not None:
+            for op_id in op_ids:
+                recovery.num_loaded += 1
+                self._recovery_of[op_id] = recovery
+
+    def note_recomputed(self, request_id: str, start: int, count: int) -> None:
+        """The step that is being made computes tokens again."""
+        self.recomputed.append(Recomputed(request_id, start, count))
+        recovery = self._open.get(request_id)
+        if recovery is not None:
+            recovery.num_recomputed += count
+
+    def note_compute(self, request_id: str, seconds: float) -> None:
+        """So much of a step went into computing a request's tokens again."""
+        recovery = self._open.get(request_id)
+        if recovery is not None:
+            recovery.compute_s += seconds
+
+    def note_transfers(self, reports: Iterable[TransferReport]) -> None:
+        """Transfers have ended; each counts with its share of its run's seconds."""
+        for report in reports:
+            each = report.copy_s / len(report.op_ids) if report.op_ids else 0.0
+            for op_id in report.op_ids:
+                recovery = self._recovery_of.pop(op_id, None)
+                if recovery is None:
+                    continue
+                if report.kind == "save":
+                    recovery.save_s += each
+                else:
+                    recovery.load_s += each
+
+    def open_ids(self) -> list[str]:
+        """The requests that are not back yet."""
+        return list(self._open)
+
+    def complete(self, request_id: str) -> None:
+        """A request stands where it stood."""
+        recovery = self._open[request_id]
+        recovery.is_complete = True
+        self.leave(request_id)
+        for listener in self.on_complete:
+            listener(recovery)
+
+    def leave(self, request_id: str) -> None:
+        """A request's recovery is over, in whatever way; harmless where there is none."""
+        recovery = self._open.pop(request_id, None)
+        if recovery is not None:
+            self.over.append(recovery)

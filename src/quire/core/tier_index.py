@@ -1,0 +1,137 @@
+"""Which blocks the swap tier holds: from key to slot, and in which state.
+
+    absent    no slot has this key
+    saving    on its way to a slot; whoever asks for it meanwhile is served after it, on the same link
+    present   in its slot, for as long as someone holds it, and after that until its slot is needed
+
+Knows keys and slots; knows nothing about requests, bytes or devices. Every operation is O(1).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import OrderedDict
+
+
+class KeyState(enum.Enum):
+    ABSENT = "absent"
+    SAVING = "saving"
+    PRESENT = "present"
+
+
+class Entry:
+    """A slot in use. Only `TierIndex` changes it."""
+
+    __slots__ = ("holds", "is_named", "key", "num_transfers", "slot", "state")
+
+    def __init__(self, key: bytes, slot: int) -> None:
+        self.key = key
+        self.slot = slot
+        self.state = KeyState.SAVING
+        self.holds = 0
+        self.num_transfers = 0  #: under way from or to the slot, which cannot be given to another meanwhile
+        self.is_named = True  #: found by its key
+
+
+class TierIndex:
+    """`num_slots` slots of one block each, numbered from 0; none is a tier that does not exist."""
+
+    def __init__(self, num_slots: int) -> None:
+        self.num_slots = num_slots
+        self._entries: dict[bytes, Entry] = {}
+        self._free = list(range(num_slots - 1, -1, -1))
+        self._idle: OrderedDict[bytes, None] = OrderedDict()  #: present and held by nobody, least recent first
+        self._nameless: set[int] = set()  #: slots whose key was dropped while a transfer was under way
+
+    @property
+    def num_available(self) -> int:
+        """Slots that `begin_save` can still give."""
+        return len(self._free) + len(self._idle)
+
+    def state(self, key: bytes) -> KeyState:
+        entry = self._entries.get(key)
+        return KeyState.ABSENT if entry is None else entry.state
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._entries
+
+    def begin_save(self, key: bytes) -> Entry:
+        """A slot for the block of an absent key. The caller has checked `num_available`."""
+        assert key not in self._entries, "a key is saved once"
+        if self._free:
+            slot = self._free.pop()
+        else:
+            oldest, _ = self._idle.popitem(last=False)
+            slot = self._entries.pop(oldest).slot
+        entry = self._entries[key] = Entry(key, slot)
+        entry.num_transfers = 1
+        return entry
+
+    def begin_load(self, key: bytes) -> Entry:
+        """The slot to read. It stays as it is until `end`."""
+        entry = self._entries[key]
+        entry.num_transfers += 1
+        self._settle(entry)
+        return entry
+
+    def end(self, entry: Entry, *, failed: bool) -> None:
+        """A transfer from or to a slot has ended. What failed is not found again."""
+        entry.num_transfers -= 1
+        if failed:
+            self._forget(entry)
+        elif entry.state is KeyState.SAVING:
+            entry.state = KeyState.PRESENT
+        self._settle(entry)
+
+    def hold(self, key: bytes) -> bool:
+        """Keep a key's block. False where it is absent."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return False
+        entry.holds += 1
+        self._settle(entry)
+        return True
+
+    def release(self, key: bytes) -> None:
+        """Give up one hold; harmless where the block was lost meanwhile."""
+        entry = self._entries.get(key)
+        if entry is not None and entry.holds:
+            entry.holds -= 1
+            self._settle(entry)
+
+    def drop(self, key: bytes) -> None:
+        """Forget a key, because its content cannot be trusted; harmless where it is absent."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            self._forget(entry)
+            self._settle(entry)
+
+    def _forget(self, entry: Entry) -> None:
+        if entry.is_named:
+            entry.is_named = False
+            del self._entries[entry.key]
+            self._idle.pop(entry.key, None)
+            self._nameless.add(entry.slot)
+
+    def _settle(self, entry: Entry) -> None:
+        """Put the entry where its state says that it belongs."""
+        if not entry.is_named:
+            if entry.num_transfers == 0 and entry.slot in self._nameless:
+                self._nameless.remove(entry.slot)
+                self._free.append(entry.slot)
+        elif entry.holds or entry.num_transfers:
+            self._idle.pop(entry.key, None)
+        else:
+            self._idle[entry.key] = None
+            self._idle.move_to_end(entry.key)
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless every slot is free, named once, or waits nameless for its transfer's end."""
+        named = [entry.slot for entry in self._entries.values()]
+        assert sorted([*self._free, *named, *self._nameless]) == list(range(self.num_slots)), "slots leak"
+        for key, entry in self._entries.items():
+            assert entry.key == key
+            assert entry.is_named
+            is_idle = not entry.holds and not entry.num_transfers
+            assert (key in self._idle) == is_idle, "a slot is given away while it is needed, or kept for nobody"
+        assert set(self._idle) <= set(self._entries)

@@ -1,0 +1,49 @@
+"""Messages between processes as bytes. A step's report is written once a step, so its many small objects go as tuples.
+
+Knows the forms of messages; knows nothing about what they say.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any
+
+from quire.engine_messages import Progress, StepReport
+from quire.outputs import Delta, Stats
+
+_values_of_delta = attrgetter(*(field.name for field in fields(Delta)))
+_values_of_stats = attrgetter(*(field.name for field in fields(Stats)))
+
+
+def dump(message: Any) -> bytes:
+    """Any message as bytes.
+
+    Raises:
+        Exception: it does not survive pickling.
+    """
+    if type(message) is StepReport:
+        events = [
+            (key, list(map(_values_of_delta, event.deltas)) if type(event) is Progress else event)
+            for key, event in message.events
+        ]
+        stats = message.stats and _values_of_stats(message.stats)
+        message = (events, message.outputs, stats)
+    return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+
+
+def load(data: bytes) -> Any:
+    """The message of `dump`."""
+    message = pickle.loads(data)
+    if type(message) is not tuple:
+        return message
+    events, outputs, stats = message
+    return StepReport(
+        [
+            (key, Progress([Delta(*values) for values in event]) if type(event) is list else event)
+            for key, event in events
+        ],
+        outputs,
+        stats and Stats(*stats),
+    )

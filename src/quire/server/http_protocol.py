@@ -1,0 +1,132 @@
+"""HTTP/1.1 on a connection: uvicorn's fast parser, with bounds that it lacks and errors as all the others look.
+
+Knows bytes and uvicorn's protocol; knows nothing about routes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from quire.server.errors import ApiError, error_body
+
+MAX_HEAD_BYTES = 64 * 1024  #: of a request's line and headers; of trailers, too
+MAX_DROPPED_BYTES = 64 * 1024**2  #: of a body that nobody wants any more
+BODY_WRITER = "quire.body_writer"  #: among the extensions of an ASGI scope: its `BodyWriter`
+_DROP_PAUSE_S = 0.01  # between two pieces of such a body, so that it takes next to nothing from the others
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """One connection of uvicorn's.
+
+    A head that is too large gets 431, and what is no HTTP gets 400, both in OpenAI's form, where no answer is under
+    way; the connection ends. What still comes of a body whose request is answered is read at leisure and dropped, so
+    that a client that first sends all of it sees its answer. An offer to go on in another protocol (h2c, say, which
+    some clients make with every request) is not taken up.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._num_head_bytes = 0  # since the parser last came to a whole head or to a body
+        self._num_dropped = 0
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        self._num_head_bytes += len(data)
+        try:
+            self._feed(data)
+        except httptools.HttpParserError as error:
+            self._refuse(is_too_large=isinstance(error.__context__, _HeadTooLarge))
+            return
+        if self._num_head_bytes > MAX_HEAD_BYTES:
+            self._refuse(is_too_large=True)
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            # The parser takes what follows the head for another protocol; it reads it again without the offer.
+            lines = [b"%s %s HTTP/1.1" % (self.parser.get_method(), self.url)]
+            lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+            self._feed(b"\r\n".join(lines) + b"\r\n\r\n" + data[upgrade.args[0] :])
+
+    def on_headers_complete(self) -> None:
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES:
+            raise _HeadTooLarge  # it came in one piece
+        self._num_head_bytes = 0
+        if self.parser.get_method() == b"CONNECT":
+            raise ValueError("this is no proxy")
+        if not self.parser.should_upgrade():
+            super().on_headers_complete()
+            self.scope["extensions"] = {BODY_WRITER: BodyWriter(self.cycle)}  # type: ignore[dict-item]
+
+    def on_body(self, body: bytes) -> None:
+        self._num_head_bytes = 0
+        if self.cycle.response_complete:
+            self._drop(len(body))
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._num_head_bytes = 0
+        if self.parser.should_upgrade():
+            return
+        super().on_message_complete()
+        if self.cycle.response_complete and not self.pipeline and not self.transport.is_closing():
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def _drop(self, num_bytes: int) -> None:
+        self._num_dropped += num_bytes
+        if self._num_dropped > MAX_DROPPED_BYTES:
+            self.transport.close()
+        elif not self.flow.read_paused:
+            self.flow.pause_reading()
+            self.loop.call_later(_DROP_PAUSE_S, self._read_on)
+
+    def _read_on(self) -> None:
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+
+    def _refuse(self, *, is_too_large: bool) -> None:
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or self.cycle.response_complete:  # else no other answer may stand within that one
+            error = ApiError(400, "this is not an HTTP/1.1 request", code="invalid_http")
+            if is_too_large:
+                message = f"the headers are larger than {MAX_HEAD_BYTES:,} bytes; send less"
+                error = ApiError(431, message, code="headers_too_large")
+            body = json.dumps(error_body(error)).encode()
+            head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+            self.transport.write(STATUS_LINE[error.status] + head + body)
+        self.transport.close()
+
+
+class BodyWriter:
+    """Writes pieces of an answer's body at once, past ASGI's `send` and all that stands around it.
+
+    The answer's begin and its last piece go by `send`, as ever.
+    """
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+
+    @property
+    def is_free(self) -> bool:
+        """The answer has begun, its client is there, and the connection takes more."""
+        cycle = self._cycle
+        return bool(cycle.chunked_encoding) and not (cycle.flow.write_paused or cycle.disconnected)
+
+    def write(self, piece: bytes) -> None:
+        """Write some bytes, at least one."""
+        self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+
+
+class _HeadTooLarge(Exception):
+    pass

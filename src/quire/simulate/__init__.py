@@ -1,0 +1,1 @@
+"""The scheduler on a virtual clock: what a machine would do, without the machine."""

@@ -1,0 +1,147 @@
+"""What a run amounts to: when tokens came, how they spread, and how sure a difference is. Pure arithmetic.
+
+TTFT, the time to the first token, counts from the arrival; TPOT, the time per output token, is the time from the first
+to the last token over the tokens after the first; ITL is every single gap. Percentiles are linear between neighbours,
+as numpy's.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+# Student's t, two-sided 95 %, by degrees of freedom from 1 on; beyond, an expansion in 1 / df is right to 0.0003.
+_T95 = (
+    12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788, 2.1604, 2.1448,
+    2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860,
+)  # fmt: skip
+_Z95 = 1.959964
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """How a quantity spreads over requests, or over gaps. In the quantity's own unit."""
+
+    count: int
+    mean: float
+    p50: float
+    p99: float
+    largest: float
+
+
+def distribution(values: Iterable[float]) -> Distribution | None:
+    """None where there is nothing."""
+    return weighted_distribution((value, 1) for value in values)
+
+
+def weighted_distribution(values: Iterable[tuple[float, int]]) -> Distribution | None:
+    """The same of values that stand for so many equal ones each."""
+    ordered = sorted(values)
+    count = sum(weight for _, weight in ordered)
+    if not count:
+        return None
+    mean = math.fsum(value * weight for value, weight in ordered) / count
+    p50, p99 = _percentiles(ordered, count, (0.5, 0.99))
+    return Distribution(count, mean, p50, p99, ordered[-1][0])
+
+
+def _percentiles(ordered: Sequence[tuple[float, int]], count: int, shares: Sequence[float]) -> list[float]:
+    """Of sorted values with weights; `shares` ascend."""
+    found = []
+    at, passed = 0, 0  # ordered[at] stands for the places from `passed` on
+    for share in shares:
+        place = share * (count - 1)
+        low = math.floor(place)
+        while passed + ordered[at][1] <= low:
+            passed += ordered[at][1]
+            at += 1
+        value = ordered[at][0]
+        is_last_of_its_kind = passed + ordered[at][1] == low + 1
+        following = ordered[at + 1][0] if is_last_of_its_kind and at + 1 < len(ordered) else value
+        found.append(value + (following - value) * (place - low))
+    return found
+
+
+class Timeline:
+    """When the tokens of each sequence came, without a note for each of them.
+
+    From one step to the next most sequences go on together; only where one begins, ends or pauses is anything noted.
+
+    Attributes:
+        first: seq_id -> when its first token came.
+    """
+
+    def __init__(self) -> None:
+        self.first: dict[int, float] = {}
+        self._last: dict[int, float] = {}  #: of sequences that got none with the latest step
+        self._going_on: list[int] = []  #: those that did
+        self._now = 0.0
+        self._gaps: list[tuple[float, int]] = []
+
+    def note(self, seq_ids: list[int], now: float) -> None:
+        """A step is over, in which these got a token each."""
+        if seq_ids == self._going_on:
+            if seq_ids:
+                self._gaps.append((now - self._now, len(seq_ids)))
+        else:
+            self._note_change(seq_ids, now)
+        self._now = now
+
+    def _note_change(self, seq_ids: list[int], now: float) -> None:
+        before, current = set(self._going_on), set(seq_ids)
+        for seq_id in self._going_on:
+            if seq_id not in current:
+                self._last[seq_id] = self._now
+        num_going_on = 0
+        for seq_id in seq_ids:
+            if seq_id in before:
+                num_going_on += 1
+            elif (last := self._last.pop(seq_id, None)) is not None:
+                self._gaps.append((now - last, 1))
+            else:
+                self.first[seq_id] = now
+        if num_going_on:
+            self._gaps.append((now - self._now, num_going_on))
+        self._going_on = list(seq_ids)
+
+    def last(self, seq_id: int) -> float:
+        """When a sequence's latest token came."""
+        found = self._last.get(seq_id)
+        return self._now if found is None else found
+
+    def gaps(self) -> Distribution | None:
+        """ITL: every gap between two tokens of one sequence."""
+        return weighted_distribution(self._gaps)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean, and the bounds that hold it with 95 % confidence (Student's t); no bounds from a single value."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+def interval(values: Sequence[float]) -> Interval:
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return Interval(mean, None, None)
+    half = t95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    return Interval(mean, mean - half, mean + half)
+
+
+def paired_change(values: Sequence[float], base: Sequence[float]) -> Interval:
+    """By which share `values` are above `base`, each against its own partner: -0.1 is a tenth less."""
+    return interval([value / other - 1 for value, other in zip(values, base, strict=True)])
+
+
+def t95(df: int) -> float:
+    """Student's t for a two-sided interval of 95 % with `df` degrees of freedom."""
+    if df <= len(_T95):
+        return _T95[df - 1]
+    z = _Z95
+    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96  # Fisher's expansion
+    return z + first / df + second / df**2

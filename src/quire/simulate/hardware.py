@@ -1,0 +1,212 @@
+"""The machines that are simulated: what their steps and transfers cost, and where each figure comes from.
+
+A profile is published, as the CPS paper's table, or was measured by `quire calibrate`. What is neither is assumed, and
+every profile says what that is. Knows nothing about schedulers.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from quire.core.cost_model import CostModel
+from quire.core.costs import Costs, Prediction, StepShape
+from quire.core.published_costs import CPS_A6000
+
+PAPER = "cps-paper"
+
+
+@dataclass(frozen=True)
+class EngineLimits:
+    """The limits of the engine that a profile was taken from, where a run asks for no others."""
+
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 512
+    enable_prefix_caching: bool = True
+
+
+class Oracle(CostModel):
+    """A cost model that has nothing to learn: it predicts what the profile will then charge."""
+
+    def __init__(self, costs: Costs) -> None:
+        super().__init__()
+        self._costs = costs
+
+    @property
+    def is_calibrated(self) -> bool:
+        return True
+
+    @property
+    def is_link_calibrated(self) -> bool:
+        return True
+
+    def step(self, shape: StepShape) -> Prediction:
+        return self._costs.step(shape)
+
+    def recompute(
+        self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None
+    ) -> Prediction:
+        return self._costs.recompute(num_tokens, start=start, chunk=chunk, beside=beside)
+
+    def save(self, num_bytes: int) -> Prediction:
+        return self._costs.save(num_bytes)
+
+    def load(self, num_bytes: int) -> Prediction:
+        return self._costs.load(num_bytes)
+
+    def observe_step(self, shape: StepShape, seconds: float) -> None:
+        """It was no news."""
+
+    def observe_transfer(self, kind: str, num_bytes: int, seconds: float) -> None:
+        """It was no news."""
+
+
+@dataclass(frozen=True)
+class HardwareProfile:
+    """One machine and model.
+
+    Attributes:
+        name: as it was asked for.
+        hardware: in words.
+        model: in words.
+        costs: what steps and transfers cost.
+        bytes_per_token: KV bytes of a token.
+        swap_is_synchronous: whether the engine stands still while blocks are copied; else the link works beside it.
+        limits: of the engine behind it.
+        published: what is, in words; "" where nothing is.
+        measured: what is.
+        assumed: what is neither.
+    """
+
+    name: str
+    hardware: str
+    model: str
+    costs: Costs
+    bytes_per_token: int
+    swap_is_synchronous: bool = False
+    limits: EngineLimits = EngineLimits()
+    published: str = ""
+    measured: str = ""
+    assumed: str = ""
+
+    def oracle(self) -> Oracle:
+        """The profile as a policy's cost model."""
+        return Oracle(self.costs)
+
+    def sources(self) -> list[str]:
+        """Sentences that say what each figure rests on."""
+        how = "stops the engine" if self.swap_is_synchronous else "goes on beside the steps"
+        parts = (("Published", self.published), ("Measured", self.measured), ("Assumed", self.assumed))
+        return [
+            f"{self.name}: {self.model} on {self.hardware}.",
+            *(f"{heading}: {text}." for heading, text in parts if text),
+            f"Swapping {how}.",
+        ]
+
+
+def cps_paper(decode_scale: float = 1.0) -> HardwareProfile:
+    """The machine of the CPS paper, by its table 2. Its vLLM 0.2.4 stands still while blocks are copied.
+
+    Args:
+        decode_scale: what to multiply the costs of decode steps by, which the paper does not give.
+
+    Raises:
+        ValueError: the scale is not above 0.
+    """
+    if not 0 < decode_scale < float("inf"):
+        raise ValueError(f"decode_scale={decode_scale:g}; expected a number above 0")
+    table = CPS_A6000
+    scaled = "" if decode_scale == 1 else f"; decode steps times {decode_scale:g}"
+    return HardwareProfile(
+        name=PAPER,
+        hardware=table.hardware,
+        model=table.model,
+        costs=table.costs(decode_scale),
+        bytes_per_token=table.bytes_per_token,
+        swap_is_synchronous=True,
+        # vLLM 0.2.4: 256 sequences, prompts whole (as many tokens as the pool of 512 blocks has), no prefix caching.
+        limits=EngineLimits(max_num_seqs=256, max_num_batched_tokens=8192, enable_prefix_caching=False),
+        published=f"{table.published} ({table.source})",
+        assumed=(
+            f"{table.assumed}{scaled}; what several prompts in one step cost (as one prompt of their tokens); the "
+            "limits of the engine, which are those that vLLM 0.2.4 has by default"
+        ),
+    )
+
+
+def read_profile(path: str | Path) -> HardwareProfile:
+    """A profile that `quire calibrate` wrote.
+
+    Raises:
+        ValueError: the file cannot be read, or is none.
+    """
+    try:
+        data = json.loads(Path(path).read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ValueError(f"cannot read the profile {path}: {reason}") from None
+    except ValueError as error:
+        raise ValueError(f"the profile {path} is not JSON: {error}") from None
+    return profile_from(data, str(path))
+
+
+def profile_from(data: Any, name: str) -> HardwareProfile:
+    """A profile from what a calibration's file holds: the cost model, the KV bytes of a token, and what it was.
+
+    Raises:
+        ValueError: something is missing or wrong.
+    """
+    if not isinstance(data, dict) or "cost_model" not in data:
+        raise ValueError(f"{name} is no profile: expected a JSON object with cost_model, as quire calibrate writes it")
+    bytes_per_token = data.get("bytes_per_token")
+    if not isinstance(bytes_per_token, int) or isinstance(bytes_per_token, bool) or bytes_per_token < 1:
+        raise ValueError(f"{name}: bytes_per_token is {bytes_per_token!r}, expected the KV bytes of a token")
+    try:
+        model = CostModel.from_dict(data["cost_model"])
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    machine = data.get("machine")
+    described = machine.get("gpu") or machine.get("cpu") if isinstance(machine, dict) else machine
+    return HardwareProfile(
+        name=name,
+        hardware=str(described or "a machine that the file does not name"),
+        model=str(data.get("model") or "a model that the file does not name"),
+        costs=model,
+        bytes_per_token=bytes_per_token,
+        limits=_limits_from(data.get("limits"), name),
+        measured="steps, saves and loads" if model.is_calibrated else "",
+        assumed=""
+        if model.is_calibrated
+        else "much: the profile rests on too few steps or transfers to be called measured",
+    )
+
+
+def _limits_from(data: Any, name: str) -> EngineLimits:
+    try:
+        return EngineLimits(**(data or {}))
+    except TypeError:
+        known = ", ".join(field.name for field in fields(EngineLimits))
+        raise ValueError(f"{name}: limits is {data!r}, expected an object with {known}") from None
+
+
+def find_profile(name: str, *, decode_scale: float = 1.0, swap_is_synchronous: bool | None = None) -> HardwareProfile:
+    """By name, or from a file.
+
+    Args:
+        decode_scale: see `cps_paper`.
+        swap_is_synchronous: another engine's way than the profile's own.
+
+    Raises:
+        ValueError: there is none, or it has no assumed decode costs to scale.
+    """
+    if name == PAPER:
+        found = cps_paper(decode_scale)
+    elif decode_scale != 1:
+        raise ValueError(
+            f"decode_scale={decode_scale:g}: the decode steps of {name} are measured; scale those of {PAPER}"
+        )
+    else:
+        found = read_profile(name)
+    return found if swap_is_synchronous is None else replace(found, swap_is_synchronous=swap_is_synchronous)

@@ -1,0 +1,211 @@
+"""Plays a recording again: the real scheduler is asked the same things and must decide the same.
+
+The clock is the recording's. What comes of it is what the engine's requests went through; `predict` puts beside it what
+the simulator makes of the same arrivals with costs of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from quire.core.cost_model import CostModel
+from quire.core.cost_observer import CostObserver
+from quire.core.recovery import make_policy
+from quire.core.scheduler import Scheduler
+from quire.outputs import SchedulerOutput, TransferReport
+from quire.request import Request, RequestStatus
+from quire.simulate.figures import Distribution, Timeline
+from quire.simulate.hardware import HardwareProfile
+from quire.simulate.recording import Event, Preempted, Recording, describe_step, make_request, make_result
+from quire.simulate.simulation import Arrival, SimulationFigures, latencies, simulate
+
+
+class ReplayDiffers(Exception):
+    """The scheduler decided something else than it did for the engine.
+
+    Attributes:
+        step_id: of the first step that differs.
+        what: which part of it.
+    """
+
+    def __init__(self, step_id: int, what: str, recorded: Any, replayed: Any) -> None:
+        super().__init__(f"step {step_id} differs in {what}: recorded {recorded}, replayed {replayed}")
+        self.step_id = step_id
+        self.what = what
+
+
+@dataclass(frozen=True)
+class ReplayFigures:
+    """What the engine's requests went through. Latencies are of requests with one output that came to their end."""
+
+    num_steps: int
+    num_requests: int
+    num_preemptions: int
+    num_scheduled_tokens: int
+    num_recomputed_tokens: int
+    num_output_tokens: int
+    makespan_s: float  #: from the first arrival to the last token
+    ttft_s: Distribution | None
+    tpot_s: Distribution | None
+    itl_s: Distribution | None
+    arrivals: list[Arrival]  #: of requests with one output, as long as it became, from the first one on
+
+
+def replay(recording: Recording) -> ReplayFigures:
+    """Play a recording to its end.
+
+    Raises:
+        ReplayDiffers: at the first step that is not the recorded one.
+        ValueError: a line is none of a recording.
+    """
+    return _Replay(recording).run()
+
+
+class _Replay:
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        model = None if recording.cost_model is None else CostModel.from_dict(recording.cost_model)
+        policy = make_policy(recording.policy, model)
+        self.scheduler = Scheduler(recording.config, recording.root, policy)
+        self.observer = None if model is None else CostObserver(model, self.scheduler.recovery_log)
+        self.timeline = Timeline()
+        self.requests: list[tuple[float, Request]] = []
+        self.num_steps = self.num_scheduled_tokens = 0
+        self.last_token_time = 0.0
+
+    def run(self) -> ReplayFigures:
+        played = {
+            "add": self._add,
+            "schedule": self._schedule,
+            "observe": self._observe,
+            "update": self._update,
+            "fail": self._fail,
+            "end": self._end,
+        }
+        for number, event in enumerate(self.recording.events, start=2):
+            kind = next(iter(event), "")
+            if kind not in played:
+                raise ValueError(f"line {number} of the recording is none of {', '.join(played)}")
+            try:
+                played[kind](event)
+            except (KeyError, TypeError) as error:
+                raise ValueError(f"line {number} of the recording, {kind}: {error} is missing or not known") from error
+        return self._figures()
+
+    def _add(self, event: Event) -> None:
+        request = make_request(event)
+        self.scheduler.add(request)
+        self.requests.append((event["time"], request))
+
+    def _schedule(self, event: Event) -> None:
+        with Preempted(self.scheduler) as preempted:
+            out = self.scheduler.schedule()
+        check_same(event, out, preempted.request_ids)
+        self.num_steps += 1
+        self.num_scheduled_tokens += out.total_tokens
+
+    def _observe(self, event: Event) -> None:
+        if self.observer is not None:
+            reports = [TransferReport(**report) for report in event["reports"]]
+            self.observer.note(self.scheduler.step_shape, event["observe"], reports)
+
+    def _update(self, event: Event) -> None:
+        result = make_result(event)
+        self.scheduler.update(result)
+        self.timeline.note(result.seq_ids, event["time"])
+        if result.seq_ids:
+            self.last_token_time = event["time"]
+
+    def _fail(self, event: Event) -> None:
+        self.scheduler.fail_step(event["error"])
+
+    def _end(self, event: Event) -> None:
+        reason = RequestStatus(event["reason"])
+        if event["index"] is None:
+            self.scheduler.finish_request(event["end"], reason)
+            return
+        request = self.scheduler.requests[event["end"]]
+        self.scheduler.finish_sequence(next(seq for seq in request.live if seq.index == event["index"]), reason)
+
+    def _figures(self) -> ReplayFigures:
+        self.timeline.note([], self.last_token_time)
+        start = min((time for time, _ in self.requests), default=0.0)
+        told: list[tuple[int, Arrival]] = []
+        for time, request in self.requests:
+            is_whole = request.status in (RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH)
+            if request.width == 1 and is_whole:
+                seq = request.sequences[0]
+                prompt = request.prompt_token_ids
+                told.append((seq.seq_id, Arrival(time, len(prompt), seq.num_output_tokens, prompt)))
+        ttft_s, tpot_s = latencies(self.timeline, told)
+        counts = self.scheduler.counts
+        return ReplayFigures(
+            num_steps=self.num_steps,
+            num_requests=len(self.requests),
+            num_preemptions=counts.preemptions,
+            num_scheduled_tokens=self.num_scheduled_tokens,
+            num_recomputed_tokens=counts.recomputed_tokens,
+            num_output_tokens=sum(arrival.num_output_tokens for _, arrival in told),
+            makespan_s=self.last_token_time - start,
+            ttft_s=ttft_s,
+            tpot_s=tpot_s,
+            itl_s=self.timeline.gaps(),
+            arrivals=[arrival._replace(time_s=arrival.time_s - start) for _, arrival in told],
+        )
+
+
+def check_same(event: Event, out: SchedulerOutput, preempted: list[str]) -> None:
+    """Hold a step to the recorded one.
+
+    Raises:
+        ReplayDiffers: saying in what.
+    """
+    if out.step_id != event["schedule"]:
+        raise ReplayDiffers(event["schedule"], "its number", event["schedule"], out.step_id)
+    for name, replayed in describe_step(out, preempted).items():
+        if event[name] != replayed:
+            raise ReplayDiffers(out.step_id, name, event[name], replayed)
+
+
+# -- the simulator beside it -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the simulator says of a load, and what the engine did with it.
+
+    Attributes:
+        errors: by metric and statistic, such as ttft_s.mean, the share by which the simulator is above the engine.
+    """
+
+    simulated: SimulationFigures
+    recorded: ReplayFigures
+    errors: dict[str, float]
+
+
+def predict(recording: Recording, hardware: HardwareProfile, policy: str | None = None) -> Comparison:
+    """Simulate a recorded load with a profile's own costs, and compare.
+
+    Args:
+        recording: its arrivals, prompts, answers' lengths and limits; requests with several outputs are left out.
+        hardware: where the seconds come from.
+        policy: another than the recorded one.
+    """
+    recorded = replay(recording)
+    config = recording.config
+    if not config.block_bytes:
+        config = replace(config, block_bytes=hardware.bytes_per_token * config.block_size)
+    chosen = make_policy(policy or recording.policy, hardware.oracle())
+    simulated = simulate(recorded.arrivals, hardware, config, chosen)
+    found: dict[str, float] = {}
+    for metric in ("ttft_s", "tpot_s", "itl_s"):
+        ours, theirs = getattr(simulated, metric), getattr(recorded, metric)
+        if ours is None or theirs is None:
+            continue
+        for statistic in ("mean", "p50", "p99"):
+            if expected := getattr(theirs, statistic):
+                found[f"{metric}.{statistic}"] = getattr(ours, statistic) / expected - 1
+    if recorded.makespan_s:
+        found["makespan_s"] = simulated.makespan_s / recorded.makespan_s - 1
+    return Comparison(simulated, recorded, found)

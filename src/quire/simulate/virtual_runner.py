@@ -1,0 +1,209 @@
+"""A runner that computes nothing and takes the time that a machine would have taken.
+
+It keeps a clock of its own. A step moves it by what the hardware profile says that such a step costs; saves and loads
+go over one link, first come, first served, beside the steps, or, where the profile says that swapping stops the engine,
+within them. Tokens are made up. Knows nothing about requests, queues or why anything was scheduled.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quire.core.costs import StepShape
+from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, TokenLogprobs, TransferReport
+from quire.simulate.hardware import HardwareProfile
+
+TOKEN = 0  #: every token that is made up
+
+
+@dataclass(slots=True)
+class _Row:
+    """A sequence that the runner knows."""
+
+    num_computed: int
+    num_tokens: int
+    num_prompt_tokens: int
+    num_samples: int
+    num_candidates: int
+
+    @property
+    def is_plain(self) -> bool:
+        """One token of it brings one more."""
+        return self.num_candidates == 0 and (self.num_samples == 1 or self.num_tokens > self.num_prompt_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Where the seconds of one step went."""
+
+    shape: StepShape
+    compute_s: float
+    stall_s: float = 0.0  #: the engine stood still while blocks were copied
+    wait_s: float = 0.0  #: nothing to compute: until the next transfer ended
+
+    @property
+    def seconds(self) -> float:
+        return self.compute_s + self.stall_s + self.wait_s
+
+
+class Link:
+    """One line between the pool and the swap tier, first come, first served.
+
+    Attributes:
+        free_at: when it has done all that was asked of it so far.
+    """
+
+    def __init__(self) -> None:
+        self.free_at = 0.0
+        self._under_way: deque[tuple[float, TransferReport]] = deque()
+
+    def submit(self, kind: str, op_ids: list[int], num_bytes: int, seconds: float, now: float) -> None:
+        self.free_at = max(self.free_at, now) + seconds
+        self._under_way.append((self.free_at, TransferReport(kind, op_ids, num_bytes, seconds)))
+
+    def take_ended(self, now: float) -> list[TransferReport]:
+        ended = []
+        while self._under_way and self._under_way[0][0] <= now:
+            ended.append(self._under_way.popleft()[1])
+        return ended
+
+    @property
+    def next_end(self) -> float | None:
+        """When the first of what is under way ends."""
+        return self._under_way[0][0] if self._under_way else None
+
+
+class VirtualRunner:
+    """Executes steps in no time and says how long they took.
+
+    The saves of one step are one transfer, and so are its loads: what the link costs a run is in the profile.
+
+    Args:
+        hardware: what steps and transfers cost.
+        block_bytes: of one KV block.
+
+    Attributes:
+        now: seconds on the virtual clock.
+        last: where the seconds of the last step went.
+    """
+
+    def __init__(self, hardware: HardwareProfile, block_bytes: int) -> None:
+        self.hardware = hardware
+        self.block_bytes = block_bytes
+        self.now = 0.0
+        self.last = StepTime(StepShape(0, 0, 0.0, 0), 0.0)
+        self.link = Link()
+        self._rows: dict[int, _Row] = {}
+        self._steady_ids: list[int] = []  #: of a step in which all got their next token from one
+        self._steady_context = 0  #: what these have computed together
+        self._num_unnoted = 0  #: such steps since, which their rows do not know of yet
+
+    def execute(self, out: SchedulerOutput) -> StepOutput:
+        """Run a step: the contract of `Runner`."""
+        saves = [transfer for transfer in out.transfers if transfer.kind == "save"]
+        loads = [transfer for transfer in out.transfers if transfer.kind == "load"]
+        result = StepOutput(out.step_id)
+        stall_s = 0.0
+        if saves or loads:
+            stall_s = self._transfer("save", saves, result) + self._transfer("load", loads, result)
+            self.now += stall_s
+        shape = self._advance(out, result)
+        compute_s = self.hardware.costs.step(shape).seconds if shape.num_seqs else 0.0
+        self.now += compute_s
+        result.transfers += self.link.take_ended(self.now)
+        wait_s = 0.0
+        if not out.seq_ids and not result.transfers and self.link.next_end is not None:
+            wait_s = self.link.next_end - self.now
+            self.now = self.link.next_end
+            result.transfers += self.link.take_ended(self.now)
+        self.last = StepTime(shape, compute_s, stall_s, wait_s)
+        return result
+
+    def wait_until(self, now: float) -> None:
+        """Nothing is to be done before."""
+        self.now = max(self.now, now)
+
+    def _transfer(self, kind: str, transfers: Sequence[BlockTransfer], result: StepOutput) -> float:
+        """Have the link move blocks. Returns the seconds for which the engine stands still."""
+        if not transfers:
+            return 0.0
+        num_bytes = len(transfers) * self.block_bytes
+        costs = self.hardware.costs
+        seconds = (costs.save(num_bytes) if kind == "save" else costs.load(num_bytes)).seconds
+        op_ids = [transfer.op_id for transfer in transfers]
+        if self.hardware.swap_is_synchronous:
+            result.transfers.append(TransferReport(kind, op_ids, num_bytes, seconds))
+            return seconds
+        self.link.submit(kind, op_ids, num_bytes, seconds, self.now)
+        return 0.0
+
+    # -- sequences -----------------------------------------------------------------------------------------------
+
+    def _advance(self, out: SchedulerOutput, result: StepOutput) -> StepShape:
+        """Count the step's tokens as computed and make up those that follow. Returns what the step computes."""
+        is_delta_free = not (out.new_sequences or out.removed_seq_ids or out.new_tokens)
+        if is_delta_free and out.seq_ids and out.seq_ids == self._steady_ids:
+            num_seqs = len(out.seq_ids)
+            if out.total_tokens == num_seqs:  # one more token each, as in the step before
+                shape = StepShape(num_seqs, num_seqs, 0.0, self._steady_context)
+                self._num_unnoted += 1
+                self._steady_context += num_seqs
+                result.seq_ids = list(out.seq_ids)
+                result.sampled = [[TOKEN]] * num_seqs
+                return shape
+        self._note_steady_steps()
+        rows = self._rows
+        for seq_id in out.removed_seq_ids:
+            rows.pop(seq_id, None)
+        for new in out.new_sequences:
+            rows[new.seq_id] = _row_of(new)
+        for seq_id, tokens in out.new_tokens.items():
+            rows[seq_id].num_tokens += len(tokens)
+        return self._compute(out, result)
+
+    def _compute(self, out: SchedulerOutput, result: StepOutput) -> StepShape:
+        rows = self._rows
+        attended = 0.0
+        context = after = 0
+        is_steady = True
+        for seq_id, num_new in zip(out.seq_ids, out.num_scheduled_tokens, strict=True):
+            row = rows[seq_id]
+            start = row.num_computed
+            if num_new == 1:
+                context += start
+            else:
+                attended += num_new * (start + num_new / 2)
+            row.num_computed = start + num_new
+            after += start + num_new
+            assert row.num_computed <= row.num_tokens, "more tokens are computed than there are"
+            if row.num_computed == row.num_tokens:
+                self._sample(seq_id, row, result)
+            is_steady &= row.is_plain and row.num_tokens == row.num_computed + 1
+        self._steady_ids = list(out.seq_ids) if is_steady else []
+        self._steady_context = after
+        return StepShape(out.total_tokens, len(out.seq_ids), attended, context)
+
+    def _sample(self, seq_id: int, row: _Row, result: StepOutput) -> None:
+        result.seq_ids.append(seq_id)
+        if row.num_candidates:  # a beam: which token it goes on with is decided elsewhere
+            spread = [-0.01 * (rank + 1) for rank in range(row.num_candidates)]
+            result.sampled.append([])
+            result.logprobs[seq_id] = [TokenLogprobs(list(range(row.num_candidates)), spread, 0, spread[0], 1)]
+            return
+        is_first = row.num_tokens == row.num_prompt_tokens
+        result.sampled.append([TOKEN] * (row.num_samples if is_first else 1))
+        row.num_tokens += 1
+
+    def _note_steady_steps(self) -> None:
+        if self._num_unnoted:
+            for seq_id in self._steady_ids:
+                row = self._rows[seq_id]
+                row.num_computed += self._num_unnoted
+                row.num_tokens += self._num_unnoted
+            self._num_unnoted = 0
+
+
+def _row_of(new: NewSequence) -> _Row:
+    return _Row(new.num_computed_tokens, len(new.token_ids), new.num_prompt_tokens, new.num_samples, new.num_candidates)

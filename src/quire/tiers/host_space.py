@@ -1,0 +1,66 @@
+"""Swapped blocks in the host's memory.
+
+Knows nothing about how a block gets from and to a device, but that pinned memory takes no detour.
+"""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+
+from quire.tiers.block_copy import copy_blocks, runs
+
+
+class HostSpace:
+    """See `SwapSpace`. Memory is taken as slots are first written; pinned memory at once.
+
+    Args:
+        num_slots: blocks.
+        block_bytes: bytes of one.
+        pinned: for copies from and to a GPU that run by themselves.
+
+    Raises:
+        RuntimeError: there is not so much memory, or it cannot be pinned.
+    """
+
+    is_memory = True
+
+    def __init__(self, num_slots: int, block_bytes: int, pinned: bool = False) -> None:
+        self.num_slots = num_slots
+        self.block_bytes = block_bytes
+        self._memory = torch.empty((num_slots, block_bytes), dtype=torch.uint8)
+        self._keys: list[bytes | None] = [None] * num_slots
+        self._unpin = _pin(self._memory, self) if pinned else None
+
+    def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
+        for run in runs(slots):
+            for slot, key in zip(slots[run], keys[run], strict=True):
+                self._keys[slot] = key  # before the bytes: see `read`
+            copy_blocks(self._rows(slots[run], blocks), blocks[run])
+        return []
+
+    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
+        for run in runs(slots):
+            copy_blocks(into[run], self._rows(slots[run], into))
+        # Looked at after the copies: a slot that was written meanwhile, though it must not be, is noticed.
+        return [i for i, (slot, key) in enumerate(zip(slots, keys, strict=True)) if self._keys[slot] != key]
+
+    def close(self) -> None:
+        if self._unpin is not None:
+            self._unpin()
+        self._memory = self._memory[:0].clone()
+
+    def _rows(self, slots: list[int], like: torch.Tensor) -> torch.Tensor:
+        rows = self._memory[slots[0] : slots[0] + len(slots)]
+        return rows.view(-1, *like.shape[1:])
+
+
+def _pin(memory: torch.Tensor, owner: object) -> weakref.finalize:
+    """Pin memory as it is, until the owner goes or the result is called. (torch would take the next power of two.)"""
+    cuda = torch.cuda.cudart()
+    address = memory.data_ptr()
+    torch.cuda.check_error(cuda.cudaHostRegister(address, memory.numel(), 0))
+    unpin = weakref.finalize(owner, cuda.cudaHostUnregister, address)
+    unpin.atexit = False
+    return unpin

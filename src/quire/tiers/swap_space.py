@@ -1,0 +1,42 @@
+"""What every place for swapped blocks can do.
+
+Knows slots and bytes; knows nothing about requests, or which block deserves a slot.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+
+class SwapSpace(Protocol):
+    """`num_slots` slots, numbered from 0, of one block each.
+
+    Blocks come and go as bytes, uint8 [n, block_bytes], or in pieces, [n, pieces, piece_bytes], contiguous in memory.
+    A slot is not written while a read of it is under way. What goes wrong never raises: it is returned.
+    """
+
+    num_slots: int
+    block_bytes: int
+    is_memory: bool  #: reads and writes are plain copies, which may be from and to a GPU, queued on its current stream
+
+    def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
+        """Put blocks into slots.
+
+        Returns:
+            Indices of those that did not get there. Reading such a slot fails.
+        """
+        ...
+
+    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
+        """Fetch blocks that were written under these keys.
+
+        Returns:
+            Indices of those that are not what was written; their part of `into` may hold anything.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give the space back, for good. May be called twice."""
+        ...

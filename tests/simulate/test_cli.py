@@ -1,0 +1,161 @@
+"""`quire simulate` prints what it found, what it assumed, and what is wrong with a user's wish."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from quire.cli.main import Commands
+from quire.cli.simulate import EXAMPLE, simulate
+from quire.core.cost_model import CostModel
+from quire.core.costs import StepShape
+from quire.simulate.hardware import cps_paper, find_profile, read_profile
+
+SMALL = ["--num-requests", "12", "--seeds", "2", "--num-blocks", "160", "--policies", "recompute,swap"]
+TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,374,44\n2023-11-16 18:15:50.99,396,9\n"
+
+app = typer.Typer(cls=Commands, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.command(epilog=EXAMPLE)(simulate)
+
+
+@app.callback()
+def _commands() -> None:
+    """A group, as in `quire`."""
+
+
+def quire(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def calibrated(path: Path) -> Path:
+    model = CostModel()
+    for at in range(200):
+        num_tokens = 1 + at % 64
+        shape = StepShape(num_tokens, 1, num_tokens**2 / 2 if num_tokens > 1 else 0.0, 0 if num_tokens > 1 else at)
+        model.observe_step(shape, 0.01 + 0.001 * num_tokens)
+        for kind in ("save", "load"):
+            model.observe_transfer(kind, 4096 * (1 + at % 16), 1e-4 + 1e-6 * (1 + at % 16))
+    data = {"cost_model": model.to_dict(), "bytes_per_token": 4096, "model": "random:tiny", "machine": {"cpu": "a CPU"}}
+    data["limits"] = {"max_num_seqs": 3, "max_num_batched_tokens": 96, "enable_prefix_caching": True}
+    path.write_text(json.dumps(data))
+    return path
+
+
+def test_a_run_prints_figures_sources_and_pairs(tmp_path: Path) -> None:
+    result = quire("simulate", *SMALL, "--json", str(tmp_path / "s.json"), "--plot", str(tmp_path / "s.png"))
+    assert result.exit_code == 0, result.output
+    for text in ("mean TTFT", "P99 TPOT", "Published: swap out", "Assumed: decode steps", "Swapping stops the engine"):
+        assert text in result.output
+    assert "1,648.35" in result.output  # the paper's own, beside ours
+    data = json.loads((tmp_path / "s.json").read_text())
+    assert [figure["policy"] for figure in data["figures"]] == ["recompute", "swap"]
+    assert data["figures"][1]["changes"]["recompute"]["tpot_p99_s"]["low"] is not None
+    assert (tmp_path / "s.png").stat().st_size > 1000
+
+
+def test_decode_steps_can_be_varied(tmp_path: Path) -> None:
+    varied = ["--decode-scale", "0.5,2", "--no-swap-is-synchronous", "--prompt-share", "0.3"]
+    result = quire("simulate", *SMALL, *varied, "--json", str(tmp_path / "s.json"))
+    assert result.exit_code == 0, result.output
+    assert "Swapping goes on beside the steps" in result.output
+    figures = json.loads((tmp_path / "s.json").read_text())["figures"]
+    assert [figure["decode_scale"] for figure in figures] == [0.5, 0.5, 2.0, 2.0]
+    assert figures[2]["tpot_mean_s"]["mean"] > figures[0]["tpot_mean_s"]["mean"]
+
+
+def test_a_trace_and_a_calibrated_profile(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text(TRACE)
+    profile = calibrated(tmp_path / "profile.json")
+    options = ["--trace", str(trace), "--profile", str(profile), "--speed-up", "2", "--policies", "cost"]
+    result = quire("simulate", *options)
+    assert result.exit_code == 0, result.output
+    assert "random:tiny on a CPU" in result.output
+    assert "Measured: steps, saves and loads" in result.output
+    assert "2 requests, 2 times as fast" in result.output
+    assert "at most 3 sequences and 96 tokens a step; prefix caching on" in result.output  # as the profile's engine
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--policies", "magic"], "'magic' is none of"),
+        (["--policies", "swap,swap"], "names something twice"),
+        (["--profile", "/no/such/file"], "cannot read the profile /no/such/file"),
+        (["--trace", "/no/such/trace.csv"], "cannot read /no/such/trace.csv"),
+        (["--trace", "a", "--lengths", "short-long"], "give one of them"),
+        (["--trace", "a", "--seeds", "3"], "a trace is one load"),
+        (["--lengths", "medium"], "lengths='medium' is not known"),
+        (["--speed-up", "2"], "--speed-up is for a trace's arrivals"),
+        (["--decode-scale", "fast"], "decode_scale='fast'"),
+        (["--decode-scale", "0"], "decode_scale=0"),
+        (["--prompt-share", "most"], "prompt_share='most'"),
+        (["--prompt-share", "2"], "prompts of 2 to 2"),
+        (["--swap-space", "lots"], "'lots' is not a size"),
+        (["--num-requests", "3"], "half short and half long"),
+        (["--watermark", "1"], "watermark=1"),
+        (["--max-model-len", "99999"], "does not fit in 512 blocks"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments: list[str], message: str) -> None:
+    result = quire("simulate", *arguments)
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("TIMESTAMP,ContextTokens\n", "no column GeneratedTokens"),
+        (TRACE + "yesterday,1,1\n", "line 4"),
+        (TRACE + "2023-11-16 18:15:51,0,1\n", "line 4: a request has at least one prompt token"),
+        (TRACE.splitlines()[0], "has no requests"),
+    ],
+)
+def test_a_trace_that_cannot_be_read_says_where(tmp_path: Path, text: str, message: str) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text(text)
+    result = quire("simulate", "--trace", str(trace))
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nonsense", "is not JSON"),
+        ("[]", "is no profile"),
+        ('{"cost_model": {}}', "bytes_per_token is None"),
+        ('{"cost_model": {}, "bytes_per_token": true}', "bytes_per_token is True"),
+        ('{"cost_model": {}, "bytes_per_token": 8}', "profile.json:"),
+        ('{"cost_model": %s, "bytes_per_token": 8, "limits": {"speed": 1}}', "limits is {'speed': 1}, expected"),
+    ],
+)
+def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(text.replace("%s", json.dumps(CostModel().to_dict())))
+    with pytest.raises(ValueError, match=message):
+        read_profile(path)
+
+
+def test_measured_decode_steps_are_not_scaled(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="are measured"):
+        find_profile(str(calibrated(tmp_path / "profile.json")), decode_scale=2.0)
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "swap_ms", "recompute_ms"),
+    [(512, 6.636, 8.30), (1024, 12.686, 12.30), (2048, 36.290, 22.73), (4096, 71.441, 42.90), (8192, 141.794, 97.60)],
+)
+def test_the_papers_rows_are_charged_as_they_stand(num_tokens: int, swap_ms: float, recompute_ms: float) -> None:
+    profile = cps_paper()
+    num_bytes = num_tokens * profile.bytes_per_token
+    swap_s = profile.costs.save(num_bytes).seconds + profile.costs.load(num_bytes).seconds
+    assert swap_s * 1e3 == pytest.approx(swap_ms)
+    shape = StepShape(num_tokens, 1, num_tokens**2 / 2, 0)
+    assert profile.costs.step(shape).seconds * 1e3 == pytest.approx(recompute_ms)

@@ -1,0 +1,90 @@
+"""A link that is held back to a bandwidth has it on average, whatever the clock does meanwhile."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from quire.tiers.pace import Pace
+
+
+class Clock:
+    """Time passes in `wait`, which may come back late, and where a test lets it."""
+
+    def __init__(self, late_s: float = 0.0) -> None:
+        self.now = 100.0
+        self.late_s = late_s
+        self.random = random.Random(0)
+
+    def __call__(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds + self.random.random() * self.late_s
+
+
+def test_a_transfer_takes_as_long_as_its_bytes_need() -> None:
+    clock = Clock()
+    Pace(1000, clock, clock.wait).hold(2500, asked_at=clock.now, took_s=0.0)
+    assert clock.now == pytest.approx(102.5)
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.01, 0.3])
+def test_transfers_that_wait_for_each_other_have_the_bandwidth_on_average(late_s: float) -> None:
+    clock = Clock(late_s)
+    pace = Pace(1e6, clock, clock.wait)
+    sizes = [clock.random.randint(1, 200_000) for _ in range(500)]
+    for num_bytes in sizes:
+        clock.now += 0.001  # the copy itself
+        pace.hold(num_bytes, asked_at=100.0, took_s=0.001)
+    assert 100 + sum(sizes) / 1e6 <= clock.now <= 100 + sum(sizes) / 1e6 + 2 * late_s + 0.01
+
+
+def test_time_without_transfers_is_not_saved_up() -> None:
+    clock = Clock()
+    pace = Pace(1000, clock, clock.wait)
+    for _ in range(10):
+        clock.now += 60
+        asked_at = clock.now
+        pace.hold(500, asked_at, took_s=0.0)
+        assert clock.now == pytest.approx(asked_at + 0.5)
+
+
+def test_a_device_that_is_slower_than_the_bandwidth_is_not_held_back_nor_makes_up_for_it_later() -> None:
+    clock = Clock()
+    pace = Pace(1000, clock, clock.wait)
+    for _ in range(5):
+        clock.now += 3
+        pace.hold(1000, asked_at=100.0, took_s=3.0)
+    assert clock.now == pytest.approx(115)
+    pace.hold(1000, asked_at=100.0, took_s=0.0)
+    assert clock.now == pytest.approx(116)
+
+
+def test_another_bandwidth_holds_from_the_middle_of_a_transfer_on() -> None:
+    clock = Clock()
+    pace = Pace(1000, clock, lambda seconds: None)
+
+    def wait(seconds: float) -> None:
+        clock.wait(seconds)
+        if clock.now >= 110:
+            pace.bandwidth = 10_000
+        if clock.now >= 111:
+            pace.bandwidth = None
+
+    pace = Pace(1000, clock, wait)
+    pace.hold(1_000_000, asked_at=100.0, took_s=0.0)
+    assert clock.now == pytest.approx(111, abs=0.06)
+
+
+def test_without_a_bandwidth_nothing_waits() -> None:
+    clock = Clock()
+    Pace(None, clock, clock.wait).hold(1 << 40, asked_at=0.0, took_s=0.5)
+    assert clock.now == 100
+
+
+def test_a_wait_that_is_given_up_ends_it() -> None:
+    clock = Clock()
+    Pace(1, clock, lambda seconds: True).hold(1 << 40, asked_at=100.0, took_s=0.0)
+    assert clock.now == 100

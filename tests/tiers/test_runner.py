@@ -1,0 +1,183 @@
+"""The runner moves blocks between steps: what it computes on top of them is as if they had never been away."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from functools import cache as cached
+from pathlib import Path
+
+import pytest
+import torch
+
+from quire.attention.interface import KVLayout
+from quire.attention.torch_attention import TorchAttention
+from quire.config import EngineConfig
+from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput
+from quire.runner.batch import InputBatch
+from quire.runner.kv_cache import KVCache
+from quire.runner.model_runner import ModelRunner
+from quire.runner.null_runner import NullRunner
+from quire.sampling_params import SamplingParams
+from quire.startup import LoadedModel
+from quire.startup import load as load_model
+from quire.tiers.host_space import HostSpace
+from quire.tiers.link import Link
+from tiers.blocks import as_bytes, load, make_space, save
+
+BLOCK_SIZE = 4
+NUM_BLOCKS = 12
+PROMPT = [7, 3, 9, 1, 5, 5, 2, 8, 4, 6]  # two full blocks, and half of one
+OTHER = [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+@cached
+def tiny() -> LoadedModel:
+    return load_model(EngineConfig("random:tiny", device="cpu", dtype="float32", use_tqdm=False))
+
+
+def make_runner(kind: str, tmp_path: Path) -> ModelRunner:
+    model = tiny().model
+    shape = model.config
+    layout = KVLayout(shape.num_layers, shape.num_kv_heads, BLOCK_SIZE, shape.head_dim)
+    cache = KVCache(NUM_BLOCKS, layout, model.dtype, torch.device("cpu"))
+    link = Link(cache.tensor, make_space(kind, tmp_path, 4, layout.block_bytes(model.dtype.itemsize)))
+    attention = TorchAttention(cache.tensor, layout, shape.num_heads)
+    return ModelRunner(model, cache, attention, InputBatch(4, 64, BLOCK_SIZE), shape.vocab_size, link)
+
+
+@pytest.fixture(params=["host", "disk"])
+def runner(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ModelRunner]:
+    runner = make_runner(request.param, tmp_path)
+    link = runner.link
+    assert link is not None
+    yield runner
+    link.close()
+
+
+def step(seq_id: int, tokens: list[int], table: list[int], num_computed: int = 0, **more: object) -> SchedulerOutput:
+    """A step that computes what is left of one new sequence."""
+    new = NewSequence(
+        seq_id, 0, tokens, len(tokens), num_computed, table, SamplingParams(temperature=0, logprobs=5), seed=0
+    )
+    num_new = len(tokens) - num_computed
+    return SchedulerOutput(
+        seq_id, [seq_id], [num_new], [new], total_tokens=num_new, **more  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def transfers_only(*transfers: BlockTransfer) -> SchedulerOutput:
+    return SchedulerOutput(99, transfers=list(transfers))
+
+
+def finish(runner: ModelRunner, first: StepOutput) -> list[str]:
+    """Kinds of all reports up to the last one."""
+    kinds = [report.kind for report in first.transfers]
+    assert runner.link is not None
+    while runner.link.num_outstanding:
+        result = runner.execute(transfers_only())
+        assert result.transfers, "a step without sequences waits for a report"
+        assert all(not report.failed for report in result.transfers)
+        kinds += [report.kind for report in result.transfers]
+    return kinds
+
+
+def test_saved_overwritten_and_loaded_elsewhere_a_sequence_goes_on_as_before(runner: ModelRunner) -> None:
+    expected = runner.execute(step(1, PROMPT, [3, 4, 5]))
+    before = as_bytes(runner.cache).clone()
+    # In one step: the first one goes, its blocks are saved, and another sequence computes into them.
+    first = runner.execute(
+        step(2, OTHER, [4, 3], removed_seq_ids=[1], transfers=[save(3, 2, op_id=1), save(4, 0, op_id=2)])
+    )
+    assert not torch.equal(as_bytes(runner.cache)[3], before[3])
+    assert finish(runner, first) == ["save"]
+    first = runner.execute(transfers_only(load(2, 9, 3, op_id=3), load(0, 8, 4, op_id=4)))
+    assert finish(runner, first) == ["load"]
+    assert torch.equal(as_bytes(runner.cache)[9], before[3])
+    assert torch.equal(as_bytes(runner.cache)[8], before[4])
+    back = runner.execute(step(3, PROMPT, [9, 8, 7], num_computed=8))
+    assert back.sampled == expected.sampled
+    for was, now in zip(expected.logprobs[1], back.logprobs[3], strict=True):
+        assert was.top_ids == now.top_ids
+        assert now.top_logprobs == pytest.approx(was.top_logprobs, abs=1e-5)
+
+
+def test_the_front_is_computed_while_the_back_is_loaded(runner: ModelRunner) -> None:
+    """A sequence may come with blocks in its table that the same step begins to load: they are not cleared later."""
+    expected = runner.execute(step(1, PROMPT, [3, 4, 5]))
+    before = as_bytes(runner.cache).clone()
+    first = runner.execute(step(2, OTHER, [4, 3], removed_seq_ids=[1], transfers=[save(4, 0)]))
+    finish(runner, first)
+    front = step(3, PROMPT, [9, 8, 7], transfers=[load(0, 8, 4)])
+    front.num_scheduled_tokens = [4]
+    front.total_tokens = 4
+    first = runner.execute(front)
+    assert finish(runner, first) == ["load"]
+    assert torch.equal(as_bytes(runner.cache)[8], before[4])
+    assert torch.allclose(runner.cache.tensor[9], before[3].view(torch.float32).view(runner.cache.tensor[9].shape))
+    back = runner.execute(step(4, PROMPT, [9, 8, 6], num_computed=8, removed_seq_ids=[3]))
+    assert back.sampled == expected.sampled
+
+
+def test_copies_are_done_between_saves_and_loads(runner: ModelRunner) -> None:
+    runner.execute(step(1, PROMPT, [3, 4, 5]))
+    before = as_bytes(runner.cache).clone()
+    copy = BlockTransfer(1, "copy", 4, 3)  # over the block that is saved, which is loaded over the copy's source
+    first = runner.execute(transfers_only(load(0, 4, 3, op_id=3), copy, save(3, 0, op_id=2)))
+    assert sorted(finish(runner, first)) == ["load", "save"]
+    assert torch.equal(as_bytes(runner.cache)[3], before[4])
+    assert torch.equal(as_bytes(runner.cache)[4], before[3])
+
+
+def test_a_step_that_fails_loses_no_report(runner: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner.execute(step(1, PROMPT, [3, 4, 5]))
+    before = as_bytes(runner.cache).clone()
+
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("out of memory")
+
+    for owner, name in ((runner.attention, "plan"), (runner.cache, "clear")):
+        transfers = [save(3, 0, op_id=1), load(0, 10, 3, op_id=2)]
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, fail)
+            with pytest.raises(RuntimeError, match="out of memory"):
+                runner.execute(step(2, OTHER, [6, 7], transfers=transfers))
+        assert finish(runner, runner.execute(SchedulerOutput(9, removed_seq_ids=[2]))) == ["save", "load"]
+        assert torch.equal(as_bytes(runner.cache)[10], before[3])
+
+
+class GatedMemory(HostSpace):
+    """Gives nothing back before the gate is open."""
+
+    gate = threading.Event()
+
+    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
+        assert self.gate.wait(60)
+        return super().read(slots, keys, into)
+
+
+def test_a_step_with_sequences_does_not_wait_for_the_link(tmp_path: Path) -> None:
+    runner = make_runner("host", tmp_path)
+    space = GatedMemory(4, as_bytes(runner.cache).shape[1])
+    runner.link = Link(runner.cache.tensor, space)
+    result = runner.execute(step(1, PROMPT, [3, 4, 5], transfers=[load(0, 9, 0, op_id=1)]))
+    assert (result.seq_ids, result.transfers) == ([1], [])
+    assert runner.execute(transfers_only()).transfers == [], "it waits, but not for ever"
+    threading.Timer(0.005, space.gate.set).start()
+    (report,) = runner.execute(transfers_only()).transfers
+    assert (report.op_ids, report.failed) == ([1], [1]), "nothing was ever saved there"
+    runner.link.close()
+
+
+def test_a_step_without_sequences_and_without_transfers_does_not_wait(runner: ModelRunner) -> None:
+    assert runner.execute(SchedulerOutput(1)).transfers == []
+    runner.link = None
+    assert runner.execute(SchedulerOutput(2)).transfers == []
+
+
+def test_the_runner_that_computes_nothing_reports_what_it_was_asked_to_move() -> None:
+    runner = NullRunner(InputBatch(2, 32, BLOCK_SIZE))
+    out = step(
+        1, PROMPT, [3, 4, 5], transfers=[load(0, 8, 4, op_id=4), save(1, 1, op_id=5), BlockTransfer(6, "copy", 0, 1)]
+    )
+    assert [(report.kind, report.op_ids) for report in runner.execute(out).transfers] == [("save", [5]), ("load", [4])]
