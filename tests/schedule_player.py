@@ -16,7 +16,8 @@ from emulated_runner import Contents, DomainOf, EmulatedRunner, StepFailed, like
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
 from quire.core.block_keys import PUBLIC, DomainSpans, domain_of_block
-from quire.core.recovery import Candidate, Preemption, Road, Surroundings
+from quire.core.preemption import MAX_PREEMPTIONS
+from quire.core.recovery import Candidate, Preemption, RecoveryPolicy, Road, Surroundings
 from quire.core.scheduler import Scheduler
 from quire.outputs import SchedulerOutput
 from quire.request import Request, RequestStatus
@@ -150,12 +151,18 @@ def make_request(plan: Plan, arrival: int) -> Request:
 
 
 class Player:
-    """Plays a schedule and checks, with every step, what must always hold."""
+    """Plays a schedule and checks, with every step, what must always hold.
 
-    def __init__(self, schedule: Schedule) -> None:
+    Args:
+        schedule: what comes and what goes wrong.
+        recovery: another policy than the schedule's whim.
+    """
+
+    def __init__(self, schedule: Schedule, recovery: RecoveryPolicy | None = None) -> None:
         self.schedule = schedule
         self.config = schedule.config
-        recovery = Whimsical(schedule.whim) if schedule.whim is not None else None
+        if recovery is None and schedule.whim is not None:
+            recovery = Whimsical(schedule.whim)
         self.scheduler = Scheduler(self.config, root=b"root", recovery=recovery)
         self.runner = EmulatedRunner(self.config, self._domains_of, schedule.link_seed, schedule.link_fails)
         self.requests: list[Request] = []
@@ -216,7 +223,7 @@ class Player:
         oldest = scheduler.running[0] if scheduler.running else None
         had_ended = set(self.ended)
         preemptions = {id(request): request.num_preemptions for request in self.requests}
-        out = scheduler.schedule()
+        out = self._schedule()
         self._check(in_flight=True)
         self.owners.update((seq_id, scheduler.request_of(seq_id)) for seq_id in out.seq_ids)
         self._check_step(out, oldest, preemptions)
@@ -240,6 +247,9 @@ class Player:
             for update in scheduler.update(received):
                 assert update.sequence.request.request_id not in had_ended, "a request that had ended got tokens"
         assert sent == out, "a step was changed after it had been sent"
+
+    def _schedule(self) -> SchedulerOutput:
+        return self.scheduler.schedule()
 
     def _check_step(self, out: SchedulerOutput, oldest: Request | None, preemptions: dict[int, int]) -> None:
         scheduler, config = self.scheduler, self.config
@@ -266,6 +276,7 @@ class Player:
     def _check(self, *, in_flight: bool = False) -> None:
         self.scheduler.check_integrity()
         for request in self.requests:
+            assert request.num_preemptions <= MAX_PREEMPTIONS
             is_there = request.request_id in self.scheduler.requests
             assert is_there != request.status.is_finished
             if request.status.is_finished:

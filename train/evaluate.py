@@ -21,6 +21,7 @@ from quire import LLM, SamplingParams
 from quire.evaluate import ReadingQuestion, ReadingScores, prompt_of, score, squad_questions
 from train.small_talk import opening
 from train.world import FACTS, SCENES
+from train.world.accounts import AccountMaker
 from train.world.frame import Frame
 from train.world.passage import PassageMaker
 
@@ -36,6 +37,18 @@ def held_out_questions(
     questions = []
     for _ in range(count):
         passage = maker.draw(rng, num_facts)
+        question = rng.choice(passage.questions)
+        questions.append(ReadingQuestion(passage.text, question.text, (question.answer,)))
+    return questions
+
+
+def account_questions(count: int, seed: int = 0) -> list[ReadingQuestion]:
+    """Likewise, of passages that are told in one wording and asked for in another."""
+    rng = Random(f"accounts/{seed}")
+    maker = AccountMaker(held_out=True)
+    questions = []
+    for _ in range(count):
+        passage = maker.draw(rng)
         question = rng.choice(passage.questions)
         questions.append(ReadingQuestion(passage.text, question.text, (question.answer,)))
     return questions
@@ -150,6 +163,8 @@ def evaluate_reading(folder: Path, hand_written: Path, squad: Path | None, count
         found[f"{num_facts} facts, passage taken away"] = score(answers(llm, questions, with_passage=False), questions)
     questions = held_out_questions(2, count, frames=SCENES)
     found["a scene"] = score(answers(llm, questions), questions)
+    questions = account_questions(count)
+    found["accounts, in other words"] = score(answers(llm, questions), questions)
     questions = hand_written_questions(hand_written)
     found["written by hand"] = score(answers(llm, questions), questions)
     if squad is not None:

@@ -18,6 +18,7 @@ from train import facts as known
 from train.small_talk import dialogue
 from train.stories import story
 from train.world import FACTS, FRAMES
+from train.world.accounts import AccountMaker
 from train.world.deeds import DeedMaker
 from train.world.passage import PassageMaker, Question
 from train.world.words import draw
@@ -154,11 +155,16 @@ def _chat(passage: str, questions: Sequence[Question], rng: Random) -> Sample:
 class Reading:
     """Passages with questions: one and two facts at first, up to five from a quarter on, in between some longer.
 
-    A third are of deeds. Half of the others hold no scenes, which would otherwise leave little room for the many frames
-    of one sentence.
+    Of those that are no accounts, a third are of deeds. Half of the others hold no scenes, which would otherwise leave
+    little room for the many frames of one sentence.
+
+    Args:
+        accounts: the part of the passages, from 0 to 1, that are accounts: told in one wording, asked in another.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, accounts: float) -> None:
+        self._share = accounts
+        self._accounts = AccountMaker(held_out=False)
         self._deeds = DeedMaker()
         self._makers = [PassageMaker(frames, held_out=False) for frames in (FACTS, FRAMES)]
 
@@ -167,7 +173,9 @@ class Reading:
         num_facts = rng.randint(1 if progress < 0.25 else 2, most)
         if rng.random() < (0.0 if progress < 0.35 else 0.1 if progress < 0.58 else 0.02):
             num_facts = rng.randint(6, 10)
-        if rng.random() < 0.34:
+        if rng.random() < self._share:
+            passage = self._accounts.draw(rng, most=min(num_facts, 6))
+        elif rng.random() < 0.34:
             passage = self._deeds.draw(rng)
         else:
             passage = rng.choice(self._makers).draw(rng, num_facts)

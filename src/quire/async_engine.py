@@ -141,9 +141,14 @@ class AsyncEngine:
             raise self._unavailable()
         return facts
 
-    def start(self) -> None:
-        """Start the thread, which loads the model."""
-        self._host.start()
+    def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Start the thread, which loads the model.
+
+        Args:
+            loop: runs until `shutdown` is over, in another thread than that. Where the engine has a process of its
+                own, it takes in what comes from there, at less cost than the thread that does so otherwise.
+        """
+        self._host.start(loop)
 
     async def wait_ready(self) -> None:
         """Wait until the model is loaded.
@@ -419,7 +424,7 @@ class EngineHost(Protocol):
     def facts(self) -> Any:
         """The engine, or its `Intake`; None while it is not loaded."""
 
-    def start(self) -> None: ...
+    def start(self, loop: asyncio.AbstractEventLoop | None) -> None: ...
 
     def send(self, command: Command) -> None:
         """Pass on a command, at once; it is lost where no engine runs any more."""
@@ -440,7 +445,7 @@ class _ThreadHost:
     def facts(self) -> Engine | None:
         return self._loop.engine
 
-    def start(self) -> None:
+    def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
         self._watchdog.start()
         self._thread.start()
 

@@ -283,6 +283,7 @@ class Engine:
             update_s=ended - executed,
             num_prompt_tokens=num_prompt_tokens,
             token_gaps=token_gaps,
+            recovery=self.scheduler.recovery_log.take_stats(),
         )
         for listener in self.on_stats:
             listener(stats)
@@ -290,6 +291,7 @@ class Engine:
     def standing(self) -> Stats:
         """What stands now, as the figures of a step that did nothing: after aborts between two steps, say."""
         scheduler, kv = self.scheduler, self.scheduler.kv
+        tier, block_bytes = kv.tier, scheduler.config.block_bytes
         return Stats(
             step_id=self.last_stats.step_id if self.last_stats is not None else 0,
             time=self.clock(),
@@ -310,6 +312,8 @@ class Engine:
             schedule_s=0.0,
             execute_s=0.0,
             update_s=0.0,
+            swap_bytes=tier.num_slots * block_bytes,
+            swap_used_bytes=(tier.num_slots - tier.num_available) * block_bytes,
         )
 
     # -- a prefix that is kept ----------------------------------------------------------------------------------------

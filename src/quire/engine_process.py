@@ -6,6 +6,7 @@ and whoever serves them goes on. Knows messages and processes; knows nothing abo
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import faulthandler
 import logging
@@ -17,6 +18,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from logging.handlers import QueueHandler
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -27,11 +29,14 @@ from quire.device_turns import DeviceTurns
 from quire.engine import Engine
 from quire.engine_loop import EngineLoop, Failures
 from quire.engine_messages import Command, ModelState, Report, StateReport, Stop
-from quire.engine_wire import dump, load
+from quire.engine_wire import FrameReader, dump, frame, load
 from quire.intake import Intake
 from quire.watchdog import EXIT_STATUS, Watchdog
 
 logger = logging.getLogger("quire")
+
+_PIECE = 1 << 16  # what a pipe holds
+_POLL_S = 1.0  # how soon it is noticed that a process has ended whose reports an event loop should read and does not
 
 
 class ProcessEngine(AsyncEngine):
@@ -53,7 +58,7 @@ class ProcessEngine(AsyncEngine):
 
 
 class _ProcessHost:
-    """Keeps one engine process alive, from a thread of this one."""
+    """Keeps one engine process alive, from a thread of this one; that, or an event loop, takes in what it reports."""
 
     def __init__(
         self, name: str, make_engine: Callable[[], Engine], report: Callable[[Report], None], hang_timeout_s: float
@@ -65,11 +70,13 @@ class _ProcessHost:
         self._hang_timeout_s = hang_timeout_s
         self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()  #: for the process there is, or the next one
         self._process: BaseProcess | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._failures = Failures()
         self._over = threading.Event()  #: it shall not be started again
         self._thread = threading.Thread(target=self._supervise, name=f"supervisor {name}", daemon=True)
 
-    def start(self) -> None:
+    def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        self._loop = loop
         self._thread.start()
         atexit.register(self._kill)
 
@@ -113,37 +120,41 @@ class _ProcessHost:
     def _run(self) -> str:
         """One process, from its start to its end. Returns how it ended."""
         context = multiprocessing.get_context("spawn")  # a fork would take threads' locks along, held for good
-        ours, theirs = context.Pipe()
+        # Two pipes: on a socket, the engine's thread that waits for commands would be woken by our reading its reports.
+        their_commands, our_commands = context.Pipe(duplex=False)
+        our_reports, their_reports = context.Pipe(duplex=False)
         settings = (self._hang_timeout_s, sys.getswitchinterval(), logger.getEffectiveLevel())
         process = self._process = context.Process(
             target=_serve,
-            args=(theirs, self._name, self._make_engine, *settings),
+            args=(their_commands, their_reports, self._name, self._make_engine, *settings),
             name=f"engine {self._name}",
             daemon=True,
         )
         process.start()
-        theirs.close()
+        their_commands.close()
+        their_reports.close()
         if self._over.is_set():  # said while it started
             process.kill()
         commands = self._commands
-        writer = threading.Thread(target=_send_all, args=(commands, ours, process.kill), daemon=True)
+        writer = threading.Thread(target=_send_all, args=(commands, our_commands, process.kill), daemon=True)
         writer.start()
-        try:
-            while True:
-                self._take(load(ours.recv_bytes()))
-        except (EOFError, OSError):
-            pass  # it has ended
-        except Exception:
-            logger.exception("%s: the engine process says what nobody understands", self._name)
-            process.kill()
+        reports = _Reports(our_reports, self._take, lambda: self._give_up_on(process))
+        if self._loop is None:
+            reports.read()
+        else:
+            reports.read_in(self._loop, process.is_alive)
         self.facts = None
         process.join(STOP_TIMEOUT_S)
         process.kill()  # harmless where it has ended
         process.join()
         commands.put(None)
         writer.join()
-        ours.close()
+        our_commands.close()
         return f"engine process ended with status {process.exitcode}"
+
+    def _give_up_on(self, process: BaseProcess) -> None:
+        logger.exception("%s: the engine process says what nobody understands", self._name)
+        process.kill()
 
     def _take(self, report: Report | logging.LogRecord) -> None:
         if isinstance(report, logging.LogRecord):
@@ -156,6 +167,70 @@ class _ProcessHost:
             elif report.state is ModelState.FAILED:
                 self._over.set()
         self._report(report)
+
+
+class _Reports:
+    """What an engine process reports, to the last of it.
+
+    Args:
+        connection: where it comes from; closed after the last.
+        take: takes a message.
+        give_up: is called in the handler of whatever `take` raised. Nothing more is taken then.
+    """
+
+    def __init__(self, connection: Connection, take: Callable[[Any], None], give_up: Callable[[], None]) -> None:
+        self._connection = connection
+        self._take = take
+        self._give_up = give_up
+        self._frames = FrameReader()
+        self._turn = threading.Lock()
+        self._is_over = threading.Event()
+
+    def read(self) -> None:
+        """Take all messages in this thread."""
+        while not self._is_over.is_set():
+            self._receive()
+        self._connection.close()
+
+    def read_in(self, loop: asyncio.AbstractEventLoop, is_alive: Callable[[], bool]) -> None:
+        """Let an event loop take them; return when all are taken. Where the process has ended, and the loop does not
+        run any more, the last ones are taken in this thread."""
+        descriptor = self._connection.fileno()
+        with suppress(RuntimeError):  # it is closed
+            loop.call_soon_threadsafe(loop.add_reader, descriptor, self._receive_in, loop, descriptor)
+        while is_alive() and not self._is_over.wait(_POLL_S):
+            pass
+        while not self._is_over.is_set():
+            self._receive()
+        try:
+            loop.call_soon_threadsafe(self._leave, loop, descriptor)
+        except RuntimeError:
+            self._connection.close()
+
+    def _receive_in(self, loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
+        if self._is_over.is_set():
+            loop.remove_reader(descriptor)
+        else:
+            self._receive()
+
+    def _leave(self, loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
+        loop.remove_reader(descriptor)
+        self._connection.close()
+
+    def _receive(self) -> None:
+        """Take what has come; wait where nothing has."""
+        with self._turn:
+            if self._is_over.is_set():
+                return
+            try:
+                piece = os.read(self._connection.fileno(), _PIECE)
+                for message in self._frames.feed(piece):
+                    self._take(message)
+            except Exception:
+                self._give_up()
+                piece = b""
+            if not piece:
+                self._is_over.set()
 
 
 def _send_all(messages: queue.SimpleQueue[Any], connection: Connection, give_up: Callable[[], None]) -> None:
@@ -176,7 +251,8 @@ def _send_all(messages: queue.SimpleQueue[Any], connection: Connection, give_up:
 
 
 def _serve(
-    connection: Connection,
+    commands: Connection,
+    reports: Connection,
     name: str,
     make_engine: Callable[[], Engine],
     hang_timeout_s: float,
@@ -188,10 +264,10 @@ def _serve(
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
     sys.setswitchinterval(switch_interval)
-    parent = _Parent(connection)
-    logging.basicConfig(level=log_level, handlers=[_ToParent(parent)])
+    parent = _Parent(reports)
+    logging.basicConfig(level=log_level, handlers=[_ToParent(parent)], format="%(message)s")
     loop = EngineLoop(name, make_engine, parent.send)
-    threading.Thread(target=_receive_all, args=(connection, loop.inbox), daemon=True).start()
+    threading.Thread(target=_receive_all, args=(commands, loop.inbox), daemon=True).start()
     watchdog = Watchdog(name, lambda: loop.busy_since, hang_timeout_s, exit_on_hang=True)
     watchdog.start()
     loop.run()
@@ -220,9 +296,10 @@ class _Parent:
     def send(self, message: Report | logging.LogRecord) -> None:
         """Send a message. Where that does not work, there is nothing left to serve for."""
         try:
-            data = dump(message)
+            data = memoryview(frame(message))
             with self._turn:
-                self._connection.send_bytes(data)
+                while data:
+                    data = data[os.write(self._connection.fileno(), data) :]
         except OSError:
             os._exit(EXIT_STATUS)
         except Exception:

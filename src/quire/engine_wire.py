@@ -6,6 +6,8 @@ Knows the forms of messages; knows nothing about what they say.
 from __future__ import annotations
 
 import pickle
+import struct
+from collections.abc import Iterator
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 from quire.engine_messages import Progress, StepReport
 from quire.outputs import Delta, Stats
 
+_LENGTH = struct.Struct("!Q")
 _values_of_delta = attrgetter(*(field.name for field in fields(Delta)))
 _values_of_stats = attrgetter(*(field.name for field in fields(Stats)))
 
@@ -47,3 +50,31 @@ def load(data: bytes) -> Any:
         outputs,
         stats and Stats(*stats),
     )
+
+
+def frame(message: Any) -> bytes:
+    """Any message with its length before it, so that `FrameReader` knows where the next one begins.
+
+    Raises:
+        Exception: it does not survive pickling.
+    """
+    data = dump(message)
+    return _LENGTH.pack(len(data)) + data
+
+
+class FrameReader:
+    """Finds the messages in a stream of frames that arrives in pieces, wherever those are cut."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, piece: bytes) -> Iterator[Any]:
+        """The messages that a piece completes. Read them all before the next piece."""
+        self._rest += piece
+        while len(self._rest) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(self._rest)[0]
+            if len(self._rest) < end:
+                return
+            data = bytes(self._rest[_LENGTH.size : end])
+            del self._rest[:end]
+            yield load(data)

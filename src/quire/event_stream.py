@@ -30,6 +30,9 @@ class Outbox:
     def put(self, batch: list[Delivery]) -> bool:
         """Send events, and return at once. False: the loop is closed, and nobody will read them."""
         self._batches.append(batch)
+        if asyncio._get_running_loop() is self._loop:  # we are in it
+            self._deliver()
+            return True
         if self._is_woken:
             return True
         self._is_woken = True

@@ -6,6 +6,7 @@ runner can be this thread, another process or ranks on a cluster. To the user: `
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from quire.sampling_params import SamplingParams
@@ -100,6 +101,21 @@ class StepOutput:
 
 
 @dataclass(slots=True)
+class RecoveryStats:
+    """What became of preempted requests and of their blocks in a step. Roads are `core.preemption.Road`'s values."""
+
+    preemptions: Counter[str] = field(default_factory=Counter)  #: by road
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  #: of link and steps, by road
+    num_recomputed_tokens: int = 0
+    swapped_blocks: Counter[str] = field(default_factory=Counter)  #: save and load, as far as they arrived
+    swapped_bytes: Counter[str] = field(default_factory=Counter)
+    errors: list[tuple[str, float]] = field(default_factory=list)  #: road, and |predicted - actual| / actual
+    probes: Counter[str] = field(default_factory=Counter)  #: by the road that they tell about
+    num_regret_samples: int = 0  #: that are over
+    regret_s: float = 0.0  #: of these: what the road that is usually taken would have cost beyond them, by prediction
+
+
+@dataclass(slots=True)
 class Stats:
     """One step, in numbers: what later feeds metrics and logs."""
 
@@ -124,6 +140,9 @@ class Stats:
     update_s: float
     num_prompt_tokens: int = 0  #: of the requests that were scheduled for the first time
     token_gaps: list[float] = field(default_factory=list)  #: ITL: seconds since each output's token before its new one
+    swap_bytes: int = 0  #: that the swap tier holds at most; 0 is no tier
+    swap_used_bytes: int = 0  #: of these, kept for requests that are to come back, or under way
+    recovery: RecoveryStats | None = None  #: None where nothing of it happened
 
 
 @dataclass(slots=True)

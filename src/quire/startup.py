@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import time
+import weakref
 from dataclasses import dataclass
 
 import torch
@@ -18,13 +19,14 @@ from quire.calibration import quick_profile
 from quire.config import EngineConfig, SchedulerConfig, format_size
 from quire.core.block_keys import Namespace
 from quire.core.cost_model import CostModel
+from quire.core.preemption import RecoveryPolicy
 from quire.core.recovery import make_policy
 from quire.engine import Engine, process_namespace, read_prefix_file
 from quire.loading.load import load_model
 from quire.loading.source import ModelSource, resolve_model
 from quire.models.base import CausalLM
 from quire.models.model_config import check_tokenizer_fits
-from quire.profiles import ProfilePlace, profile_place
+from quire.profiles import ProfileKeeper, ProfilePlace, profile_place
 from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner
@@ -100,8 +102,23 @@ def load(config: EngineConfig) -> LoadedModel:
     return LoadedModel(source, model, tokenizer, device)
 
 
-def make_engine(config: EngineConfig, loaded: LoadedModel, *, memory_share: float = 1.0) -> Engine:
+def make_engine(
+    config: EngineConfig,
+    loaded: LoadedModel,
+    *,
+    memory_share: float = 1.0,
+    cost_model: CostModel | None = None,
+    recovery: RecoveryPolicy | None = None,
+) -> Engine:
     """An engine with a pool of its own over a model that is loaded.
+
+    Args:
+        config: of the engine.
+        loaded: may be shared.
+        memory_share: of the memory for a KV pool that the config leaves open.
+        cost_model: learns from every step; None is the profile of such engines, or a fresh one.
+        recovery: in the place of `config.recovery_policy`. With it or a cost model, no profile is looked for, measured
+            or kept.
 
     Raises:
         ValueError: the pool cannot be made as asked.
@@ -123,22 +140,22 @@ def make_engine(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
     num_swap_slots = plan_swap_slots(config, plan, device=loaded.device, memory_share=memory_share)
     namespace = _namespace(model, config)
     cache = KVCache(plan.num_blocks, layout, model.dtype, torch.device(loaded.device))
+    link = _make_link(config, cache, plan.block_bytes, num_swap_slots, namespace) if num_swap_slots else None
     runner = ModelRunner(
         model,
         cache,
         TorchAttention(cache.tensor, layout, shape.num_heads),
         InputBatch(config.max_num_seqs, plan.max_model_len, config.block_size),
         shape.vocab_size,
-        _make_link(config, cache, plan.block_bytes, num_swap_slots, namespace) if num_swap_slots else None,
+        link,
     )
     eos_token_ids = dict.fromkeys(source.eos_token_ids)
     if tokenizer is not None and tokenizer.eos_token_id is not None:
         eos_token_ids[tokenizer.eos_token_id] = None
-    weighs_roads = num_swap_slots > 0 and config.recovery_policy == "cost"
-    profile = profile_place(config, model, loaded.device) if weighs_roads else None
-    kept = profile.load() if profile is not None else None
-    cost_model = kept or CostModel()
-    recovery = make_policy(config.recovery_policy, cost_model, seed=config.seed)
+    has_profile = cost_model is None and recovery is None and link is not None and config.recovery_policy == "cost"
+    place = profile_place(config, model, loaded.device) if has_profile else None
+    kept = place.load() if place is not None else None
+    cost_model = cost_model or kept or CostModel()
     engine = Engine(
         SchedulerConfig(
             num_blocks=plan.num_blocks,
@@ -159,25 +176,29 @@ def make_engine(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
         namespace=namespace,
         seed=config.seed,
         sampling_defaults=_sampling_defaults(source),
-        recovery=recovery,
+        recovery=recovery or make_policy(config.recovery_policy, cost_model, seed=config.seed),
         cost_model=cost_model,
     )
-    if profile is not None and kept is None:
-        _measure(engine, cost_model, profile)
+    if place is not None and link is not None:
+        _keep_profile(engine, cost_model, place, link, is_measured=kept is not None)
     if prefix:
         logger.info("pinned prefix: %d of %d tokens are computed and kept", engine.pin_prefix(prefix), len(prefix))
     return engine
 
 
-def _measure(engine: Engine, cost_model: CostModel, profile: ProfilePlace) -> None:
-    """A short profile at the first start of such an engine, for the next ones to find."""
-    started = time.monotonic()
-    quick_profile(engine, cost_model)
-    logger.info("recovery: measured both roads back in %.1f s; quire calibrate shows them", time.monotonic() - started)
-    try:
-        profile.save(cost_model)
-    except OSError as error:
-        logger.warning("recovery: what was measured cannot be kept for the next start: %s", error)
+def _keep_profile(engine: Engine, cost_model: CostModel, place: ProfilePlace, link: Link, *, is_measured: bool) -> None:
+    """For the next such engines to find: a short profile at the first start, and what this one learns."""
+    if not is_measured:
+        started = time.monotonic()
+        quick_profile(engine, cost_model)
+        seconds = time.monotonic() - started
+        logger.info("recovery: measured both roads back in %.1f s; quire calibrate shows them", seconds)
+    keeper = ProfileKeeper(place, cost_model, link, is_kept=is_measured)
+    if not is_measured:
+        keeper.keep()
+    engine.on_stats.append(keeper.note)
+    # Nobody closes an engine: it is let go of, and with it ends whatever holds it, a server's thread or a script.
+    weakref.finalize(engine, keeper.keep)
 
 
 def load_tokenizer(source: ModelSource) -> Tokenizer:

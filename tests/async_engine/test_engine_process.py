@@ -23,28 +23,37 @@ from quire.outputs import RequestOutput, Stats
 from quire.sampling_params import SamplingParams
 
 
+@pytest.fixture(params=["thread", "event loop"])
+def reader(request: pytest.FixtureRequest) -> str:
+    """Who takes in what the process reports."""
+    who: str = request.param
+    return who
+
+
 @asynccontextmanager
-async def in_process(make: Callable[[], Any], **options: Any) -> AsyncIterator[ProcessEngine]:
+async def in_process(
+    make: Callable[[], Any], reader: str = "event loop", **options: Any
+) -> AsyncIterator[ProcessEngine]:
     engine = ProcessEngine("tiny", make, **options)
-    engine.start()
+    engine.start(asyncio.get_running_loop() if reader == "event loop" else None)
     try:
         await engine.wait_ready()
         yield engine
     finally:
-        engine.shutdown()
+        await asyncio.to_thread(engine.shutdown)
 
 
 def pid_of(engine: ProcessEngine) -> int:
     return engine._host._process.pid  # type: ignore[attr-defined]
 
 
-def test_it_serves_as_an_engine_in_a_thread_does(caplog: pytest.LogCaptureFixture) -> None:
+def test_it_serves_as_an_engine_in_a_thread_does(reader: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "quire")
     stats: list[Stats] = []
     ended: list[RequestOutput] = []
 
     async def scene() -> None:
-        async with in_process(usual, on_stats=stats.append, on_finished=ended.append) as engine:
+        async with in_process(usual, reader, on_stats=stats.append, on_finished=ended.append) as engine:
             assert pid_of(engine) != os.getpid()
             assert await engine.heartbeat(TIMEOUT_S)
             expected = usual()
@@ -80,7 +89,8 @@ def test_it_serves_as_an_engine_in_a_thread_does(caplog: pytest.LogCaptureFixtur
         ("left", "abort"),
     ]
     assert stats[-1].num_blocks == 400
-    assert "random:tiny: LlamaForCausalLM" in caplog.text, "its log lines are ours"
+    lines = [record.getMessage() for record in caplog.records if "LlamaForCausalLM" in record.getMessage()]
+    assert [line.partition(":")[0] for line in lines] == ["random", "random"], "its log lines are ours, and bare"
 
 
 @pytest.mark.parametrize("token", [67, 68], ids=["hangs", "ends"])
@@ -103,9 +113,9 @@ def test_a_request_at_which_the_process_hangs_or_ends_every_time_is_given_up(
     assert f"ended with status {70 if token == 67 else 9}" in caplog.text
 
 
-def test_a_process_that_is_killed_is_started_again_and_an_exception_or_ctrl_c_does_not_even_end_it() -> None:
+def test_a_process_that_is_killed_is_started_again_and_an_exception_or_ctrl_c_does_not_even_end_it(reader: str) -> None:
     async def scene() -> None:
-        async with in_process(treacherous) as engine:
+        async with in_process(treacherous, reader) as engine:
             pid = pid_of(engine)
             lost = [asyncio.create_task(finish(engine, [n], greedy(400), request_id=str(n))) for n in range(2)]
             waits = asyncio.create_task(finish(engine, [3], request_id="waits"))
@@ -161,6 +171,18 @@ def test_what_cannot_be_sent_to_a_process_says_so() -> None:
         engine.shutdown()
 
     run(scene())
+
+
+def test_an_event_loop_that_has_ended_does_not_keep_the_engine_from_ending() -> None:
+    engine = ProcessEngine("tiny", usual)
+
+    async def begin() -> None:
+        engine.start(asyncio.get_running_loop())
+        await engine.wait_ready()
+
+    run(begin())
+    engine.shutdown()
+    assert not engine._host._thread.is_alive()  # type: ignore[attr-defined]
 
 
 def test_shutdown_does_not_wait_for_a_model_that_loads() -> None:

@@ -19,7 +19,7 @@ from quire.config import EngineConfig
 from quire.core.cost_model import CostModel
 from quire.core.costs import EMPTY_STEP
 from quire.core.preemption import Candidate, Preemption, Surroundings
-from quire.core.recovery import Road
+from quire.core.recovery import Road, make_policy
 from quire.core.recovery_log import Recovery
 from quire.runner.model_runner import ModelRunner
 from quire.startup import LoadedModel, load, make_engine
@@ -110,10 +110,10 @@ def test_outputs_are_the_same_under_every_policy(
     assert not expected.recoveries
     roads = set()
     for policy in (*POLICIES, "mixed"):
-        named = "recompute" if policy == "mixed" else policy
-        engine = make_engine(replace(config, recovery_policy=named, enable_prefix_caching=caching), loaded)
-        if policy == "mixed":
-            engine.scheduler.recovery = AlwaysMixed()
+        costs = CostModel()
+        recovery = AlwaysMixed() if policy == "mixed" else make_policy(policy, costs)
+        with_caching = replace(config, enable_prefix_caching=caching)
+        engine = make_engine(with_caching, loaded, cost_model=costs, recovery=recovery)
         found = run_once(engine, load_, LinkPlan(), CostModel())
         assert first_difference(found.tokens, expected.tokens) is None, policy
         assert found.recoveries, policy
@@ -277,9 +277,11 @@ def test_a_profile_is_where_it_begins(config: EngineConfig, tmp_path: Path) -> N
     made = CliRunner().invoke(app, ["calibrate", *common, "--repeats", "2", "--no-use-tqdm", "--json", str(profile)])
     assert made.exit_code == 0, made.output
     options = ["--num-kv-blocks", "20", "--num-requests", "6", "--runs", "1", "--policies", "cost", "--no-use-tqdm"]
+    options += ["--forecast"]
     result = CliRunner().invoke(app, ["bench", "recovery", *common, *options, "--profile", str(profile)])
     assert result.exit_code == 0, result.output
     assert f"Costs to begin with: {profile}" in result.output.replace("\n", "")
+    assert "mean TTFT" in result.output[result.output.index("foretold") :]
 
 
 @pytest.mark.parametrize(

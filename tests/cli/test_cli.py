@@ -200,6 +200,9 @@ def test_generate_streams_the_text_that_the_offline_api_gives() -> None:
     assert quire(*arguments, "-", input="Hello").stdout == expected + "\n"
     stop = expected[3:6]
     assert quire(*arguments, "--stop", stop, "Hello").stdout == expected[: expected.index(stop)] + "\n"
+    said = [{"role": "user", "content": "Hello"}]
+    answer = llm.chat(said, SamplingParams(max_tokens=12, temperature=0), use_tqdm=False)[0].outputs[0].text
+    assert quire(*arguments, "--chat", "Hello").stdout == answer + "\n"
 
 
 def test_bench_throughput_compares_block_sizes_and_writes_json(tmp_path: Path) -> None:

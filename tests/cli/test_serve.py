@@ -12,20 +12,23 @@ from pathlib import Path
 import httpx
 import pytest
 
+from quire.cli.serve import _share_threads
+from quire.config import EngineConfig
+
 TIMEOUT_S = 100
 SMALL = ["--model", "small=random:tiny", "--num-kv-blocks", "64", "--device", "cpu"]
 
 
-@pytest.mark.parametrize("options", [[], ["--engine-process"]], ids=["in this process", "in a process of its own"])
+@pytest.mark.parametrize("options", [[], ["--no-engine-process"]], ids=["in a process of its own", "in this process"])
 def test_an_engine_is_served_streamed_and_shut_down(options: list[str]) -> None:
-    command = [sys.executable, "-m", "quire", "serve", *SMALL, "--port", "0", *options]
+    command = [sys.executable, "-m", "quire", "serve", *SMALL, "--port", "0", "--max-answers", "2", *options]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert server.stdout is not None
     try:
         banner = server.stdout.readline()
         found = re.search(r"Quire serves small at (http://\S+)", banner)
         assert found, banner
-        assert bool(_children(server.pid)) == bool(options)
+        assert bool(_children(server.pid)) == (not options)
         body = {"model": "small", "prompt": "Hello", "max_tokens": 9, "temperature": 0, "ignore_eos": True}
         url = f"{found[1]}/v1/completions"
         whole = httpx.post(url, json=body, timeout=TIMEOUT_S).json()
@@ -34,6 +37,7 @@ def test_an_engine_is_served_streamed_and_shut_down(options: list[str]) -> None:
         assert streamed.endswith("data: [DONE]\n\n")
         text = "".join(json.loads(line[6:])["choices"][0]["text"] for line in _data(streamed))
         assert text == whole["choices"][0]["text"]
+        assert "more answers than the 2" in httpx.post(url, json={**body, "n": 3}, timeout=TIMEOUT_S).text
         server.send_signal(signal.SIGTERM)
         _, log = server.communicate(timeout=TIMEOUT_S)
         assert server.returncode == 0, log
@@ -41,6 +45,35 @@ def test_an_engine_is_served_streamed_and_shut_down(options: list[str]) -> None:
     finally:
         server.kill()
         server.communicate()
+
+
+def test_what_cannot_be_loaded_is_told_as_plainly_from_a_process_of_its_own(tmp_path: Path) -> None:
+    said = []
+    for options in ([], ["--no-engine-process"]):
+        command = [sys.executable, "-m", "quire", "serve", "--model", str(tmp_path), "--port", "0", *options]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        said.append([line.split(" ", 2)[2] for line in done.stderr.splitlines() if " ERROR " in line])
+    assert said[0] == said[1]
+    assert "the model could not be loaded" in said[0][0]
+    assert "a model directory holds config.json" in said[0][0]
+
+
+def test_a_keep_alive_of_no_time_is_refused() -> None:
+    command = [sys.executable, "-m", "quire", "serve", *SMALL, "--keep-alive", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert (done.returncode, "keep_alive_s=0.0 must be above 0" in done.stderr) == (2, True)
+
+
+def test_engines_in_processes_of_their_own_share_the_cores_as_far_as_nobody_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    configs = {"a": EngineConfig("random:tiny"), "b": EngineConfig("random:tiny", num_threads=5)}
+    for num_cores, share in ((8, 4), (1, 1)):
+        monkeypatch.setattr("torch.get_num_threads", lambda num_cores=num_cores: num_cores)
+        shared = _share_threads(configs)
+        assert {name: config.num_threads for name, config in shared.items()} == {"a": share, "b": 5}
 
 
 def _children(pid: int) -> list[str]:

@@ -188,6 +188,19 @@ def test_a_handful_of_transfers_is_enough_to_notice_a_change() -> None:
     assert model.load(num_bytes * 2).seconds == pytest.approx(world.transfer(num_bytes * 2), rel=0.3)
 
 
+def test_a_direction_that_nobody_has_seen_since_changes_with_the_other() -> None:
+    world, model = World(3), CostModel()
+    world.teach_transfers(model, 100)
+    num_bytes = 50 * BLOCK_BYTES
+    for _ in range(4):
+        model.observe_transfer("save", num_bytes, 10 * world.transfer(num_bytes))
+    assert model.load(num_bytes).seconds == pytest.approx(10 * world.transfer(num_bytes), rel=0.3)
+    for _ in range(2):  # but it had not
+        model.observe_transfer("load", num_bytes, world.transfer(num_bytes))
+    assert model.load(num_bytes).seconds == pytest.approx(world.transfer(num_bytes), rel=0.3)
+    assert model.save(num_bytes).seconds == pytest.approx(world.transfer(num_bytes), rel=0.3)
+
+
 def test_one_direction_may_change_while_the_other_goes_on() -> None:
     world, model = World(4), CostModel()
     world.teach_transfers(model, 100)

@@ -92,6 +92,18 @@ def test_no_room_for_a_copy_changes_nothing() -> None:
     kv.check_integrity([parent, child])
 
 
+def test_the_last_full_blocks_that_the_tier_does_not_have_are_saved_ahead() -> None:
+    kv = make_manager(num_swap_slots=4)
+    seq = make_sequence(list(range(22)))  # five full blocks and a half
+    compute(kv, seq)
+    assert kv.save_ahead(seq, 2) == 2
+    assert [transfer.src for transfer in kv.take_transfers()] == [seq.block_table[4], seq.block_table[3]]
+    assert kv.save_ahead(seq, 1) == 1, "those two are on their way already"
+    assert [transfer.src for transfer in kv.take_transfers()] == [seq.block_table[2]]
+    assert kv.save_ahead(seq, 10) == 1, "the tier has four slots"
+    assert seq.kept_keys == []
+
+
 class TestPrefixes:
     def test_a_prefix_is_found_in_the_step_that_writes_it(self) -> None:
         kv = make_manager()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -92,3 +94,30 @@ def test_this_machine_describes_itself_the_same_way_twice() -> None:
     assert machine != describe_machine("NVIDIA H200")
     assert int(machine["cores"]) >= 1
     json.dumps(machine)
+
+
+_WRITER = """
+import pathlib, sys
+from quire.core.cost_model import CostModel
+from quire.core.profile_store import save_profile
+model = CostModel()
+for _ in range(40):
+    model.observe_transfer("load", 10**6, float(sys.argv[2]))
+for _ in range(200):
+    save_profile(pathlib.Path(sys.argv[1]), model, {"cpu": "a fast one"}, b"name")
+"""
+
+
+def test_two_processes_at_one_file_leave_it_whole_at_every_moment(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    writers = [subprocess.Popen([sys.executable, "-c", _WRITER, str(path), seconds]) for seconds in ("1.0", "3.0")]
+    seen = set()
+    while any(writer.poll() is None for writer in writers):
+        if path.exists():
+            model = load_profile(path, {"cpu": "a fast one"}, b"name")
+            assert model is not None
+            seen.add(round(model.load(10**6).seconds))
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert seen <= {1, 3}
+    assert seen
+    assert [entry.name for entry in tmp_path.iterdir()] == ["profile.json"]

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from quire.core.cost_model import CostModel, Prediction, StepShape
 from quire.core.decision_log import Decision, DecisionLog
+from quire.core.preemption import MAX_PREEMPTIONS
+from quire.core.probing import Prober
 from quire.core.published_costs import CPS_A6000
 from quire.core.recovery import (
     Candidate,
@@ -25,6 +27,7 @@ from quire.core.recovery import (
     make_policy,
 )
 from quire.core.road_costs import CandidateCosts
+from quire.core.survival import Survival
 from quire.request import Request
 from quire.sampling_params import SamplingParams
 
@@ -159,6 +162,59 @@ def test_what_others_hold_comes_back_by_no_road_and_what_is_saved_is_not_saved_a
     assert swap.spent.seconds == pytest.approx(2 * 0.002 + 6 * 0.003 + 0.008)
 
 
+def lost(*counts: int) -> Surroundings:
+    """Where so many blocks were gone of requests that came back."""
+    survival = Survival()
+    for count in counts:
+        survival.observe(1000, count)
+    return replace(AROUND, survival=survival)
+
+
+def test_only_what_will_be_lost_costs_to_bring_back() -> None:
+    costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
+    roads = CandidateCosts(costs, candidate(168), lost(2))  # 10 full blocks, of which 8 stay
+    swap, tail = roads.swap(), roads.mixed(8)
+    assert swap is not None
+    assert tail is not None
+    assert roads.recompute().spent.seconds == pytest.approx(0.032 + 0.008)
+    assert swap.spent.seconds == pytest.approx(0.020 + 0.006 + 0.008), "all is saved, and little loaded"
+    assert tail.spent.seconds == pytest.approx(0.004 + 0.006 + 0.008)
+    best = roads.best_mixed()
+    assert best is not None
+    assert best.keep_from == 8
+
+
+def test_costs_are_means_over_what_may_be_lost() -> None:
+    costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
+    roads = CandidateCosts(costs, candidate(160), lost(2, 6))
+    middle = roads.mixed(6)  # four blocks saved
+    assert middle is not None
+    assert roads.num_lost == 4
+    assert roads.recompute().spent.seconds == pytest.approx(4 * 0.016)
+    loaded, computed = (2 + 4) / 2, (0 + 2) / 2
+    assert middle.spent.seconds == pytest.approx(4 * 0.002 + loaded * 0.003 + computed * 0.016)
+
+
+def test_where_little_is_lost_little_is_saved() -> None:
+    costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
+    assert road_of(Cost(costs), candidate(1600)) is Road.SWAP
+    choice = Cost(costs).choose([candidate(1600)], lost(9, 10, 11, 10))
+    assert choice.road is Road.MIXED
+    assert 100 - 11 <= choice.keep_from <= 100 - 9
+
+
+def test_a_save_is_worth_more_where_requests_are_preempted_again() -> None:
+    costs = FlatCosts(token=1e-3, save=1e-5, load=8e-6)  # computing a block takes 16 ms, swapping it 18
+    assert road_of(Cost(costs), candidate(160)) is Road.RECOMPUTE
+    thrashing = replace(AROUND, survival=Survival())
+    for _ in range(60):
+        thrashing.survival.observe_preemption(is_repeated=True)
+    assert road_of(Cost(costs), candidate(160), thrashing) is Road.SWAP
+    swap = CandidateCosts(costs, candidate(160), thrashing).swap()
+    assert swap is not None
+    assert swap.spent.seconds == pytest.approx(0.18), "what it takes now is what it takes"
+
+
 def test_a_load_waits_behind_what_the_link_has_to_do() -> None:
     costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
     busy = replace(AROUND, queued_bytes=100 * BLOCK_BYTES)
@@ -269,13 +325,10 @@ def test_only_the_youngest_few_are_weighed() -> None:
     assert victim_of(Cost(flat(9.0)), [cheap, *(candidate(1600) for _ in range(7))]) == 0
 
 
-def test_being_preempted_again_and_again_gets_dearer_and_is_bounded() -> None:
+def test_being_preempted_again_and_again_gets_dearer() -> None:
     policy = Cost(flat(9.0))
     assert victim_of(policy, [candidate(1600), candidate(1600, preempted=1)]) == 0
     assert victim_of(policy, [candidate(1600), candidate(1600, preempted=3, num_freed=1000)]) == 1
-    assert victim_of(policy, [candidate(1600), candidate(1600, preempted=8, num_freed=100_000)]) == 0
-    worn_out = [candidate(1600, preempted=count) for count in (12, 9, 10, 9, 11)]
-    assert victim_of(policy, worn_out) == 3, "not the youngest of those that were preempted least"
 
 
 def test_one_that_frees_nothing_is_chosen_only_where_nobody_frees_anything() -> None:
@@ -289,7 +342,7 @@ CANDIDATES = st.lists(
     st.builds(
         candidate,
         st.integers(0, 5000),
-        preempted=st.integers(0, 20),
+        preempted=st.integers(0, MAX_PREEMPTIONS - 1),
         width=st.integers(1, 3),
         num_full_blocks=st.integers(0, 300),
         num_freed=st.integers(0, 300),
@@ -512,3 +565,81 @@ def test_the_log_of_decisions_is_bounded() -> None:
     assert [decision.request_id for decision in log] == ["7", "8", "9"]
     assert log.note_actual("2", 1.0) is None
     assert log.note_actual("8", 1.0) is not None
+
+
+# -- cost: the second look ---------------------------------------------------------------------------------------------
+
+
+def test_what_was_saved_is_computed_where_the_link_has_become_slow_since() -> None:
+    costs = FlatCosts(token=1e-3, load=1.6e-5)  # a block takes 16 ms either way
+    policy = Cost(costs)
+    assert policy.is_worth_loading(0, 160, AROUND)
+    costs.per_byte["load"] = 3e-5
+    assert not policy.is_worth_loading(0, 160, AROUND)
+    costs.per_byte["load"] = 1e-5
+    assert policy.is_worth_loading(0, 160, AROUND)
+    assert not policy.is_worth_loading(0, 160, replace(AROUND, queued_bytes=100 * BLOCK_BYTES))
+
+
+# -- cost: samples of an idle link -------------------------------------------------------------------------------------
+
+
+def prober_of(model: CostModel, share: float = 0.01) -> Prober:
+    return Prober(model, share, 8, seed=0)
+
+
+def test_an_idle_link_is_looked_at_for_a_hundredth_of_its_time() -> None:
+    model = CostModel()
+    for _ in range(8):
+        for kind in ("save", "load"):
+            model.observe_transfer(kind, BLOCK_BYTES, 0.01)
+    prober, num_saved = prober_of(model), 0
+    for _ in range(1000):  # 50 s
+        model.observe_step(DECODING, 0.05)
+        if prober.sample_size(BLOCK_BYTES):
+            prober.note_sample(BLOCK_BYTES)
+            model.observe_transfer("save", BLOCK_BYTES, 0.01)
+            num_saved += 1
+    assert 0.8 * 50 <= num_saved <= 50  # 10 ms each
+
+
+@pytest.mark.parametrize(("block_s", "num_blocks"), [(1e-5, 16), (1.2e-3, 5), (0.1, 1)])
+def test_a_sample_takes_longer_than_waking_a_thread(block_s: float, num_blocks: int) -> None:
+    model = CostModel()
+    for blocks in (1, 2, 4, 8, 16, 32) * 2:
+        for kind in ("save", "load"):
+            model.observe_transfer(kind, blocks * BLOCK_BYTES, blocks * block_s)
+    prober = prober_of(model)
+    sizes = []
+    for _ in range(400):
+        model.observe_step(DECODING, 0.05)
+        sizes.append(prober.sample_size(BLOCK_BYTES))
+    assert sizes[-1] == num_blocks
+
+
+def test_a_link_in_use_is_not_looked_at() -> None:
+    model = CostModel()
+    prober = prober_of(model)
+    for _ in range(200):
+        model.observe_step(DECODING, 0.05)
+        model.observe_transfer("load", BLOCK_BYTES, 1e-5)
+        assert prober.sample_size(BLOCK_BYTES) == 0
+
+
+def test_a_surprise_is_looked_at_again_at_once_and_charged_with_what_it_took() -> None:
+    model = CostModel()
+    for _ in range(8):
+        for kind in ("save", "load"):
+            model.observe_transfer(kind, BLOCK_BYTES, 1e-3)
+    prober = prober_of(model)
+    assert prober.sample_size(BLOCK_BYTES) == 0, "there has just been one"
+    for _ in range(400):
+        model.observe_step(DECODING, 0.05)
+    in_a_row = 0
+    while prober.sample_size(BLOCK_BYTES):  # the link has become thirty times slower
+        prober.note_sample(BLOCK_BYTES)
+        model.observe_transfer("save", BLOCK_BYTES, 0.03)
+        in_a_row += 1
+    assert in_a_row == 4, "as many as make it a change"
+    assert model.load(BLOCK_BYTES).seconds == pytest.approx(0.03, rel=0.3)
+    assert prober.sampling_seconds >= 0.03

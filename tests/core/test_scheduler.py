@@ -160,6 +160,17 @@ def test_the_youngest_gives_way_and_comes_back_with_its_tokens() -> None:
         assert tuple(request.sequences[0].output_token_ids) == foretell_samples(plan, bench.config)[0].tokens
 
 
+@pytest.mark.parametrize(("has_caching", "lost"), [(True, [2]), (False, [7])])
+def test_how_much_of_a_victim_is_lost_is_seen_when_it_comes_back(has_caching: bool, lost: list[int]) -> None:
+    bench = Bench(num_blocks=16, max_model_len=64, enable_prefix_caching=has_caching)
+    bench.add(range(32), max_tokens=11)
+    young = bench.add(range(1, 25), max_tokens=12)
+    while young.status is not RequestStatus.PREEMPTED:  # with 7 full blocks, when the first needs its tenth
+        bench.step()
+    bench.run()  # the first ends with 43 tokens in 11 blocks
+    assert bench.scheduler.survival.expect(7) == lost
+
+
 def test_a_request_with_several_sequences_is_preempted_whole() -> None:
     bench = Bench(num_blocks=12, max_model_len=48)
     bench.add(range(16), max_tokens=32)

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from quire.server.body import LARGE_BODY_BYTES
+from quire.server.body import LARGE_BODY_BYTES, BodyReader
+from quire.server.body_file import BodyFile
+from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
 from serving import MODEL, RunningServer, make_model, running
 
@@ -60,3 +66,62 @@ def test_a_large_body_is_read_like_any_other() -> None:
         error = server.complete(prompt=["a"] * (LARGE_BODY_BYTES // 5) + [1]).json()["error"]
         assert error["param"] == f"prompt[{LARGE_BODY_BYTES // 5}]"
         assert server.complete(prompt="a" * 5 * LARGE_BODY_BYTES).status_code == 413
+
+
+def test_a_large_prompt_that_cannot_fit_ends_where_it_was_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, token_ids = "a" * LARGE_BODY_BYTES, [1] * LARGE_BODY_BYTES
+    read = BodyReader.read
+    returned: list[object] = []
+
+    async def note(*args: Any) -> Any:
+        returned.append(value := await read(*args))
+        return value
+
+    def refusals() -> list[str]:
+        with running(make_model(), settings=ServerSettings(max_body_bytes=8 * LARGE_BODY_BYTES)) as server:
+            prompts = (text, [text, "short"], token_ids, [[1], token_ids])
+            return [server.complete(prompt=prompt).json()["error"]["message"] for prompt in prompts]
+
+    monkeypatch.setattr(BodyReader, "read", note)
+    in_child = refusals()
+    assert not returned
+    monkeypatch.setattr(ModelRegistry, "prompt_limits", lambda _: {})
+    assert refusals() == in_child
+    assert len(returned) == len(in_child), "they came back, and were refused in this process"
+
+
+def test_a_large_prompt_that_may_fit_comes_back() -> None:
+    text = "a" * LARGE_BODY_BYTES
+    with running(make_model(), settings=ServerSettings(max_body_bytes=2 * LARGE_BODY_BYTES)) as server:
+        assert server.complete(prompt=text, model="other").json()["error"]["code"] == "model_not_found"
+        cut = server.complete(prompt=text, truncate_prompt_tokens=5).json()
+        assert cut["usage"]["prompt_tokens"] == 5
+        error = server.chat(messages=[{"role": "user", "content": text}]).json()["error"]
+        assert (error["param"], error["code"]) == ("messages", "context_length_exceeded")
+
+
+@pytest.mark.parametrize("has_memfd", [True, False], ids=["in memory", "in a file"])
+def test_a_body_file_is_there_until_it_is_closed(has_memfd: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not has_memfd:
+        monkeypatch.delattr(os, "memfd_create")
+    file = BodyFile()
+    file.write(b"one ")
+    file.write(b"two")
+    path = Path(file.take_path())
+    assert path.read_bytes() == b"one two"
+    assert file.take() == b""
+    file.close()
+    assert not path.exists()
+
+
+def test_when_the_process_that_reads_large_bodies_dies_its_request_may_come_again() -> None:
+    with running(make_model()) as server:
+        before = set(multiprocessing.active_children())
+        assert server.complete(suffix=" " * LARGE_BODY_BYTES).status_code == 400
+        (child,) = set(multiprocessing.active_children()) - before
+        child.kill()
+        child.join()
+        answers = [server.complete(suffix=" " * LARGE_BODY_BYTES) for _ in range(2)]
+        assert {answer.status_code for answer in answers} <= {400, 503}  # an executor may have noticed before
+        assert answers[-1].status_code == 400
+        assert all(answer.headers["retry-after"] == "1" for answer in answers if answer.status_code == 503)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +12,9 @@ from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
 from quire.config import EngineConfig
+from quire.core.preemption import Candidate, Preemption, Road, Surroundings
 from quire.engine import Engine
-from quire.outputs import CompletionOutput, RequestMetrics, RequestOutput, Stats
+from quire.outputs import CompletionOutput, RecoveryStats, RequestMetrics, RequestOutput, Stats
 from quire.sampling_params import SamplingParams
 from quire.server.metrics import Metrics, metrics_routes
 from quire.startup import LoadedModel, load, make_engine
@@ -35,6 +38,17 @@ PROMISED = {
     "quire_request_queue_time_seconds": "histogram",
     "quire_request_prefill_time_seconds": "histogram",
     "quire_request_decode_time_seconds": "histogram",
+    "quire_recovery_preemptions_total": "counter",
+    "quire_recovery_seconds_total": "counter",
+    "quire_recovery_recomputed_tokens_total": "counter",
+    "quire_recovery_prediction_error_ratio": "histogram",
+    "quire_recovery_probes_total": "counter",
+    "quire_recovery_regret_samples_total": "counter",
+    "quire_recovery_regret_seconds_total": "counter",
+    "quire_swapped_blocks_total": "counter",
+    "quire_swapped_bytes_total": "counter",
+    "quire_swap_space_bytes": "gauge",
+    "quire_swap_space_used_bytes": "gauge",
 }
 STATS = Stats(1, 0.0, 2, 3, 1, 2, 9, 2, 10, 4, 3, 5, 20, 8, 6, 1, 0.0, 0.0, 0.0, 7, [0.02, 0.3])
 
@@ -56,6 +70,8 @@ def test_every_promised_name_is_there_from_the_start_with_its_type_and_the_model
     for line in text.splitlines():
         assert line.startswith("#") or 'model_name="quire-mini"' in line
     assert 'quire_request_success_total{finished_reason="stop",model_name="quire-mini"} 0.0' in text
+    for road in Road:
+        assert f'quire_recovery_preemptions_total{{model_name="quire-mini",road="{road.value}"}} 0.0' in text
 
 
 def test_two_servers_in_one_process_share_no_figures() -> None:
@@ -78,6 +94,44 @@ def test_a_step_moves_gauges_and_counters_and_every_gap_counts() -> None:
     assert found["quire_generation_tokens_total"] == 4
     assert found["quire_inter_token_latency_seconds_count"] == 4
     assert found["quire_inter_token_latency_seconds_sum"] == pytest.approx(0.64)
+
+
+def test_what_recovery_did_in_a_step_adds_up_by_road() -> None:
+    metrics = Metrics(["m"])
+    recovery = RecoveryStats(
+        preemptions=Counter(swap=2, mixed=1),
+        seconds=defaultdict(float, swap=0.5),
+        num_recomputed_tokens=7,
+        swapped_blocks=Counter(save=3, load=1),
+        swapped_bytes=Counter(save=300, load=100),
+        errors=[("swap", 0.25), ("swap", 3.0)],
+        probes=Counter(recompute=1),
+        num_regret_samples=1,
+        regret_s=0.125,
+    )
+    metrics.observe_stats("m", replace(STATS, recovery=recovery, swap_bytes=1000, swap_used_bytes=300))
+    metrics.observe_stats("m", replace(STATS, recovery=recovery, swap_bytes=1000, swap_used_bytes=200))
+    metrics.observe_stats("m", replace(STATS, swap_bytes=1000, swap_used_bytes=100))
+    found = samples(metrics)
+    for name, value in {
+        "recovery_preemptions_total{swap}": 4,
+        "recovery_preemptions_total{mixed}": 2,
+        "recovery_preemptions_total{recompute}": 0,
+        "recovery_seconds_total{swap}": 1.0,
+        "recovery_recomputed_tokens_total": 14,
+        "recovery_prediction_error_ratio_count{swap}": 4,
+        "recovery_prediction_error_ratio_sum{swap}": 6.5,
+        "recovery_probes_total{recompute}": 2,
+        "recovery_regret_samples_total": 2,
+        "recovery_regret_seconds_total": 0.25,
+        "swapped_blocks_total{out}": 6,
+        "swapped_blocks_total{in}": 2,
+        "swapped_bytes_total{out}": 600,
+        "swapped_bytes_total{in}": 200,
+        "swap_space_bytes": 1000,
+        "swap_space_used_bytes": 100,
+    }.items():
+        assert found[f"quire_{name}"] == value
 
 
 def output(*reasons: str, num_tokens: int = 5, error: str | None = None, **times: Any) -> RequestOutput:
@@ -193,3 +247,43 @@ def test_a_prefix_that_is_found_again_is_a_hit(tiny: LoadedModel) -> None:
     serve_all(engine, metrics, (list(range(1, 14)), params))
     found = samples(metrics)
     assert (found["quire_prefix_cache_queries_total"], found["quire_prefix_cache_hits_total"]) == (26, 12)
+
+
+class InTurns:
+    """Preempts the youngest, by one road after the other, and says what that should cost."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def choose(self, candidates: Sequence[Candidate], around: Surroundings) -> Preemption:
+        self.count += 1
+        youngest = candidates[-1]
+        road = tuple(Road)[self.count % 3]
+        predicted = {each.value: 0.01 for each in Road}
+        return Preemption(youngest.request, road, youngest.num_full_blocks // 2, predicted, is_sample=True)
+
+
+def test_what_an_engine_swaps_and_computes_again_is_counted_once(tiny: LoadedModel) -> None:
+    engine, metrics = make_engine(replace(TINY, swap_space=2**20), tiny, recovery=InTurns()), Metrics(["m"])
+    params = SamplingParams(max_tokens=30, ignore_eos=True, seed=1)
+    serve_all(engine, metrics, *(([n, n + 1, n + 2, n + 3, n + 4], params) for n in range(8)))
+    found, log, config = samples(metrics), engine.scheduler.recovery_log, engine.scheduler.config
+    by_road = Counter(recovery.road.value for recovery in log.over)
+    assert all(found[f"quire_recovery_preemptions_total{{{road.value}}}"] == by_road[road.value] for road in Road)
+    assert by_road.total() == found["quire_num_preemptions_total"]
+    assert found["quire_recovery_recomputed_tokens_total"] == engine.scheduler.counts.recomputed_tokens > 0
+    for direction, moved in {
+        "out": sum(recovery.num_saved for recovery in log.over),
+        "in": sum(recovery.num_loaded for recovery in log.over),
+    }.items():
+        assert found[f"quire_swapped_blocks_total{{{direction}}}"] == moved > 0
+        assert found[f"quire_swapped_bytes_total{{{direction}}}"] == moved * config.block_bytes
+    for road in Road:
+        of_road = [recovery for recovery in log.over if recovery.road is road]
+        seconds = sum(recovery.seconds for recovery in of_road)
+        assert found[f"quire_recovery_seconds_total{{{road.value}}}"] == pytest.approx(seconds)
+        complete = [recovery for recovery in of_road if recovery.is_complete and recovery.seconds > 0]
+        assert found[f"quire_recovery_prediction_error_ratio_count{{{road.value}}}"] == len(complete) > 0
+    assert found["quire_recovery_regret_samples_total"] > 0
+    assert found["quire_swap_space_bytes"] == config.num_swap_slots * config.block_bytes > 0
+    assert found["quire_swap_space_used_bytes"] == 0, "everyone is back"

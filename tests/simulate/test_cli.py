@@ -40,6 +40,7 @@ def calibrated(path: Path) -> Path:
         for kind in ("save", "load"):
             model.observe_transfer(kind, 4096 * (1 + at % 16), 1e-4 + 1e-6 * (1 + at % 16))
     data = {"cost_model": model.to_dict(), "bytes_per_token": 4096, "model": "random:tiny", "machine": {"cpu": "a CPU"}}
+    data["max_tokens"] = 1024
     data["limits"] = {"max_num_seqs": 3, "max_num_batched_tokens": 96, "enable_prefix_caching": True}
     path.write_text(json.dumps(data))
     return path
@@ -76,6 +77,7 @@ def test_a_trace_and_a_calibrated_profile(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "random:tiny on a CPU" in result.output
     assert "Measured: steps, saves and loads" in result.output
+    assert "Assumed: what requests of more than 1,024 tokens cost (extrapolated)" in result.output
     assert "2 requests, 2 times as fast" in result.output
     assert "at most 3 sequences and 96 tokens a step; prefix caching on" in result.output  # as the profile's engine
 

@@ -14,6 +14,7 @@ from quire.bench.crossing import crossing_range
 from quire.bench.report import Column, Report, save_plot, write_json
 from quire.calibration import Calibration, Row, Swapping, calibrate_engine, check_copy_mode
 from quire.config import EngineConfig, format_size
+from quire.core.cost_model import CostModel
 
 COLUMNS = (
     Column("num_tokens", "input length", digits=0),
@@ -54,7 +55,7 @@ def run(
         raise ValueError("copy_mode=layer shows what copies to host memory cost; leave out swap_dir")
     loaded = load(replace(config, skip_tokenizer_init=True))
     config = with_swap_tier(config, loaded)
-    engine = make_engine(replace(config, recovery_policy="recompute", skip_tokenizer_init=True), loaded)
+    engine = make_engine(config, loaded, cost_model=CostModel())
     calibration = calibrate_engine(engine, lengths=lengths, repeats=repeats, copy_mode=copy_mode)
     engine.scheduler.check_integrity()
     report = make_report(config, calibration, repeats)

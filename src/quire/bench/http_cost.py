@@ -53,7 +53,7 @@ class Shape:
     num_queued: int = 200
     body_bytes: int = 50 * 10**6
     runs: int = 5
-    has_engine_process: bool = False  #: the servers' engines have processes of their own
+    has_engine_process: bool = True  #: the servers' engines have processes of their own
     settle_s: float = 1.5  #: from when all are queued; streams that wait get their heads within it
 
 
@@ -98,7 +98,7 @@ def run(config: EngineConfig, shape: Shape, json: Path | None) -> None:
             "Times are taken where the client reads, from when all streams ran; medians over the repetitions, ratios "
             "and differences within each. Steps are counted by the tokens of one stream.",
             f"Streams over HTTP: a server process, default settings, --max-num-seqs {shape.num_streams}"
-            f"{', --engine-process' if shape.has_engine_process else ''}; its client's "
+            f"{'' if shape.has_engine_process else ', --no-engine-process'}; its client's "
             "processor time on the same machine is part of what is seen. Offline: LLM.generate in a process of its "
             "own, detokenizing too.",
             f"Load average of the machine when it began: {load:.1f}. Whatever else runs falls on the server first.",
@@ -121,7 +121,7 @@ def measure_http_cost(config: EngineConfig, shape: Shape) -> list[dict[str, Any]
     workload = make_workload("streams", fixed_lengths(shape.num_streams, shape.input_len, shape.output_len), seed=5)
     results: dict[str, list[dict[str, float]]] = {}
     with ExitStack() as stack:
-        options = ["--engine-process"] if shape.has_engine_process else []
+        options = ["--engine-process" if shape.has_engine_process else "--no-engine-process"]
         refusing = stack.enter_context(_server(config, min(_DEFAULT_LIMIT, shape.body_bytes // 2), options))
         accepting = stack.enter_context(_server(config, shape.body_bytes + 1024**2, options))
         spawn = multiprocessing.get_context("spawn")
@@ -362,7 +362,8 @@ def _send_bodies(url: str, kind: str, num_bytes: int) -> list[tuple[float, float
         began = time.monotonic()
         with socket.create_connection(address, timeout=600) as connection:
             try:
-                connection.sendall(head % len(body) + body)
+                connection.sendall(head % len(body))
+                connection.sendall(body)
                 connection.recv(1 << 16)
             except ConnectionError:
                 pass  # refused, and hung up on

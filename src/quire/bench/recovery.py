@@ -14,6 +14,7 @@ from typing import Any
 
 from quire.bench.calibrate import format_rate
 from quire.bench.crossing import PacedCosts, bandwidth_for_crossing
+from quire.bench.recovery_forecast import QUANTITIES, compare, foretell
 from quire.bench.recovery_load import make_mix
 from quire.bench.recovery_run import SLOWER, LinkPlan, RecoveryRun, first_difference, link_of, mean, run_once
 from quire.bench.report import Column, Report, summarise
@@ -22,7 +23,7 @@ from quire.bench.timing import WARM_UP, play, token_range
 from quire.config import EngineConfig
 from quire.core.cost_model import CostModel
 from quire.core.costs import find_crossings
-from quire.core.recovery import Cost, make_policy
+from quire.core.recovery import make_policy
 from quire.engine import Engine
 
 POOL_BLOCKS = 512  #: the paper's
@@ -45,6 +46,7 @@ class RecoverySettings:
     slow_link_at: tuple[int, int | None] | None = None  #: preemptions
     regret_sample: float = 0.0
     profile: Path | None = None
+    forecast: bool = False
     repeats: int = 3  #: of a calibration
     seed: int = 0
 
@@ -70,6 +72,13 @@ RATIO_COLUMNS = (
     Column("name", "cost against the best static policy"),
     Column("best", "best"),
     Column("ratio", "ratio", digits=3),
+)
+FORECAST_COLUMNS = (
+    Column("policy", "policy"),
+    Column("name", "the first run, foretold"),
+    Column("engine", "engine", digits=3),
+    Column("simulator", "simulator", digits=3),
+    Column("error", "error", scale=100, digits=1, unit=" %"),
 )
 _COMPARED = {
     "recovery_s": "seconds spent on recovery",
@@ -115,6 +124,7 @@ def run(
     report.settings |= {"differences": differences}
     report.publish(json_path, plot_path, lambda figure: draw(figure, runs))
     _show_ratios(report.figures)
+    _show_forecasts(report.figures)
     return not differences
 
 
@@ -142,6 +152,11 @@ def check(config: EngineConfig, settings: RecoverySettings) -> None:
     for option, value in (("--alternate-link", settings.alternate_link), ("--slow-link-at", settings.slow_link_at)):
         if value is not None and not has_bandwidth:
             raise ValueError(f"{option} changes the link's bandwidth; give it one by --swap-bandwidth or --crossing-at")
+    if settings.forecast and (settings.alternate_link or settings.slow_link_at or settings.regret_sample):
+        raise ValueError(
+            "--forecast simulates a link that stays as it is, and roads that cost chooses; leave out --alternate-link, "
+            "--slow-link-at and --regret-sample"
+        )
     if settings.alternate_link is not None and not all(value > 0 for value in settings.alternate_link):
         raise ValueError("alternate_link: expected a factor and seconds above 0, such as 10,5")
 
@@ -246,7 +261,10 @@ def _run_policy(
     _teach(engine, belief)
     length, seed = engine.max_model_len, settings.seed
     load = make_mix(settings.mix, settings.num_requests, length, seed=seed, low=low, span=span)
-    found = run_once(engine, load.shifted(repetition, low=low, span=span), plan, belief)
+    load = load.shifted(repetition, low=low, span=span)
+    found = run_once(engine, load, plan, belief)
+    if settings.forecast:
+        found.forecast = compare(found, foretell(engine.scheduler.config, policy, belief, load))
     _close(engine)
     return found
 
@@ -255,12 +273,9 @@ def _make(config: EngineConfig, loaded: Any, policy: str, regret_sample: float =
     """An engine that measures nothing at its start: what it believes is told to it."""
     from quire.startup import make_engine
 
-    engine = make_engine(replace(config, recovery_policy="recompute"), loaded)
-    recovery = engine.scheduler.recovery = make_policy(policy, engine.costs.model, regret_sample=regret_sample)
-    if isinstance(recovery, Cost):
-        log = engine.scheduler.recovery_log
-        log.on_complete.append(lambda over: recovery.note_actual(over.request_id, over.seconds))
-    return engine
+    costs = CostModel()
+    recovery = make_policy(policy, costs, regret_sample=regret_sample)
+    return make_engine(config, loaded, cost_model=costs, recovery=recovery)
 
 
 def _teach(engine: Engine, belief: CostModel) -> None:
@@ -330,6 +345,7 @@ def figure(policy: str, done: Sequence[RecoveryRun]) -> dict[str, Any]:
         "regret": summarise(run.regret for run in done if run.regret is not None),
         "turnovers": [run.turnovers() for run in done],
         "phases": [asdict(phase) for phase in first.phases],
+        "forecast": first.forecast,
         "crossings": [asdict(crossing) for crossing in first.crossings],
         "decisions": [
             {
@@ -390,6 +406,16 @@ def _show_ratios(figures: Sequence[dict[str, Any]]) -> None:
             for name, ratio in ratios.items()
         ]
         Report("recovery", "", RATIO_COLUMNS, rows=rows).show()
+
+
+def _show_forecasts(figures: Sequence[dict[str, Any]]) -> None:
+    rows = [
+        {"policy": found["policy"], "name": QUANTITIES[name], **values}
+        for found in figures
+        for name, values in found["forecast"].items()
+    ]
+    if rows:
+        Report("recovery", "", FORECAST_COLUMNS, rows=rows).show()
 
 
 def _describe_link(config: EngineConfig, settings: RecoverySettings) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from quire.bench.report import Repetition
 from quire.bench.timing import play
 from quire.bench.workload import Workload
-from quire.core.costs import Costs, StepShape
+from quire.core.costs import Costs
 from quire.core.recovery import Cost, Road
 from quire.core.recovery_log import Recovery
 from quire.engine import Engine
@@ -87,6 +87,7 @@ class RecoveryRun:
     phases: list[Phase]
     crossings: list[Crossing] = field(default_factory=list)
     regret: float | None = None
+    forecast: dict[str, dict[str, float]] = field(default_factory=dict)  #: see `recovery_forecast.compare`
 
     @property
     def recovery_s(self) -> float:
@@ -170,15 +171,9 @@ class _Watch:
         recomputed = scheduler.recovery_log.recomputed
         if not recomputed:
             return 0.0
-        shape = scheduler.step_shape
-        without = StepShape(
-            num_tokens=max(0, shape.num_tokens - sum(each.count for each in recomputed)),
-            num_seqs=shape.num_seqs,
-            attended=max(
-                0.0, shape.attended - sum(e.count * (e.start + e.count / 2) for e in recomputed if e.count > 1)
-            ),
-            context_decode=max(0, shape.context_decode - sum(each.start for each in recomputed if each.count == 1)),
-        )
+        shape = without = scheduler.step_shape
+        for each in recomputed:
+            without = without.minus_chunk(each.start, each.count)
         return max(0.0, 1.0 - self._judge.step(without).seconds / max(1e-9, self._judge.step(shape).seconds))
 
     def _set_bandwidth(self, elapsed_s: float) -> None:

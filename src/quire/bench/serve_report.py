@@ -182,7 +182,7 @@ def draw_sweep(figure: Any, figures: Sequence[Mapping[str, Any]]) -> None:
         rates = sorted({_rate(f) for f in figures})
         panels[1].plot(rates, rates, color="grey", linestyle=":", linewidth=1, label="all requests")
         limits = next(f["goodput"]["limits_s"] for f in figures if "goodput" in f)
-        panels[1].set(xlabel="request rate, requests/s", ylabel=f"goodput under {_named(limits)}, requests/s")
+        panels[1].set(xlabel="request rate, requests/s", ylabel=f"goodput, requests/s\n(under {_named(limits)})")
     for axes in panels:
         axes.set_ylim(bottom=0)
         axes.set_xlim(left=0)

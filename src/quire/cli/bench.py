@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from quire.cli.options import engine_options, integer_range, integers
+from quire.cli.figure_options import ALL_POLICIES, Json, Plot, Policies, policy_names
+from quire.cli.options import engine_options, integer_range, integers, numbers
 from quire.config import EngineConfig
 
 app = typer.Typer(
@@ -18,8 +19,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures for programs.")]
-Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw a picture (PNG, SVG or PDF).")]
 Runs = Annotated[int, typer.Option(min=1, help="Repetitions; each shifts the token ids.")]
 
 
@@ -126,12 +125,7 @@ def sharing(
 @engine_options()
 def recovery(
     engine: EngineConfig,
-    policies: Annotated[
-        str,
-        typer.Option(
-            metavar="POLICY[,POLICY...]", help="Of recompute, swap, threshold:N, threshold:N:swap-above and cost."
-        ),
-    ] = "recompute,swap,threshold:1024,cost",
+    policies: Policies = ALL_POLICIES,
     mix: Annotated[
         str,
         typer.Option(
@@ -157,6 +151,9 @@ def recovery(
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Costs that quire calibrate wrote; by default measured first.")
     ] = None,
+    forecast: Annotated[
+        bool, typer.Option("--forecast", help="Simulate the same requests from the measured costs, and compare.")
+    ] = False,
     repeats: Annotated[int, typer.Option(min=1, help="Of measuring the costs.")] = 3,
     load_seed: Annotated[int, typer.Option(help="Of lengths and prompts.")] = 0,
     runs: Runs = 3,
@@ -167,7 +164,7 @@ def recovery(
     from quire.bench.recovery import RecoverySettings, run
 
     settings = RecoverySettings(
-        policies=[policy.strip() for policy in policies.split(",")],
+        policies=policy_names(policies),
         mix=mix,
         num_requests=num_requests,
         runs=runs,
@@ -176,6 +173,7 @@ def recovery(
         slow_link_at=_slow_phase(slow_link_at) if slow_link_at is not None else None,
         regret_sample=regret_sample,
         profile=profile,
+        forecast=forecast,
         repeats=repeats,
         seed=load_seed,
     )
@@ -304,7 +302,7 @@ def serve(
         model=model,
         api_key=api_key,
         chat=chat,
-        rates=_numbers("sweep", sweep) if sweep is not None else [request_rate] if request_rate is not None else [],
+        rates=numbers("sweep", sweep) if sweep is not None else [request_rate] if request_rate is not None else [],
         burstiness=1.0 if burstiness is None else burstiness,
         num_requests=num_requests,
         duration_s=duration,
@@ -334,27 +332,20 @@ def _refuse_together(option: str, value: Any, others: dict[str, Any]) -> None:
             raise ValueError(f"{option} and {other} both say what is asked, or when; give one of them")
 
 
-def _numbers(name: str, text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"{name}={text!r} is not a list of numbers such as 0.5,1,2") from None
-
-
 def _alternation(text: str) -> tuple[float, float]:
-    numbers = _numbers("alternate_link", text)
-    if len(numbers) != 2:
+    given = numbers("alternate_link", text)
+    if len(given) != 2:
         raise ValueError(f"alternate_link={text!r}: expected a factor and seconds, such as 10,5")
-    return numbers[0], numbers[1]
+    return given[0], given[1]
 
 
 def _slow_phase(text: str) -> tuple[int, int | None]:
-    numbers = integers("slow_link_at", text)
-    if len(numbers) > 2 or numbers != sorted(set(numbers)) or numbers[0] < 0:
+    given = integers("slow_link_at", text)
+    if len(given) > 2 or given != sorted(set(given)) or given[0] < 0:
         raise ValueError(
             f"slow_link_at={text!r}: expected one number of preemptions, or two that grow, such as 100,200"
         )
-    return numbers[0], numbers[1] if len(numbers) == 2 else None
+    return given[0], given[1] if len(given) == 2 else None
 
 
 def _json_object(name: str, text: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from quire.cli.figure_options import Plot
 from quire.cli.options import engine_options, integers
 from quire.config import EngineConfig
 
@@ -28,9 +29,7 @@ def calibrate(
     json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the figures, as quire simulate reads them.")
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Draw a picture (PNG, SVG or PDF).")
-    ] = None,
+    plot: Plot = None,
 ) -> None:
     """Measure both roads back from a preemption, swapping and computing again, and find where they cross."""
     from quire.bench.calibrate import run

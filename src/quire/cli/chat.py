@@ -8,22 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from quire.cli import client_options
 from quire.cli.chat_screens import Screen, choose_screen
-from quire.cli.client_options import (
-    SAMPLING,
-    ApiKey,
-    MaxTokens,
-    MinP,
-    RepetitionPenalty,
-    Stop,
-    Temperature,
-    TopK,
-    TopP,
-    Url,
-    asked_for,
-    failures_told,
-    open_model,
-)
+from quire.cli.client_options import SAMPLING, asked_for, failures_told, open_model
 from quire.cli.options import engine_options
 from quire.config import EngineConfig
 
@@ -44,19 +31,19 @@ HINTS = {
 def chat(
     ctx: typer.Context,
     engine: EngineConfig,
-    url: Url = None,
-    api_key: ApiKey = None,
+    url: client_options.Url = None,
+    api_key: client_options.ApiKey = None,
     system: Annotated[str | None, typer.Option(help="What the model is told before the conversation.")] = None,
     chat_template: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Jinja template, for a model in this process without one.")
     ] = None,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    top_p: TopP = None,
-    top_k: TopK = None,
-    min_p: MinP = None,
-    repetition_penalty: RepetitionPenalty = None,
-    stop: Stop = None,
+    max_tokens: client_options.MaxTokens = None,
+    temperature: client_options.Temperature = None,
+    top_p: client_options.TopP = None,
+    top_k: client_options.TopK = None,
+    min_p: client_options.MinP = None,
+    repetition_penalty: client_options.RepetitionPenalty = None,
+    stop: client_options.Stop = None,
 ) -> None:
     """Chat with a model: behind a URL, or in this process (default: quire-chat). Piped input is a message a line."""
     from quire.client.conversation import Conversation

@@ -1,4 +1,4 @@
-"""Options that `quire chat` and `quire complete` share: whom they ask, and how the answer is sampled."""
+"""Options that `quire chat`, `complete` and `generate` share: whom they ask, and how the answer is sampled."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ TopP = Annotated[float | None, typer.Option(help="Keep the likeliest tokens up t
 TopK = Annotated[int | None, typer.Option(help="Keep the k likeliest tokens.")]
 MinP = Annotated[float | None, typer.Option(help="Keep tokens at least so likely, relative to the best.")]
 RepetitionPenalty = Annotated[float | None, typer.Option(help="Above 1 makes seen tokens less likely.")]
+IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after the model's end token.")]
 Stop = Annotated[list[str] | None, typer.Option(help="End before this text; may be given several times.")]
 
 _FOR_BOTH = ("model", "seed")  # fields of EngineConfig that say something to a server too
 
 
-# Options of both commands; their values are read from the context, by these names.
+# Options of all of them; their values are read from the context, by these names.
 SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "stop")
+COMPLETING = (*SAMPLING, "ignore_eos")
 
 
 @contextmanager
@@ -73,7 +75,7 @@ def asked_for(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
     In process the seed is the engine's own; a server gets it with each request.
     """
-    wanted = [*names, "seed"] if given["url"] is not None else names
+    wanted = [*names, "seed"] if given.get("url") is not None else names
     values = {name: list(given[name]) if isinstance(given[name], tuple) else given[name] for name in wanted}
     return {name: value for name, value in values.items() if value is not None and value is not False and value != []}
 

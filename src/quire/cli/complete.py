@@ -8,21 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from quire.cli.client_options import (
-    SAMPLING,
-    ApiKey,
-    MaxTokens,
-    MinP,
-    RepetitionPenalty,
-    Stop,
-    Temperature,
-    TopK,
-    TopP,
-    Url,
-    asked_for,
-    failures_told,
-    open_model,
-)
+from quire.cli import client_options
+from quire.cli.client_options import COMPLETING, asked_for, failures_told, open_model
 from quire.cli.options import engine_options
 from quire.config import EngineConfig
 
@@ -36,22 +23,22 @@ def complete(
     prompt: Annotated[
         str | None, typer.Argument(metavar="[PROMPT]", help="The text to continue; without it, or with -, from stdin.")
     ] = None,
-    url: Url = None,
-    api_key: ApiKey = None,
-    max_tokens: MaxTokens = 128,
-    temperature: Temperature = None,
-    top_p: TopP = None,
-    top_k: TopK = None,
-    min_p: MinP = None,
-    repetition_penalty: RepetitionPenalty = None,
-    stop: Stop = None,
-    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after the model's end token.")] = False,
+    url: client_options.Url = None,
+    api_key: client_options.ApiKey = None,
+    max_tokens: client_options.MaxTokens = 128,
+    temperature: client_options.Temperature = None,
+    top_p: client_options.TopP = None,
+    top_k: client_options.TopK = None,
+    min_p: client_options.MinP = None,
+    repetition_penalty: client_options.RepetitionPenalty = None,
+    stop: client_options.Stop = None,
+    ignore_eos: client_options.IgnoreEos = False,
     stream: Annotated[bool, typer.Option(help="Write as it comes, or all at the end.")] = True,
 ) -> None:
     """One completion, by a server or a model in this process (default: quire-mini). Only its text goes to stdout."""
     text = _read_prompt(prompt)
     with failures_told(), closing(open_model(ctx.params, engine, url, api_key)) as model:
-        write_answer(model.complete(text, stream=stream, **asked_for(ctx.params, (*SAMPLING, "ignore_eos"))))
+        write_answer(model.complete(text, stream=stream, **asked_for(ctx.params, COMPLETING)))
 
 
 def write_answer(chunks: Any) -> None:

@@ -11,9 +11,8 @@ import typer
 from typer.core import TyperGroup
 
 import quire
-from quire.cli import bench, calibrate, chat, complete, serve, simulate
-from quire.cli.options import engine_options
-from quire.config import EngineConfig, format_size
+from quire.cli import bench, calibrate, chat, complete, generate, serve, simulate
+from quire.config import format_size
 
 
 class Commands(TyperGroup):
@@ -48,6 +47,7 @@ app.command(epilog=chat.EXAMPLE)(chat.chat)
 app.command(epilog=complete.EXAMPLE)(complete.complete)
 app.command(epilog=calibrate.EXAMPLE)(calibrate.calibrate)
 app.command(epilog=simulate.EXAMPLE)(simulate.simulate)
+app.command(epilog=generate.EXAMPLE)(generate.generate)
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -64,38 +64,6 @@ def _all_commands(
 ) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("quire").setLevel(logging.INFO)
-
-
-@app.command(epilog='Example: quire generate --model random:tiny --max-tokens 32 "The capital of France is"')
-@engine_options()
-def generate(
-    engine: EngineConfig,
-    prompt: Annotated[
-        str, typer.Argument(metavar="PROMPT", help="The text to continue; - reads it from standard input.")
-    ],
-    max_tokens: Annotated[int, typer.Option(help="At most so many tokens.")] = 128,
-    temperature: Annotated[float | None, typer.Option(help="0 is greedy; by default the model's own.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Keep the likeliest tokens up to this probability.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Keep the k likeliest tokens.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="Keep tokens at least so likely, relative to the best.")] = None,
-    repetition_penalty: Annotated[float | None, typer.Option(help="Above 1 makes seen tokens less likely.")] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be given several times.")] = None,
-    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after the model's end token.")] = False,
-    chat: Annotated[
-        bool, typer.Option("--chat", help="The prompt is a user's message: use the chat template.")
-    ] = False,
-) -> None:
-    """Continue a prompt, streaming to the terminal."""
-    text = sys.stdin.read() if prompt == "-" else prompt
-    given = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p}
-    given["repetition_penalty"] = repetition_penalty
-    sampling: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if stop:
-        sampling["stop"] = stop
-
-    from quire.cli.stream import stream_to_terminal
-
-    stream_to_terminal(engine, text, is_chat=chat, max_tokens=max_tokens, ignore_eos=ignore_eos, **sampling)
 
 
 @app.command(epilog="Example: quire info --model random:qwen2.5-0.5b")

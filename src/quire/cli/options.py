@@ -11,11 +11,13 @@ import itertools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, fields
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from quire.config import SIZES, EngineConfig
+
+N = TypeVar("N", int, float)
 
 _AS_TEXT = dict.fromkeys(SIZES, "SIZE")  # what EngineConfig reads itself, and how help names it
 
@@ -76,19 +78,36 @@ def engine_options(
 
 def integers(name: str, text: str) -> list[int]:
     """Numbers from text such as 1,2,4."""
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"{name}={text!r} is not a list of integers such as 16 or 1,2,4") from None
+    return _read(int, text.split(","), f"{name}={text!r} is not a list of integers such as 16 or 1,2,4")
+
+
+def numbers(name: str, text: str) -> list[float]:
+    """Numbers from text such as 0.5,1,2."""
+    return _read(float, text.split(","), f"{name}={text!r} is not a list of numbers such as 0.5,1,2")
 
 
 def integer_range(name: str, text: str) -> tuple[int, int]:
     """A range from text such as 64-512, or one number for both ends."""
+    low, high = _read(int, _ends(text), f"{name}={text!r} is not a length such as 128 or a range such as 64-512")
+    return low, high
+
+
+def share_range(name: str, text: str) -> tuple[float, float]:
+    """A range from text such as 0.1-0.9, or one number for both ends."""
+    low, high = _read(float, _ends(text), f"{name}={text!r} is not a share such as 0.5 or a range such as 0.1-0.9")
+    return low, high
+
+
+def _ends(text: str) -> list[str]:
     low, _, high = text.partition("-")
+    return [low, high or low]
+
+
+def _read(kind: Callable[[str], N], parts: Sequence[str], complaint: str) -> list[N]:
     try:
-        return int(low), int(high or low)
+        return [kind(part) for part in parts]
     except ValueError:
-        raise ValueError(f"{name}={text!r} is not a length such as 128 or a range such as 64-512") from None
+        raise ValueError(complaint) from None
 
 
 def _option(field: Field[Any], *, is_list: bool) -> inspect.Parameter:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +14,8 @@ import typer
 
 from quire.cli.options import engine_options
 from quire.config import EngineConfig, parse_size
+
+logger = logging.getLogger("quire")
 
 DEFAULT_MODELS = ("quire-mini", "quire-chat")  # written out, since `--help` imports nothing of the rest
 
@@ -39,6 +44,9 @@ def serve(
     max_concurrent_per_key: Annotated[
         int | None, typer.Option(min=1, help="So many requests of one key at once; further ones get 429.")
     ] = None,
+    max_answers: Annotated[
+        int, typer.Option(min=1, help="Answers that one body may ask for: its prompts times n.")
+    ] = 1024,
     cors_origin: Annotated[
         list[str] | None, typer.Option(help="Let pages of this origin ask; may be given several times.")
     ] = None,
@@ -56,8 +64,14 @@ def serve(
         float, typer.Option(min=0, help="Seconds for running requests to finish after SIGTERM.")
     ] = 30.0,
     engine_process: Annotated[
-        bool, typer.Option("--engine-process", help="Each engine in a process of its own, started again if it dies.")
-    ] = False,
+        bool,
+        typer.Option(
+            help="Each engine in a process of its own, which is started again if it dies; or all of them in this one."
+        ),
+    ] = True,
+    keep_alive: Annotated[
+        float, typer.Option(metavar="SECONDS", help="A stream without news for so long sends a comment.")
+    ] = 15.0,
     log_interval: Annotated[float, typer.Option(help="Seconds between two log lines of load.")] = 10.0,
     log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
 ) -> None:
@@ -88,12 +102,19 @@ def serve(
         max_body_bytes=parse_size(max_body_bytes),
         max_queue=max_queue,
         max_concurrent_per_key=max_concurrent_per_key,
+        max_answers=max_answers,
         cors_origins=tuple(cors_origin or ()),
         shutdown_timeout_s=shutdown_timeout,
         log_interval_s=log_interval,
+        keep_alive_s=keep_alive,
     )
     template = read_chat_template(chat_template) if chat_template is not None else None
     metrics = Metrics(engines)
+    if engine_process and sys.platform == "win32":
+        logger.warning("engines have no processes of their own on Windows; they run in the server's")
+        engine_process = False
+    if engine_process and len(engines) > 1:
+        engines = _share_threads(engines)
     start = ProcessEngine if engine_process else AsyncEngine
     turns = DeviceTurns() if len(engines) > 1 and not engine_process else None
     models = [
@@ -123,6 +144,19 @@ def serve(
         banner=partial(_banner, list(engines), has_keys=bool(keys)),
     )
     raise typer.Exit(status)
+
+
+def _share_threads(engines: dict[str, EngineConfig]) -> dict[str, EngineConfig]:
+    """Engines that know nothing of each other must not have more threads than there are cores: threads of one wait for
+    each other by spinning, and two engines with all cores each took ten times as long together as one alone."""
+    import torch
+
+    share = max(1, torch.get_num_threads() // len(engines))
+    logger.info("%d models share the cores: %d threads each, where --num-threads does not say", len(engines), share)
+    return {
+        name: config if config.num_threads is not None else replace(config, num_threads=share)
+        for name, config in engines.items()
+    }
 
 
 def _banner(names: list[str], url: str, *, has_keys: bool) -> str:

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from quire.cli.figure_options import ALL_POLICIES, Json, Plot, Policies, policy_names
+from quire.cli.options import numbers, share_range
+
 EXAMPLE = "Example: quire simulate --lengths short-long --policies recompute,swap,threshold:1024,cost --seeds 20"
 
 
@@ -21,12 +24,7 @@ def simulate(
         str | None,
         typer.Option(metavar="short-long", help="Draw the CPS paper's mix, all at once (the default without --trace)."),
     ] = None,
-    policies: Annotated[
-        str,
-        typer.Option(
-            metavar="POLICY[,POLICY...]", help="Of recompute, swap, threshold:N, threshold:N:swap-above and cost."
-        ),
-    ] = "recompute,swap,threshold:1024,cost",
+    policies: Policies = ALL_POLICIES,
     num_blocks: Annotated[int, typer.Option(min=1, help="KV blocks of the pool.")] = 512,
     block_size: Annotated[int, typer.Option(min=1, help="Tokens a KV block holds.")] = 16,
     swap_space: Annotated[str, typer.Option(metavar="SIZE", help="Of the swap tier; 0 is none.")] = "4GiB",
@@ -58,10 +56,8 @@ def simulate(
         bool | None,
         typer.Option(help="Whether the engine stands still while blocks are copied; by default the profile's."),
     ] = None,
-    json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures for programs.")] = None,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Draw a picture (PNG, SVG or PDF).")
-    ] = None,
+    json: Json = None,
+    plot: Plot = None,
 ) -> None:
     """Recovery policies compared on a virtual clock: the real scheduler against a machine's costs."""
     from quire.bench.simulate import SimulateSettings, run
@@ -71,7 +67,7 @@ def simulate(
         profile=profile,
         trace=trace,
         lengths=lengths,
-        policies=[policy.strip() for policy in policies.split(",")],
+        policies=policy_names(policies),
         num_blocks=num_blocks,
         block_size=block_size,
         swap_space=parse_size(swap_space),
@@ -83,23 +79,8 @@ def simulate(
         num_requests=num_requests,
         speed_up=speed_up,
         seeds=seeds,
-        decode_scales=_numbers("decode_scale", decode_scale),
-        prompt_share=_range("prompt_share", prompt_share),
+        decode_scales=numbers("decode_scale", decode_scale),
+        prompt_share=share_range("prompt_share", prompt_share),
         swap_is_synchronous=swap_is_synchronous,
     )
     run(settings, json, plot)
-
-
-def _numbers(name: str, text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"{name}={text!r} is not a list of numbers such as 0.5,1,2") from None
-
-
-def _range(name: str, text: str) -> tuple[float, float]:
-    low, _, high = text.partition("-")
-    try:
-        return float(low), float(high or low)
-    except ValueError:
-        raise ValueError(f"{name}={text!r} is not a share such as 0.5 or a range such as 0.1-0.9") from None

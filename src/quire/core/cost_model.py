@@ -27,7 +27,7 @@ class CostModel:
 
     Errors of its own predictions are remembered from when it is calibrated. Where several in a row miss on one side,
     the machine or the link has changed: then everything that is older is rescaled by that change, at once
-    (`num_refreshes` counts). The two ways of the link change together, unless one of them goes on as it was.
+    (`num_refreshes` counts). The two ways of the link change together, unless one of them is seen to go on as it was.
     """
 
     def __init__(self) -> None:
@@ -35,6 +35,9 @@ class CostModel:
         self.saves = TransferCost()
         self.loads = TransferCost()
         self.num_refreshes = 0
+        self._num_transfers = 0
+        self._last_of = {"save": 0, "load": 0}  #: by kind: which transfer was its last one
+        self._misses_since = {"save": 0, "load": 0}  #: by kind: which one began its run of misses
         self.engine_seconds = 0.0  #: of all steps observed
         self.link_seconds = 0.0  #: of all transfers observed
 
@@ -105,14 +108,26 @@ class CostModel:
         if num_bytes <= 0 or not 0.0 <= seconds < math.inf:
             return
         self.link_seconds += seconds
+        self._num_transfers += 1
+        self._last_of[kind] = self._num_transfers
         cost.observe(num_bytes, max(seconds, _SHORTEST_S))
-        both = [self.saves, self.loads]
-        side = has_changed([way.misses for way in both], slower_after=4, faster_after=2)
+        if len(cost.misses.misses) == 1:
+            self._misses_since[kind] = self._num_transfers
+        side = has_changed([self.saves.misses, self.loads.misses], slower_after=4, faster_after=2)
         if side:
             self.num_refreshes += 1
-            for way in both:
-                if way.misses.side == side:
-                    way.follow()
+            self._follow_link(side)
+
+    def _follow_link(self, side: int) -> None:
+        """Both ways have changed, but one that was seen since to be as before."""
+        for kind, other in (("save", "load"), ("load", "save")):
+            way, that = self._transfers(kind), self._transfers(other)
+            if way.misses.side != side:
+                continue
+            is_other_unseen = self._last_of[other] < self._misses_since[kind]
+            change = way.follow()
+            if is_other_unseen:
+                that.rescale(change)
 
     @property
     def is_link_suspect(self) -> bool:

@@ -50,14 +50,5 @@ class CostObserver:
         whole = self.model.step(shape).seconds
         if whole <= 0:
             return average
-        return min(1.0, max(average / 10, 1.0 - self.model.step(_without(shape, recomputed)).seconds / whole))
-
-
-def _without(shape: StepShape, recomputed: Recomputed) -> StepShape:
-    count, start = recomputed.count, recomputed.start
-    return StepShape(
-        num_tokens=max(0, shape.num_tokens - count),
-        num_seqs=shape.num_seqs,
-        attended=max(0.0, shape.attended - (count * (start + count / 2) if count > 1 else 0.0)),
-        context_decode=max(0, shape.context_decode - (start if count == 1 else 0)),
-    )
+        without = shape.minus_chunk(recomputed.start, recomputed.count)
+        return min(1.0, max(average / 10, 1.0 - self.model.step(without).seconds / whole))

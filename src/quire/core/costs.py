@@ -23,6 +23,20 @@ class StepShape:
         attended = self.attended + num_tokens * (start + num_tokens / 2)
         return StepShape(self.num_tokens + num_tokens, self.num_seqs + 1, attended, self.context_decode)
 
+    def minus_chunk(self, start: int, num_tokens: int) -> StepShape:
+        """The same step without the tokens [start, start + num_tokens) of one of its sequences; 1 token is a decode.
+
+        The sequence keeps its place (`num_seqs`), and nothing falls below 0.
+        """
+        is_decode = num_tokens == 1
+        pairs = 0.0 if is_decode else num_tokens * (start + num_tokens / 2)
+        return StepShape(
+            num_tokens=max(0, self.num_tokens - num_tokens),
+            num_seqs=self.num_seqs,
+            attended=max(0.0, self.attended - pairs),
+            context_decode=max(0, self.context_decode - (start if is_decode else 0)),
+        )
+
     @property
     def decoding(self) -> StepShape:
         """What of it goes on step after step: its sequences with a token each, their prefill done."""

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from quire.core.preemption import Road
+from quire.core.preemption import Road, passed_over, prediction_error
 from quire.core.probing import Probe
 
 
@@ -28,10 +28,7 @@ class Decision:
     @property
     def error(self) -> float | None:
         """|predicted - actual| / actual of the road that was taken."""
-        predicted = self.predicted.get(self.road.value)
-        if self.actual is None or predicted is None:
-            return None
-        return abs(predicted - self.actual) / self.actual
+        return None if self.actual is None else prediction_error(self.predicted, self.road, self.actual)
 
 
 class DecisionLog:
@@ -78,9 +75,8 @@ class DecisionLog:
         """
         missed = least = 0.0
         for decision in self.decisions:
-            others = [seconds for road, seconds in decision.predicted.items() if road != decision.road.value]
-            if decision.is_sample and decision.actual is not None and others:
-                passed_over = min(others)
-                missed += max(0.0, passed_over - decision.actual)
-                least += min(passed_over, decision.actual)
+            other = passed_over(decision.predicted, decision.road)
+            if decision.is_sample and decision.actual is not None and other is not None:
+                missed += max(0.0, other - decision.actual)
+                least += min(other, decision.actual)
         return missed / least if least > 0.0 else None

@@ -102,6 +102,24 @@ class KVCacheManager:
                     self._save(block, key)
         self._registered.clear()
 
+    def save_ahead(self, seq: Sequence, num_blocks: int) -> int:
+        """Save the last of `seq`'s full blocks, as many of so many as the swap tier has room for and does not have.
+
+        Nobody keeps them there; but as long as they stay, giving them up costs nothing.
+
+        Returns:
+            How many are saved.
+        """
+        num_saved = 0
+        for at in range(seq.num_registered - 1, -1, -1):
+            if num_saved == num_blocks or not self.tier.num_available:
+                break
+            key = seq.block_keys[at]
+            if key not in self.tier:
+                self._save(seq.block_table[at], key)
+                num_saved += 1
+        return num_saved
+
     def take_transfers(self) -> list[BlockTransfer]:
         """The saves and loads that have come together since this was last asked, to be sent with a step."""
         transfers, self._transfers = self._transfers, []

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from quire.core.costs import StepShape
+from quire.core.survival import Survival
 from quire.request import Request
+
+MAX_PREEMPTIONS = 8  #: of a request, whatever the policy: then it comes back to stay (see `core.scheduler`)
 
 
 class Road(enum.Enum):
@@ -43,6 +46,12 @@ class Surroundings:
     num_running: int
     beside: StepShape  #: the last step's: what recomputing is added to
     now_step: int  #: step_id
+    survival: Survival = field(default_factory=Survival)  #: of blocks that are given up
+
+    @property
+    def decoding_beside(self) -> StepShape | None:
+        """What of the last step goes on: its decoding. None where there was nothing."""
+        return self.beside.decoding if self.beside.num_tokens > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,19 @@ class Preemption:
     road: Road
     keep_from: int = 0  #: MIXED: the first block that is saved, by its place in the table
     predicted: dict[str, float] = field(default_factory=dict)  #: seconds by `Road.value`, as far as they were weighed
+    probes: Road | None = None  #: a small part went another way than the rest, to tell about this road
+    is_sample: bool = False  #: all of it went another way than it should have, to see what would have been
+
+
+def prediction_error(predicted: dict[str, float], road: Road, actual: float) -> float | None:
+    """|predicted - actual| / actual of the road that was taken; None where nothing was predicted, or nothing spent."""
+    seconds = predicted.get(road.value)
+    return abs(seconds - actual) / actual if seconds is not None and actual > 0.0 else None
+
+
+def passed_over(predicted: dict[str, float], road: Road) -> float | None:
+    """Seconds that the best of the roads which were not taken was predicted to cost; None where there was none."""
+    return min((seconds for name, seconds in predicted.items() if name != road.value), default=None)
 
 
 class RecoveryPolicy(Protocol):

@@ -2,12 +2,15 @@
 
 A probe is a mixed road: a few blocks at the back are swapped where the rest is computed, or a few at the front computed
 where the rest is swapped. What the probes of each kind cost stays under a share of the engine's seconds, and under
-another of those that recovery has taken. Deterministic: counts decisions, asks no clock, and draws from its own
-generator.
+another of those that recovery has taken. Between preemptions some blocks are saved ahead of time now and then, where
+nothing else has used the link: that takes next to none of the engine's time, and what is known of the link stays fresh
+however seldom somebody is preempted. Deterministic: counts decisions and the engine's seconds, asks no clock, and draws
+from its own generator.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from random import Random
 
@@ -17,6 +20,9 @@ from quire.core.road_costs import CandidateCosts, RoadCost
 
 _LARGEST_PART = 8  #: a probe moves at most one block in so many
 _SHARE_OF_RECOVERY = 0.02
+_SAMPLE_EVERY_S = 0.25  #: of the engine's seconds, at most
+_SAMPLE_S = 5e-3  #: of the link's, at least
+_LARGEST_SAMPLE = 16  #: blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +64,39 @@ class Prober:
         self._share = share
         self._every = every
         self._random = Random(seed)
+        self.sampling_seconds = 0.0  #: of the link, for samples between preemptions
+        self._charged = 0.0  #: of these, for the last one
+        self._charged_bytes = 0  #: of it, as long as it is not back
+        self._num_seen = 0  #: transfers
+        self._seen_at = 0.0  #: the engine's seconds at the last of them
         self.recovery_seconds = 0.0  #: predicted, of all decisions so far
         self._accounts = {road: _Account(self._interval()) for road in (Road.SWAP, Road.RECOMPUTE)}
+
+    def sample_size(self, block_bytes: int) -> int:
+        """How many blocks should be saved now, only to see how fast the link is: mostly none. Called once a step in
+        which it is idle.
+
+        A sample is so large that more than the time it takes to wake a thread is seen. Of the link's time, samples take
+        at most `share`.
+        """
+        model = self._model
+        num_samples = model.saves.num_observed + model.loads.num_observed
+        if num_samples != self._num_seen:
+            self._num_seen, self._seen_at = num_samples, model.engine_seconds
+            if self._charged_bytes:
+                self.sampling_seconds += model.save(self._charged_bytes).seconds - self._charged
+                self._charged_bytes = 0
+        if not model.is_link_suspect and model.engine_seconds - self._seen_at < _SAMPLE_EVERY_S:
+            return 0
+        per_block = model.save(_LARGEST_SAMPLE * block_bytes).seconds / _LARGEST_SAMPLE
+        num_blocks = min(_LARGEST_SAMPLE, math.ceil(_SAMPLE_S / max(per_block, 1e-9)))
+        price = model.save(num_blocks * block_bytes).seconds
+        return num_blocks if self.sampling_seconds + price <= self._share * model.engine_seconds else 0
+
+    def note_sample(self, num_bytes: int) -> None:
+        """So many are on their way; 0 is no sample."""
+        self._charged_bytes, self._charged = num_bytes, self._model.save(num_bytes).seconds
+        self.sampling_seconds += self._charged
 
     def seconds(self, road: Road) -> float:
         """Spent on probes of a pure road so far."""
@@ -105,13 +142,13 @@ class Prober:
         account = self._accounts[probes]
         model = self._model
         budget = min(self._share * model.engine_seconds, _SHARE_OF_RECOVERY * self.recovery_seconds) - account.seconds
-        num_blocks = roads.num_full - roads.first  # those that have to come back
+        num_blocks = roads.num_lost  # those that have to come back
         part = min(max(1, num_blocks // _LARGEST_PART), num_blocks - 1)
         if probes is Road.SWAP and not model.is_link_calibrated:
             part = min(part, 1 << model.saves.num_observed)  # it may be dearer than any guess: begin with a block
         while part > 0:
             charged = _price(roads, probes, part)
-            keep_from = roads.num_full - part if probes is Road.SWAP else roads.first + part
+            keep_from = roads.num_full - part if probes is Road.SWAP else roads.num_full - num_blocks + part
             cost = roads.mixed(keep_from) if charged <= budget else None
             if cost is not None:
                 account.seconds += charged

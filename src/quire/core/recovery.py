@@ -68,23 +68,24 @@ class Threshold:
 class Cost:
     """Whoever costs least to bring back for each block that it frees, by the road that costs least.
 
-    What counts of a road is what it spends (`road_costs`): seconds of the link for what is swapped, seconds added to
-    steps for what is computed; and for what is swapped, the wait behind what the link has to do already. A mixed road
+    What counts of a road is what it spends (`road_costs`): seconds of the link for what is swapped, less those that a
+    later preemption will be spared, seconds added to steps for what is computed; and for what is swapped, the wait
+    behind what the link has to do already. A mixed road
     is taken where it brings the request back sooner than either pure one and spends no more.
 
-    Against thrashing: a candidate's cost grows with how often it has been preempted, up to a bound past which it is
-    chosen only where all are, the least preempted first. A younger candidate is preferred to an older one that is not
-    clearly cheaper. Requests of one length keep their road until the other is cheaper by more than the predictions'
-    uncertainty. The same calls with the same seed decide the same.
+    Against thrashing: a candidate's cost grows with how often it has been preempted. A younger candidate is preferred
+    to an older one that is not clearly cheaper. Requests of one length keep their road until the other is cheaper by
+    more than the predictions' uncertainty. The same calls with the same seed decide the same.
 
     Args:
         costs: who predicts. Only a `CostModel` is probed for: tables do not change.
         num_youngest: how many of the youngest candidates are weighed.
-        max_preemptions: of a request, as long as there are others.
         age_margin: what share of the cost an older candidate must save.
         road_margin: at most what share of the cost is let go for keeping a road.
         mixed_margin: what share of the time a mixed road must save; it may spend as much more as `mixed_excess` says.
         mixed_excess: see there.
+        load_margin: how much longer than computing loading may take, by what is known when a request comes back, for
+            the road that was chosen for it to be kept.
         probe_share: of the engine's seconds, for probes of each road.
         probe_every: decisions after which a road without samples is probed.
         regret_sample: share of decisions in which the other road is really taken, to learn what would have been.
@@ -96,11 +97,11 @@ class Cost:
         costs: Costs,
         *,
         num_youngest: int = 8,
-        max_preemptions: int = 8,
         age_margin: float = 0.1,
         road_margin: float = 0.05,
         mixed_margin: float = 0.05,
         mixed_excess: float = 0.02,
+        load_margin: float = 0.25,
         probe_share: float = 0.01,
         probe_every: int = 8,
         regret_sample: float = 0.0,
@@ -108,11 +109,11 @@ class Cost:
     ) -> None:
         self.costs = costs
         self.num_youngest = num_youngest
-        self.max_preemptions = max_preemptions
         self.age_margin = age_margin
         self.road_margin = road_margin
         self.mixed_margin = mixed_margin
         self.mixed_excess = mixed_excess
+        self.load_margin = load_margin
         self.regret_sample = regret_sample
         self.log = DecisionLog()
         self.prober = Prober(costs, probe_share, probe_every, seed) if isinstance(costs, CostModel) else None
@@ -135,21 +136,19 @@ class Cost:
         predicted = {option.road.value: option.spent.seconds for option in (*options, taken)}
         request_id, is_sample = victim.request.request_id, sample is not None
         self.log.add(Decision(request_id, around.now_step, victim.num_tokens, taken.road, predicted, probe, is_sample))
-        return Preemption(victim.request, taken.road, taken.keep_from, predicted)
+        probes = probe.probes if probe is not None else None
+        return Preemption(victim.request, taken.road, taken.keep_from, predicted, probes, is_sample)
 
     def _choose_victim(
         self, candidates: Sequence[Candidate], around: Surroundings
     ) -> tuple[Candidate, CandidateCosts, list[RoadCost]]:
         """The victim, with its roads and those of them that it may take."""
-        allowed = [c for c in candidates if c.request.num_preemptions < self.max_preemptions]
-        if not allowed:
-            allowed = [min(reversed(candidates), key=lambda c: c.request.num_preemptions)]
         best: tuple[Candidate, CandidateCosts, list[RoadCost]] | None = None
         best_score = math.inf
-        for candidate in reversed(allowed[-self.num_youngest :]):
+        for candidate in reversed(candidates[-self.num_youngest :]):
             roads = CandidateCosts(self.costs, candidate, around)
             options = self._options(roads)
-            cost = min(option.back_after for option in options)
+            cost = min(option.net_time for option in options)
             freed = candidate.num_freed
             score = cost * (1 + candidate.request.num_preemptions) / freed if freed > 0 else math.inf
             if best is None or score < best_score * (1.0 - self.age_margin):
@@ -163,32 +162,46 @@ class Cost:
             return [roads.recompute()]  # a link that nobody has measured gets probes before it gets whole requests
         swap, mixed = roads.swap(), roads.best_mixed()
         pure = [roads.recompute()] if swap is None else [roads.recompute(), swap]
-        least_time = min(option.back_after for option in pure)
-        least_spent = min(option.spent.seconds for option in pure)
+        least_time = min(option.net_time for option in pure)
+        least_spent = min(option.net_spent for option in pure)
         if (
             mixed is not None
-            and mixed.back_after <= least_time * (1.0 - self.mixed_margin)
-            and mixed.spent.seconds <= least_spent * (1.0 + self.mixed_excess)
+            and mixed.net_time <= least_time * (1.0 - self.mixed_margin)
+            and mixed.net_spent <= least_spent * (1.0 + self.mixed_excess)
         ):
             return [*pure, mixed]
         return pure
 
     def _prefer(self, options: list[RoadCost], last: Road | None) -> RoadCost:
         """The cheapest road, or the last one where the difference is none that matters."""
-        best = min(options, key=lambda option: option.back_after)
+        best = min(options, key=lambda option: option.net_time)
         kept = next((option for option in options if option.road is last), best)
         if Road.MIXED in (best.road, kept.road):
             return best  # it is there only where it is clearly the best
         joint = (best.spent + kept.spent).deviation
         margin = min(joint, self.road_margin * kept.back_after)
-        return kept if kept.back_after - best.back_after <= margin else best
+        return kept if kept.net_time - best.net_time <= margin else best
 
     def _sample(self, options: list[RoadCost], taken: RoadCost) -> RoadCost | None:
         """Now and then, a pure road that would not be taken."""
         others = [option for option in options if option.road not in (taken.road, Road.MIXED)]
         if not others or self.regret_sample <= 0.0 or self._random.random() >= self.regret_sample:
             return None
-        return min(others, key=lambda option: option.back_after)
+        return min(others, key=lambda option: option.net_time)
+
+    def is_worth_loading(self, start: int, end: int, around: Surroundings) -> bool:
+        """Whether a request that comes back should still have its tokens [start, end) loaded, or rather compute them.
+
+        What was saved may be brought back by either road, and the link may have changed since it was.
+
+        Args:
+            start, end: multiples of a block.
+            around: now.
+        """
+        load = self.costs.load((end - start) // around.block_size * around.block_bytes)
+        queued = self.costs.load(around.queued_bytes)
+        compute = self.costs.recompute(end - start, start=start, chunk=around.chunk, beside=around.decoding_beside)
+        return load.seconds + queued.seconds <= compute.seconds * (1.0 + self.load_margin)
 
     # -- what it was worth -----------------------------------------------------------------------------------------
 

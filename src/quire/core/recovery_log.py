@@ -1,7 +1,7 @@
 """What preemptions cost: from giving blocks up until the request stands where it stood.
 
-Keeps one open entry a preempted request, and those that are over. Seconds come from outside: the link's, and the
-share of a step that went into computing again. Knows nothing about clocks or policies.
+Keeps one open entry a preempted request, those that are over, and sums for metrics. Seconds come from outside: the
+link's, and the share of a step that went into computing again. Knows nothing about clocks or policies.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from quire.core.preemption import Preemption, Road
-from quire.outputs import TransferReport
+from quire.core.preemption import Preemption, Road, passed_over, prediction_error
+from quire.outputs import RecoveryStats, TransferReport
 
 _KEPT = 10_000  # recoveries that are over
 
@@ -25,12 +25,15 @@ class Recovery:
     num_tokens: int  #: that the request had computed
     step_id: int  #: in which it was preempted
     predicted: dict[str, float] = field(default_factory=dict)  #: seconds by road
+    is_sample: bool = False  #: it took another road than it should have, to see what would have been
     save_s: float = 0.0  #: of the link
     load_s: float = 0.0
     compute_s: float = 0.0  #: of steps, by the share of what was computed again
     num_recomputed: int = 0
     num_saved: int = 0  #: blocks
     num_loaded: int = 0
+    num_full: int = 0  #: blocks of a request of one sequence when it was preempted
+    num_given_up: int = 0  #: of these, blocks that nobody held any more
     is_complete: bool = False  #: else it was preempted again, or ended, before it stood where it stood
 
     @property
@@ -62,20 +65,43 @@ class RecoveryLog:
         self.on_complete: list[Callable[[Recovery], None]] = []
         self._open: dict[str, Recovery] = {}
         self._recovery_of: dict[int, Recovery] = {}  #: by op_id of a save or load
+        self._stats: RecoveryStats | None = None  #: since they were last taken
+
+    def take_stats(self) -> RecoveryStats | None:
+        """What happened since this was last asked; None where nothing did."""
+        stats, self._stats = self._stats, None
+        return stats
+
+    def _noted(self) -> RecoveryStats:
+        """Where to add what happens."""
+        if self._stats is None:
+            self._stats = RecoveryStats()
+        return self._stats
 
     def begin_step(self) -> None:
         self.recomputed.clear()
 
     def give_up(
         self, step_id: int, request_id: str, num_tokens: int, choice: Preemption, save_ids: Iterable[int]
-    ) -> None:
-        """A request gives its blocks up, and these operations save them."""
+    ) -> Recovery:
+        """A request gives its blocks up, and these operations save them. Returns its entry, which is open now."""
         self.leave(request_id)
-        recovery = Recovery(request_id, choice.road, num_tokens, step_id, dict(choice.predicted))
+        recovery = Recovery(
+            request_id, choice.road, num_tokens, step_id, dict(choice.predicted), is_sample=choice.is_sample
+        )
         self._open[request_id] = recovery
+        stats = self._noted()
+        stats.preemptions[choice.road.value] += 1
+        if choice.probes is not None:
+            stats.probes[choice.probes.value] += 1
         for op_id in save_ids:
             recovery.num_saved += 1
             self._recovery_of[op_id] = recovery
+        return recovery
+
+    def open_of(self, request_id: str) -> Recovery | None:
+        """The entry of a request that is not back yet."""
+        return self._open.get(request_id)
 
     def note_load(self, request_id: str, op_ids: Iterable[int]) -> None:
         """These operations bring a request's blocks back."""
@@ -88,6 +114,7 @@ class RecoveryLog:
     def note_recomputed(self, request_id: str, start: int, count: int) -> None:
         """The step that is being made computes tokens again."""
         self.recomputed.append(Recomputed(request_id, start, count))
+        self._noted().num_recomputed_tokens += count
         recovery = self._open.get(request_id)
         if recovery is not None:
             recovery.num_recomputed += count
@@ -97,15 +124,22 @@ class RecoveryLog:
         recovery = self._open.get(request_id)
         if recovery is not None:
             recovery.compute_s += seconds
+            self._noted().seconds[recovery.road.value] += seconds
 
     def note_transfers(self, reports: Iterable[TransferReport]) -> None:
         """Transfers have ended; each counts with its share of its run's seconds."""
         for report in reports:
-            each = report.copy_s / len(report.op_ids) if report.op_ids else 0.0
+            stats = self._noted()
+            num_blocks = len(report.op_ids)
+            num_arrived = num_blocks - len(report.failed)
+            stats.swapped_blocks[report.kind] += num_arrived
+            stats.swapped_bytes[report.kind] += report.num_bytes * num_arrived // max(1, num_blocks)
+            each = report.copy_s / num_blocks if num_blocks else 0.0
             for op_id in report.op_ids:
                 recovery = self._recovery_of.pop(op_id, None)
                 if recovery is None:
                     continue
+                stats.seconds[recovery.road.value] += each
                 if report.kind == "save":
                     recovery.save_s += each
                 else:
@@ -119,9 +153,21 @@ class RecoveryLog:
         """A request stands where it stood."""
         recovery = self._open[request_id]
         recovery.is_complete = True
+        self._note_prediction(recovery)
         self.leave(request_id)
         for listener in self.on_complete:
             listener(recovery)
+
+    def _note_prediction(self, recovery: Recovery) -> None:
+        """What was predicted, beside what it cost."""
+        stats, actual = self._noted(), recovery.seconds
+        error = prediction_error(recovery.predicted, recovery.road, actual)
+        if error is not None:
+            stats.errors.append((recovery.road.value, error))
+        other = passed_over(recovery.predicted, recovery.road)
+        if recovery.is_sample and other is not None and actual > 0.0:
+            stats.num_regret_samples += 1
+            stats.regret_s += max(0.0, other - actual)
 
     def leave(self, request_id: str) -> None:
         """A request's recovery is over, in whatever way; harmless where there is none."""

@@ -1,11 +1,14 @@
 """What each road back would cost a candidate, in seconds.
 
-Two measures of a road. `spent` is what it takes from the machine: seconds that the link is busy with saving and
+Three measures of a road. `spent` is what it takes from the machine: seconds that the link is busy with saving and
 loading, and seconds that computing again adds to steps. `back_after` is how long the request's return takes: a mixed
 road computes and loads at once, and a load waits behind what the link has to do. (A save's own wait is hidden: its
-blocks are staged at once. The queue that a load will meet is taken to be the one that there is now.)
+blocks are staged at once. The queue that a load will meet is taken to be the one that there is now.) `regained` is what
+saving is worth beyond this return: blocks stay in the swap tier, and need no saving should the request be preempted
+again, as a share of them is.
 
-The partial last block is computed again by every road; blocks at the front that others hold come back by none.
+The partial last block is computed again by every road; blocks at the front that others hold come back by none, nor do
+those that are still cached then (`survival`): every cost is the mean over what may be lost.
 """
 
 from __future__ import annotations
@@ -22,6 +25,15 @@ class RoadCost:
     spent: Prediction
     back_after: float
     keep_from: int = 0  #: MIXED: first block that is saved
+    regained: float = 0.0  #: expected, in seconds of saves to come
+
+    @property
+    def net_time(self) -> float:
+        return self.back_after - self.regained
+
+    @property
+    def net_spent(self) -> float:
+        return self.spent.seconds - self.regained
 
 
 class CandidateCosts:
@@ -36,7 +48,7 @@ class CandidateCosts:
     def __init__(self, costs: Costs, candidate: Candidate, around: Surroundings) -> None:
         self._costs = costs
         self._around = around
-        self._beside = around.beside.decoding if around.beside.num_tokens > 0 else None
+        self._beside = around.decoding_beside
         self._chunk = max(1, around.chunk - (self._beside.num_tokens if self._beside is not None else 0))
         self.num_full = candidate.num_full_blocks
         self.first = min(candidate.num_shared, self.num_full)  #: the first block that has to come back
@@ -44,10 +56,16 @@ class CandidateCosts:
         self._num_tokens = candidate.num_tokens
         # Blocks of several sequences have no common place in a table, so that front and back are not defined.
         self.has_parts = candidate.request.width == 1
+        num_given_up = self.num_full - self.first
+        self._lost = around.survival.expect(num_given_up) if self.has_parts else [num_given_up]
+
+    @property
+    def num_lost(self) -> int:
+        """Full blocks that will have to come back, as far as can be foreseen."""
+        return round(sum(self._lost) / len(self._lost))
 
     def recompute(self) -> RoadCost:
-        start = self.first * self._around.block_size
-        spent = self._compute(start, self._num_tokens - start)
+        spent = _mean([self._compute(self.num_full - lost, None) for lost in self._lost])
         return RoadCost(Road.RECOMPUTE, spent, spent.seconds)
 
     def swap(self) -> RoadCost | None:
@@ -55,39 +73,46 @@ class CandidateCosts:
         return self.mixed(self.first, Road.SWAP) if self.num_full > self.first else None
 
     def mixed(self, keep_from: int, road: Road = Road.MIXED) -> RoadCost | None:
-        """Blocks [first, keep_from) computed, those from `keep_from` on saved and loaded. None where it has no room."""
+        """Blocks from `keep_from` on saved, and what is lost of them loaded; lost ones before it computed. None where
+        it has no room."""
         around = self._around
         num_back = self.num_full - keep_from
         num_to_save = min(num_back, self._num_to_save)  # what is in the tier already was full first: it is the front
         if num_to_save > around.free_slots:
             return None
-        size, start = around.block_size, self.first * around.block_size
-        front = self._compute(start, keep_from * size - start)
-        tail = self._compute(self.num_full * size, self._num_tokens - self.num_full * size)
         save = self._costs.save(num_to_save * around.block_bytes)
-        load = self._costs.load(num_back * around.block_bytes)
+        tail = self._compute(self.num_full, None)
         queued = self._costs.load(around.queued_bytes).seconds
-        back_after = max(front.seconds, queued + load.seconds) + save.seconds + tail.seconds
-        return RoadCost(road, front + tail + save + load, back_after, keep_from)
+        spent, back_after = [], 0.0
+        for lost in self._lost:
+            front = self._compute(self.num_full - lost, keep_from)
+            load = self._costs.load(min(lost, num_back) * around.block_bytes)
+            back_after += max(front.seconds, queued + load.seconds if lost else 0.0) / len(self._lost)
+            spent.append(front + load)
+        total = _mean(spent) + save + tail
+        regained = around.survival.again * save.seconds
+        return RoadCost(road, total, back_after + save.seconds + tail.seconds, keep_from, regained)
 
     def best_mixed(self) -> RoadCost | None:
         """The mixed road that brings the request back soonest.
 
-        With a longer front, computing grows and loading shrinks: they meet once, and the best split is where they do
-        (or at an end, which is no mixed road). Found by bisection.
+        Either it saves just what will be lost; or its front is computed while its back loads: with a longer front,
+        computing grows and loading shrinks, and the best split is where they meet, found by bisection.
         """
         low, high = self.first + 1, self.num_full - 1
         if not self.has_parts or low > high:
             return None
+        places = {self.num_full - lost for lost in self._lost}
         while low < high:
             middle = (low + high) // 2
             if self._is_computing_longer(middle):
                 high = middle
             else:
                 low = middle + 1
-        options = [self.mixed(at) for at in (low - 1, low) if at > self.first]
+        places |= {low - 1, low}
+        options = [self.mixed(at) for at in sorted(places) if self.first < at < self.num_full]
         found = [option for option in options if option is not None]
-        return min(found, key=lambda option: option.back_after) if found else None
+        return min(found, key=lambda option: option.net_time) if found else None
 
     def link_seconds(self, num_blocks: int) -> float:
         """Seconds of the link for swapping the last so many blocks."""
@@ -96,18 +121,27 @@ class CandidateCosts:
         return self._costs.save(saved).seconds + self._costs.load(num_bytes).seconds
 
     def compute_seconds(self, num_blocks: int) -> float:
-        """Seconds that computing the first so many blocks adds."""
-        size = self._around.block_size
-        return self._compute(self.first * size, num_blocks * size).seconds
+        """Seconds that computing the first so many of those that will be lost adds."""
+        first = self.num_full - self.num_lost
+        return self._compute(first, first + num_blocks).seconds
 
     def _is_computing_longer(self, keep_from: int) -> bool:
+        """Whether the front takes longer than the back, where all is lost."""
         around = self._around
-        start = self.first * around.block_size
-        front = self._compute(start, keep_from * around.block_size - start).seconds
+        front = self._compute(self.first, keep_from).seconds
         load = self._costs.load((self.num_full - keep_from) * around.block_bytes).seconds
         return front >= load + self._costs.load(around.queued_bytes).seconds
 
-    def _compute(self, start: int, num_tokens: int) -> Prediction:
+    def _compute(self, start: int, end: int | None) -> Prediction:
+        """Blocks [start, end) computed; None is all that there is, the partial last block too."""
+        size = self._around.block_size
+        num_tokens = (self._num_tokens if end is None else end * size) - start * size
         if num_tokens <= 0:
             return NOTHING
-        return self._costs.recompute(num_tokens, start=start, chunk=self._chunk, beside=self._beside)
+        return self._costs.recompute(num_tokens, start=start * size, chunk=self._chunk, beside=self._beside)
+
+
+def _mean(predictions: list[Prediction]) -> Prediction:
+    """Of equally likely cases; they are unsure together."""
+    count = len(predictions)
+    return Prediction(sum(p.seconds for p in predictions) / count, sum(p.deviation for p in predictions) / count)

@@ -10,6 +10,13 @@ prefill, prefix hits, resumption and beam search all follow from that one rule.
 A sequence that comes back from the swap tier runs like any other, as far as what stands before its missing blocks goes,
 and waits for the rest; nobody waits with it.
 
+Nobody is preempted more than `MAX_PREEMPTIONS` times. One that has been comes back to stay: it is admitted only where
+the pool holds all that then runs at its full length, and while it runs nobody is admitted beyond that, so that room is
+never missing. It gets there, since while it is first in the queue nobody else is admitted, and alone it always fits.
+A preemption drops at most what its request has, so that of a request that ends with T tokens, its prompt among them,
+at most `MAX_PREEMPTIONS * (T - 1)` are computed in vain, for each of its sequences. (Sequences that run in turns, since
+they outgrow the pool even alone, drop theirs without a preemption.)
+
 Owns requests and sequences from `add` to their end. Decides, never executes: tensors, text and clocks are elsewhere.
 """
 
@@ -22,10 +29,11 @@ from dataclasses import dataclass
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
 from quire.core.costs import StepShape
-from quire.core.kv_cache_manager import KVCacheManager
-from quire.core.preemption import Candidate, Preemption, RecoveryPolicy, Road, Surroundings
+from quire.core.kv_cache_manager import Kept, KVCacheManager
+from quire.core.preemption import MAX_PREEMPTIONS, Candidate, Preemption, RecoveryPolicy, Road, Surroundings
 from quire.core.recovery import Cost, Recompute
 from quire.core.recovery_log import RecoveryLog
+from quire.core.survival import Survival
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, TokenLogprobs
 from quire.request import Request, RequestStatus, Sequence
 
@@ -121,6 +129,8 @@ class Scheduler:
         )
         self.recovery = recovery or Recompute()
         self.recovery_log = RecoveryLog()
+        self.survival = Survival()
+        self._prober = recovery.prober if isinstance(recovery, Cost) and config.num_swap_slots else None
         if isinstance(recovery, Cost):  # it learns from what its decisions cost
             self.recovery_log.on_complete.append(lambda r: recovery.note_actual(r.request_id, r.seconds))
         self.requests: dict[str, Request] = {}
@@ -138,6 +148,11 @@ class Scheduler:
         self._shape = _ShapeSum()  #: of the step that is being made, or was made last
 
     # -- requests come and go ------------------------------------------------------------------------------------
+
+    @property
+    def num_steps(self) -> int:
+        """Decided so far."""
+        return self._step_id
 
     def add(self, request: Request) -> None:
         """Queue a request.
@@ -232,6 +247,7 @@ class Scheduler:
         assert self._in_flight is None, "the last step has neither been updated nor failed"
         self._step_id += 1
         self.kv.begin_step(write_through=self.config.swap_write_through)
+        self._sample_link()
         self._shape = _ShapeSum()
         self.recovery_log.begin_step()
         out = SchedulerOutput(self._step_id)
@@ -256,6 +272,15 @@ class Scheduler:
         self._in_flight = out
         return out
 
+    def _sample_link(self) -> None:
+        """Now and then, save some blocks of the youngest ahead of time, to see how fast the idle link is."""
+        if self._prober is None or self.kv.num_under_way or not self.running:
+            return
+        seq = self.running[-1].live[0]
+        num_blocks = self._prober.sample_size(self.config.block_bytes)
+        if num_blocks and seq.loading is None:
+            self._prober.note_sample(self.kv.save_ahead(seq, num_blocks) * self.config.block_bytes)
+
     def _schedule_single(
         self, request: Request, seq: Sequence, out: SchedulerOutput, budget: int, promised: int
     ) -> tuple[int, int]:
@@ -267,7 +292,10 @@ class Scheduler:
         missing = len(seq.token_ids) - seq.num_computed_tokens
         num_new = missing if missing <= budget else budget
         while (placed := self.kv.append_slots(seq, num_new)) is None:
-            if not self._preempt_for(request):
+            if self._preempt_for(request):
+                continue
+            num_new = self._room_for(seq) if request is self.running[0] else 0
+            if num_new == 0:
                 return budget, promised
         self._emit(seq, num_new, placed, out)
         if num_new < missing:
@@ -313,8 +341,12 @@ class Scheduler:
             while (placed := self.kv.append_slots(seq, num_new)) is None:
                 if not self._park_sibling(seq):
                     break
-            if placed is None:
-                self._drop(seq)  # its turn comes when a sibling has finished
+            if placed is None and is_oldest and not has_progress and (room := self._room_for(seq)):
+                num_new = room
+                placed = self.kv.append_slots(seq, num_new)
+            if placed is None:  # its turn comes when a sibling, or a load that nobody waits for any more, has ended
+                self._drop(seq)
+                promised += self.kv.blocks_for(len(seq.token_ids))
                 continue
             self._emit(seq, num_new, placed, out)
             has_progress = True
@@ -322,6 +354,15 @@ class Scheduler:
             if num_new < missing:
                 promised += self.kv.blocks_for(len(seq.token_ids)) - len(seq.block_table)
         return budget, promised
+
+    def _room_for(self, seq: Sequence) -> int:
+        """How many tokens of the oldest can be computed where not all can, with nobody left who could make room.
+
+        Loads that nobody waits for any more hold the rest, until they end.
+        """
+        computed = seq.num_computed_tokens
+        spare = self.kv.pool.num_available - self.kv.count_new_blocks(seq, computed)
+        return max(0, (self.kv.blocks_for(computed) + spare) * self.config.block_size - computed)
 
     def _begin(self, seq: Sequence, promised: int, *, is_forced: bool) -> bool:
         """Give a sequence without blocks the prefix that is there already, if the rest fits beside what is promised."""
@@ -336,15 +377,28 @@ class Scheduler:
             request.num_cached_tokens = len(found) * self.config.block_size
             self.counts.prefix_queries += len(seq.token_ids)
             self.counts.prefix_hits += request.num_cached_tokens
+        self._note_survivors(request, len(found))
         self.kv.adopt_prefix(seq, found)
         if is_forced:
             while pool.num_available < missing and (self._preempt_for(request) or self._park_sibling(seq)):
                 pass
         kept = self.kv.find_kept(seq, len(found))
-        if kept is not None and pool.num_available >= kept.end - len(found):
+        if kept is not None and pool.num_available >= kept.end - len(found) and self._is_worth_loading(kept):
             self.recovery_log.note_load(request.request_id, self.kv.begin_load(seq, kept))
         self.kv.release_kept(seq)
         return True
+
+    def _is_worth_loading(self, kept: Kept) -> bool:
+        if not isinstance(self.recovery, Cost):
+            return True
+        size = self.config.block_size
+        return self.recovery.is_worth_loading(kept.start * size, kept.end * size, self._surroundings())
+
+    def _note_survivors(self, request: Request, num_found: int) -> None:
+        """A request is about to go on, with so many blocks that were still there."""
+        recovery = self.recovery_log.open_of(request.request_id)
+        if recovery is not None and recovery.num_given_up > 0:
+            self.survival.observe(recovery.num_given_up, max(0, recovery.num_full - num_found))
 
     def _take_in_what_came(self, seq: Sequence) -> None:
         """Count a sequence's loaded blocks as computed, once they are there and so is everything before them."""
@@ -426,7 +480,26 @@ class Scheduler:
             need -= sum(1 for block in found if pool.ref_counts[block] > 0)
         for sibling in request.live[1:]:  # resumed: what follows the prompt is each one's own
             need += self.kv.blocks_for(sibling.num_output_tokens)
-        return need <= room
+        return need <= room and self._leaves_in_peace(request)
+
+    def _leaves_in_peace(self, request: Request) -> bool:
+        """Whether with this one too nobody will be preempted who may not be any more."""
+        together = [*self.running, request]
+        if all(each.num_preemptions < MAX_PREEMPTIONS for each in together):
+            return True
+        left = self.kv.pool.num_blocks - sum(self._most_blocks(each) for each in together)
+        if left < 0:
+            return False
+        held = {block for running in self.running for seq in running.live for block in seq.block_table}
+        return self.kv.pool.num_used - len(held) <= left  # pinned, or loaded for one that has left
+
+    def _most_blocks(self, request: Request) -> int:
+        """What a request may ask for in the course of its life, even if its sequences share nothing.
+
+        Two that share a block ask for one each when they part, though the second may keep the old one.
+        """
+        longest = len(request.prompt_token_ids) + request.max_tokens
+        return request.width * self.kv.blocks_for(longest) + request.width // 2
 
     def _admit(self, request: Request) -> None:
         self.num_preempted -= request.status is RequestStatus.PREEMPTED
@@ -437,9 +510,8 @@ class Scheduler:
     def _preempt_for(self, request: Request) -> bool:
         """Preempt someone so that `request` can go on. False where there is nobody, or it was itself the one chosen."""
         # Those before it have their place in this step already, and the oldest is never preempted.
-        # One that only waits for its blocks has nothing to give before they are there.
         later = self.running[max(1, self.running.index(request)) :]
-        candidates = [r for r in later if not _is_loading(r) or self._given_up_by(r)]
+        candidates = [r for r in later if self._has_something_to_give(r)]
         if not candidates:
             return False
         choice = self.recovery.choose([self._candidate(r) for r in candidates[-_MAX_CANDIDATES:]], self._surroundings())
@@ -449,6 +521,7 @@ class Scheduler:
         self.running.remove(victim)
         self._num_running_seqs -= victim.width
         victim.status = RequestStatus.PREEMPTED
+        self.survival.observe_preemption(is_repeated=victim.num_preemptions > 0)
         victim.num_preemptions += 1
         self.num_preempted += 1
         self.counts.preemptions += 1
@@ -464,9 +537,19 @@ class Scheduler:
             if choice.road is not Road.RECOMPUTE:
                 save_ids += self.kv.keep(seq, choice.keep_from if choice.road is Road.MIXED else 0, given_up)
         num_tokens = max(max(seq.num_computed_tokens, seq.num_lost_tokens) for seq in victim.live)
-        self.recovery_log.give_up(self._step_id, victim.request_id, num_tokens, choice, save_ids)
+        recovery = self.recovery_log.give_up(self._step_id, victim.request_id, num_tokens, choice, save_ids)
+        if victim.width == 1:
+            full = self.kv.full_blocks(victim.live[0])
+            recovery.num_full = len(full)
+            recovery.num_given_up = sum(1 for block in full if block in given_up)
         for seq in victim.live:
             self._drop(seq)
+
+    def _has_something_to_give(self, request: Request) -> bool:
+        """Not where it only waits for its blocks, before they are there, or for room to begin."""
+        if _is_loading(request):
+            return bool(self._given_up_by(request))
+        return any(seq.block_table for seq in request.live)
 
     def _given_up_by(self, request: Request) -> set[int]:
         """The blocks that nobody holds any more once a request has given up its own."""
@@ -507,6 +590,7 @@ class Scheduler:
             num_running=len(self.running),
             beside=self._shape.total(),
             now_step=self._step_id,
+            survival=self.survival,
         )
 
     def _park_sibling(self, seq: Sequence) -> bool:

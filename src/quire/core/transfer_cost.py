@@ -82,18 +82,32 @@ class TransferCost:
         ring.append((float(num_bytes), seconds, self.num_observed))
         self._curve = None
 
-    def follow(self) -> None:
-        """The link has changed by what the run of misses says: take everything older by that factor."""
+    def follow(self) -> float:
+        """The link has changed by what the run of misses says: take everything older by that factor.
+
+        Returns:
+            Its logarithm.
+        """
         num_new = len(self.misses.misses)
         change = self.misses.take()
+        self.rescale(change, num_new)
+        for _ in range(min(num_new, len(self._log_ratios))):  # they told of the change, not of noise
+            self._log_ratios.pop()
+        return change
+
+    def rescale(self, change: float, num_new: int = 0) -> None:
+        """Take all transfers but the newest by a factor.
+
+        Args:
+            change: its logarithm.
+            num_new: so many came after the change.
+        """
         factor = math.exp(change)
         last_old = self.num_observed - num_new
         for ring in self._bins.values():
             rescaled = [(x, y * factor if index <= last_old else y, index) for x, y, index in ring]
             ring.clear()
             ring.extend(rescaled)
-        for _ in range(min(num_new, len(self._log_ratios))):  # they told of the change, not of noise
-            self._log_ratios.pop()
         self._curve = None
 
     def _draw(self) -> PiecewiseLinear:

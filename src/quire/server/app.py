@@ -44,7 +44,7 @@ def make_app(registry: ModelRegistry, settings: ServerSettings, metrics: Metrics
         metrics: what GET /metrics shows; without them there is no such route.
     """
     app = FastAPI(title="Quire", version=quire.__version__, docs_url=None, redoc_url=None, lifespan=_lifespan)
-    app.state.bodies = BodyReader()
+    app.state.bodies = BodyReader(registry.prompt_limits)
     endpoint = Endpoint(registry, settings)
     for router in (
         chat_routes(endpoint),

@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import reprlib
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -25,10 +25,13 @@ from starlette.responses import Response
 
 from quire.server.body_file import BodyFile
 from quire.server.errors import ApiError
+from quire.server.prompt_limits import PromptLimits
 
 T = TypeVar("T", bound=BaseModel)
+Limits = Mapping[str | None, PromptLimits]  #: by the models' names; None is the default model
 LARGE_BODY_BYTES = 256 * 1024  #: of token ids, this takes some 4 ms to parse
 FILE_IN_SCOPE = "quire.body_file"  #: in the ASGI scope of a request with a large body: its `BodyFile`
+_RETRY_AFTER = {"Retry-After": "1"}
 _NICENESS = 10  # of the child: who sends a large body can wait for it rather than the engine
 _PRIMITIVES = {"str", "int", "float", "bool"}
 _SHORT = reprlib.Repr()
@@ -37,9 +40,15 @@ _UNSUPPORTED = {"literal_error", "too_long", "none_required"}  # where the field
 
 
 class BodyReader:
-    """Owns the child process that parses large bodies; it starts with the first of them."""
+    """Owns the child process that parses large bodies; it starts with the first of them.
 
-    def __init__(self) -> None:
+    Args:
+        prompt_limits: gives those of the models that are ready, by name. A large body with a longer prompt ends in the
+            child.
+    """
+
+    def __init__(self, prompt_limits: Callable[[], Limits] = dict) -> None:
+        self._prompt_limits = prompt_limits
         self._child: ProcessPoolExecutor | None = None
 
     async def read(self, request: Request, kind: type[T]) -> T:
@@ -62,11 +71,13 @@ class BodyReader:
         if self._child is None:
             # spawn: a fork would copy whatever locks the engine's threads hold
             self._child = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_set_up_child)
+        limits = await asyncio.to_thread(self._prompt_limits)
         try:
-            value, error = await asyncio.get_running_loop().run_in_executor(self._child, _try_parse, path, kind)
+            value, error = await asyncio.get_running_loop().run_in_executor(self._child, _try_parse, path, kind, limits)
         except BrokenProcessPool:
             self._child = None  # the next large body starts another
-            raise ApiError(503, "the process that reads large bodies ended; try again") from None
+            message = "the process that reads large bodies ended; try again"
+            raise ApiError(503, message, headers=_RETRY_AFTER) from None
         if value is None:
             raise ApiError(**error)
         return value
@@ -109,15 +120,19 @@ def parse(raw: bytes, kind: type[T]) -> T:
         raise _refusal(error.errors(include_url=False, include_context=False), kind) from None
 
 
-def _try_parse(path: str, kind: type[T]) -> tuple[T | None, dict[str, Any]]:
+def _try_parse(path: str, kind: type[T], limits: Limits) -> tuple[T | None, dict[str, Any]]:
     try:
-        return parse(Path(path).read_bytes(), kind), {}
+        value = parse(Path(path).read_bytes(), kind)
+        if (limit := limits.get(getattr(value, "model", None))) is not None:
+            limit.check(value)
+        return value, {}
     except ApiError as error:
         return None, {"status": error.status, "message": error.message, "param": error.param, "code": error.code}
 
 
 def _set_up_child() -> None:
-    os.nice(_NICENESS)
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(_NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides when to end
 
 

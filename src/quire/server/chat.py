@@ -15,6 +15,7 @@ from quire.async_engine import Delta, Started
 from quire.outputs import CompletionOutput
 from quire.sampling_params import SamplingParams
 from quire.server.body import JsonRoute
+from quire.server.choices import Choices
 from quire.server.endpoint import Endpoint, json_reply
 from quire.server.errors import invalid
 from quire.server.generation import Generation
@@ -69,39 +70,26 @@ def _sampling_params(body: ChatCompletionRequest, model: ServedModel) -> Samplin
     )
 
 
-class _Choices:
-    """What a choice shows, the same in a whole answer and in a chunk."""
+class _ChatChoices(Choices):
+    """A choice's text is in a message, or in what it gains of one."""
 
-    def __init__(self, model: ServedModel, body: ChatCompletionRequest) -> None:
-        self._tokenizer = model.async_engine.engine.tokenizer
-        self._has_logprobs = bool(body.logprobs)
+    def __init__(self, generation: Generation, body: ChatCompletionRequest) -> None:
+        super().__init__(generation, body, has_logprobs=bool(body.logprobs))
         self._top = body.top_logprobs or 0
-        self._has_token_ids = bool(body.return_token_ids)
 
     def show(self, gained: CompletionOutput | Delta, **text: Any) -> dict[str, Any]:
-        shown = {"index": gained.index, **text, "logprobs": None, "finish_reason": gained.finish_reason}
+        shown = self._frame(gained.index, gained, text)
         if self._has_logprobs and gained.logprobs is not None:
             content = chat_logprobs(self._tokenizer, gained.token_ids, gained.logprobs, self._top)
             shown["logprobs"] = {"content": content, "refusal": None}
-        if gained.finish_reason is not None:
-            shown["stop_reason"] = gained.stop_reason
-        if self._has_token_ids:
-            shown["token_ids"] = gained.token_ids
         return shown
-
-    @property
-    def is_only_text(self) -> bool:
-        return not self._has_logprobs and not self._has_token_ids
-
-    def is_worth_a_chunk(self, delta: Delta) -> bool:
-        return bool(delta.text or delta.finish_reason or not self.is_only_text)
 
 
 async def _whole(
     endpoint: Endpoint, request: Request, body: ChatCompletionRequest, generation: Generation
 ) -> ChatCompletion:
     (output,), usage = await endpoint.run(request, generation)
-    choices = _Choices(generation.model, body)
+    choices = _ChatChoices(generation, body)
     more: dict[str, Any] = {}
     if body.return_token_ids:
         more["prompt_token_ids"] = output.prompt_token_ids
@@ -122,7 +110,7 @@ class _ChatChunks(Chunks):
     """First each choice's role, then what it gains."""
 
     def __init__(self, generation: Generation, body: ChatCompletionRequest) -> None:
-        self._choices = _Choices(generation.model, body)
+        self._choices = _ChatChoices(generation, body)
         head = generation.head("chat.completion.chunk")
         super().__init__(head, body, is_only_text=self._choices.is_only_text)
         self._n = generation.params.n

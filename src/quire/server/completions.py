@@ -16,6 +16,7 @@ from quire.async_engine import Delta, Started
 from quire.outputs import CompletionOutput, RequestOutput
 from quire.sampling_params import SamplingParams
 from quire.server.body import JsonRoute
+from quire.server.choices import Choices
 from quire.server.endpoint import Endpoint, json_reply
 from quire.server.errors import invalid
 from quire.server.generation import Generation
@@ -101,17 +102,16 @@ def _is_ids(prompt: Any) -> bool:
     return isinstance(prompt, list) and isinstance(prompt[0], int)
 
 
-class _Choices:
+class _CompletionChoices(Choices):
     """How an answer to a prompt is shown; n answers to each prompt, numbered through."""
 
     def __init__(self, generation: Generation, body: CompletionRequest) -> None:
-        self._tokenizer = generation.model.async_engine.engine.tokenizer
+        super().__init__(generation, body, has_logprobs=body.logprobs is not None)
         self._prompts = generation.prompts
         self._n = generation.params.n
         self._top = body.logprobs
         self._has_echo = bool(body.echo)
         self._hides_special_tokens = generation.params.skip_special_tokens
-        self._has_token_ids = bool(body.return_token_ids)
         self._writers: dict[int, CompletionLogprobsWriter] = {}
 
     def index(self, number: int, index: int) -> int:
@@ -135,32 +135,15 @@ class _Choices:
         return self._writers[index]
 
     def show(self, number: int, gained: CompletionOutput | Delta) -> dict[str, Any]:
-        """What a choice shows, the same in a whole answer and in a chunk."""
-        shown: dict[str, Any] = {
-            "index": self.index(number, gained.index),
-            "text": gained.text,
-            "logprobs": None,
-            "finish_reason": gained.finish_reason,
-        }
+        shown = self._frame(self.index(number, gained.index), gained, {"text": gained.text})
         if self._top is not None and gained.logprobs is not None:
             shown["logprobs"] = self.writer(number, gained.index).write(gained.token_ids, gained.logprobs, self._top)
-        if gained.finish_reason is not None:
-            shown["stop_reason"] = gained.stop_reason
-        if self._has_token_ids:
-            shown["token_ids"] = gained.token_ids
         return shown
-
-    @property
-    def is_only_text(self) -> bool:
-        return self._top is None and not self._has_token_ids
-
-    def is_worth_a_chunk(self, delta: Delta) -> bool:
-        return bool(delta.text or delta.finish_reason or not self.is_only_text)
 
 
 async def _whole(endpoint: Endpoint, request: Request, body: CompletionRequest, generation: Generation) -> Completion:
     outputs, usage = await endpoint.run(request, generation)
-    choices = _Choices(generation, body)
+    choices = _CompletionChoices(generation, body)
     if body.max_tokens == 0:
         usage.total_tokens, usage.completion_tokens = usage.prompt_tokens, 0
         for output in outputs:
@@ -184,7 +167,11 @@ def _forget_answers(output: RequestOutput) -> None:
 
 
 def _whole_choice(
-    choices: _Choices, body: CompletionRequest, number: int, output: RequestOutput, completion: CompletionOutput
+    choices: _CompletionChoices,
+    body: CompletionRequest,
+    number: int,
+    output: RequestOutput,
+    completion: CompletionOutput,
 ) -> dict[str, Any]:
     prompt_part: dict[str, list[Any]] = {}
     more: dict[str, Any] = {}
@@ -209,7 +196,7 @@ class _CompletionChunks(Chunks):
     """First the prompt where it is echoed, then what each choice gains."""
 
     def __init__(self, generation: Generation, body: CompletionRequest) -> None:
-        self._choices = _Choices(generation, body)
+        self._choices = _CompletionChoices(generation, body)
         super().__init__(generation.head("text_completion"), body, is_only_text=self._choices.is_only_text)
         self._n = generation.params.n
         self._has_echo = bool(body.echo)

@@ -9,6 +9,7 @@ import asyncio
 import json
 
 import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from quire.server.errors import ApiError, error_body
@@ -16,6 +17,7 @@ from quire.server.errors import ApiError, error_body
 MAX_HEAD_BYTES = 64 * 1024  #: of a request's line and headers; of trailers, too
 MAX_DROPPED_BYTES = 64 * 1024**2  #: of a body that nobody wants any more
 BODY_WRITER = "quire.body_writer"  #: among the extensions of an ASGI scope: its `BodyWriter`
+_READ_PAUSE_S = 0.001  # between two pieces of a large body: some 150 MB a second, of which running streams see little
 _DROP_PAUSE_S = 0.01  # between two pieces of such a body, so that it takes next to nothing from the others
 
 
@@ -30,6 +32,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow = _UnhurriedFlow(transport, self.loop)
         self._num_head_bytes = 0  # since the parser last came to a whole head or to a body
         self._num_dropped = 0
 
@@ -88,11 +91,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.close()
         elif not self.flow.read_paused:
             self.flow.pause_reading()
-            self.loop.call_later(_DROP_PAUSE_S, self._read_on)
-
-    def _read_on(self) -> None:
-        if not self.transport.is_closing():
-            self.flow.resume_reading()
+            self.loop.call_later(_DROP_PAUSE_S, self.flow.resume_reading)
 
     def _refuse(self, *, is_too_large: bool) -> None:
         if self.transport.is_closing():
@@ -126,6 +125,28 @@ class BodyWriter:
     def write(self, piece: bytes) -> None:
         """Write some bytes, at least one."""
         self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+
+
+class _UnhurriedFlow(FlowControl):
+    """Where reading was paused, since a large piece came, it goes on a little later than it could.
+
+    Who sends a large body can wait for it rather than the engine, whose cores it would take.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(transport)
+        self._loop = loop
+        self._is_due = False
+
+    def resume_reading(self) -> None:
+        if self.read_paused and not self._is_due:
+            self._is_due = True
+            self._loop.call_later(_READ_PAUSE_S, self._resume)
+
+    def _resume(self) -> None:
+        self._is_due = False
+        if not self._transport.is_closing():
+            super().resume_reading()
 
 
 class _HeadTooLarge(Exception):

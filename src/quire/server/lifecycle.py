@@ -13,7 +13,6 @@ import faulthandler
 import logging
 import multiprocessing
 import os
-import resource
 import signal
 import socket
 import ssl
@@ -27,7 +26,6 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import uvicorn
-import uvloop
 from starlette.types import ASGIApp
 
 from quire.async_engine import AsyncEngine, EngineUnavailable, ModelState
@@ -36,6 +34,11 @@ from quire.server.load_log import LoadLog
 from quire.server.metrics import Metrics
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
+
+if sys.platform != "win32":  # which has neither; asyncio's own loop does the same, at more time a chunk
+    import resource
+
+    import uvloop
 
 logger = logging.getLogger("quire.server")
 
@@ -105,7 +108,7 @@ def serve(
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
         process = _Process(config, listener, registry, settings, url, metrics, banner)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=_new_event_loop) as runner:
             status = runner.run(process.run())
     finally:
         sys.setswitchinterval(before)
@@ -144,7 +147,7 @@ class _Process:
         with _signals_to(told_to_stop):
             serving = asyncio.create_task(self.server.serve(sockets=[self.listener]))
             for engine in self.engines:
-                engine.start()
+                engine.start(asyncio.get_running_loop())
             beside = [asyncio.create_task(self._announce()), asyncio.create_task(_hang_up_on_dawdlers(self.server))]
             if self.load_log is not None:
                 beside.append(asyncio.create_task(self.load_log.run(self.settings.log_interval_s)))
@@ -299,8 +302,14 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.new_event_loop() if sys.platform == "win32" else uvloop.new_event_loop()
+
+
 def _allow_many_files() -> None:
     """Thousands of clients may wait at once, and each is a file; the usual limit is 1,024."""
+    if sys.platform == "win32":
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
     if soft < most:

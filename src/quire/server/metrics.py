@@ -7,18 +7,24 @@ are those that dashboards of other engines use, with our prefix.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import product
+from typing import TypeVar
 
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.responses import PlainTextResponse
 
-from quire.outputs import RequestMetrics, RequestOutput, Stats
+from quire.outputs import RecoveryStats, RequestMetrics, RequestOutput, Stats
 from quire.server.protocol import ERROR_RESPONSES
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 FINISHED_REASONS = ("stop", "length", "abort", "error")
+ROADS = ("recompute", "swap", "mixed")
+_PURE_ROADS = ("recompute", "swap")
+_DIRECTIONS = {"save": "out", "load": "in"}
 _LABEL = "model_name"
+AnyMetric = TypeVar("AnyMetric", Gauge, Counter, Histogram)
 # Upper ends in seconds: from a small model on one GPU to a large one on a busy CPU.
 _TOKEN_BUCKETS = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 10,
@@ -27,6 +33,7 @@ _PHASE_BUCKETS = (
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 320, 640,
 )  # fmt: skip
 _REQUEST_BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 7.5, 10, 15, 20, 30, 40, 60, 120, 240, 480, 960, 1920)
+_ERROR_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2.5, 5, 10)
 
 
 class Metrics:
@@ -40,6 +47,7 @@ class Metrics:
 
     def __init__(self, models: Iterable[str] = ()) -> None:
         self.registry = CollectorRegistry()
+        self._series: list[tuple[Gauge | Counter | Histogram, tuple[str, ...]]] = []  #: with other labels' values
         self._num_running = self._gauge("num_requests_running", "Requests that are running.")
         self._num_waiting = self._gauge("num_requests_waiting", "Requests that wait, preempted ones among them.")
         self._kv_usage = self._gauge(
@@ -52,7 +60,9 @@ class Metrics:
             "prompt_tokens", "Tokens of prompts that were begun, cached ones among them."
         )
         self._generation_tokens = self._counter("generation_tokens", "Tokens that were generated.")
-        self._success = self._counter("request_success", "Requests that ended, by reason.", "finished_reason")
+        self._success = self._counter(
+            "request_success", "Requests that ended, by reason.", finished_reason=FINISHED_REASONS
+        )
         self._ttft = self._histogram("time_to_first_token_seconds", "TTFT: arrival to first token.", _PHASE_BUCKETS)
         self._itl = self._histogram("inter_token_latency_seconds", "ITL: every gap between two tokens.", _TOKEN_BUCKETS)
         self._tpot = self._histogram(
@@ -66,8 +76,39 @@ class Metrics:
         )
         self._prefill = self._histogram("request_prefill_time_seconds", "First step to first token.", _PHASE_BUCKETS)
         self._decode = self._histogram("request_decode_time_seconds", "First token to last token.", _REQUEST_BUCKETS)
+        self._add_recovery()
         for model in models:
             self._show(model)
+
+    def _add_recovery(self) -> None:
+        """All zero where nobody is preempted."""
+        self._preemptions = self._counter("recovery_preemptions", "Preemptions, by the road back.", road=ROADS)
+        self._recovery_seconds = self._counter(
+            "recovery_seconds", "Measured seconds of the link and of steps that recovery took, by road.", road=ROADS
+        )
+        self._recomputed = self._counter("recovery_recomputed_tokens", "Tokens that were computed again.")
+        directions = tuple(_DIRECTIONS.values())
+        self._swapped_blocks = self._counter(
+            "swapped_blocks", "KV blocks moved to the swap tier (out) and back (in).", direction=directions
+        )
+        self._swapped_bytes = self._counter("swapped_bytes", "Bytes of these.", direction=directions)
+        self._swap_space = self._gauge("swap_space_bytes", "What the swap tier holds at most; 0 is no tier.")
+        self._swap_used = self._gauge("swap_space_used_bytes", "Of it, what is kept for preempted requests.")
+        self._error = self._histogram(
+            "recovery_prediction_error_ratio",
+            "|predicted - measured| / measured of the seconds that a preemption cost, by road.",
+            _ERROR_BUCKETS,
+            road=ROADS,
+        )
+        self._probes = self._counter(
+            "recovery_probes", "Preemptions a part of which took another road, by the road looked at.", road=_PURE_ROADS
+        )
+        self._regret_samples = self._counter(
+            "recovery_regret_samples", "Preemptions that took the other road on purpose, and are over."
+        )
+        self._regret_seconds = self._counter(
+            "recovery_regret_seconds", "Seconds that the usual road would have cost more than these, by prediction."
+        )
 
     def observe_stats(self, model: str, stats: Stats) -> None:
         """Take in one step."""
@@ -86,6 +127,27 @@ class Metrics:
             observe = self._itl.labels(model).observe
             for gap in stats.token_gaps:
                 observe(gap)
+        if stats.swap_bytes:
+            self._swap_space.labels(model).set(stats.swap_bytes)
+            self._swap_used.labels(model).set(stats.swap_used_bytes)
+        if stats.recovery is not None:
+            self._observe_recovery(model, stats.recovery)
+
+    def _observe_recovery(self, model: str, stats: RecoveryStats) -> None:
+        for road, count in stats.preemptions.items():
+            self._preemptions.labels(model, road).inc(count)
+        for road, seconds in stats.seconds.items():
+            self._recovery_seconds.labels(model, road).inc(seconds)
+        self._recomputed.labels(model).inc(stats.num_recomputed_tokens)
+        for kind, direction in _DIRECTIONS.items():
+            self._swapped_blocks.labels(model, direction).inc(stats.swapped_blocks[kind])
+            self._swapped_bytes.labels(model, direction).inc(stats.swapped_bytes[kind])
+        for road, error in stats.errors:
+            self._error.labels(model, road).observe(error)
+        for road, count in stats.probes.items():
+            self._probes.labels(model, road).inc(count)
+        self._regret_samples.labels(model).inc(stats.num_regret_samples)
+        self._regret_seconds.labels(model).inc(stats.regret_s)
 
     def observe_finished(self, model: str, output: RequestOutput) -> None:
         """Take in a request that has ended, however it did."""
@@ -130,22 +192,24 @@ class Metrics:
         return found
 
     def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(f"quire_{name}", text, [_LABEL], registry=self.registry)
+        return self._noted(Gauge(f"quire_{name}", text, [_LABEL], registry=self.registry), {})
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"quire_{name}", text, [_LABEL, *labels], registry=self.registry)
+    def _counter(self, name: str, text: str, **others: tuple[str, ...]) -> Counter:
+        """By model, and by other labels, with the values that they may have."""
+        return self._noted(Counter(f"quire_{name}", text, [_LABEL, *others], registry=self.registry), others)
 
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(f"quire_{name}", text, [_LABEL], registry=self.registry, buckets=buckets)
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], **others: tuple[str, ...]) -> Histogram:
+        labels = [_LABEL, *others]
+        return self._noted(Histogram(f"quire_{name}", text, labels, registry=self.registry, buckets=buckets), others)
+
+    def _noted(self, metric: AnyMetric, others: dict[str, tuple[str, ...]]) -> AnyMetric:
+        self._series += [(metric, values) for values in product(*others.values())]
+        return metric
 
     def _show(self, model: str) -> None:
         """Rates over a series need its zero: one that appears with its first event hides that event."""
-        for metric in vars(self).values():
-            if metric is self._success:
-                for reason in FINISHED_REASONS:
-                    self._success.labels(model, reason)
-            elif isinstance(metric, Gauge | Counter | Histogram):
-                metric.labels(model)
+        for metric, values in self._series:
+            metric.labels(model, *values)
 
 
 def metrics_routes(metrics: Metrics) -> APIRouter:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import jinja2
 
-from quire.async_engine import AsyncEngine
+from quire.async_engine import AsyncEngine, ModelState
 from quire.server.errors import ApiError
+from quire.server.prompt_limits import PromptLimits
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,20 @@ class ServedModel:
     created: int
     chat_template: str | None = None
     source: str = ""
+
+    @property
+    def prompt_limits(self) -> PromptLimits:
+        """What no prompt is longer than.
+
+        Raises:
+            EngineUnavailable: the model is not ready.
+        """
+        return PromptLimits(self.async_engine.engine.max_model_len, self._longest_token)
+
+    @cached_property
+    def _longest_token(self) -> int | None:
+        tokenizer = self.async_engine.engine.tokenizer
+        return max(map(len, tokenizer.backend.get_vocab())) if tokenizer is not None else None
 
 
 def read_chat_template(path: str | Path) -> str:
@@ -72,6 +88,13 @@ class ModelRegistry:
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models.values())
+
+    def prompt_limits(self) -> dict[str | None, PromptLimits]:
+        """Of the models that are ready, by name; of the default one under None, too."""
+        ready = [model for model in self if model.async_engine.state is ModelState.READY]
+        found: dict[str | None, PromptLimits] = {model.name: model.prompt_limits for model in ready}
+        default = self.get(None)
+        return {**found, None: default.prompt_limits} if default in ready else found
 
     def get(self, name: str | None) -> ServedModel:
         """The model of that name; without a name the first.

@@ -177,10 +177,14 @@ def profile_from(data: Any, name: str) -> HardwareProfile:
         bytes_per_token=bytes_per_token,
         limits=_limits_from(data.get("limits"), name),
         measured="steps, saves and loads" if model.is_calibrated else "",
-        assumed=""
-        if model.is_calibrated
-        else "much: the profile rests on too few steps or transfers to be called measured",
+        assumed=_assumed(model, data.get("max_tokens")),
     )
+
+
+def _assumed(model: CostModel, longest: Any) -> str:
+    if not model.is_calibrated:
+        return "much: the profile rests on too few steps or transfers to be called measured"
+    return f"what requests of more than {longest:,} tokens cost (extrapolated)" if isinstance(longest, int) else ""
 
 
 def _limits_from(data: Any, name: str) -> EngineLimits:

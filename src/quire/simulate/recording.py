@@ -9,6 +9,8 @@ happened, in order:
     {"update": 1, "time": 0.03, "sampled": [[0, [417]]], "reports": [...]}                   what it brought
     {"fail": 1, "time": 0.03, "error": "..."}                                                ... or that it failed
     {"end": "request-0", "index": null, "reason": "abort"}                 a request (or one of its sequences) was ended
+    {"pin": "request-0"}                                                                     its blocks stay for good
+    {"begin": {...}, "time": 0.05}         what came before was to warm up; the cost model believes this now (or null)
 
 Times are seconds on the engine's clock. Prompts and answers are in it, as token ids. Knows nothing about engines: a
 `Recorder` stands before a scheduler (and the observer of its costs) and hands everything on.
@@ -33,7 +35,7 @@ from quire.request import Request, RequestStatus
 from quire.request import Sequence as RequestSequence
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
-VERSION = 1
+VERSION = 2
 
 Event = dict[str, Any]
 
@@ -48,6 +50,8 @@ class Recording:
         policy: as `core.recovery.make_policy` reads it.
         cost_model: what was believed at the start (`CostModel.to_dict`); None where the policy asks for no costs.
         events: in order; see above.
+        regret_sample: see `make_policy`.
+        seed: see `make_policy`.
     """
 
     config: SchedulerConfig
@@ -55,6 +59,8 @@ class Recording:
     policy: str = "recompute"
     cost_model: dict[str, Any] | None = None
     events: list[Event] = field(default_factory=list)
+    regret_sample: float = 0.0
+    seed: int = 0
 
     def head(self) -> Event:
         """The first line."""
@@ -63,6 +69,8 @@ class Recording:
             "config": asdict(self.config),
             "root": self.root.hex(),
             "policy": self.policy,
+            "regret_sample": self.regret_sample,
+            "seed": self.seed,
             "cost_model": self.cost_model,
         }
 
@@ -96,7 +104,8 @@ class Recording:
         head = entries[0]
         try:
             config = SchedulerConfig(**head["config"])
-            return cls(config, bytes.fromhex(head["root"]), head["policy"], head["cost_model"], entries[1:])
+            root, given = bytes.fromhex(head["root"]), (head["regret_sample"], head["seed"])
+            return cls(config, root, head["policy"], head["cost_model"], entries[1:], *given)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path}, line 1: {error} is missing or wrong") from None
 
@@ -125,28 +134,56 @@ class Recorder:
         clock: the engine's.
         policy: as `make_policy` reads it.
         model: the policy's, as it is now; None where it has none.
+        regret_sample: that the policy was made with.
+        seed: that the policy was made with.
     """
 
     def __init__(
-        self, sink: TextIO, clock: Callable[[], float], *, policy: str, model: CostModel | None = None
+        self,
+        sink: TextIO,
+        clock: Callable[[], float],
+        *,
+        policy: str,
+        model: CostModel | None = None,
+        regret_sample: float = 0.0,
+        seed: int = 0,
     ) -> None:
         self._sink = sink
         self.clock = clock
         self._policy = policy
         self._model = model
+        self._regret_sample = regret_sample
+        self._seed = seed
 
     def attach(self, engine: Any) -> None:
-        """Stand before an engine's scheduler and the observer of its costs, from before its first request on."""
+        """Stand before an engine's scheduler and the observer of its costs.
+
+        Raises:
+            ValueError: it has run already: what it decides depends on all that it has been through.
+        """
         engine.scheduler = self.before(engine.scheduler)
         engine.costs = self.before_observer(engine.costs)
 
     def before(self, scheduler: Scheduler) -> RecordedScheduler:
-        """What stands in the scheduler's place from now on. It must not have requests yet."""
-        assert not scheduler.requests, "a recording begins before the first request"
+        """What stands in the scheduler's place from now on.
+
+        Raises:
+            ValueError: it has run already.
+        """
+        if scheduler.requests or scheduler.num_steps:
+            raise ValueError(f"a recording begins with an engine; this one has run {scheduler.num_steps} steps already")
         belief = None if self._model is None else self._model.to_dict()
-        head = Recording(scheduler.config, scheduler.kv.root, self._policy, belief).head()
-        self.write(head)
+        given = (self._regret_sample, self._seed)
+        self.write(Recording(scheduler.config, scheduler.kv.root, self._policy, belief, [], *given).head())
         return RecordedScheduler(scheduler, self)
+
+    def begin(self, belief: dict[str, Any] | None = None) -> None:
+        """The load begins: what came before was to warm up, and has ended.
+
+        Args:
+            belief: what the cost model was just made to believe (`CostModel.to_dict`); None leaves it as it is.
+        """
+        self.write({"begin": belief, "time": self.clock()})
 
     def before_observer(self, observer: CostObserver) -> RecordedObserver:
         """What stands in the place of the costs' observer from now on."""
@@ -187,6 +224,11 @@ class RecordedScheduler:
     def fail_step(self, error: str) -> list[Request]:
         self._recorder.write({"fail": self._step_id, "time": self._recorder.clock(), "error": error})
         return self._scheduler.fail_step(error)
+
+    def pin_prefix(self, request_id: str) -> int:
+        num_pinned = self._scheduler.pin_prefix(request_id)
+        self._recorder.write({"pin": request_id})
+        return num_pinned
 
     def finish_request(self, request_id: str, reason: RequestStatus, error: str | None = None) -> Request | None:
         if request_id in self._scheduler.requests:

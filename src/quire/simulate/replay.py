@@ -37,7 +37,10 @@ class ReplayDiffers(Exception):
 
 @dataclass(frozen=True)
 class ReplayFigures:
-    """What the engine's requests went through. Latencies are of requests with one output that came to their end."""
+    """What the engine's requests went through, those that warmed it up left out.
+
+    Latencies are of requests with one output that came to their end.
+    """
 
     num_steps: int
     num_requests: int
@@ -66,13 +69,18 @@ class _Replay:
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
         model = None if recording.cost_model is None else CostModel.from_dict(recording.cost_model)
-        policy = make_policy(recording.policy, model)
+        policy = make_policy(recording.policy, model, regret_sample=recording.regret_sample, seed=recording.seed)
         self.scheduler = Scheduler(recording.config, recording.root, policy)
         self.observer = None if model is None else CostObserver(model, self.scheduler.recovery_log)
+        self._start()
+
+    def _start(self) -> None:
+        """Figures count from here."""
         self.timeline = Timeline()
         self.requests: list[tuple[float, Request]] = []
         self.num_steps = self.num_scheduled_tokens = 0
         self.last_token_time = 0.0
+        self.counts_before = replace(self.scheduler.counts)
 
     def run(self) -> ReplayFigures:
         played = {
@@ -82,6 +90,8 @@ class _Replay:
             "update": self._update,
             "fail": self._fail,
             "end": self._end,
+            "pin": self._pin,
+            "begin": self._begin,
         }
         for number, event in enumerate(self.recording.events, start=2):
             kind = next(iter(event), "")
@@ -128,6 +138,15 @@ class _Replay:
         request = self.scheduler.requests[event["end"]]
         self.scheduler.finish_sequence(next(seq for seq in request.live if seq.index == event["index"]), reason)
 
+    def _pin(self, event: Event) -> None:
+        self.scheduler.pin_prefix(event["pin"])
+
+    def _begin(self, event: Event) -> None:
+        if event["begin"] is not None and self.observer is not None:
+            model, belief = self.observer.model, CostModel.from_dict(event["begin"])
+            model.steps, model.saves, model.loads = belief.steps, belief.saves, belief.loads
+        self._start()
+
     def _figures(self) -> ReplayFigures:
         self.timeline.note([], self.last_token_time)
         start = min((time for time, _ in self.requests), default=0.0)
@@ -139,13 +158,13 @@ class _Replay:
                 prompt = request.prompt_token_ids
                 told.append((seq.seq_id, Arrival(time, len(prompt), seq.num_output_tokens, prompt)))
         ttft_s, tpot_s = latencies(self.timeline, told)
-        counts = self.scheduler.counts
+        counts, before = self.scheduler.counts, self.counts_before
         return ReplayFigures(
             num_steps=self.num_steps,
             num_requests=len(self.requests),
-            num_preemptions=counts.preemptions,
+            num_preemptions=counts.preemptions - before.preemptions,
             num_scheduled_tokens=self.num_scheduled_tokens,
-            num_recomputed_tokens=counts.recomputed_tokens,
+            num_recomputed_tokens=counts.recomputed_tokens - before.recomputed_tokens,
             num_output_tokens=sum(arrival.num_output_tokens for _, arrival in told),
             makespan_s=self.last_token_time - start,
             ttft_s=ttft_s,
@@ -196,7 +215,9 @@ def predict(recording: Recording, hardware: HardwareProfile, policy: str | None 
     config = recording.config
     if not config.block_bytes:
         config = replace(config, block_bytes=hardware.bytes_per_token * config.block_size)
-    chosen = make_policy(policy or recording.policy, hardware.oracle())
+    chosen = make_policy(
+        policy or recording.policy, hardware.oracle(), regret_sample=recording.regret_sample, seed=recording.seed
+    )
     simulated = simulate(recorded.arrivals, hardware, config, chosen)
     found: dict[str, float] = {}
     for metric in ("ttft_s", "tpot_s", "itl_s"):

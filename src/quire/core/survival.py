@@ -1,0 +1,57 @@
+"""What becomes of victims: what of their blocks is gone when they come back, and whether they are preempted again.
+
+Blocks that were given up stay cached until somebody needs their place, those at the end of a table first. So a victim
+finds the front of its blocks again and has lost the back, as much of it as others have grown meanwhile; without prefix
+caching it has lost all. How much that is, the load decides: here it is learnt from those that came back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from itertools import pairwise
+
+_KEPT = 32  #: returns that count
+_GROUPS = 4  #: equally likely cases that stand for them
+_PREEMPTIONS = 64  #: that count
+_DOUBT = 4  #: preemptions' worth of belief that nobody is preempted again
+
+
+class Survival:
+    """Of the latest preemptions."""
+
+    def __init__(self) -> None:
+        self._lost: deque[float] = deque(maxlen=_KEPT)
+        self._is_repeated: deque[bool] = deque(maxlen=_PREEMPTIONS)
+
+    def observe_preemption(self, *, is_repeated: bool) -> None:
+        """A request is preempted, and has been before or has not."""
+        self._is_repeated.append(is_repeated)
+
+    @property
+    def again(self) -> float:
+        """What share of preemptions is followed by another one of the same request."""
+        return sum(self._is_repeated) / (len(self._is_repeated) + _DOUBT)
+
+    def observe(self, num_given_up: int, num_lost: int) -> None:
+        """A request is back.
+
+        Args:
+            num_given_up: full blocks that nobody held any more when it was preempted.
+            num_lost: of them, those that were not there any more.
+        """
+        # Where all are gone, more would have gone too.
+        self._lost.append(num_lost if num_lost < num_given_up else math.inf)
+
+    def expect(self, num_given_up: int) -> list[int]:
+        """How many of so many blocks will be gone: equally likely cases, ascending.
+
+        All, as long as nothing is known.
+        """
+        lost = sorted(min(count, num_given_up) for count in self._lost)
+        if not lost:
+            return [num_given_up]
+        num_groups = min(_GROUPS, len(lost))
+        bounds = [len(lost) * at // num_groups for at in range(num_groups + 1)]
+        groups = [lost[start:end] for start, end in pairwise(bounds)]
+        return [round(sum(group) / len(group)) for group in groups]

@@ -1,0 +1,102 @@
+"""What happens in a passage: meanings with their roles filled, which share people and things or not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from train.world.cast import Entity, draw_entity
+from train.world.circumstances import WITH_PERSON, Circumstance, draw_alike
+from train.world.clause import Tense
+from train.world.meaning import Meaning
+
+
+@dataclass
+class Happening:
+    """Args:
+    meaning: what sort of thing happens.
+    roles: who and what is in it.
+    circumstances: when, where, ... by name.
+    helpers: persons whom a circumstance names, by its name.
+    told: the roles and the names of the circumstances that the passage tells; filled by the teller.
+    wordings: the verbs that the passage tells it with; filled by the teller.
+    tense: in which it is told, and asked.
+    deed: what the passage says in one piece that its subject did, such as "mended the clock"; filled by the teller.
+    """
+
+    meaning: Meaning
+    roles: dict[str, Entity]
+    circumstances: dict[str, Circumstance] = field(default_factory=dict)
+    helpers: dict[str, Entity] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+    wordings: list[str] = field(default_factory=list)
+    tense: Tense = "past"
+    deed: str = ""
+
+    @property
+    def actor(self) -> Entity:
+        return self.roles[next(iter(self.meaning.roles))]
+
+    def value(self, name: str) -> str:
+        """What a role or a circumstance is, as text."""
+        if name in self.roles:
+            return self.roles[name].text
+        if name in self.helpers:
+            return self.helpers[name].text
+        if name == "deed":
+            return self.deed
+        return self.circumstances[name].answer if name in self.circumstances else ""
+
+
+class Drawing:
+    """Draws happenings for one passage, so that no two things or persons can be taken for one another."""
+
+    def __init__(self, rng: Random, *, held_out: bool) -> None:
+        self._rng = rng
+        self._held_out = held_out
+        self._heads: set[str] = set()
+
+    def holds(self, text: str) -> bool:
+        """Whether the passage already calls somebody or something so."""
+        return bool({text, *text.lower().split()} & self._heads)
+
+    def entity(self, kinds: Sequence[str]) -> Entity:
+        """Someone or something that the passage does not hold yet."""
+        for _ in range(40):
+            drawn = draw_entity(self._rng.choice(kinds), self._rng, held_out=self._held_out)
+            names = set(drawn.text.lower().split()) if drawn.is_person else {drawn.head.lower().split()[-1], drawn.head}
+            if not names & self._heads:
+                break
+        self._heads |= names
+        return drawn
+
+    def happening(self, meaning: Meaning, shared: dict[str, Entity]) -> Happening:
+        """The meaning with its roles filled: from `shared` where it holds the role, else anew."""
+        roles = {role: shared.get(role) or self.entity(kinds) for role, kinds in meaning.roles.items()}
+        return Happening(meaning, roles)
+
+    def add_circumstances(self, happenings: Sequence[Happening], names: Sequence[str]) -> None:
+        """Circumstances of the names given for the happenings that take them, all different."""
+        for name in names:
+            taking = [h for h in happenings if name in h.meaning.circumstances]
+            if name in WITH_PERSON:
+                for happening in taking:
+                    helper = self.entity(("person",))
+                    lead, asked = WITH_PERSON[name]
+                    happening.helpers[name] = helper
+                    happening.circumstances[name] = Circumstance(
+                        name, f"{lead} {{person}}", helper.text, asked, can_lead=False, can_disambiguate=False
+                    )
+                continue
+            for happening, drawn in zip(taking, draw_alike(name, self._rng, len(taking)), strict=False):
+                if "{" not in drawn.text or happening.actor.is_person:
+                    happening.circumstances[name] = _for(happening.actor, drawn)
+
+
+def _for(actor: Entity, drawn: Circumstance) -> Circumstance:
+    """The circumstance with its pronouns filled."""
+    if "{" not in drawn.text:
+        return drawn
+    pronouns = actor.pronouns
+    return replace(drawn, text=drawn.text.format(**pronouns), answer=drawn.answer.format(**pronouns))
