@@ -36,8 +36,7 @@ class CostModel:
         self.loads = TransferCost()
         self.num_refreshes = 0
         self._num_transfers = 0
-        self._last_of = {"save": 0, "load": 0}  #: by kind: which transfer was its last one
-        self._misses_since = {"save": 0, "load": 0}  #: by kind: which one began its run of misses
+        self._latest_two = {"save": (0, 0), "load": (0, 0)}  #: by kind: which transfers were the last but one, the last
         self.engine_seconds = 0.0  #: of all steps observed
         self.link_seconds = 0.0  #: of all transfers observed
 
@@ -109,10 +108,8 @@ class CostModel:
             return
         self.link_seconds += seconds
         self._num_transfers += 1
-        self._last_of[kind] = self._num_transfers
+        self._latest_two[kind] = self._latest_two[kind][1], self._num_transfers
         cost.observe(num_bytes, max(seconds, _SHORTEST_S))
-        if len(cost.misses.misses) == 1:
-            self._misses_since[kind] = self._num_transfers
         side = has_changed([self.saves.misses, self.loads.misses], slower_after=4, faster_after=2)
         if side:
             self.num_refreshes += 1
@@ -124,7 +121,7 @@ class CostModel:
             way, that = self._transfers(kind), self._transfers(other)
             if way.misses.side != side:
                 continue
-            is_other_unseen = self._last_of[other] < self._misses_since[kind]
+            is_other_unseen = self._latest_two[other][1] < self._latest_two[kind][0]  # a first miss may be noise
             change = way.follow()
             if is_other_unseen:
                 that.rescale(change)
