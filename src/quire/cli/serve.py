@@ -152,7 +152,7 @@ def _share_threads(engines: dict[str, EngineConfig]) -> dict[str, EngineConfig]:
     import torch
 
     share = max(1, torch.get_num_threads() // len(engines))
-    logger.info("%d models share the cores: %d threads each, where --num-threads does not say", len(engines), share)
+    logger.info("%d models share the cores; threads of each, where --num-threads does not say: %d", len(engines), share)
     return {
         name: config if config.num_threads is not None else replace(config, num_threads=share)
         for name, config in engines.items()
