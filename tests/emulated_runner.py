@@ -114,7 +114,7 @@ class EmulatedLink:
             self.num_loads += 1
         if has_failed and saved is not None:
             self.slots[transfer.dst] = GARBAGE
-        return TransferReport(transfer.kind, [transfer.op_id], 1, 0.001, 0.0, [transfer.op_id] * has_failed)
+        return TransferReport(transfer.kind, [transfer.op_id], 1, 0.001, [transfer.op_id] * has_failed)
 
 
 class EmulatedRunner:

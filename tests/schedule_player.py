@@ -57,7 +57,7 @@ class Schedule:
     link_fails: int = 0  #: one transfer in so many fails; 0 is none
 
 
-class Whimsical:
+class Whimsical(RecoveryPolicy):
     """A policy that preempts any candidate, to come back by any road."""
 
     def __init__(self, seed: int) -> None:

@@ -8,11 +8,15 @@ import shutil
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from train.recipes import RECIPES
 
-_HAND_WRITTEN = Path("tests/embedded/hand_written.json")
+_HAND_WRITTEN = {
+    "written by hand": Path("tests/embedded/hand_written.json"),
+    "written by hand, for development": Path("train/development.json"),
+}
 
 
 def main() -> None:
@@ -24,6 +28,7 @@ def main() -> None:
     fit.add_argument("--folder", type=Path, required=True, help="where checkpoints and the log lie")
     fit.add_argument("--seed", type=int, default=1)
     fit.add_argument("--tokens", type=int, help="train on so many tokens; by default the recipe's")
+    fit.add_argument("--learning-rate", type=float, help="the highest; by default the recipe's")
     fit.add_argument("--workers", type=int, default=1, help="processes of one thread each (CPU)")
     fit.add_argument("--start-from", type=Path, help="an exported model whose weights and tokenizer to begin with")
     fit.set_defaults(run=_fit)
@@ -52,6 +57,8 @@ def main() -> None:
 
 def _fit(arguments: argparse.Namespace) -> int:
     recipe = RECIPES[arguments.model]
+    if arguments.learning_rate is not None:
+        recipe = replace(recipe, learning_rate=arguments.learning_rate)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     if "RANK" not in os.environ:  # not a worker
         file = arguments.folder / "tokenizer.json"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from random import Random
@@ -150,8 +150,17 @@ def _loaded(folder: Path) -> LLM:
     return LLM(str(folder), kv_cache_memory="256MiB", max_num_seqs=32, use_tqdm=False)
 
 
-def evaluate_reading(folder: Path, hand_written: Path, squad: Path | None, count: int) -> dict[str, ReadingScores]:
-    """Exact match and F1, by test."""
+def evaluate_reading(
+    folder: Path, hand_written: Mapping[str, Path], squad: Path | None, count: int
+) -> dict[str, ReadingScores]:
+    """Exact match and F1, by test.
+
+    Args:
+        folder: the model's.
+        hand_written: files of passages and questions that people wrote, by the name of the test.
+        squad: real text, in SQuAD v1.1's form.
+        count: questions of each test that the generator makes.
+    """
     llm = _loaded(folder)
     found = {}
     for num_facts in (2, 5):
@@ -165,8 +174,9 @@ def evaluate_reading(folder: Path, hand_written: Path, squad: Path | None, count
     found["a scene"] = score(answers(llm, questions), questions)
     questions = account_questions(count)
     found["accounts, in other words"] = score(answers(llm, questions), questions)
-    questions = hand_written_questions(hand_written)
-    found["written by hand"] = score(answers(llm, questions), questions)
+    for name, path in hand_written.items():
+        questions = hand_written_questions(path)
+        found[name] = score(answers(llm, questions), questions)
     if squad is not None:
         questions = squad_questions(squad)
         found["SQuAD subset"] = score(answers(llm, questions), questions)

@@ -180,7 +180,9 @@ def fit(
         folder: holds `tokenizer.json`; gets checkpoints, a log and at the end `weights.pt`.
         seed: of weights and samples.
         total_tokens: padding is not counted.
-        start_from: without a checkpoint, the folder of an exported model whose weights are the first ones.
+        start_from: without a checkpoint, the folder of an exported model whose weights are the first ones. That model
+            knows the language, so that passages are as long as they get from the beginning on. To be given again when
+            the training is resumed.
         checkpoint_every_s: seconds between two checkpoints.
     """
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
@@ -216,12 +218,13 @@ def fit(
     while tokens < total_tokens:
         started = time.monotonic()
         progress = tokens / total_tokens
+        stage = progress if start_from is None else 1.0
         rng = Random(f"{recipe.name}/{seed}/{step}/{rank}")
         generator = torch.Generator().manual_seed(rng.getrandbits(60))
         own = torch.zeros(5)
-        for batch in batches.draw(rng, tokens=recipe.tokens_per_step // world, progress=progress):
+        for batch in batches.draw(rng, tokens=recipe.tokens_per_step // world, progress=stage):
             with torch.autocast(device.type, torch.bfloat16):
-                loss, counts = loss_of(model, batch, generator, reading_at(recipe, progress))
+                loss, counts = loss_of(model, batch, generator, reading_at(recipe, stage))
             loss.backward()
             own += torch.tensor([loss.item(), *counts.tolist(), (batch.weights > 0).sum().item()])
         flat = torch.cat([p.grad.flatten() for p in parameters] + [own.to(device)])

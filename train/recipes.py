@@ -58,7 +58,7 @@ RECIPES = {
     for recipe in (
         Recipe(
             name="quire-mini",
-            source=mix((0.93, Reading(accounts=0.5)), (0.04, facts), (0.03, stories)),
+            source=mix((0.93, Reading(accounts=0.6)), (0.04, facts), (0.03, stories)),
             special=(PAD, END, "<|system|>", "<|user|>", "<|assistant|>"),
             config={
                 "model_type": "llama",

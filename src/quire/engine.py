@@ -208,11 +208,11 @@ class Engine:
             scheduler.fail_step("interrupted")
             raise
         executed = self.clock()
-        self.costs.note(scheduler.step_shape, executed - scheduled, result.transfers)
+        self.costs.note(scheduler.step_shape, max(0.0, executed - scheduled - result.stall_s), result.transfers)
         token_gaps: list[float] = []
         changed = self._update(result, executed, token_gaps)
         ended = self.clock()
-        self._note(out, before, num_prompt_tokens, token_gaps, (started, scheduled, executed, ended))
+        self._note(out, before, num_prompt_tokens, token_gaps, result.stall_s, (started, scheduled, executed, ended))
         return changed
 
     def _update(self, result: StepOutput, now: float, token_gaps: list[float]) -> list[Answer]:
@@ -264,6 +264,7 @@ class Engine:
         before: Any,
         num_prompt_tokens: int,
         token_gaps: list[float],
+        stall_s: float,
         times: tuple[float, float, float, float],
     ) -> None:
         started, scheduled, executed, ended = times
@@ -284,6 +285,7 @@ class Engine:
             num_prompt_tokens=num_prompt_tokens,
             token_gaps=token_gaps,
             recovery=self.scheduler.recovery_log.take_stats(),
+            stall_s=stall_s,
         )
         for listener in self.on_stats:
             listener(stats)

@@ -38,7 +38,6 @@ class TransferReport:
     op_ids: list[int]
     num_bytes: int
     copy_s: float  #: seconds that the link was busy with it
-    stall_s: float = 0.0  #: seconds that the step waited for it
     failed: list[int] = field(default_factory=list)  #: op_ids whose bytes did not arrive, or are not what was saved
 
 
@@ -98,6 +97,9 @@ class StepOutput:
     prompt_logprobs: dict[int, list[tuple[int, TokenLogprobs]]] = field(default_factory=dict)  #: (position, entry)
     failed: dict[int, str] = field(default_factory=dict)  #: seq_id -> why (its logits were not numbers)
     transfers: list[TransferReport] = field(default_factory=list)  #: saves and loads that have ended since
+    stall_s: float = (
+        0.0  #: seconds that the step stood still for blocks being staged, or copied where the engine waits for that
+    )
 
 
 @dataclass(slots=True)
@@ -106,6 +108,7 @@ class RecoveryStats:
 
     preemptions: Counter[str] = field(default_factory=Counter)  #: by road
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  #: of link and steps, by road
+    ahead_s: float = 0.0  #: of the link, for what belongs to no preemption: samples and write-through
     num_recomputed_tokens: int = 0
     swapped_blocks: Counter[str] = field(default_factory=Counter)  #: save and load, as far as they arrived
     swapped_bytes: Counter[str] = field(default_factory=Counter)
@@ -143,6 +146,7 @@ class Stats:
     swap_bytes: int = 0  #: that the swap tier holds at most; 0 is no tier
     swap_used_bytes: int = 0  #: of these, kept for requests that are to come back, or under way
     recovery: RecoveryStats | None = None  #: None where nothing of it happened
+    stall_s: float = 0.0  #: of execute_s, while blocks were staged
 
 
 @dataclass(slots=True)

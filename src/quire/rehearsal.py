@@ -250,18 +250,19 @@ class Rehearsal:
     def _move(self, kind: str, out: SchedulerOutput, started: float) -> TransferTime:
         handed_over = self._clock()
         reports: list[TransferReport] = []
+        stall_s = 0.0
         while self._kv.num_under_way:
             result, _ = self._execute(out)
             out = SchedulerOutput(_NO_STEP)
             self._kv.end_transfers(result.transfers)
             reports += result.transfers
+            stall_s += result.stall_s
             if self._kv.num_under_way and not self._is_moving():
                 raise BlocksLost(f"the link did not {kind} what it was given")
         ended = self._clock()
         num_lost = sum(len(report.failed) for report in reports)
         if num_lost:
             raise BlocksLost(f"{num_lost} blocks did not arrive at a {kind}; see the log")
-        stall_s = sum(report.stall_s for report in reports)
         return TransferTime(
             kind=kind,
             num_bytes=sum(report.num_bytes for report in reports),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -14,14 +15,16 @@ from quire.bench.recovery import RecoverySettings, add_ratios, figure, run
 from quire.bench.recovery_load import MIXES, make_mix
 from quire.bench.recovery_run import LinkPlan, Phase, RecoveryRun, first_difference, run_once
 from quire.bench.report import Repetition
+from quire.bench.timing import token_range
 from quire.cli.main import app
 from quire.config import EngineConfig
 from quire.core.cost_model import CostModel
 from quire.core.costs import EMPTY_STEP
-from quire.core.preemption import Candidate, Preemption, Surroundings
+from quire.core.preemption import Candidate, Preemption, RecoveryPolicy, Surroundings
 from quire.core.recovery import Road, make_policy
 from quire.core.recovery_log import Recovery
 from quire.runner.model_runner import ModelRunner
+from quire.simulate.recording import Recording
 from quire.startup import LoadedModel, load, make_engine
 
 SPAN = 250
@@ -85,13 +88,13 @@ def test_an_unknown_mix_is_refused() -> None:
 # -- the same tokens ---------------------------------------------------------------------------------------------------
 
 
-class AlwaysMixed:
+class AlwaysMixed(RecoveryPolicy):
     """The youngest gives way; its front half is computed again while the back loads."""
 
     def choose(self, candidates: list[Candidate], around: Surroundings) -> Preemption:
         youngest = candidates[-1]
         middle = youngest.num_full_blocks // 2
-        if not middle or youngest.num_to_save > around.free_slots:
+        if not middle or not youngest.has_room(middle, around.free_slots):
             return Preemption(youngest.request, Road.RECOMPUTE)
         return Preemption(youngest.request, Road.MIXED, middle)
 
@@ -158,10 +161,11 @@ def recovery(road: Road, seconds: float = 1.0, predicted: float | None = None) -
     return Recovery("r", road, 100, 1, known, load_s=seconds, is_complete=True)
 
 
-def a_run(recoveries: list[Recovery], phases: list[Phase] | None = None, *, load_s: float = 1.0) -> RecoveryRun:
-    return RecoveryRun(
-        Repetition(2.0, 10, 10, [0.1, 0.3], [0.01, 0.03]), [[1], [2]], recoveries, 7, 0.0, load_s, 0.5, phases or []
-    )
+def a_run(
+    recoveries: list[Recovery], phases: list[Phase] | None = None, *, load_s: float = 1.0, ahead_s: float = 0.0
+) -> RecoveryRun:
+    repetition = Repetition(2.0, 10, 10, [0.1, 0.3], [0.01, 0.03])
+    return RecoveryRun(repetition, [[1], [2]], recoveries, 7, 0.0, load_s, 0.5, ahead_s, phases or [])
 
 
 def test_a_turn_over_is_three_decisions_in_a_row_that_are_not_the_usual() -> None:
@@ -178,15 +182,17 @@ def test_a_turn_over_is_three_decisions_in_a_row_that_are_not_the_usual() -> Non
 
 def test_a_figure_says_what_was_spent_and_how_well_it_was_predicted() -> None:
     recoveries = [recovery(Road.SWAP, 2.0, 1.0), recovery(Road.SWAP, 1.0, 1.1), recovery(Road.RECOMPUTE)]
-    found = figure("cost", [a_run(recoveries, load_s=4.0)])
-    assert found["recovery_s"]["median"] == 4.5
-    assert found["by_road"] == {"recompute": 1, "swap": 2, "mixed": 0}
-    assert found["roads"] == "recompute 1, swap 2"
+    turned = replace(recovery(Road.SWAP, 1.0, 9.0), is_turned=True)
+    found = figure("cost", [a_run([*recoveries, turned], load_s=4.0, ahead_s=0.25)])
+    assert found["recovery_s"]["median"] == 4.75, "what was saved ahead of time is not free"
+    assert found["ahead_s"]["median"] == 0.25
+    assert found["by_road"] == {"recompute": 1, "swap": 2, "mixed": 0, "turned": 1}
+    assert found["roads"] == "recompute 1, swap 2, turned 1"
     assert found["error_median"]["median"] == pytest.approx(0.3)
     assert found["ttft_s"]["median"] == pytest.approx(0.2)
     assert found["tpot_s"]["median"] == pytest.approx(0.02)
     assert found["recomputed_tokens"]["median"] == 7
-    assert len(found["decisions"]) == 3
+    assert len(found["decisions"]) == 4
 
 
 def test_cost_is_compared_with_the_best_static_policy_run_by_run() -> None:
@@ -296,9 +302,116 @@ def test_a_profile_is_where_it_begins(config: EngineConfig, tmp_path: Path) -> N
         (["--crossing-at", "64", "--swap-bandwidth", "100MB"], "give one of them"),
         (["--regret-sample", "2"], "regret_sample=2"),
         (["--swap-space", "0"], "swap_space=0"),
+        (["--record", "/no/such/place/run.jsonl"], "cannot write /no/such/place/run.jsonl: No such file or directory"),
     ],
 )
 def test_a_mistake_is_told_before_anything_is_loaded(options: list[str], message: str) -> None:
     result = CliRunner().invoke(app, ["bench", "recovery", "--model", "/no/such/model", *options])
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+# -- recording ---------------------------------------------------------------------------------------------------------
+
+
+def of_the_load(recording: Recording) -> list[dict[str, Any]]:
+    """The events after those that warmed the engine up."""
+    begin = next(at for at, event in enumerate(recording.events) if "begin" in event)
+    return recording.events[begin + 1 :]
+
+
+def tamper(path: Path) -> int:
+    """Give a sequence one token more in a step in the middle of a recorded load. Returns the step's number."""
+    recording = Recording.read(path)
+    steps = [event for event in of_the_load(recording) if event.get("num_scheduled_tokens")]
+    step = steps[len(steps) // 2]
+    step["num_scheduled_tokens"][0] += 1
+    recording.write(path)
+    number: int = step["schedule"]
+    return number
+
+
+def test_a_recorded_run_is_played_again_exactly_and_held_against_the_simulator(
+    small: list[str], profile: Path, tmp_path: Path
+) -> None:
+    recorded, measured, replayed = tmp_path / "run.jsonl", tmp_path / "measured.json", tmp_path / "replayed.json"
+    options = ["--policies", "swap,cost", "--profile", str(profile), "--regret-sample", "0.2"]
+    result = CliRunner().invoke(app, [*small, *options, "--record", str(recorded), "--json", str(measured)])
+    assert result.exit_code == 0, result.output
+    assert f"quire simulate --recording {recorded}" in result.output
+    cost = json.loads(measured.read_text())["figures"][1]
+    recording = Recording.read(recorded)
+    assert recording.policy == "cost"
+    assert [event["begin"] is not None for event in recording.events if "begin" in event] == [True]
+    assert any(event.get("transfers") for event in recording.events), "nothing was swapped, so that little is proved"
+
+    result = CliRunner().invoke(app, ["simulate", "--recording", str(recorded), "--json", str(replayed)])
+    assert result.exit_code == 0, result.output
+    assert "The schedule came out exactly" in result.output
+    (found,) = json.loads(replayed.read_text())["figures"]
+    assert found["is_exact"]
+    assert found["num_requests"] == 10
+    assert found["num_preemptions"] == cost["preemptions"]["median"] > 0
+    assert found["num_output_tokens"] == cost["out_got"]
+    assert found["tpot_s"]["mean"] == pytest.approx(cost["tpot_s"]["median"], rel=0.1)
+
+    beside = ["--recording", str(recorded), "--profile", str(profile), "--json", str(replayed)]
+    result = CliRunner().invoke(app, ["simulate", *beside])
+    assert result.exit_code == 0, result.output
+    assert "P99 TPOT" in result.output[result.output.index("foretold") :]
+    (found,) = json.loads(replayed.read_text())["figures"]
+    assert found["simulated"]["num_output_tokens"] == cost["out_got"]
+
+    number = tamper(recorded)
+    result = CliRunner().invoke(app, ["simulate", *beside])
+    assert result.exit_code == 1, result.output
+    assert f"THE SCHEDULE DIFFERS: step {number} differs in num_scheduled_tokens" in result.output
+    assert "foretold" not in result.output
+
+
+def test_without_cost_it_is_the_first_policys_first_run_that_is_recorded(
+    config: EngineConfig, profile: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.jsonl"
+    policies = ("threshold:48", "recompute")
+    settings = RecoverySettings(policies=policies, num_requests=6, runs=2, profile=profile, record=path)
+    assert run(config, settings)
+    recording = Recording.read(path)
+    assert recording.policy == "threshold:48"
+    low, span = token_range(256)
+    first = make_mix("mixed", 6, 128, low=low, span=span).requests  # a later run's tokens are shifted
+    prompts = [event["prompt_token_ids"] for event in of_the_load(recording) if "add" in event]
+    assert prompts == [request.prompt_token_ids for request in first]
+
+
+def test_a_run_that_fails_leaves_what_was_recorded_of_it(
+    config: EngineConfig, profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import quire.bench.recovery as bench
+
+    def fails(*arguments: object) -> RecoveryRun:
+        raise RuntimeError("injected")
+
+    monkeypatch.setattr(bench, "run_once", fails)
+    path = tmp_path / "run.jsonl"
+    settings = RecoverySettings(policies=("cost",), num_requests=6, runs=1, profile=profile, record=path)
+    with pytest.raises(RuntimeError, match="injected") as failure:
+        run(config, settings)
+    assert failure.tb is not None  # it keeps whatever is not closed alive, and unwritten
+    assert "begin" in Recording.read(path).events[-1]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk that is always full")
+def test_a_disk_that_is_full_is_told_as_that(config: EngineConfig, profile: Path) -> None:
+    full = Path("/dev/full")
+    settings = RecoverySettings(policies=("cost",), num_requests=6, runs=1, profile=profile, record=full)
+    with pytest.raises(ValueError, match="cannot write /dev/full: No space left on device"):
+        run(config, settings)
+
+
+def test_an_earlier_recording_stays_where_there_is_nothing_to_record(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text("an earlier one\n")
+    result = CliRunner().invoke(app, ["bench", "recovery", "--model", "/no/such/model", "--record", str(path)])
+    assert result.exit_code == 2
+    assert path.read_text() == "an earlier one\n"

@@ -55,7 +55,7 @@ def test_errors_are_relative_to_the_engine() -> None:
     assert foretold.tpot_s is not None
     mean_ttft, mean_tpot = foretold.ttft_s.mean, foretold.tpot_s.mean
     repetition = Repetition(foretold.makespan_s / 1.1, 1, 1, [mean_ttft / 2] * 3, [mean_tpot] * 3)
-    run = RecoveryRun(repetition, [], [], 0, foretold.recovery_s, 0.0, 0.0, [])
+    run = RecoveryRun(repetition, [], [], 0, foretold.recovery_s, 0.0, 0.0, 0.0, [])
     errors = {name: each["error"] for name, each in compare(run, foretold).items()}
     assert set(errors) == set(QUANTITIES)
     assert errors["wall_s"] == pytest.approx(0.1)

@@ -19,7 +19,6 @@ from typer.testing import CliRunner, Result
 
 from fake_openai import fake_openai
 from quire.cli.main import app
-from quire.cli.printable import printable
 
 pytestmark = pytest.mark.timeout(300)  # processes are started, which a busy machine does slowly
 SOURCE = Path(__file__).parents[2] / "src"
@@ -124,7 +123,7 @@ def test_a_conversation_that_grew_too_long_can_be_reset() -> None:
         (["--url", "nowhere"], 2, "is not a URL"),
         (["--url", "http://127.0.0.1:9"], 1, "cannot connect"),
         (["--url", "http://127.0.0.1:9", "--chat-template", "x"], 2, "--chat-template is for a model in this process"),
-        ([*SMALL, "--chat-template", "/no/such/file"], 2, "cannot read /no/such/file"),
+        ([*SMALL, "--chat-template", "/no/such/file"], 2, "chat_template='/no/such/file' cannot be read"),
     ],
 )
 def test_a_mistake_is_one_line(arguments: list[str], code: int, words: str) -> None:
@@ -135,8 +134,11 @@ def test_a_mistake_is_one_line(arguments: list[str], code: int, words: str) -> N
     assert "Traceback" not in result.output
 
 
-def test_control_characters_never_reach_a_terminal() -> None:
-    assert printable("a\x1b[2Jb\r\nc\td\x07\x9b") == "a[2Jb\nc\td"
+def test_a_template_that_is_broken_is_told_before_anything_is_said(tmp_path: Path) -> None:
+    (tmp_path / "broken").write_text("{% if %}")
+    result = run(*SMALL, "--chat-template", str(tmp_path / "broken"), input="Hello\n")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "is broken" in result.stderr
 
 
 def test_help_has_an_example() -> None:

@@ -197,7 +197,7 @@ def test_generate_streams_the_text_that_the_offline_api_gives() -> None:
     result = quire(*arguments, "Hello")
     assert result.exit_code == 0, result.output
     assert result.stdout == expected + "\n"
-    assert quire(*arguments, "-", input="Hello").stdout == expected + "\n"
+    assert quire(*arguments, "-", input="Hello\n").stdout == expected + "\n"
     stop = expected[3:6]
     assert quire(*arguments, "--stop", stop, "Hello").stdout == expected[: expected.index(stop)] + "\n"
     said = [{"role": "user", "content": "Hello"}]

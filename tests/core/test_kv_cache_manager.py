@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from quire.core.block_keys import PUBLIC, DomainSpans, Namespace, collection_domain, tenant_domain
 from quire.core.kv_cache_manager import KVCacheManager
+from quire.outputs import TransferReport
 from quire.request import Request, Sequence
 from quire.sampling_params import SamplingParams
 
@@ -102,6 +103,23 @@ def test_the_last_full_blocks_that_the_tier_does_not_have_are_saved_ahead() -> N
     assert [transfer.src for transfer in kv.take_transfers()] == [seq.block_table[2]]
     assert kv.save_ahead(seq, 10) == 1, "the tier has four slots"
     assert seq.kept_keys == []
+
+
+def test_a_save_takes_no_slot_of_what_the_tier_has_of_the_same_sequence() -> None:
+    kv = make_manager(num_swap_slots=10)
+    victim, other = make_sequence(list(range(32))), make_sequence(list(range(50, 66)))  # eight full blocks and four
+    for seq, num_blocks in ((victim, 6), (other, 4)):
+        compute(kv, seq)
+        kv.save_ahead(seq, num_blocks)  # the last ones, the victim's before the other's
+    saves = [transfer.op_id for transfer in kv.take_transfers()]
+    kv.end_transfers([TransferReport("save", saves, 10, 0.01)])
+    assert kv.tier.num_available == 10, "nobody keeps any of them"
+    assert len(kv.keep(victim, 0, set(victim.block_table))) == 2
+    assert victim.kept_keys[:6] == victim.block_keys[2:], "the six that were there"
+    assert set(victim.kept_keys) == set(victim.block_keys)
+    kv.check_integrity([victim, other])
+    kv.hold_saved(victim, 0)
+    assert len(victim.kept_keys) == 8, "again is harmless"
 
 
 class TestPrefixes:

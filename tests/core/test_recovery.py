@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 from quire.core.cost_model import CostModel, Prediction, StepShape
 from quire.core.decision_log import Decision, DecisionLog
 from quire.core.preemption import MAX_PREEMPTIONS
-from quire.core.probing import Prober
 from quire.core.published_costs import CPS_A6000
 from quire.core.recovery import (
     Candidate,
@@ -26,6 +26,7 @@ from quire.core.recovery import (
     Threshold,
     make_policy,
 )
+from quire.core.recovery_log import RecoveryLog
 from quire.core.road_costs import CandidateCosts
 from quire.core.survival import Survival
 from quire.request import Request
@@ -34,21 +35,50 @@ from quire.sampling_params import SamplingParams
 BLOCK = 16
 BLOCK_BYTES = 1000
 DECODING = StepShape(4, 4, 0.0, 2000)
+
+
+class Once(Survival):
+    """Nobody is preempted a second time."""
+
+    again = 0.0  # type: ignore[assignment]
+
+
 AROUND = Surroundings(
-    block_size=BLOCK, block_bytes=BLOCK_BYTES, chunk=512, free_slots=10_000, queued_bytes=0, num_running=8,
-    beside=DECODING, now_step=1,
+    block_size=BLOCK, block_bytes=BLOCK_BYTES, chunk=512, free_slots=10_000, queued_bytes=0, beside=DECODING,
+    now_step=1, survival=Once(),
 )  # fmt: skip
 
 
 def candidate(
-    num_tokens: int = 160, *, name: str = "r", preempted: int = 0, width: int = 1, **changes: int
+    num_tokens: int = 160,
+    *,
+    name: str = "r",
+    preempted: int = 0,
+    width: int = 1,
+    num_freed: int | None = None,
+    num_shared: int = 0,
+    saved: Iterable[int] = (),
+    idle: Iterable[int] = (),
+    gap: range = range(0),
 ) -> Candidate:
-    """One that holds all its blocks alone."""
+    """One that holds all its blocks but the first `num_shared` alone.
+
+    Args:
+        saved: places of blocks that the swap tier has.
+        idle: of these, those that nobody keeps there.
+    """
     request = Request(name, [1], SamplingParams(n=width))
     request.num_preemptions = preempted
     full = num_tokens // BLOCK
-    blocks = -(-num_tokens // BLOCK)
-    return replace(Candidate(request, num_tokens, full, blocks, full, 0), **changes)
+    num_freed = -(-num_tokens // BLOCK) if num_freed is None else num_freed
+    to_save = set(range(num_shared, full)) - set(saved) - set(gap)
+    return Candidate(
+        request, num_tokens, num_freed, num_shared, count_from(to_save, full), count_from(set(idle), full), gap
+    )
+
+
+def count_from(places: set[int], num_blocks: int) -> tuple[int, ...]:
+    return tuple(sum(place >= at for place in places) for at in range(num_blocks + 1))
 
 
 class FlatCosts:
@@ -103,10 +133,20 @@ def test_nobody_swaps_without_room_or_without_anything_to_swap() -> None:
     for policy in (Swap(), Threshold(1024), Cost(flat(0.1))):
         assert road_of(policy, candidate(160)) is Road.SWAP
         assert road_of(policy, candidate(160, width=2), full_tier) is Road.RECOMPUTE
-        assert road_of(policy, candidate(160, num_to_save=9), full_tier) is Road.SWAP
+        assert road_of(policy, candidate(160, saved=[0]), full_tier) is Road.SWAP
         assert road_of(policy, candidate(15)) is Road.RECOMPUTE
-        assert road_of(policy, candidate(160, num_shared=10, num_to_save=0)) is Road.RECOMPUTE
-        assert road_of(policy, candidate(160, num_to_save=0), replace(AROUND, free_slots=0)) is Road.SWAP
+        assert road_of(policy, candidate(160, num_shared=10)) is Road.RECOMPUTE
+        assert road_of(policy, candidate(160, saved=range(10)), replace(AROUND, free_slots=0)) is Road.SWAP
+
+
+def test_what_the_tier_has_of_a_victim_is_no_room_for_the_rest_of_it() -> None:
+    full_tier = replace(AROUND, free_slots=9)  # three of them have its own blocks
+    for policy in (Swap(), Threshold(1024), Cost(flat(0.1), mixed_margin=1.0)):
+        assert road_of(policy, candidate(160, saved=range(3)), full_tier) is Road.SWAP
+        assert road_of(policy, candidate(160, saved=range(3), idle=range(3)), full_tier) is Road.RECOMPUTE
+    roads = CandidateCosts(flat(0.1), candidate(160, saved=range(3), idle=range(3)), full_tier)
+    assert roads.mixed(1) is not None, "the first is not kept"
+    assert roads.mixed(0) is None
 
 
 def test_policies_are_made_by_name() -> None:
@@ -155,11 +195,45 @@ def test_the_roads_of_a_request_add_up() -> None:
 
 def test_what_others_hold_comes_back_by_no_road_and_what_is_saved_is_not_saved_again() -> None:
     costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
-    roads = CandidateCosts(costs, candidate(168, num_shared=4, num_to_save=2), AROUND)
+    roads = CandidateCosts(costs, candidate(168, num_shared=4, saved=range(4, 8)), AROUND)
     swap = roads.swap()
     assert swap is not None
     assert roads.recompute().spent.seconds == pytest.approx(0.168 - 0.064)
     assert swap.spent.seconds == pytest.approx(2 * 0.002 + 6 * 0.003 + 0.008)
+
+
+@pytest.mark.parametrize(("saved", "to_save"), [(range(4), 6), (range(2, 6), 4), (range(6, 10), 2)])
+def test_what_a_mixed_road_has_to_save_depends_on_which_blocks_the_tier_has(saved: Iterable[int], to_save: int) -> None:
+    costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
+    roads = CandidateCosts(costs, candidate(160, saved=saved), AROUND)
+    mixed = roads.mixed(4)
+    assert mixed is not None
+    assert mixed.spent.seconds == pytest.approx(0.064 + to_save * 0.002 + 6 * 0.003)
+    assert roads.link_seconds(6) == pytest.approx(to_save * 0.002 + 6 * 0.003)
+
+
+def test_where_the_back_is_saved_already_the_mixed_road_may_save_nothing() -> None:
+    costs = FlatCosts(token=1e-3, save=1e-4, load=1e-6)  # to save a block takes as long as to compute six
+    best = CandidateCosts(costs, candidate(160, saved=range(7, 10)), AROUND).best_mixed()
+    assert best is not None
+    assert best.keep_from == 7
+    assert best.spent.seconds == pytest.approx(7 * 0.016 + 3 * 0.001)
+
+
+def test_what_is_not_there_yet_is_computed_by_every_road() -> None:
+    """A victim that was coming back: two blocks are there, two are to be computed, and four are being loaded."""
+    costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
+    one = candidate(128, saved=range(4, 8), gap=range(2, 4))
+    for around in (AROUND, lost(1)):
+        roads = CandidateCosts(costs, one, around)
+        assert roads.swap() is None
+        assert roads.mixed(3) is None
+        mixed, best = roads.mixed(4), roads.best_mixed()
+        assert mixed is not None
+        assert best is not None
+        assert best.keep_from >= 4
+    assert mixed.spent.seconds == pytest.approx(0.032 + 4 * 0.003), "of the first four, two are found again"
+    assert roads.recompute().spent.seconds == pytest.approx(6 * 0.016), "however few blocks others lose"
 
 
 def lost(*counts: int) -> Surroundings:
@@ -230,13 +304,15 @@ def test_a_load_waits_behind_what_the_link_has_to_do() -> None:
 @settings(max_examples=200, deadline=None)
 @given(
     st.integers(2, 60), st.integers(0, 15), st.integers(0, 5), st.integers(0, 60), st.integers(0, 200),
-    st.floats(1e-6, 1e-2), st.floats(1e-9, 1e-4), st.floats(1e-9, 1e-4),
+    st.floats(1e-6, 1e-2), st.floats(1e-9, 1e-4), st.floats(1e-9, 1e-4), st.booleans(),
 )  # fmt: skip
 def test_the_mixed_road_is_the_best_of_all_splits_at_which_computing_and_loading_meet(
-    full: int, tail: int, shared: int, queued: int, to_save: int, token: float, save: float, load: float
-) -> None:
+    full: int, tail: int, shared: int, queued: int, num_saved: int, token: float, save: float, load: float,
+    is_front_saved: bool,
+) -> None:  # fmt: skip
+    saved = range(num_saved) if is_front_saved else range(max(0, full - num_saved), full)
     costs = FlatCosts(token=token, save=save, load=load)
-    one = candidate(full * BLOCK + tail, num_shared=min(shared, full), num_to_save=min(to_save, full))
+    one = candidate(full * BLOCK + tail, num_shared=min(shared, full), saved=saved)
     roads = CandidateCosts(costs, one, replace(AROUND, queued_bytes=queued * BLOCK_BYTES))
     best = roads.best_mixed()
     splits = [roads.mixed(at) for at in range(roads.first + 1, full)]
@@ -315,25 +391,28 @@ def test_the_victim_costs_least_for_each_block_that_it_frees() -> None:
 def test_a_younger_one_is_preferred_to_an_older_that_is_hardly_cheaper() -> None:
     policy = Cost(flat(9.0))
     assert victim_of(policy, [candidate(1600), candidate(1600)]) == 1
-    assert victim_of(policy, [candidate(1600, num_freed=105), candidate(1600)]) == 1
-    assert victim_of(policy, [candidate(1600, num_freed=150), candidate(1600)]) == 0
+    assert victim_of(policy, [candidate(1600, num_freed=150), candidate(1600)]) == 1
+    assert victim_of(policy, [candidate(1600, num_freed=250), candidate(1600)]) == 0
 
 
-def test_only_the_youngest_few_are_weighed() -> None:
-    cheap = candidate(1600, num_freed=10_000)
-    assert victim_of(Cost(flat(9.0)), [cheap, *(candidate(1600) for _ in range(8))]) == 8
-    assert victim_of(Cost(flat(9.0)), [cheap, *(candidate(1600) for _ in range(7))]) == 0
-
-
-def test_being_preempted_again_and_again_gets_dearer() -> None:
+def test_being_preempted_again_and_again_gets_dearer_by_and_by() -> None:
     policy = Cost(flat(9.0))
-    assert victim_of(policy, [candidate(1600), candidate(1600, preempted=1)]) == 0
-    assert victim_of(policy, [candidate(1600), candidate(1600, preempted=3, num_freed=1000)]) == 1
+    older = candidate(1600, num_freed=180)
+    assert victim_of(policy, [older, candidate(1600)]) == 1
+    assert victim_of(policy, [older, candidate(1600, preempted=1)]) == 1
+    assert victim_of(policy, [older, candidate(1600, preempted=3)]) == 0
+
+
+def test_one_that_need_not_be_saved_again_is_the_victim_again() -> None:
+    policy = Cost(flat(0.3))
+    saved = candidate(1600, saved=range(100), preempted=2)
+    assert victim_of(policy, [candidate(1600), saved]) == 1
+    assert victim_of(policy, [saved, candidate(1600)]) == 1  # hardly cheaper
 
 
 def test_one_that_frees_nothing_is_chosen_only_where_nobody_frees_anything() -> None:
     policy = Cost(flat(9.0))
-    useless = candidate(160, num_freed=0, num_shared=10, num_to_save=0)
+    useless = candidate(160, num_freed=0, num_shared=10)
     assert victim_of(policy, [candidate(160_000), useless]) == 0
     assert victim_of(policy, [useless, useless]) in (0, 1)
 
@@ -341,13 +420,13 @@ def test_one_that_frees_nothing_is_chosen_only_where_nobody_frees_anything() -> 
 CANDIDATES = st.lists(
     st.builds(
         candidate,
-        st.integers(0, 5000),
+        st.integers(10 * BLOCK, 300 * BLOCK),
         preempted=st.integers(0, MAX_PREEMPTIONS - 1),
         width=st.integers(1, 3),
-        num_full_blocks=st.integers(0, 300),
         num_freed=st.integers(0, 300),
-        num_to_save=st.integers(0, 300),
-        num_shared=st.integers(0, 300),
+        num_shared=st.integers(0, 10),
+        saved=st.sets(st.integers(0, 300)),
+        idle=st.sets(st.integers(0, 9)),
     ),
     min_size=1,
     max_size=12,
@@ -359,7 +438,6 @@ AROUNDS = st.builds(
     chunk=st.integers(1, 4096),
     free_slots=st.integers(0, 300),
     queued_bytes=st.integers(0, 10**9),
-    num_running=st.integers(1, 100),
     beside=st.builds(StepShape, st.integers(0, 512), st.integers(0, 64), st.floats(0, 1e6), st.integers(0, 10**5)),
     now_step=st.integers(0, 10**6),
 )
@@ -399,10 +477,11 @@ def test_every_policy_always_chooses_something_possible(
         if choice.road is Road.SWAP:
             not_shared = chosen.num_full_blocks - chosen.num_shared
             assert not_shared > 0
-            assert min(chosen.num_to_save, not_shared) <= around.free_slots
+            assert chosen.num_to_save + chosen.idle_from[0] <= around.free_slots
         if choice.road is Road.MIXED:
             assert chosen.request.width == 1
             assert chosen.num_shared < choice.keep_from < chosen.num_full_blocks
+            assert chosen.has_room(choice.keep_from, around.free_slots)
         if isinstance(policy, Cost):
             assert choice.road.value in choice.predicted
             policy.note_actual(choice.victim.request_id, 0.1)
@@ -522,6 +601,11 @@ def test_an_unknown_link_gets_a_block_before_it_gets_a_request() -> None:
     assert parts[0] == 1
 
 
+def test_an_unknown_link_gets_no_request_of_several_sequences() -> None:
+    assert road_of(Cost(CostModel()), candidate(1600, width=2)) is Road.RECOMPUTE
+    assert road_of(Cost(warm_model(bandwidth=5e9)), candidate(1600, width=2)) is Road.SWAP
+
+
 def test_the_same_calls_with_the_same_seed_decide_the_same() -> None:
     def play(seed: int) -> list[tuple[Road, int]]:
         life = Life(300e6, seed=seed, regret_sample=0.2)
@@ -550,12 +634,67 @@ def test_regret_is_what_the_other_road_would_have_saved() -> None:
     log = DecisionLog()
     assert log.regret is None
     assert log.error_quantile(0.5) is None
-    for request_id, actual in (("a", 3.0), ("b", 0.5)):  # a: dearer than the 1.0 that was passed over; b: cheaper
+    for request_id, actual in (("a", 0.75), ("b", 0.5)):  # cheaper than the 1.0 that was passed over
         log.add(Decision(request_id, 1, 100, Road.SWAP, {"recompute": 1.0, "swap": 2.0}, is_sample=True))
         log.note_actual(request_id, actual)
-    assert log.regret == pytest.approx(0.5 / (1.0 + 0.5))
-    assert log.errors == [pytest.approx(1 / 3), pytest.approx(3.0)]
+    assert log.regret == pytest.approx(0.75 / 1.25)
+    assert log.errors == [pytest.approx(1.25 / 0.75), pytest.approx(3.0)]
     assert log.note_actual("a", 1.0) is None
+
+
+@pytest.mark.parametrize("first", [1.0, 3.0])
+def test_noise_is_no_regret(first: float) -> None:
+    decisions, recoveries = DecisionLog(), RecoveryLog()
+    predicted = {"recompute": 2.0, "swap": 2.0}
+    total = 0.0
+    for number in range(100):
+        name, actual = str(number), 4.0 - first if number % 2 else first
+        decisions.add(Decision(name, number, 100, Road.SWAP, predicted, is_sample=True))
+        decisions.note_actual(name, actual)
+        choice = Preemption(candidate(name=name).request, Road.SWAP, predicted=predicted, is_sample=True)
+        recoveries.give_up(number, name, 100, choice, [])
+        recoveries.note_compute(name, actual)
+        recoveries.complete(name)
+        stats = recoveries.take_stats()
+        assert stats is not None
+        assert stats.num_regret_samples == 1
+        assert stats.regret_s >= 0.0, "it is counted, and counters do not fall"
+        total += stats.regret_s
+    assert decisions.regret == 0.0
+    assert total == max(0.0, 2.0 - first), "a counter stands at its highest: at most what a single one seemed to save"
+
+
+def test_a_return_by_another_road_than_the_chosen_one_tells_nothing_about_that() -> None:
+    decisions, recoveries = DecisionLog(), RecoveryLog()
+    recoveries.on_complete.append(lambda r: decisions.note_actual(r.request_id, r.seconds, is_turned=r.is_turned))
+    for name, is_turned in (("a", True), ("b", False)):
+        decisions.add(Decision(name, 1, 100, Road.SWAP, {"swap": 1.0, "recompute": 2.0}, is_sample=is_turned))
+        choice = Preemption(candidate(name=name).request, Road.SWAP, predicted={"swap": 1.0})
+        recoveries.give_up(1, name, 100, choice, [])
+        if is_turned:
+            recoveries.note_turn(name)
+        recoveries.note_compute(name, 0.5)
+        recoveries.complete(name)
+    assert [decision.is_turned for decision in decisions] == [True, False]
+    assert decisions.errors == [1.0]
+    assert decisions.regret is None, "the sample never was one"
+    assert [recovery.is_turned for recovery in recoveries.over] == [True, False]
+    stats = recoveries.take_stats()
+    assert stats is not None
+    assert stats.errors == [("swap", 1.0)]
+
+
+def test_what_takes_much_longer_than_predicted_is_a_surprise() -> None:
+    policy = Cost(warm_model())
+    assert policy.prober is not None
+    predicted = policy.choose([candidate(1600)], AROUND).predicted
+    road = policy.decisions[-1].road.value
+    policy.note_actual("r", 1.5 * predicted[road])
+    assert policy.prober.surprise_seconds == 0.0
+    policy.choose([candidate(1600)], AROUND)
+    decision = policy.decisions[-1]
+    policy.note_actual("r", 5.0 * decision.predicted[decision.road.value])
+    assert policy.prober.surprise_seconds == pytest.approx(4.0 * decision.predicted[decision.road.value])
 
 
 def test_the_log_of_decisions_is_bounded() -> None:
@@ -578,68 +717,31 @@ def test_what_was_saved_is_computed_where_the_link_has_become_slow_since() -> No
     assert not policy.is_worth_loading(0, 160, AROUND)
     costs.per_byte["load"] = 1e-5
     assert policy.is_worth_loading(0, 160, AROUND)
-    assert not policy.is_worth_loading(0, 160, replace(AROUND, queued_bytes=100 * BLOCK_BYTES))
+    assert policy.is_worth_loading(0, 160, replace(AROUND, queued_bytes=100 * BLOCK_BYTES)), "nobody else waits for it"
 
 
-# -- cost: samples of an idle link -------------------------------------------------------------------------------------
+def test_the_second_look_computes_beside_what_goes_on() -> None:
+    chunks: set[int] = set()
+
+    class Noting(FlatCosts):
+        def recompute(
+            self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None
+        ) -> Prediction:
+            chunks.add(chunk)
+            return super().recompute(num_tokens, start=start, chunk=chunk, beside=beside)
+
+    policy = Cost(Noting(load=1e-6))
+    policy.is_worth_loading(0, 160, AROUND)
+    assert chunks == {512 - DECODING.num_tokens}
+    road_of(policy, candidate(160))
+    assert len(chunks) == 1, "the first look does so too"
 
 
-def prober_of(model: CostModel, share: float = 0.01) -> Prober:
-    return Prober(model, share, 8, seed=0)
-
-
-def test_an_idle_link_is_looked_at_for_a_hundredth_of_its_time() -> None:
-    model = CostModel()
-    for _ in range(8):
-        for kind in ("save", "load"):
-            model.observe_transfer(kind, BLOCK_BYTES, 0.01)
-    prober, num_saved = prober_of(model), 0
-    for _ in range(1000):  # 50 s
-        model.observe_step(DECODING, 0.05)
-        if prober.sample_size(BLOCK_BYTES):
-            prober.note_sample(BLOCK_BYTES)
-            model.observe_transfer("save", BLOCK_BYTES, 0.01)
-            num_saved += 1
-    assert 0.8 * 50 <= num_saved <= 50  # 10 ms each
-
-
-@pytest.mark.parametrize(("block_s", "num_blocks"), [(1e-5, 16), (1.2e-3, 5), (0.1, 1)])
-def test_a_sample_takes_longer_than_waking_a_thread(block_s: float, num_blocks: int) -> None:
-    model = CostModel()
-    for blocks in (1, 2, 4, 8, 16, 32) * 2:
-        for kind in ("save", "load"):
-            model.observe_transfer(kind, blocks * BLOCK_BYTES, blocks * block_s)
-    prober = prober_of(model)
-    sizes = []
-    for _ in range(400):
-        model.observe_step(DECODING, 0.05)
-        sizes.append(prober.sample_size(BLOCK_BYTES))
-    assert sizes[-1] == num_blocks
-
-
-def test_a_link_in_use_is_not_looked_at() -> None:
-    model = CostModel()
-    prober = prober_of(model)
-    for _ in range(200):
-        model.observe_step(DECODING, 0.05)
-        model.observe_transfer("load", BLOCK_BYTES, 1e-5)
-        assert prober.sample_size(BLOCK_BYTES) == 0
-
-
-def test_a_surprise_is_looked_at_again_at_once_and_charged_with_what_it_took() -> None:
-    model = CostModel()
-    for _ in range(8):
-        for kind in ("save", "load"):
-            model.observe_transfer(kind, BLOCK_BYTES, 1e-3)
-    prober = prober_of(model)
-    assert prober.sample_size(BLOCK_BYTES) == 0, "there has just been one"
-    for _ in range(400):
-        model.observe_step(DECODING, 0.05)
-    in_a_row = 0
-    while prober.sample_size(BLOCK_BYTES):  # the link has become thirty times slower
-        prober.note_sample(BLOCK_BYTES)
-        model.observe_transfer("save", BLOCK_BYTES, 0.03)
-        in_a_row += 1
-    assert in_a_row == 4, "as many as make it a change"
-    assert model.load(BLOCK_BYTES).seconds == pytest.approx(0.03, rel=0.3)
-    assert prober.sampling_seconds >= 0.03
+def test_nothing_is_loaded_over_a_link_that_brings_nothing() -> None:
+    model = warm_model(bandwidth=5e9)
+    around = replace(AROUND, block_bytes=600_000)
+    assert Cost(model).is_worth_loading(0, 160, around)
+    while not model.is_failing("load"):
+        model.observe_failure("load")
+    assert not Cost(model).is_worth_loading(0, 160, around)
+    assert road_of(Cost(model), candidate(1600), around) is not Road.SWAP

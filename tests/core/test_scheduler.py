@@ -9,7 +9,10 @@ import pytest
 
 from emulated_runner import EmulatedRunner, StepFailed
 from quire.config import SchedulerConfig
-from quire.core.recovery import Candidate, Preemption, Recompute, Surroundings
+from quire.core.costs import StepShape
+from quire.core.preemption import MAX_CANDIDATES
+from quire.core.recovery import Candidate, Preemption, Recompute, RecoveryPolicy, Road, Surroundings
+from quire.core.recovery_log import Recovery
 from quire.core.scheduler import Scheduler, SequenceUpdate
 from quire.outputs import SchedulerOutput, StepOutput
 from quire.request import Request, RequestStatus
@@ -198,6 +201,178 @@ def test_the_policy_is_offered_whoever_has_no_place_in_the_step_yet() -> None:
     assert all("request-0" not in names for names in offered), "the oldest is never among them"
     assert ["request-1", "request-2"] in offered
     assert ["request-2"] in offered
+
+
+def test_only_the_youngest_few_are_offered() -> None:
+    offered: list[int] = []
+
+    class Noting(Recompute):
+        def choose(self, candidates: Seq[Candidate], around: Surroundings) -> Preemption:
+            offered.append(len(candidates))
+            return super().choose(candidates, around)
+
+    bench = Bench(num_blocks=40, max_num_seqs=16, max_model_len=64)
+    bench.scheduler.recovery = Noting()
+    for i in range(12):
+        bench.add([i] * 8, max_tokens=24)
+    bench.run()
+    assert max(offered) == MAX_CANDIDATES
+
+
+def test_what_goes_on_beside_is_the_whole_last_steps() -> None:
+    seen: list[tuple[StepShape, StepShape]] = []
+
+    class Noting(Recompute):
+        def choose(self, candidates: Seq[Candidate], around: Surroundings) -> Preemption:
+            seen.append((around.beside, last))
+            return super().choose(candidates, around)
+
+    bench = Bench(num_blocks=12, max_model_len=48)
+    bench.scheduler.recovery = Noting()
+    for i in range(3):
+        bench.add([i] * 11, max_tokens=30)
+    while bench.scheduler.has_unfinished():
+        last = bench.scheduler.step_shape
+        bench.step()
+    assert len(seen) > 2
+    assert all(beside == whole for beside, whole in seen)
+    assert max(beside.num_seqs for beside, _ in seen) == 3
+
+
+# -- victims that were coming back -------------------------------------------------------------------------------------
+
+
+class Scripted(RecoveryPolicy):
+    """The youngest, by a road that is set."""
+
+    def __init__(self, road: Road, keep_from: int = 0, **options: object) -> None:
+        self.road, self.keep_from, self.options = road, keep_from, options
+        self.is_stubborn = True  #: whether what was saved is loaded whatever has come of the link
+        self.told: list[tuple[str, bool]] = []
+
+    def choose(self, candidates: Seq[Candidate], around: Surroundings) -> Preemption:
+        return Preemption(candidates[-1].request, self.road, self.keep_from, {"swap": 1.0}, **self.options)  # type: ignore[arg-type]
+
+    def is_worth_loading(self, start: int, end: int, around: Surroundings) -> bool:
+        return self.is_stubborn
+
+    def note_actual(self, request_id: str, seconds: float, *, is_turned: bool = False) -> None:
+        self.told.append((request_id, is_turned))
+
+
+def bring_to_loading(policy: Scripted, num_arrived: int, **limits: int) -> tuple[Bench, Request]:
+    """A request of eight full blocks that comes back, with so many of those that were saved of it there."""
+    bench = Bench(num_swap_slots=64, enable_prefix_caching=False, **limits)
+    bench.scheduler.recovery = policy
+    bench.add([7], max_tokens=60)
+    young = bench.add(range(33))
+    while young.sequences[0].num_output_tokens == 0:
+        bench.step()
+    preempt_youngest(bench)
+    [seq] = young.sequences
+    bench.step()
+    num_loads = len(seq.loading.op_ids)
+    while num_loads - len(seq.loading.op_ids) < num_arrived:
+        bench.step()
+    return bench, young
+
+
+def preempt_youngest(bench: Bench) -> Recovery:
+    """As the scheduler does where room is missing."""
+    scheduler = bench.scheduler
+    youngest = scheduler.running[-1]
+    scheduler._preempt_for(scheduler.running[0])
+    assert youngest.status is RequestStatus.PREEMPTED
+    recovery = scheduler.recovery_log.open_of(youngest.request_id)
+    assert recovery is not None
+    return recovery
+
+
+def test_a_victim_that_is_still_loading_loses_its_blocks_and_keeps_what_was_saved() -> None:
+    bench, young = bring_to_loading(Scripted(Road.SWAP), 1)
+    [seq] = young.sequences
+    assert seq.loading.op_ids
+    candidate = bench.scheduler._candidate(young)
+    assert (candidate.num_tokens, candidate.num_full_blocks) == (32, 8), "priced as if it lost them"
+    assert (candidate.num_to_save, candidate.gap) == (0, range(0))
+    assert candidate.num_shared == 0
+    saved = set(seq.block_keys[:8])
+    recovery = preempt_youngest(bench)
+    assert set(seq.kept_keys) == saved
+    assert recovery.num_given_up == 0, "it tells nothing about how many blocks others lose"
+    bench.scheduler.check_integrity()
+    bench.run()
+    plan = Plan(tuple(token % 8 for token in range(33)), max_tokens=32, stops=False)
+    assert tuple(seq.output_token_ids) == foretell_samples(plan, bench.config)[0].tokens
+
+
+def test_a_victim_that_is_still_computing_before_what_it_loads_has_a_gap() -> None:
+    bench, young = bring_to_loading(Scripted(Road.MIXED, keep_from=5), 0, max_num_batched_tokens=9)
+    [seq] = young.sequences
+    num_computed = seq.num_computed_tokens // 4
+    assert 0 < num_computed < 5
+    candidate = bench.scheduler._candidate(young)
+    assert (candidate.num_tokens, candidate.num_full_blocks) == (32, 8)
+    assert candidate.gap == range(num_computed, 5)
+    assert candidate.to_save_from[:num_computed] == tuple(range(num_computed, 0, -1))
+    assert candidate.num_to_save == num_computed
+    recovery = preempt_youngest(bench)
+    assert seq.kept_keys == seq.block_keys[5:8]
+    assert recovery.num_given_up == 0
+    bench.run()
+
+
+def test_what_the_tier_has_of_a_request_and_nobody_keeps_is_known_of_its_candidate() -> None:
+    bench = Bench(num_swap_slots=64)
+    bench.add([7])
+    young = bench.add(range(33))
+    bench.step(2)
+    scheduler = bench.scheduler
+    scheduler.kv.save_ahead(young.sequences[0], 3)  # the back
+    assert scheduler._candidate(young).idle_from[0] == 0, "under way"
+    while scheduler.kv.num_under_way:
+        bench.step()
+    candidate = scheduler._candidate(young)
+    num_full = candidate.num_full_blocks
+    later = num_full - 8  # filled since
+    assert candidate.idle_from[:9] == (3, 3, 3, 3, 3, 3, 2, 1, 0)
+    assert candidate.to_save_from[:9] == tuple(later + count for count in (5, 4, 3, 2, 1, 0, 0, 0, 0))
+
+
+# -- what a returning request really did -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"is_sample": True}, {"probes": Road.SWAP}])
+def test_a_return_that_computes_what_was_saved_is_noted_and_experiments_never_do_so(options: dict[str, object]) -> None:
+    policy = Scripted(Road.SWAP, **options)
+    policy.is_stubborn = False
+    bench = Bench(num_swap_slots=64, enable_prefix_caching=False)
+    bench.scheduler.recovery = policy
+    bench.add([7])
+    young = bench.add(range(33))
+    bench.step(2)
+    recovery = preempt_youngest(bench)
+    bench.run()
+    is_experiment = bool(options)
+    assert recovery.num_saved == 8
+    assert recovery.num_loaded == (8 if is_experiment else 0)
+    assert recovery.is_turned != is_experiment
+    assert policy.told == [(young.request_id, not is_experiment)]
+
+
+def test_a_return_after_everything_saved_was_lost_is_noted() -> None:
+    policy = Scripted(Road.SWAP)
+    bench = Bench(num_swap_slots=64, enable_prefix_caching=False)
+    bench.scheduler.recovery = policy
+    bench.add([7])
+    bench.add(range(33))
+    bench.step(2)
+    recovery = preempt_youngest(bench)
+    for key in list(bench.scheduler.kv.tier._entries):
+        bench.scheduler.kv.tier.drop(key)
+    bench.run()
+    assert (recovery.num_saved, recovery.num_loaded) == (8, 0)
+    assert recovery.is_turned
 
 
 # -- sharing ----------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from schedule_player import Plan, Player, Schedule, check_outcomes, note
 from simulate.machines import machine
 
 
-class Worst:
+class Worst(RecoveryPolicy):
     """Preempts whoever would lose most by it, by the same road always: as many computed tokens, as often as may be."""
 
     def __init__(self, road: Road) -> None:
@@ -33,7 +33,7 @@ class Worst:
         return Preemption(chosen.request, self.road, chosen.num_full_blocks // 2)
 
 
-class Mixed:
+class Mixed(RecoveryPolicy):
     """The youngest, half of it by each road."""
 
     def choose(self, candidates: Seq[Candidate], around: Surroundings) -> Preemption:

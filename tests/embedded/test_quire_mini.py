@@ -20,8 +20,8 @@ from quire import LLM, SamplingParams
 from quire.evaluate import prompt_of, score
 from quire.loading.embedded import embedded_path
 
-# What this model keeps, less the noise of a hundred questions; its card says what it was made for: 90, 75 and 75.
-TWO_FACTS, FIVE_FACTS, IN_A_CHAT, WRITTEN_BY_HAND = 86, 70, 79, 30
+# What this model keeps, less the noise of a hundred questions. What it was made for (its card): 90, 75, 90, 75 and 10.
+TWO_FACTS, FIVE_FACTS, IN_A_CHAT, WRITTEN_BY_HAND, FALL = 86, 70, 79, 42, 7
 FOLDER = embedded_path("quire-mini")
 HAND_WRITTEN = Path(__file__).with_name("hand_written.json")
 
@@ -65,7 +65,7 @@ def test_a_quarter_of_its_layers_is_missed(mini, tmp_path):
     questions = held_out_questions(5, 100)
     whole = score(answers(mini, questions), questions).exact_match
     pruned = LLM(str(tmp_path), kv_cache_memory="128MiB", use_tqdm=False)
-    assert score(answers(pruned, questions), questions).exact_match <= whole - 4
+    assert score(answers(pruned, questions), questions).exact_match <= whole - FALL
 
 
 def test_it_knows_its_facts(mini):

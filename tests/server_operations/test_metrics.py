@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
 from quire.config import EngineConfig
-from quire.core.preemption import Candidate, Preemption, Road, Surroundings
+from quire.core.preemption import Candidate, Preemption, RecoveryPolicy, Road, Surroundings
 from quire.engine import Engine
 from quire.outputs import CompletionOutput, RecoveryStats, RequestMetrics, RequestOutput, Stats
 from quire.sampling_params import SamplingParams
@@ -40,6 +40,7 @@ PROMISED = {
     "quire_request_decode_time_seconds": "histogram",
     "quire_recovery_preemptions_total": "counter",
     "quire_recovery_seconds_total": "counter",
+    "quire_recovery_ahead_seconds_total": "counter",
     "quire_recovery_recomputed_tokens_total": "counter",
     "quire_recovery_prediction_error_ratio": "histogram",
     "quire_recovery_probes_total": "counter",
@@ -101,6 +102,7 @@ def test_what_recovery_did_in_a_step_adds_up_by_road() -> None:
     recovery = RecoveryStats(
         preemptions=Counter(swap=2, mixed=1),
         seconds=defaultdict(float, swap=0.5),
+        ahead_s=0.0625,
         num_recomputed_tokens=7,
         swapped_blocks=Counter(save=3, load=1),
         swapped_bytes=Counter(save=300, load=100),
@@ -118,6 +120,7 @@ def test_what_recovery_did_in_a_step_adds_up_by_road() -> None:
         "recovery_preemptions_total{mixed}": 2,
         "recovery_preemptions_total{recompute}": 0,
         "recovery_seconds_total{swap}": 1.0,
+        "recovery_ahead_seconds_total": 0.125,
         "recovery_recomputed_tokens_total": 14,
         "recovery_prediction_error_ratio_count{swap}": 4,
         "recovery_prediction_error_ratio_sum{swap}": 6.5,
@@ -249,7 +252,7 @@ def test_a_prefix_that_is_found_again_is_a_hit(tiny: LoadedModel) -> None:
     assert (found["quire_prefix_cache_queries_total"], found["quire_prefix_cache_hits_total"]) == (26, 12)
 
 
-class InTurns:
+class InTurns(RecoveryPolicy):
     """Preempts the youngest, by one road after the other, and says what that should cost."""
 
     def __init__(self) -> None:

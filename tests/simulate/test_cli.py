@@ -14,6 +14,8 @@ from quire.cli.simulate import EXAMPLE, simulate
 from quire.core.cost_model import CostModel
 from quire.core.costs import StepShape
 from quire.simulate.hardware import cps_paper, find_profile, read_profile
+from quire.simulate.recording import Recording
+from simulate.machines import FakeEngine, limits
 
 SMALL = ["--num-requests", "12", "--seeds", "2", "--num-blocks", "160", "--policies", "recompute,swap"]
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,374,44\n2023-11-16 18:15:50.99,396,9\n"
@@ -161,3 +163,117 @@ def test_the_papers_rows_are_charged_as_they_stand(num_tokens: int, swap_ms: flo
     assert swap_s * 1e3 == pytest.approx(swap_ms)
     shape = StepShape(num_tokens, 1, num_tokens**2 / 2, 0)
     assert profile.costs.step(shape).seconds * 1e3 == pytest.approx(recompute_ms)
+
+
+# -- a recording -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    engine = FakeEngine(1, "swap", limits(num_blocks=14, num_swap_slots=20))
+    engine.run(only_plain=True)
+    engine.recording(tmp_path / "run.jsonl")
+    return tmp_path / "run.jsonl"
+
+
+def test_a_recording_comes_out_exactly(recorded: Path, tmp_path: Path) -> None:
+    result = quire("simulate", "--recording", str(recorded), "--json", str(tmp_path / "r.json"))
+    assert result.exit_code == 0, result.output
+    for text in ("run.jsonl, played again: swap, 14 blocks of 4 tokens", "mean TTFT ms", "came out exactly"):
+        assert text in result.output
+    assert "foretold" not in result.output
+    data = json.loads((tmp_path / "r.json").read_text())
+    (figure,) = data["figures"]
+    events = Recording.read(recorded).events
+    assert figure["is_exact"]
+    assert figure["num_requests"] == 12
+    assert figure["num_steps"] == sum("schedule" in event for event in events)
+    assert figure["num_preemptions"] == sum(len(event.get("preempted", ())) for event in events) > 0
+    assert data["settings"]["recording"] == str(recorded)
+    assert "arrivals" not in figure, "prompts are no figures"
+
+
+@pytest.mark.parametrize("name", ["cps-paper", "a file"])
+def test_with_a_profile_a_recordings_requests_are_foretold(recorded: Path, tmp_path: Path, name: str) -> None:
+    profile = name if name == "cps-paper" else str(calibrated(tmp_path / "profile.json"))
+    written = tmp_path / "r.json"
+    result = quire("simulate", "--recording", str(recorded), "--profile", profile, "--json", str(written))
+    assert result.exit_code == 0, result.output
+    table = result.output[result.output.index("the recorded run, foretold") :]
+    for text in ("mean TTFT", "P99 TTFT", "mean TPOT", "P99 TPOT", "makespan", "preemptions on the engine"):
+        assert text in table
+    data = json.loads(written.read_text())
+    (figure,) = data["figures"]
+    for each in figure["forecast"].values():
+        assert each["error"] == pytest.approx(each["simulator"] / each["engine"] - 1)
+    assert figure["forecast"]["ttft_s.p99"]["engine"] == figure["ttft_s"]["p99"]
+    assert figure["forecast"]["makespan_s"]["simulator"] == figure["simulated"]["makespan_s"]
+    assert any(profile in note for note in data["notes"])
+
+
+@pytest.mark.parametrize("options", [[], ["--profile", "cps-paper"]])
+def test_a_recording_that_does_not_come_out_says_where_and_ends_with_1(
+    recorded: Path, tmp_path: Path, options: list[str]
+) -> None:
+    recording = Recording.read(recorded)
+    step = next(event for event in recording.events if event.get("preempted"))
+    recorded_preempted, step["preempted"] = step["preempted"], []
+    recording.write(recorded)
+    result = quire("simulate", "--recording", str(recorded), *options, "--json", str(tmp_path / "r.json"))
+    assert result.exit_code == 1, result.output
+    said = f"step {step['schedule']} differs in preempted: recorded [], replayed {recorded_preempted}"
+    assert f"THE SCHEDULE DIFFERS: {said}." in result.output
+    (figure,) = json.loads((tmp_path / "r.json").read_text())["figures"]
+    assert figure == {
+        "policy": "swap",
+        "is_exact": False,
+        "step": step["schedule"],
+        "what": "preempted",
+        "difference": said,
+    }
+
+
+def test_answers_of_one_token_have_no_tpot_to_compare(tmp_path: Path) -> None:
+    engine = FakeEngine(1, "swap", limits())
+    request = engine.make_request(0, only_plain=True)
+    request.max_tokens = 1
+    engine.scheduler.add(request)
+    while engine.scheduler.has_unfinished():
+        engine.step()
+    engine.recording(tmp_path / "run.jsonl")
+    result = quire("simulate", "--recording", str(tmp_path / "run.jsonl"), "--profile", "cps-paper")
+    assert result.exit_code == 0, result.output
+    assert "mean TTFT" in result.output[result.output.index("foretold") :]
+    assert "mean TPOT" not in result.output[result.output.index("foretold") :]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--trace", "a.csv"], "--trace"),
+        (["--lengths", "short-long", "--seeds", "3"], "--lengths, --seeds"),
+        (["--policies", "recompute,swap,threshold:1024,cost"], "--policies"),  # also where it is the default
+        (["--num-blocks", "9", "--profile", "cps-paper"], "--num-blocks"),
+        (["--no-swap-is-synchronous"], "--swap-is-synchronous"),
+        (["--plot", "a.png"], "--plot"),
+    ],
+)
+def test_beside_a_recording_what_it_has_itself_is_refused(recorded: Path, options: list[str], named: str) -> None:
+    result = quire("simulate", "--recording", str(recorded), *options)
+    assert result.exit_code == 2, result.output
+    assert result.stderr.strip().endswith(f"beside it go --profile and --json. Leave out {named}")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--recording", "/no/such/run.jsonl"], "cannot read /no/such/run.jsonl"),
+        (["--recording", "RUN", "--profile", "/no/such/file"], "cannot read the profile /no/such/file"),
+        (["--recording", "RUN", "--json", "/no/such/place/r.json"], "cannot write /no/such/place/r.json"),
+    ],
+)
+def test_a_file_that_is_not_there_is_one_line_too(recorded: Path, options: list[str], message: str) -> None:
+    result = quire("simulate", *(str(recorded) if option == "RUN" else option for option in options))
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert "Traceback" not in result.output

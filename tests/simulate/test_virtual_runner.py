@@ -113,7 +113,7 @@ def test_where_swapping_stops_the_engine_a_step_is_longer_by_it() -> None:
     result = runner.execute(step(1, (0, 16), new_sequences=new, transfers=[*saves(1, 2, 3), *loads(4, 5, 6)]))
     assert runner.now == 2.0 + 0.75 + 1.5
     assert [report.kind for report in result.transfers] == ["save", "load"]
-    assert runner.last.stall_s == 2.25
+    assert runner.last.stall_s == result.stall_s == 2.25
 
 
 def test_with_nothing_to_compute_the_clock_goes_to_the_next_transfers_end() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import threading
 import weakref
@@ -235,6 +236,13 @@ class BrokenSpace(DiskSpace):
         raise MemoryError("no more")
 
 
+class FullDisk(DiskSpace):
+    is_full = True
+
+    def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
+        return list(range(len(slots))) if self.is_full else super().write(slots, keys, blocks)
+
+
 class BrokenMemory(HostSpace):
     def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
         raise MemoryError("no more")
@@ -375,15 +383,35 @@ class SteppingClock:
 
 def test_times_are_those_of_staging_and_of_the_link(make_link: MakeLink) -> None:
     link = make_link(make_cache(4), "disk", clock=SteppingClock())
-    (saved,) = move(link, save(0, 0))
-    assert saved.stall_s == 1, "before and after staging"
+    staged = link.submit([save(0, 0)])
+    assert staged() == 1, "before and after staging"
+    (saved,) = drain(link)
     assert saved.copy_s >= 2
-    (loaded,) = move(link, load(0, 1, 0))
-    assert (loaded.stall_s, loaded.copy_s >= 2) == (0, True)
+    assert link.submit([load(0, 1, 0)])() == 0
+    (loaded,) = drain(link)
+    assert loaded.copy_s >= 2
     link = make_link(make_cache(4), "host", clock=SteppingClock())
-    (saved,) = move(link, save(0, 0))
-    assert saved.stall_s == 1
-    assert saved.copy_s > saved.stall_s, "staging is the copy, where the space is memory"
+    staged = link.submit([save(0, 0)])
+    (saved,) = drain(link)
+    assert staged() == 1
+    assert saved.copy_s > 1, "staging is the copy, where the space is memory"
+
+
+def test_losses_in_a_row_are_told_once_and_counted_when_they_are_over(
+    make_link: MakeLink, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    space = FullDisk(tmp_path, 4, BLOCK_BYTES, NAMESPACE)
+    link = make_link(make_cache(4), space)
+    with caplog.at_level(logging.WARNING, logger="quire"):
+        for _ in range(5):
+            (report,) = move(link, save(0, 0, op_id=1), save(1, 1, op_id=2))
+            assert report.failed == [1, 2]
+        assert caplog.messages == ["swap: 2 of 2 blocks were lost at saving: they did not arrive, or not as they were"]
+        space.is_full = False
+        for _ in range(3):
+            (report,) = move(link, save(0, 0))
+            assert not report.failed
+        assert caplog.messages[1:] == ["swap: saving works again, after 10 lost blocks"]
 
 
 def test_a_transfer_that_waited_for_another_was_not_copied_meanwhile(make_link: MakeLink, tmp_path: Path) -> None:

@@ -6,14 +6,16 @@ import threading
 from collections.abc import Iterator
 from functools import cache as cached
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from quire.attention.interface import KVLayout
 from quire.attention.torch_attention import TorchAttention
-from quire.config import EngineConfig
-from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput
+from quire.config import EngineConfig, SchedulerConfig
+from quire.engine import Engine
+from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, TransferReport
 from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner
@@ -21,6 +23,7 @@ from quire.runner.null_runner import NullRunner
 from quire.sampling_params import SamplingParams
 from quire.startup import LoadedModel
 from quire.startup import load as load_model
+from quire.tiers.disk_space import DiskSpace
 from quire.tiers.host_space import HostSpace
 from quire.tiers.link import Link
 from tiers.blocks import as_bytes, load, make_space, save
@@ -167,6 +170,67 @@ def test_a_step_with_sequences_does_not_wait_for_the_link(tmp_path: Path) -> Non
     (report,) = runner.execute(transfers_only()).transfers
     assert (report.op_ids, report.failed) == ([1], [1]), "nothing was ever saved there"
     runner.link.close()
+
+
+class SlowDisk(DiskSpace):
+    """Writes nothing before the gate is open."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.gate = threading.Event()
+
+    def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
+        assert self.gate.wait(60)
+        return super().write(slots, keys, blocks)
+
+
+def test_a_step_says_how_long_it_stood_still_although_the_disk_is_not_done(tmp_path: Path) -> None:
+    runner = make_runner("disk", tmp_path)
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 1.0
+        return now[0]
+
+    disk = SlowDisk(tmp_path, 4, as_bytes(runner.cache).shape[1], b"namespace")
+    runner.link = Link(runner.cache.tensor, disk, clock=clock)
+    result = runner.execute(step(1, PROMPT, [3, 4, 5], transfers=[save(0, 0, op_id=1)]))
+    assert (result.stall_s, result.transfers) == (1.0, []), "before and after staging"
+    later = runner.execute(SchedulerOutput(2, removed_seq_ids=[1]))
+    assert (later.stall_s, later.transfers) == (0.0, [])
+    disk.gate.set()
+    assert finish(runner, later) == ["save"]
+    runner.link.close()
+
+
+class StallingRunner(NullRunner):
+    """A step takes 10 ms; every tenth stands still for 12 ms more, and its blocks are written many steps later."""
+
+    now = 0.0
+
+    def execute(self, out: SchedulerOutput) -> StepOutput:
+        result = super().execute(out)
+        result.stall_s = 0.012 if out.step_id % 10 == 0 else 0.0
+        if out.step_id % 10 == 5:
+            result.transfers.append(TransferReport("save", [], 4096, copy_s=0.05))
+        self.now += 0.010 + result.stall_s
+        return result
+
+
+def test_the_step_that_stood_still_is_the_one_that_it_is_taken_off() -> None:
+    config = SchedulerConfig(num_blocks=64, block_size=BLOCK_SIZE, max_model_len=128, max_num_batched_tokens=64)
+    runner = StallingRunner(InputBatch(4, 128, BLOCK_SIZE))
+    engine = Engine(config, runner, vocab_size=100, clock=lambda: runner.now)
+    observed: list[float] = []
+    engine.costs.model.observe_step = lambda shape, seconds: observed.append(seconds)  # type: ignore[method-assign]
+    stalls: list[float] = []
+    engine.on_stats.append(lambda stats: stalls.append(stats.stall_s))
+    engine.add_request(PROMPT, SamplingParams(max_tokens=60, ignore_eos=True, temperature=0))
+    while engine.has_unfinished():
+        engine.step()
+    assert len(observed) == 60
+    assert observed == pytest.approx([0.010] * 60)
+    assert sum(stalls) == pytest.approx(6 * 0.012)
 
 
 def test_a_step_without_sequences_and_without_transfers_does_not_wait(runner: ModelRunner) -> None:

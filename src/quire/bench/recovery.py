@@ -7,7 +7,8 @@ with an engine of its own over one loaded model. All engines begin with the same
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,13 @@ from quire.core.cost_model import CostModel
 from quire.core.costs import find_crossings
 from quire.core.recovery import make_policy
 from quire.engine import Engine
+from quire.simulate.recording import Recorder
 
 POOL_BLOCKS = 512  #: the paper's
 LONGEST = 2048  #: tokens of a request
 _SWAP_SPACE = 4 * 2**30
 _DYNAMIC = "cost"
+_WAYS_BACK = ("recompute", "swap", "mixed", "turned")
 _WARM_UP_TOKENS = max(len(request.prompt_token_ids) + request.max_tokens for request in WARM_UP.requests)
 
 
@@ -47,8 +50,14 @@ class RecoverySettings:
     regret_sample: float = 0.0
     profile: Path | None = None
     forecast: bool = False
+    record: Path | None = None
     repeats: int = 3  #: of a calibration
     seed: int = 0
+
+    @property
+    def recorded_policy(self) -> str:
+        """Whose first run `record` gets."""
+        return _DYNAMIC if _DYNAMIC in self.policies else self.policies[0]
 
     def as_json(self) -> dict[str, Any]:
         return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
@@ -57,6 +66,7 @@ class RecoverySettings:
 COLUMNS = (
     Column("policy", "policy"),
     Column("recovery_s", "recovery s", digits=3),
+    Column("ahead_s", "of it ahead", digits=3),
     Column("ttft_s", "mean TTFT ms", scale=1e3, digits=0),
     Column("tpot_s", "mean TPOT ms", scale=1e3, digits=1),
     Column("tpot_p99_s", "P99 TPOT ms", scale=1e3, digits=1),
@@ -121,6 +131,7 @@ def run(
             runs[policy].append(found)
     report = make_report(config, settings, runs)
     report.notes = [*notes, *more, *report.notes, *_describe_differences(settings, differences)]
+    report.notes += _describe_recording(settings)
     report.settings |= {"differences": differences}
     report.publish(json_path, plot_path, lambda figure: draw(figure, runs))
     _show_ratios(report.figures)
@@ -159,6 +170,19 @@ def check(config: EngineConfig, settings: RecoverySettings) -> None:
         )
     if settings.alternate_link is not None and not all(value > 0 for value in settings.alternate_link):
         raise ValueError("alternate_link: expected a factor and seconds above 0, such as 10,5")
+    if settings.record is not None:
+        _check_writable(settings.record)
+
+
+def _check_writable(path: Path) -> None:
+    """What an earlier run left there stays until there is something to write, and nothing is left where nothing was."""
+    was_there = path.exists()
+    try:
+        path.open("a").close()
+        if not was_there:
+            path.unlink()
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror}") from None
 
 
 def experiment_config(config: EngineConfig) -> EngineConfig:
@@ -256,13 +280,17 @@ def _run_policy(
     gc.collect()  # the last engine's pool, before there is this one's
     engine = _make(config, loaded, policy, settings.regret_sample)
     low, span = token_range(engine.vocab_size)
-    if engine.max_model_len >= _WARM_UP_TOKENS:
-        play(engine, WARM_UP.shifted(repetition, low=low, span=span))
-    _teach(engine, belief)
     length, seed = engine.max_model_len, settings.seed
     load = make_mix(settings.mix, settings.num_requests, length, seed=seed, low=low, span=span)
     load = load.shifted(repetition, low=low, span=span)
-    found = run_once(engine, load, plan, belief)
+    is_recorded = settings.record is not None and not repetition and policy == settings.recorded_policy
+    with _recording(engine, policy, settings, settings.record if is_recorded else None) as recorder:
+        if engine.max_model_len >= _WARM_UP_TOKENS:
+            play(engine, WARM_UP.shifted(repetition, low=low, span=span))
+        _teach(engine, belief)
+        if recorder is not None:
+            recorder.begin(belief.to_dict())
+        found = run_once(engine, load, plan, belief)
     if settings.forecast:
         found.forecast = compare(found, foretell(engine.scheduler.config, policy, belief, load))
     _close(engine)
@@ -278,10 +306,30 @@ def _make(config: EngineConfig, loaded: Any, policy: str, regret_sample: float =
     return make_engine(config, loaded, cost_model=costs, recovery=recovery)
 
 
+@contextmanager
+def _recording(engine: Engine, policy: str, settings: RecoverySettings, path: Path | None) -> Iterator[Recorder | None]:
+    """Write down what a fresh engine does; nothing where there is no path.
+
+    Raises:
+        ValueError: the file cannot be written, or not to its end.
+    """
+    if path is None:
+        yield None
+        return
+    try:
+        with path.open("w") as file:
+            recorder = Recorder(
+                file, engine.clock, policy=policy, model=engine.costs.model, regret_sample=settings.regret_sample
+            )
+            recorder.attach(engine)
+            yield recorder
+    except OSError as error:  # the engine opens no files while it runs, and answers for those of its swap tier
+        raise ValueError(f"cannot write {path}: {error.strerror}") from None
+
+
 def _teach(engine: Engine, belief: CostModel) -> None:
     """Let an engine, and its policy, believe this from now on."""
-    model, own = engine.costs.model, CostModel.from_dict(belief.to_dict())
-    model.steps, model.saves, model.loads = own.steps, own.saves, own.loads
+    engine.costs.model.take_over(belief.to_dict())
 
 
 def _close(engine: Engine) -> None:
@@ -308,17 +356,20 @@ def make_report(config: EngineConfig, settings: RecoverySettings, runs: dict[str
     if _DYNAMIC in runs and settings.slow_link_at is not None:
         report.notes += _describe_turnovers(runs[_DYNAMIC])
     report.notes.append(
-        "recovery s: seconds of the link (saving, loading) and of steps (computing again) that went into coming back; "
-        "what share of a step is computing again is judged by the same calibrated costs under every policy. error: of "
-        "what cost predicted for the road that it took. regret: what the other road, taken on purpose in a sample of "
-        "decisions, would have saved."
+        "recovery s: all seconds of the link (saving and loading victims' blocks, and what it saves ahead of "
+        "time: samples of an idle link, and blocks written through) and those of steps that computed again; "
+        "what share of a step that is, is judged by the same calibrated costs under every policy. of it "
+        "ahead: the seconds of the link that belong to no preemption. turned: saved, but computed when it "
+        "came back, since loading was not worth it any more, or not possible. error: of what cost predicted "
+        "for the road that it took. regret: what the other road, taken on purpose in a sample of decisions, "
+        "would have saved."
     )
     return report
 
 
 def figure(policy: str, done: Sequence[RecoveryRun]) -> dict[str, Any]:
     """One policy over all repetitions; the decisions are those of the first."""
-    roads = {road: mean([run.by_road.get(road, 0) for run in done]) for road in ("recompute", "swap", "mixed")}
+    roads = {road: mean([run.by_road.get(road, 0) for run in done]) for road in _WAYS_BACK}
     errors = [spread for run in done if (spread := distribution(run.errors)) is not None]
     spreads = [spread for run in done if (spread := distribution(run.repetition.tpot_s)) is not None]
     first = done[0]
@@ -332,6 +383,7 @@ def figure(policy: str, done: Sequence[RecoveryRun]) -> dict[str, Any]:
         "save_s": summarise(run.save_s for run in done),
         "load_s": summarise(run.load_s for run in done),
         "compute_s": summarise(run.compute_s for run in done),
+        "ahead_s": summarise(run.ahead_s for run in done),
         "ttft_s": summarise(value for run in done if (value := mean(run.repetition.ttft_s)) is not None),
         "tpot_s": summarise(spread["mean"] for spread in spreads),
         "tpot_p99_s": summarise(spread["p99"] for spread in spreads),
@@ -356,6 +408,7 @@ def figure(policy: str, done: Sequence[RecoveryRun]) -> dict[str, Any]:
                 "predicted_s": r.predicted,
                 "actual_s": r.seconds,
                 "is_complete": r.is_complete,
+                "is_turned": r.is_turned,
             }
             for r in first.recoveries
         ],
@@ -456,6 +509,15 @@ def _describe_differences(settings: RecoverySettings, differences: Sequence[tupl
     ]
 
 
+def _describe_recording(settings: RecoverySettings) -> list[str]:
+    if settings.record is None:
+        return []
+    return [
+        f"Recorded: the first run of {settings.recorded_policy}, its prompts and answers with it. Play it again: "
+        f"quire simulate --recording {settings.record}"
+    ]
+
+
 # -- pictures ----------------------------------------------------------------------------------------------------------
 
 
@@ -470,7 +532,8 @@ def draw(figure: Any, runs: dict[str, list[RecoveryRun]]) -> None:
 
 def _draw_seconds(axes: Any, runs: dict[str, list[RecoveryRun]]) -> None:
     bottom = [0.0] * len(runs)
-    for name, label in (("save_s", "saving"), ("load_s", "loading"), ("compute_s", "computing again")):
+    parts = (("save_s", "saving"), ("ahead_s", "saving ahead"), ("load_s", "loading"), ("compute_s", "computing again"))
+    for name, label in parts:
         spreads = [summarise(getattr(run, name) for run in done) for done in runs.values()]
         heights = [spread["median"] if spread is not None else 0.0 for spread in spreads]
         axes.bar(range(len(runs)), heights, bottom=bottom, label=label)

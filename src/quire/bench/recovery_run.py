@@ -14,6 +14,7 @@ from quire.bench.report import Repetition
 from quire.bench.timing import play
 from quire.bench.workload import Workload
 from quire.core.costs import Costs
+from quire.core.preemption import prediction_error
 from quire.core.recovery import Cost, Road
 from quire.core.recovery_log import Recovery
 from quire.engine import Engine
@@ -84,6 +85,7 @@ class RecoveryRun:
     save_s: float  #: of the link
     load_s: float  #: of the link
     compute_s: float  #: of steps, the share of what was computed again
+    ahead_s: float  #: of the link for no preemption in particular: samples, and blocks written through
     phases: list[Phase]
     crossings: list[Crossing] = field(default_factory=list)
     regret: float | None = None
@@ -91,22 +93,23 @@ class RecoveryRun:
 
     @property
     def recovery_s(self) -> float:
-        """Seconds of the link, and of steps, that went into coming back."""
-        return self.save_s + self.load_s + self.compute_s
+        """All that the link did, and the seconds of steps that went into computing again."""
+        return self.save_s + self.load_s + self.ahead_s + self.compute_s
 
     @property
     def by_road(self) -> dict[str, int]:
-        return dict(Counter(recovery.road.value for recovery in self.recoveries))
+        """How many came back by each road; "turned" are those that were saved, and computed when they came back."""
+        return dict(Counter("turned" if r.is_turned else r.road.value for r in self.recoveries))
 
     @property
     def errors(self) -> list[float]:
         """|predicted - actual| / actual of what was predicted and is over."""
-        errors = []
-        for recovery in self.recoveries:
-            predicted = recovery.predicted.get(recovery.road.value)
-            if predicted is not None and recovery.is_complete and recovery.seconds > 0:
-                errors.append(abs(predicted - recovery.seconds) / recovery.seconds)
-        return errors
+        found = (
+            prediction_error(recovery.predicted, recovery.road, recovery.seconds)
+            for recovery in self.recoveries
+            if recovery.is_complete and not recovery.is_turned
+        )
+        return [error for error in found if error is not None]
 
     def turnovers(self) -> list[tuple[int, int | None]]:
         """For each change of the link's bandwidth: after how many preemptions it came, and how many more it took until
@@ -142,7 +145,7 @@ class _Watch:
         self._engine = engine
         self._plan = plan
         self._judge = judge
-        self.compute_s = 0.0
+        self.compute_s = self.ahead_s = 0.0
         self._started = engine.clock()
         self._num_preemptions = 0
         self._next_crossing = 0
@@ -151,7 +154,9 @@ class _Watch:
         self._set_bandwidth(0.0)
 
     def note(self, stats: Stats) -> None:
-        self.compute_s += stats.execute_s * self._recomputed_share()
+        self.compute_s += max(0.0, stats.execute_s - stats.stall_s) * self._recomputed_share()
+        if stats.recovery is not None:
+            self.ahead_s += stats.recovery.ahead_s
         self._num_preemptions += stats.preemptions
         self._set_bandwidth(stats.time - self._started)
         if self._num_preemptions >= self._next_crossing and isinstance(self._engine.scheduler.recovery, Cost):
@@ -226,6 +231,7 @@ def run_once(engine: Engine, workload: Workload, plan: LinkPlan, judge: Costs) -
         save_s=sum(recovery.save_s for recovery in log.over),
         load_s=sum(recovery.load_s for recovery in log.over),
         compute_s=watch.compute_s,
+        ahead_s=watch.ahead_s,
         phases=watch.phases,
         crossings=watch.crossings,
         regret=policy.regret if isinstance(policy, Cost) else None,

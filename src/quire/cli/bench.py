@@ -154,6 +154,14 @@ def recovery(
     forecast: Annotated[
         bool, typer.Option("--forecast", help="Simulate the same requests from the measured costs, and compare.")
     ] = False,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the first run of cost (without it, of the first policy) for quire simulate --recording. "
+            "Prompts and answers are in it.",
+        ),
+    ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Of measuring the costs.")] = 3,
     load_seed: Annotated[int, typer.Option(help="Of lengths and prompts.")] = 0,
     runs: Runs = 3,
@@ -174,6 +182,7 @@ def recovery(
         regret_sample=regret_sample,
         profile=profile,
         forecast=forecast,
+        record=record,
         repeats=repeats,
         seed=load_seed,
     )

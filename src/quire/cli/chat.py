@@ -10,7 +10,7 @@ import typer
 
 from quire.cli import client_options
 from quire.cli.chat_screens import Screen, choose_screen
-from quire.cli.client_options import SAMPLING, asked_for, failures_told, open_model
+from quire.cli.client_options import asked_for, opened_model
 from quire.cli.options import engine_options
 from quire.config import EngineConfig
 
@@ -48,12 +48,10 @@ def chat(
     """Chat with a model: behind a URL, or in this process (default: quire-chat). Piped input is a message a line."""
     from quire.client.conversation import Conversation
 
-    with failures_told():
-        model = open_model(ctx.params, engine, url, api_key, chat_template)
-    with closing(model):
-        conversation = Conversation(model, system=system, **asked_for(ctx.params, SAMPLING))
-        if not hold(conversation, choose_screen()):
-            raise typer.Exit(1)
+    with opened_model(ctx.params, engine) as model:
+        is_answered = hold(Conversation(model, system=system, **asked_for(ctx.params)), choose_screen())
+    if not is_answered:
+        raise typer.Exit(1)
 
 
 def hold(conversation: Any, screen: Screen) -> bool:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+from quire.cli.pipes import write_text
 from quire.cli.printable import printable
 
 
@@ -48,16 +49,7 @@ class PlainScreen:
         return line.strip() if line else None
 
     def show(self, chunks: Iterable[Any]) -> None:
-        last = ""
-        try:
-            for chunk in chunks:
-                sys.stdout.write(chunk.text)
-                sys.stdout.flush()
-                last = chunk.text or last
-        finally:
-            if last and not last.endswith("\n"):
-                sys.stdout.write("\n")
-                sys.stdout.flush()
+        write_text(chunks)
 
     def note(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)

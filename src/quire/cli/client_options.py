@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import fields
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -26,40 +25,55 @@ RepetitionPenalty = Annotated[float | None, typer.Option(help="Above 1 makes see
 IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after the model's end token.")]
 Stop = Annotated[list[str] | None, typer.Option(help="End before this text; may be given several times.")]
 
+# All of these are read from the context, by the names that the commands give them.
+_SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "stop", "ignore_eos")
 _FOR_BOTH = ("model", "seed")  # fields of EngineConfig that say something to a server too
 
 
-# Options of all of them; their values are read from the context, by these names.
-SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "stop")
-COMPLETING = (*SAMPLING, "ignore_eos")
-
-
 @contextmanager
-def failures_told() -> Iterator[None]:
-    """Tell a failure that is the server's or the engine's, not the user's, in one line, and end with status 1."""
-    try:
-        yield
-    except RuntimeError as error:
-        typer.secho(f"Error: {' '.join(str(error).split())}", fg=typer.colors.RED, err=True)
-        raise typer.Exit(1) from None
+def opened_model(given: Mapping[str, Any], engine: EngineConfig) -> Iterator[Any]:
+    """Whoever answers, until the block's end: a `RemoteModel` with a URL, a `LocalModel` without.
 
-
-def open_model(
-    given: Mapping[str, Any], engine: EngineConfig, url: str | None, api_key: str | None, template: Path | None = None
-) -> Any:
-    """Whoever answers: a `RemoteModel` with a URL, a `LocalModel` without.
+    A failure in the block that is the server's or the engine's, not the user's (RuntimeError), is told in one line and
+    ends the command with status 1.
 
     Args:
         given: the command line's own values, None where it is silent.
 
     Raises:
         ValueError: an option makes no sense for this one, or cannot be served.
-        RemoteError: the server does not answer as it should.
     """
+    try:
+        with closing(_open(given, engine)) as model:
+            yield model
+    except (typer.Exit, typer.Abort):  # RuntimeErrors both, and no failures
+        raise
+    except RuntimeError as error:
+        typer.secho(f"Error: {' '.join(str(error).split())}", fg=typer.colors.RED, err=True)
+        raise typer.Exit(1) from None
+
+
+def asked_for(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the command line's values those of the protocol's sampling fields that were given.
+
+    In process the seed is the engine's own; a server gets it with each request.
+    """
+    names = _SAMPLING if given.get("url") is None else (*_SAMPLING, "seed")
+    values = {name: given.get(name) for name in names}
+    values["stop"] = list(values["stop"] or ()) or None
+    return {name: value for name, value in values.items() if value is not None and value is not False}
+
+
+def _open(given: Mapping[str, Any], engine: EngineConfig) -> Any:
+    url, template = given.get("url"), given.get("chat_template")
     if url is None:
         from quire.client.local_model import LocalModel
 
-        return LocalModel(engine, chat_template=_read(template) if template is not None else None)
+        if template is not None:
+            from quire.server.registry import read_chat_template
+
+            template = read_chat_template(template)
+        return LocalModel(engine, chat_template=template)
     for name in [*(field.name for field in fields(EngineConfig)), "chat_template"]:
         if name not in _FOR_BOTH and given.get(name) is not None:
             option = "--" + name.replace("_", "-")
@@ -67,21 +81,4 @@ def open_model(
     from quire.client.endpoint import Endpoint
     from quire.client.remote_model import RemoteModel
 
-    return RemoteModel(Endpoint.of(url, api_key), given.get("model"))
-
-
-def asked_for(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Of the command line's values those of the protocol's fields `names` that were given.
-
-    In process the seed is the engine's own; a server gets it with each request.
-    """
-    wanted = [*names, "seed"] if given.get("url") is not None else names
-    values = {name: list(given[name]) if isinstance(given[name], tuple) else given[name] for name in wanted}
-    return {name: value for name, value in values.items() if value is not None and value is not False and value != []}
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot read {path}: {error}") from None
+    return RemoteModel(Endpoint.of(url, given.get("api_key")), given.get("model"))

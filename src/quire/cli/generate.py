@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import closing
 from typing import Annotated
 
 import typer
 
 from quire.cli import client_options
-from quire.cli.client_options import COMPLETING, asked_for, failures_told
-from quire.cli.complete import write_answer
+from quire.cli.client_options import asked_for, opened_model
 from quire.cli.options import engine_options
+from quire.cli.pipes import read_prompt, write_answer
 from quire.config import EngineConfig
 
 EXAMPLE = 'Example: quire generate --model random:tiny --max-tokens 32 "The capital of France is"'
@@ -22,7 +20,11 @@ def generate(
     ctx: typer.Context,
     engine: EngineConfig,
     prompt: Annotated[
-        str, typer.Argument(metavar="PROMPT", help="The text to continue; - reads it from standard input.")
+        str,
+        typer.Argument(
+            metavar="PROMPT",
+            help="The text to continue; - reads it from standard input, less the line break that ends it.",
+        ),
     ],
     max_tokens: client_options.MaxTokens = 128,
     temperature: client_options.Temperature = None,
@@ -37,10 +39,7 @@ def generate(
     ] = False,
 ) -> None:
     """Continue a prompt, streaming to the terminal."""
-    from quire.client.local_model import LocalModel
-
-    text = sys.stdin.read() if prompt == "-" else prompt
-    sampling = asked_for(ctx.params, COMPLETING)
-    with failures_told(), closing(LocalModel(engine)) as model:
+    text, sampling = read_prompt(prompt), asked_for(ctx.params)
+    with opened_model(ctx.params, engine) as model:
         said = [{"role": "user", "content": text}]
         write_answer(model.chat(said, **sampling) if chat else model.complete(text, **sampling))

@@ -13,10 +13,22 @@ from quire.cli.options import numbers, share_range
 EXAMPLE = "Example: quire simulate --lengths short-long --policies recompute,swap,threshold:1024,cost --seeds 20"
 
 
+_BESIDE_RECORDING = ("recording", "profile", "json")
+
+
 def simulate(
+    ctx: typer.Context,
     profile: Annotated[
         str, typer.Option(metavar="cps-paper|FILE", help="A published machine, or a file that quire calibrate wrote.")
     ] = "cps-paper",
+    recording: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Play a run again that quire bench recovery --record wrote, and see that its schedule comes out; with "
+            "--profile also simulate its requests, and compare.",
+        ),
+    ] = None,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Times and lengths from a trace CSV (Azure's form).")
     ] = None,
@@ -60,6 +72,9 @@ def simulate(
     plot: Plot = None,
 ) -> None:
     """Recovery policies compared on a virtual clock: the real scheduler against a machine's costs."""
+    if recording is not None:
+        _play_again(ctx, recording, profile, json)
+        return
     from quire.bench.simulate import SimulateSettings, run
     from quire.config import parse_size
 
@@ -84,3 +99,23 @@ def simulate(
         swap_is_synchronous=swap_is_synchronous,
     )
     run(settings, json, plot)
+
+
+def _play_again(ctx: typer.Context, recording: Path, profile: str, json: Path | None) -> None:
+    from quire.bench.simulate_recording import run
+
+    given = _given(ctx)
+    others = [f"--{name.replace('_', '-')}" for name in given if name not in _BESIDE_RECORDING]
+    if others:
+        raise ValueError(
+            "--recording is one run, with requests, policy and limits of its own; beside it go --profile and --json. "
+            f"Leave out {', '.join(others)}"
+        )
+    if not run(recording, profile if "profile" in given else None, json):
+        raise typer.Exit(1)  # the notes have said which step differs
+
+
+def _given(ctx: typer.Context) -> list[str]:
+    """The parameters that the command line names, their defaults or not."""
+    sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
+    return [name for name, source in sources.items() if source is not None and source.name != "DEFAULT"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,10 @@ class Chunk:
     is_token: bool = False  #: at least one token came, though its text may be held back
     finish_reason: str | None = None
     usage: Usage | None = None  #: of the whole answer so far
+
+
+#: An answer as it comes. Who wants no more of it closes it: that ends what makes it, and frees what that holds.
+ChunkStream = Generator[Chunk, None, None]
 
 
 def read_chunk(data: str) -> Chunk:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any, Protocol
 
-from quire.client.chunk import Chunk
+from quire.client.chunk import ChunkStream
 from quire.client.cost import Cost
 
 
@@ -16,7 +16,7 @@ class Chats(Protocol):
     @property
     def name(self) -> str: ...
 
-    def chat(self, messages: Sequence[Mapping[str, Any]], **sampling: Any) -> Iterator[Chunk]: ...
+    def chat(self, messages: Sequence[Mapping[str, Any]], **sampling: Any) -> ChunkStream: ...
 
 
 class Conversation:
@@ -41,7 +41,7 @@ class Conversation:
         self.messages = list(self._opening)
         self.costs = []
 
-    def say(self, text: str) -> Iterator[Chunk]:
+    def say(self, text: str) -> ChunkStream:
         """Say something and hear the answer.
 
         An answer that ends early, because the iterator is closed or the model fails, is kept as far as it came; a
@@ -51,7 +51,7 @@ class Conversation:
         heard: list[str] = []
         cost = Cost()
         try:
-            with closing(self.model.chat(self.messages, **self._sampling)) as chunks:  # type: ignore[type-var]
+            with closing(self.model.chat(self.messages, **self._sampling)) as chunks:
                 for chunk in cost.watch(chunks):
                     heard.append(chunk.text)
                     yield chunk

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from quire.answer import Answer
-from quire.client.chunk import Chunk, Usage
+from quire.client.chunk import Chunk, ChunkStream, Usage
 from quire.config import EngineConfig
 from quire.engine import interrupts_put_off
 from quire.llm import LLM
@@ -34,7 +34,7 @@ class LocalModel:
     def close(self) -> None:
         """Nothing is held beyond memory."""
 
-    def chat(self, messages: Sequence[Mapping[str, Any]], *, stream: bool = True, **sampling: Any) -> Iterator[Chunk]:
+    def chat(self, messages: Sequence[Mapping[str, Any]], *, stream: bool = True, **sampling: Any) -> ChunkStream:
         """The next message of a conversation.
 
         Raises:
@@ -47,7 +47,7 @@ class LocalModel:
         prompt_token_ids = tokenizer.encode(text, add_special_tokens=False)
         return self._run(text, prompt_token_ids, stream, sampling, tokenizer.answer_lead(self._chat_template))
 
-    def complete(self, prompt: str, *, stream: bool = True, **sampling: Any) -> Iterator[Chunk]:
+    def complete(self, prompt: str, *, stream: bool = True, **sampling: Any) -> ChunkStream:
         """What follows a prompt. Raises what `chat` does."""
         return self._run(prompt, None, stream, sampling)
 
@@ -58,7 +58,7 @@ class LocalModel:
         is_streamed: bool,
         sampling: dict[str, Any],
         answer_lead: str = "",
-    ) -> Iterator[Chunk]:
+    ) -> ChunkStream:
         """Closing the iterator frees the request's blocks."""
         engine = self._llm.engine
         params = engine.default_sampling_params(**sampling)

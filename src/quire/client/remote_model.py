@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from quire.client.chunk import Chunk, read_chunk
+from quire.client.chunk import Chunk, ChunkStream, read_chunk
 from quire.client.endpoint import Endpoint
 from quire.client.errors import RemoteError, of_exception, of_response
 from quire.client.sse import DONE, EventReader
@@ -72,15 +72,15 @@ class RemoteModel:
             raise of_response(response.status_code, response.content, url)
         return read_models(response.content, url)
 
-    def chat(self, messages: Sequence[Mapping[str, Any]], *, stream: bool = True, **sampling: Any) -> Iterator[Chunk]:
+    def chat(self, messages: Sequence[Mapping[str, Any]], *, stream: bool = True, **sampling: Any) -> ChunkStream:
         """The next message of a conversation. `sampling` are fields of the protocol."""
         return self._ask(self._endpoint.chat_url, {"messages": list(messages), **sampling}, stream)
 
-    def complete(self, prompt: str, *, stream: bool = True, **sampling: Any) -> Iterator[Chunk]:
+    def complete(self, prompt: str, *, stream: bool = True, **sampling: Any) -> ChunkStream:
         """What follows a prompt."""
         return self._ask(self._endpoint.completions_url, {"prompt": prompt, **sampling}, stream)
 
-    def _ask(self, url: str, fields: dict[str, Any], is_streamed: bool) -> Iterator[Chunk]:
+    def _ask(self, url: str, fields: dict[str, Any], is_streamed: bool) -> ChunkStream:
         """Closing the iterator hangs up, and the server is to stop."""
         body: dict[str, Any] = {"model": self.name, **fields, "stream": is_streamed}
         if is_streamed:

@@ -20,6 +20,7 @@ __all__ = ["CostModel", "Costs", "Prediction", "StepShape", "TableCosts"]
 VERSION = 1  #: of `to_dict`
 
 _SHORTEST_S = 1e-9  #: clocks that stand still count as this
+_FAILING_AFTER = 3  #: transfers one way, one after the other, that did not arrive whole
 
 
 class CostModel:
@@ -36,9 +37,16 @@ class CostModel:
         self.loads = TransferCost()
         self.num_refreshes = 0
         self._num_transfers = 0
+        self._failures = {"save": 0, "load": 0}  #: in a row, up to now
         self._latest_two = {"save": (0, 0), "load": (0, 0)}  #: by kind: which transfers were the last but one, the last
         self.engine_seconds = 0.0  #: of all steps observed
         self.link_seconds = 0.0  #: of all transfers observed
+        self.link_bytes = 0  #: that these moved
+
+    def take_over(self, costs: dict[str, Any]) -> None:
+        """Believe from now on what another model did (`to_dict`); what this one has counted stays."""
+        other = CostModel.from_dict(costs)
+        self.steps, self.saves, self.loads = other.steps, other.saves, other.loads
 
     @property
     def is_calibrated(self) -> bool:
@@ -48,6 +56,15 @@ class CostModel:
     @property
     def is_link_calibrated(self) -> bool:
         return self.saves.is_calibrated and self.loads.is_calibrated
+
+    @property
+    def is_link_usable(self) -> bool:
+        """Whether both ways of the link have been measured, and bring what is given to them."""
+        return self.is_link_calibrated and not (self.is_failing("save") or self.is_failing("load"))
+
+    def is_failing(self, kind: str) -> bool:
+        """Whether the last few transfers one way, "save" or "load", did not arrive whole: until the next one does."""
+        return self._failures[kind] >= _FAILING_AFTER
 
     # -- predicting ----------------------------------------------------------------------------------------------
 
@@ -107,6 +124,8 @@ class CostModel:
         if num_bytes <= 0 or not 0.0 <= seconds < math.inf:
             return
         self.link_seconds += seconds
+        self.link_bytes += num_bytes
+        self._failures[kind] = 0
         self._num_transfers += 1
         self._latest_two[kind] = self._latest_two[kind][1], self._num_transfers
         cost.observe(num_bytes, max(seconds, _SHORTEST_S))
@@ -114,6 +133,10 @@ class CostModel:
         if side:
             self.num_refreshes += 1
             self._follow_link(side)
+
+    def observe_failure(self, kind: str) -> None:
+        """Take in a transfer, "save" or "load", that did not arrive whole: how long it took says nothing."""
+        self._failures[kind] += 1
 
     def _follow_link(self, side: int) -> None:
         """Both ways have changed, but one that was seen since to be as before."""
@@ -130,6 +153,20 @@ class CostModel:
     def is_link_suspect(self) -> bool:
         """Whether the latest transfer missed its prediction by more than noise: another one would tell."""
         return bool(self.saves.misses.misses or self.loads.misses.misses)
+
+    @property
+    def is_save_telling(self) -> bool:
+        """Whether saving something now would tell if the latest miss was none of chance."""
+        if self.is_failing("save"):
+            return False
+        is_load_newer = self._latest_two["load"][1] > self._latest_two["save"][1]
+        return bool(self.saves.misses.misses) or (bool(self.loads.misses.misses) and is_load_newer)
+
+    @property
+    def suspected_slowness(self) -> float:
+        """By which factor the link would be slower than it was, if the latest miss was none of chance; else 1."""
+        misses = self.saves.misses.misses or self.loads.misses.misses
+        return math.exp(misses[-1]) if misses else 1.0
 
     def prediction_errors(self, kind: str) -> list[float]:
         """The latest |predicted - actual| / actual, oldest first.

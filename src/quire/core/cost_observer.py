@@ -5,12 +5,15 @@ Called once a step. Knows seconds only as they are given to it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from quire.core.cost_model import CostModel
 from quire.core.costs import StepShape
 from quire.core.recovery_log import Recomputed, RecoveryLog
 from quire.outputs import TransferReport
+
+logger = logging.getLogger("quire")
 
 
 class CostObserver:
@@ -28,18 +31,33 @@ class CostObserver:
 
         Args:
             shape: what it computed.
-            seconds: that executing it took.
+            seconds: that executing it took, less those for which copying blocks held it up (`StepOutput.stall_s`).
             reports: of transfers that ended with it.
         """
         for report in reports:
-            if not report.failed and report.num_bytes:
-                self.model.observe_transfer(report.kind, report.num_bytes, report.copy_s)
+            self._note_transfer(report)
         if not shape.num_tokens:
             return  # it only waited for transfers
-        busy_s = max(0.0, seconds - sum(report.stall_s for report in reports))
         for recomputed in self._log.recomputed:
-            self._log.note_compute(recomputed.request_id, busy_s * self._share(shape, recomputed))
-        self.model.observe_step(shape, busy_s)
+            self._log.note_compute(recomputed.request_id, seconds * self._share(shape, recomputed))
+        self.model.observe_step(shape, seconds)
+
+    def _note_transfer(self, report: TransferReport) -> None:
+        """The log tells once when the link begins to fail, and once when it is over."""
+        model, kind = self.model, report.kind
+        was_failing = model.is_failing(kind)
+        if report.failed:
+            model.observe_failure(kind)
+        elif report.num_bytes:
+            model.observe_transfer(kind, report.num_bytes, report.copy_s)
+        if was_failing == model.is_failing(kind):
+            return
+        if was_failing:
+            logger.warning("swap: a %s has arrived whole again", kind)
+        else:
+            logger.warning(
+                "swap: %ss go on failing; where costs are weighed, nobody swaps until one has arrived whole", kind
+            )
 
     def _share(self, shape: StepShape, recomputed: Recomputed) -> float:
         """The part of a step that went into tokens which had been computed before.

@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from quire.core.preemption import Road, passed_over, prediction_error
+from quire.core.preemption import Road, prediction_error
 from quire.core.probing import Probe
+from quire.core.regret import Regret
 
 
 @dataclass(slots=True)
@@ -20,6 +21,7 @@ class Decision:
     probe: Probe | None = None  #: a small part went the other way, to see what it costs
     is_sample: bool = False  #: all of it went the other way, to see what would have been
     actual: float | None = None  #: seconds spent, once known
+    is_turned: bool = False  #: what was saved was not loaded: `actual` is not of the road that was chosen
 
     @property
     def is_probe(self) -> bool:
@@ -27,8 +29,10 @@ class Decision:
 
     @property
     def error(self) -> float | None:
-        """|predicted - actual| / actual of the road that was taken."""
-        return None if self.actual is None else prediction_error(self.predicted, self.road, self.actual)
+        """|predicted - actual| / actual of the road that was taken; None where it was not, or is not over."""
+        if self.actual is None or self.is_turned:
+            return None
+        return prediction_error(self.predicted, self.road, self.actual)
 
 
 class DecisionLog:
@@ -49,11 +53,12 @@ class DecisionLog:
         self.decisions.append(decision)
         self._open[decision.request_id] = decision
 
-    def note_actual(self, request_id: str, seconds: float) -> Decision | None:
+    def note_actual(self, request_id: str, seconds: float, *, is_turned: bool = False) -> Decision | None:
         """The request's latest decision has cost so much. None where it is not known (any more)."""
         decision = self._open.pop(request_id, None)
         if decision is not None and seconds > 0.0:
             decision.actual = seconds
+            decision.is_turned = is_turned
         return decision
 
     @property
@@ -68,15 +73,9 @@ class DecisionLog:
 
     @property
     def regret(self) -> float | None:
-        """How much of the seconds the other road would have saved, judged by the samples on which it was really taken.
-
-        Over these: what the road that was passed over on purpose was predicted to cost, beyond what the other one then
-        cost, where it was the dearer one; relative to the cheaper of the two. None without samples.
-        """
-        missed = least = 0.0
+        """How much of the seconds the other road would have saved, by the samples in which it was taken (`Regret`)."""
+        regret = Regret()
         for decision in self.decisions:
-            other = passed_over(decision.predicted, decision.road)
-            if decision.is_sample and decision.actual is not None and other is not None:
-                missed += max(0.0, other - decision.actual)
-                least += min(other, decision.actual)
-        return missed / least if least > 0.0 else None
+            if decision.is_sample and decision.actual is not None and not decision.is_turned:
+                regret.note(decision.predicted, decision.road, decision.actual)
+        return regret.share

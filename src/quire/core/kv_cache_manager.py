@@ -249,6 +249,29 @@ class KVCacheManager:
         """The blocks whose tokens are all computed."""
         return seq.block_table[: seq.num_computed_tokens // self.block_size]
 
+    def filled_blocks(self, seq: Sequence) -> dict[int, bytes]:
+        """The full blocks, with their keys, that hold KV or will, once what is under way is there."""
+        num_full = self._count_filled(seq)
+        self._extend_keys(seq, num_full)
+        return dict(zip(seq.block_table[:num_full], seq.block_keys, strict=False))
+
+    def _count_filled(self, seq: Sequence) -> int:
+        end = seq.num_computed_tokens if seq.loading is None else seq.loading.end
+        return end // self.block_size
+
+    def hold_saved(self, seq: Sequence, keep_from: int) -> None:
+        """Have the swap tier hold those of `seq`'s full blocks that it has. Again is harmless.
+
+        Comes before anything is saved: a save takes the slot of whatever is held by nobody.
+
+        Args:
+            keep_from: the first block, by its place in the table.
+        """
+        num_full = self._count_filled(seq)
+        self._extend_keys(seq, num_full)
+        kept = set(seq.kept_keys)
+        seq.kept_keys += [key for key in seq.block_keys[keep_from:num_full] if key not in kept and self.tier.hold(key)]
+
     def keep(self, seq: Sequence, keep_from: int, given_up: set[int]) -> list[int]:
         """Have the swap tier hold `seq`'s full blocks until it goes on, before it gives them up.
 
@@ -262,19 +285,13 @@ class KVCacheManager:
         Returns:
             The op_ids of what is saved.
         """
-        num_computed = seq.num_computed_tokens // self.block_size
-        num_full = num_computed if seq.loading is None else seq.loading.end // self.block_size
-        self._extend_keys(seq, num_full)
+        self.hold_saved(seq, keep_from)
         save_ids: list[int] = []
-        for at in range(keep_from, num_full):
-            key = seq.block_keys[at]
-            if key not in self.tier:
-                block = seq.block_table[at]
-                if at >= num_computed or block not in given_up or not self.tier.num_available:
-                    continue
+        for block, key in list(zip(self.full_blocks(seq), seq.block_keys, strict=False))[keep_from:]:
+            if key not in self.tier and block in given_up and self.tier.num_available:
                 save_ids.append(self._save(block, key))
-            self.tier.hold(key)
-            seq.kept_keys.append(key)
+                self.tier.hold(key)
+                seq.kept_keys.append(key)
         return save_ids
 
     def release_kept(self, seq: Sequence) -> None:

@@ -25,20 +25,22 @@ __all__ = [
 
 POLICIES = "recompute, swap, threshold:N, threshold:N:swap-above, cost"
 
+_SURPRISE = 2.0  #: times what was predicted: more than noise, less than a link that is ten times slower
+
 
 def _can_swap(candidate: Candidate, around: Surroundings) -> bool:
     """Whether there is something to swap, and room for what has to be saved."""
-    return candidate.num_full_blocks > candidate.num_shared and candidate.num_to_save <= around.free_slots
+    return candidate.num_full_blocks > candidate.num_shared and candidate.has_room(0, around.free_slots)
 
 
-class Recompute:
+class Recompute(RecoveryPolicy):
     """The youngest gives way and is computed again: it has lost the least, and the oldest always gets through."""
 
     def choose(self, candidates: Sequence[Candidate], around: Surroundings) -> Preemption:
         return Preemption(candidates[-1].request, Road.RECOMPUTE)
 
 
-class Swap:
+class Swap(RecoveryPolicy):
     """The youngest gives way and is swapped, as long as the swap tier has room."""
 
     def choose(self, candidates: Sequence[Candidate], around: Surroundings) -> Preemption:
@@ -46,7 +48,7 @@ class Swap:
         return Preemption(youngest.request, Road.SWAP if _can_swap(youngest, around) else Road.RECOMPUTE)
 
 
-class Threshold:
+class Threshold(RecoveryPolicy):
     """The youngest gives way, by the road that its length says: the paper's policy (CPS, section 3.3).
 
     Args:
@@ -65,28 +67,29 @@ class Threshold:
         return Preemption(youngest.request, Road.SWAP if is_swap else Road.RECOMPUTE)
 
 
-class Cost:
+class Cost(RecoveryPolicy):
     """Whoever costs least to bring back for each block that it frees, by the road that costs least.
 
     What counts of a road is what it spends (`road_costs`): seconds of the link for what is swapped, less those that a
     later preemption will be spared, seconds added to steps for what is computed; and for what is swapped, the wait
-    behind what the link has to do already. A mixed road
-    is taken where it brings the request back sooner than either pure one and spends no more.
+    behind what the link has to do already. A mixed road is taken where it brings the request back sooner than either
+    pure one and spends no more.
 
-    Against thrashing: a candidate's cost grows with how often it has been preempted. A younger candidate is preferred
-    to an older one that is not clearly cheaper. Requests of one length keep their road until the other is cheaper by
-    more than the predictions' uncertainty. The same calls with the same seed decide the same.
+    Against thrashing: a younger candidate is preferred to an older one that is not much cheaper, because the youngest
+    is the next to go in any case. A candidate's cost grows a little with how often it has been preempted, but no more
+    than that: what was saved of it need not be saved again. Requests of one length keep their road until the other is
+    cheaper by more than the predictions' uncertainty. The same calls with the same seed decide the same.
 
     Args:
         costs: who predicts. Only a `CostModel` is probed for: tables do not change.
-        num_youngest: how many of the youngest candidates are weighed.
         age_margin: what share of the cost an older candidate must save.
+        again_penalty: the share by which each earlier preemption adds to a candidate's cost.
         road_margin: at most what share of the cost is let go for keeping a road.
         mixed_margin: what share of the time a mixed road must save; it may spend as much more as `mixed_excess` says.
         mixed_excess: see there.
         load_margin: how much longer than computing loading may take, by what is known when a request comes back, for
             the road that was chosen for it to be kept.
-        probe_share: of the engine's seconds, for probes of each road.
+        probe_share: of the engine's seconds, for probes and samples of the link; and as much for probes of computing.
         probe_every: decisions after which a road without samples is probed.
         regret_sample: share of decisions in which the other road is really taken, to learn what would have been.
         seed: of samples and probes.
@@ -96,8 +99,8 @@ class Cost:
         self,
         costs: Costs,
         *,
-        num_youngest: int = 8,
-        age_margin: float = 0.1,
+        age_margin: float = 0.5,
+        again_penalty: float = 0.1,
         road_margin: float = 0.05,
         mixed_margin: float = 0.05,
         mixed_excess: float = 0.02,
@@ -108,8 +111,8 @@ class Cost:
         seed: int = 0,
     ) -> None:
         self.costs = costs
-        self.num_youngest = num_youngest
         self.age_margin = age_margin
+        self.again_penalty = again_penalty
         self.road_margin = road_margin
         self.mixed_margin = mixed_margin
         self.mixed_excess = mixed_excess
@@ -145,12 +148,12 @@ class Cost:
         """The victim, with its roads and those of them that it may take."""
         best: tuple[Candidate, CandidateCosts, list[RoadCost]] | None = None
         best_score = math.inf
-        for candidate in reversed(candidates[-self.num_youngest :]):
+        for candidate in reversed(candidates):
             roads = CandidateCosts(self.costs, candidate, around)
             options = self._options(roads)
-            cost = min(option.net_time for option in options)
-            freed = candidate.num_freed
-            score = cost * (1 + candidate.request.num_preemptions) / freed if freed > 0 else math.inf
+            penalty = 1.0 + self.again_penalty * candidate.request.num_preemptions
+            cost = min(option.net_time for option in options) * penalty
+            score = cost / candidate.num_freed if candidate.num_freed > 0 else math.inf
             if best is None or score < best_score * (1.0 - self.age_margin):
                 best, best_score = (candidate, roads, options), score
         assert best is not None
@@ -158,8 +161,8 @@ class Cost:
 
     def _options(self, roads: CandidateCosts) -> list[RoadCost]:
         """The roads that are open, pure ones first."""
-        if roads.has_parts and isinstance(self.costs, CostModel) and not self.costs.is_link_calibrated:
-            return [roads.recompute()]  # a link that nobody has measured gets probes before it gets whole requests
+        if isinstance(self.costs, CostModel) and not self.costs.is_link_usable:
+            return [roads.recompute()]  # a link that is unknown or fails gets probes before it gets whole requests
         swap, mixed = roads.swap(), roads.best_mixed()
         pure = [roads.recompute()] if swap is None else [roads.recompute(), swap]
         least_time = min(option.net_time for option in pure)
@@ -190,18 +193,16 @@ class Cost:
         return min(others, key=lambda option: option.net_time)
 
     def is_worth_loading(self, start: int, end: int, around: Surroundings) -> bool:
-        """Whether a request that comes back should still have its tokens [start, end) loaded, or rather compute them.
+        """What was saved may be brought back by either road, and the link may have changed since it was.
 
-        What was saved may be brought back by either road, and the link may have changed since it was.
-
-        Args:
-            start, end: multiples of a block.
-            around: now.
+        What the link has to do before does not count: waiting delays this request alone, computing everybody.
         """
+        if isinstance(self.costs, CostModel) and self.costs.is_failing("load"):
+            return False
         load = self.costs.load((end - start) // around.block_size * around.block_bytes)
-        queued = self.costs.load(around.queued_bytes)
-        compute = self.costs.recompute(end - start, start=start, chunk=around.chunk, beside=around.decoding_beside)
-        return load.seconds + queued.seconds <= compute.seconds * (1.0 + self.load_margin)
+        beside, chunk = around.decoding_beside, around.chunk_beside
+        compute = self.costs.recompute(end - start, start=start, chunk=chunk, beside=beside)
+        return load.seconds <= compute.seconds * (1.0 + self.load_margin)
 
     # -- what it was worth -----------------------------------------------------------------------------------------
 
@@ -210,11 +211,15 @@ class Cost:
         """The latest, oldest first."""
         return self.log.decisions
 
-    def note_actual(self, request_id: str, seconds: float) -> None:
-        """The request is back where it stood, and its last preemption cost so many seconds of link and steps."""
-        decision = self.log.note_actual(request_id, seconds)
-        if self.prober is not None and decision is not None and decision.probe is not None:
+    def note_actual(self, request_id: str, seconds: float, *, is_turned: bool = False) -> None:
+        decision = self.log.note_actual(request_id, seconds, is_turned=is_turned)
+        if self.prober is None or decision is None:
+            return
+        if decision.probe is not None:
             self.prober.settle(decision.probe)
+        predicted = decision.predicted.get(decision.road.value, seconds)
+        if seconds > _SURPRISE * predicted:
+            self.prober.note_surprise(seconds - predicted)
 
     @property
     def median_error(self) -> float | None:

@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from quire.core.preemption import Preemption, Road, passed_over, prediction_error
+from quire.core.preemption import Preemption, Road, prediction_error
+from quire.core.regret import Regret
 from quire.outputs import RecoveryStats, TransferReport
 
 _KEPT = 10_000  # recoveries that are over
@@ -21,11 +22,13 @@ class Recovery:
     """One preemption, and what it cost to come back from it."""
 
     request_id: str
-    road: Road
+    road: Road  #: that was chosen
     num_tokens: int  #: that the request had computed
     step_id: int  #: in which it was preempted
     predicted: dict[str, float] = field(default_factory=dict)  #: seconds by road
     is_sample: bool = False  #: it took another road than it should have, to see what would have been
+    is_probe: bool = False  #: a small part of it did, to tell about the link
+    is_turned: bool = False  #: what was saved of it was not loaded when it came back: `road` is not what it took
     save_s: float = 0.0  #: of the link
     load_s: float = 0.0
     compute_s: float = 0.0  #: of steps, by the share of what was computed again
@@ -39,6 +42,11 @@ class Recovery:
     @property
     def seconds(self) -> float:
         return self.save_s + self.load_s + self.compute_s
+
+    @property
+    def is_experiment(self) -> bool:
+        """Whether it is to tell what its road costs, and so must not leave it."""
+        return self.is_sample or self.is_probe
 
 
 @dataclass(slots=True)
@@ -66,6 +74,8 @@ class RecoveryLog:
         self._open: dict[str, Recovery] = {}
         self._recovery_of: dict[int, Recovery] = {}  #: by op_id of a save or load
         self._stats: RecoveryStats | None = None  #: since they were last taken
+        self._regret = Regret()
+        self._regret_told = 0.0  #: seconds of it that stats have told of
 
     def take_stats(self) -> RecoveryStats | None:
         """What happened since this was last asked; None where nothing did."""
@@ -87,8 +97,9 @@ class RecoveryLog:
         """A request gives its blocks up, and these operations save them. Returns its entry, which is open now."""
         self.leave(request_id)
         recovery = Recovery(
-            request_id, choice.road, num_tokens, step_id, dict(choice.predicted), is_sample=choice.is_sample
-        )
+            request_id, choice.road, num_tokens, step_id, dict(choice.predicted),
+            is_sample=choice.is_sample, is_probe=choice.probes is Road.SWAP,
+        )  # fmt: skip
         self._open[request_id] = recovery
         stats = self._noted()
         stats.preemptions[choice.road.value] += 1
@@ -110,6 +121,12 @@ class RecoveryLog:
             for op_id in op_ids:
                 recovery.num_loaded += 1
                 self._recovery_of[op_id] = recovery
+
+    def note_turn(self, request_id: str) -> None:
+        """A request comes back, and what was saved of it is not loaded."""
+        recovery = self._open.get(request_id)
+        if recovery is not None:
+            recovery.is_turned = True
 
     def note_recomputed(self, request_id: str, start: int, count: int) -> None:
         """The step that is being made computes tokens again."""
@@ -138,6 +155,7 @@ class RecoveryLog:
             for op_id in report.op_ids:
                 recovery = self._recovery_of.pop(op_id, None)
                 if recovery is None:
+                    stats.ahead_s += each
                     continue
                 stats.seconds[recovery.road.value] += each
                 if report.kind == "save":
@@ -160,14 +178,17 @@ class RecoveryLog:
 
     def _note_prediction(self, recovery: Recovery) -> None:
         """What was predicted, beside what it cost."""
+        if recovery.is_turned:
+            return
         stats, actual = self._noted(), recovery.seconds
         error = prediction_error(recovery.predicted, recovery.road, actual)
         if error is not None:
             stats.errors.append((recovery.road.value, error))
-        other = passed_over(recovery.predicted, recovery.road)
-        if recovery.is_sample and other is not None and actual > 0.0:
+        if recovery.is_sample and self._regret.note(recovery.predicted, recovery.road, actual):
             stats.num_regret_samples += 1
-            stats.regret_s += max(0.0, other - actual)
+            grown = max(0.0, self._regret.seconds - self._regret_told)  # counters never fall: they stand at the highest
+            stats.regret_s += grown
+            self._regret_told += grown
 
     def leave(self, request_id: str) -> None:
         """A request's recovery is over, in whatever way; harmless where there is none."""

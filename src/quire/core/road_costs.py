@@ -1,8 +1,9 @@
 """What each road back would cost a candidate, in seconds.
 
 Three measures of a road. `spent` is what it takes from the machine: seconds that the link is busy with saving and
-loading, and seconds that computing again adds to steps. `back_after` is how long the request's return takes: a mixed
-road computes and loads at once, and a load waits behind what the link has to do. (A save's own wait is hidden: its
+loading, and seconds that computing again adds to steps. `back_after` is how soon the request could be back, were it let
+in again at once: its own saves come first, since its loads, and those of others, wait for them; then a mixed road
+computes and loads at the same time, and a load waits behind what the link has to do. (A save's own wait is hidden: its
 blocks are staged at once. The queue that a load will meet is taken to be the one that there is now.) `regained` is what
 saving is worth beyond this return: blocks stay in the swap tier, and need no saving should the request be preempted
 again, as a share of them is.
@@ -47,17 +48,23 @@ class CandidateCosts:
 
     def __init__(self, costs: Costs, candidate: Candidate, around: Surroundings) -> None:
         self._costs = costs
+        self._candidate = candidate
         self._around = around
-        self._beside = around.decoding_beside
-        self._chunk = max(1, around.chunk - (self._beside.num_tokens if self._beside is not None else 0))
+        self._beside, self._chunk = around.decoding_beside, around.chunk_beside
         self.num_full = candidate.num_full_blocks
-        self.first = min(candidate.num_shared, self.num_full)  #: the first block that has to come back
-        self._num_to_save = min(candidate.num_to_save, self.num_full)
+        self.first = candidate.num_shared  #: the first block that has to come back
         self._num_tokens = candidate.num_tokens
         # Blocks of several sequences have no common place in a table, so that front and back are not defined.
         self.has_parts = candidate.request.width == 1
         num_given_up = self.num_full - self.first
         self._lost = around.survival.expect(num_given_up) if self.has_parts else [num_given_up]
+        if candidate.gap:  # what is not there is not found again either
+            self._lost = [max(lost, self.num_full - candidate.gap.start) for lost in self._lost]
+
+    @property
+    def _least_kept(self) -> int:
+        """From where on blocks can be kept: a return loads one run of them."""
+        return self._candidate.gap.stop if self._candidate.gap else 0
 
     @property
     def num_lost(self) -> int:
@@ -69,18 +76,18 @@ class CandidateCosts:
         return RoadCost(Road.RECOMPUTE, spent, spent.seconds)
 
     def swap(self) -> RoadCost | None:
-        """None where there is nothing to swap, or no room for it."""
-        return self.mixed(self.first, Road.SWAP) if self.num_full > self.first else None
+        """None where there is nothing to swap or no room for it, and where a part of it is not there yet."""
+        return self.mixed(self.first, Road.SWAP) if self.num_full > self.first and not self._candidate.gap else None
 
     def mixed(self, keep_from: int, road: Road = Road.MIXED) -> RoadCost | None:
         """Blocks from `keep_from` on saved, and what is lost of them loaded; lost ones before it computed. None where
-        it has no room."""
-        around = self._around
-        num_back = self.num_full - keep_from
-        num_to_save = min(num_back, self._num_to_save)  # what is in the tier already was full first: it is the front
-        if num_to_save > around.free_slots:
+        it has no room, or a part of them is not there yet."""
+        around, candidate = self._around, self._candidate
+        kept = 0 if road is Road.SWAP else keep_from  # what is shared is kept too, where the tier has it
+        if keep_from < self._least_kept or not candidate.has_room(kept, around.free_slots):
             return None
-        save = self._costs.save(num_to_save * around.block_bytes)
+        num_back = self.num_full - keep_from
+        save = self._costs.save(candidate.to_save_from[keep_from] * around.block_bytes)
         tail = self._compute(self.num_full, None)
         queued = self._costs.load(around.queued_bytes).seconds
         spent, back_after = [], 0.0
@@ -96,13 +103,15 @@ class CandidateCosts:
     def best_mixed(self) -> RoadCost | None:
         """The mixed road that brings the request back soonest.
 
-        Either it saves just what will be lost; or its front is computed while its back loads: with a longer front,
-        computing grows and loading shrinks, and the best split is where they meet, found by bisection.
+        Either it saves just what will be lost, or nothing, since that end of it is in the tier already; or its front is
+        computed while its back loads: with a longer front, computing grows and loading shrinks, and the best split is
+        where they meet, found by bisection.
         """
-        low, high = self.first + 1, self.num_full - 1
+        low, high = max(self.first + 1, self._least_kept), self.num_full - 1
         if not self.has_parts or low > high:
             return None
         places = {self.num_full - lost for lost in self._lost}
+        places.add(self._candidate.to_save_from.index(0))
         while low < high:
             middle = (low + high) // 2
             if self._is_computing_longer(middle):
@@ -117,7 +126,7 @@ class CandidateCosts:
     def link_seconds(self, num_blocks: int) -> float:
         """Seconds of the link for swapping the last so many blocks."""
         num_bytes = num_blocks * self._around.block_bytes
-        saved = min(num_blocks, self._num_to_save) * self._around.block_bytes
+        saved = self._candidate.to_save_from[self.num_full - num_blocks] * self._around.block_bytes
         return self._costs.save(saved).seconds + self._costs.load(num_bytes).seconds
 
     def compute_seconds(self, num_blocks: int) -> float:

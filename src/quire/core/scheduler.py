@@ -25,19 +25,27 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
-from quire.core.costs import StepShape
+from quire.core.costs import EMPTY_STEP, StepShape
 from quire.core.kv_cache_manager import Kept, KVCacheManager
-from quire.core.preemption import MAX_PREEMPTIONS, Candidate, Preemption, RecoveryPolicy, Road, Surroundings
-from quire.core.recovery import Cost, Recompute
-from quire.core.recovery_log import RecoveryLog
+from quire.core.preemption import (
+    MAX_CANDIDATES,
+    MAX_PREEMPTIONS,
+    Candidate,
+    Preemption,
+    RecoveryPolicy,
+    Road,
+    Surroundings,
+)
+from quire.core.recovery import Recompute
+from quire.core.recovery_log import Recovery, RecoveryLog
 from quire.core.survival import Survival
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, TokenLogprobs
 from quire.request import Request, RequestStatus, Sequence
 
-_MAX_CANDIDATES = 8  # the youngest, among whom a policy chooses whom to preempt
 _ORDER: Callable[[Request], tuple[int, int]] = lambda request: request.order  # noqa: E731
 
 
@@ -86,6 +94,18 @@ def _is_loading(request: Request) -> bool:
     return any(seq.loading is not None for seq in request.live)
 
 
+def _gap(seq: Sequence, block_size: int) -> range:
+    """The blocks, by their places in the table, that are to be computed before those that are on their way."""
+    if seq.loading is None:
+        return range(0)
+    return range(seq.num_computed_tokens // block_size, seq.loading.start // block_size)
+
+
+def _count_from(flags: Iterable[bool]) -> tuple[int, ...]:
+    """How many there are from each place on, and none after the last."""
+    return tuple(accumulate(reversed(list(flags)), initial=0))[::-1]
+
+
 def _is_back(request: Request) -> bool:
     """Whether a request that was preempted has computed again all that it had."""
     return request.status is RequestStatus.RUNNING and all(
@@ -130,9 +150,8 @@ class Scheduler:
         self.recovery = recovery or Recompute()
         self.recovery_log = RecoveryLog()
         self.survival = Survival()
-        self._prober = recovery.prober if isinstance(recovery, Cost) and config.num_swap_slots else None
-        if isinstance(recovery, Cost):  # it learns from what its decisions cost
-            self.recovery_log.on_complete.append(lambda r: recovery.note_actual(r.request_id, r.seconds))
+        self._prober = self.recovery.prober if config.num_swap_slots else None
+        self.recovery_log.on_complete.append(self._tell_policy)
         self.requests: dict[str, Request] = {}
         self.waiting: list[Request] = []
         self.running: list[Request] = []
@@ -146,6 +165,7 @@ class Scheduler:
         self._step_id = 0
         self._in_flight: SchedulerOutput | None = None
         self._shape = _ShapeSum()  #: of the step that is being made, or was made last
+        self._last_shape = EMPTY_STEP  #: of the step before it
 
     # -- requests come and go ------------------------------------------------------------------------------------
 
@@ -248,7 +268,7 @@ class Scheduler:
         self._step_id += 1
         self.kv.begin_step(write_through=self.config.swap_write_through)
         self._sample_link()
-        self._shape = _ShapeSum()
+        self._last_shape, self._shape = self._shape.total(), _ShapeSum()
         self.recovery_log.begin_step()
         out = SchedulerOutput(self._step_id)
         budget = self.config.max_num_batched_tokens
@@ -273,13 +293,21 @@ class Scheduler:
         return out
 
     def _sample_link(self) -> None:
-        """Now and then, save some blocks of the youngest ahead of time, to see how fast the idle link is."""
-        if self._prober is None or self.kv.num_under_way or not self.running:
+        """Where somebody may soon have to give way, save some blocks of who it may be ahead of time now and then, to
+        see how fast the idle link is."""
+        if self._prober is None or self.kv.num_under_way or not self._is_preemption_near():
             return
-        seq = self.running[-1].live[0]
         num_blocks = self._prober.sample_size(self.config.block_bytes)
-        if num_blocks and seq.loading is None:
-            self._prober.note_sample(self.kv.save_ahead(seq, num_blocks) * self.config.block_bytes)
+        if num_blocks == 0:
+            return
+        for request in reversed(self.running[1:][-MAX_CANDIDATES:]):
+            if num_saved := self.kv.save_ahead(request.live[0], num_blocks):
+                self._prober.note_sample(num_saved * self.config.block_bytes)
+                return
+
+    def _is_preemption_near(self) -> bool:
+        """Whether the pool has no block more for each sequence: within a block's tokens all of them need one."""
+        return len(self.running) > 1 and self.kv.pool.num_available <= self._num_running_seqs
 
     def _schedule_single(
         self, request: Request, seq: Sequence, out: SchedulerOutput, budget: int, promised: int
@@ -383,13 +411,21 @@ class Scheduler:
             while pool.num_available < missing and (self._preempt_for(request) or self._park_sibling(seq)):
                 pass
         kept = self.kv.find_kept(seq, len(found))
-        if kept is not None and pool.num_available >= kept.end - len(found) and self._is_worth_loading(kept):
+        if kept is not None and pool.num_available >= kept.end - len(found) and self._is_worth_loading(request, kept):
             self.recovery_log.note_load(request.request_id, self.kv.begin_load(seq, kept))
+        elif kept is not None or self._has_lost_saved(seq, len(found)):
+            self.recovery_log.note_turn(request.request_id)
         self.kv.release_kept(seq)
         return True
 
-    def _is_worth_loading(self, kept: Kept) -> bool:
-        if not isinstance(self.recovery, Cost):
+    def _has_lost_saved(self, seq: Sequence, num_found: int) -> bool:
+        """Whether blocks were kept for it that are neither in the tier any more nor have been found."""
+        recovery = self.recovery_log.open_of(seq.request.request_id)
+        return bool(seq.kept_keys) and recovery is not None and num_found < recovery.num_full
+
+    def _is_worth_loading(self, request: Request, kept: Kept) -> bool:
+        recovery = self.recovery_log.open_of(request.request_id)
+        if recovery is not None and recovery.is_experiment:
             return True
         size = self.config.block_size
         return self.recovery.is_worth_loading(kept.start * size, kept.end * size, self._surroundings())
@@ -399,6 +435,9 @@ class Scheduler:
         recovery = self.recovery_log.open_of(request.request_id)
         if recovery is not None and recovery.num_given_up > 0:
             self.survival.observe(recovery.num_given_up, max(0, recovery.num_full - num_found))
+
+    def _tell_policy(self, recovery: Recovery) -> None:
+        self.recovery.note_actual(recovery.request_id, recovery.seconds, is_turned=recovery.is_turned)
 
     def _take_in_what_came(self, seq: Sequence) -> None:
         """Count a sequence's loaded blocks as computed, once they are there and so is everything before them."""
@@ -514,7 +553,7 @@ class Scheduler:
         candidates = [r for r in later if self._has_something_to_give(r)]
         if not candidates:
             return False
-        choice = self.recovery.choose([self._candidate(r) for r in candidates[-_MAX_CANDIDATES:]], self._surroundings())
+        choice = self.recovery.choose([self._candidate(r) for r in candidates[-MAX_CANDIDATES:]], self._surroundings())
         victim = choice.victim
         assert victim in candidates, "only a candidate may be preempted"
         self._give_up(victim, choice)
@@ -534,11 +573,15 @@ class Scheduler:
         save_ids: list[int] = []
         for seq in victim.live:
             self.kv.release_kept(seq)
-            if choice.road is not Road.RECOMPUTE:
-                save_ids += self.kv.keep(seq, choice.keep_from if choice.road is Road.MIXED else 0, given_up)
+        if choice.road is not Road.RECOMPUTE:
+            keep_from = choice.keep_from if choice.road is Road.MIXED else 0
+            for seq in victim.live:  # all of them, or what is saved of one might take the slots of another
+                self.kv.hold_saved(seq, keep_from)
+            for seq in victim.live:
+                save_ids += self.kv.keep(seq, keep_from, given_up)
         num_tokens = max(max(seq.num_computed_tokens, seq.num_lost_tokens) for seq in victim.live)
         recovery = self.recovery_log.give_up(self._step_id, victim.request_id, num_tokens, choice, save_ids)
-        if victim.width == 1:
+        if victim.width == 1 and not _is_loading(victim):  # of what is on its way it is not known whether it stays
             full = self.kv.full_blocks(victim.live[0])
             recovery.num_full = len(full)
             recovery.num_given_up = sum(1 for block in full if block in given_up)
@@ -564,19 +607,25 @@ class Scheduler:
         kv = self.kv
         given_up = self._given_up_by(request)
         full: dict[int, bytes] = {}  # the distinct full blocks, with their keys
+        coming: set[int] = set()  # of these, those that are not there yet
         partial = 0
         for seq in request.live:
-            full.update(zip(kv.full_blocks(seq), seq.block_keys, strict=False))
-            partial += seq.num_computed_tokens % kv.block_size
-        first = kv.full_blocks(request.live[0])
+            full |= kv.filled_blocks(seq)
+            if seq.loading is None:
+                partial += seq.num_computed_tokens % kv.block_size
+            else:
+                coming.update(seq.block_table[seq.num_computed_tokens // kv.block_size :])
+        first = kv.filled_blocks(request.live[0])
         num_shared = next((at for at, block in enumerate(first) if block in given_up), len(first))
+        to_save = (block in given_up and block not in coming and key not in kv.tier for block, key in full.items())
         return Candidate(
             request=request,
             num_tokens=len(full) * kv.block_size + partial,
-            num_full_blocks=len(full),
             num_freed=len(given_up),
-            num_to_save=sum(1 for block, key in full.items() if block in given_up and key not in kv.tier),
             num_shared=num_shared,
+            to_save_from=_count_from(to_save),
+            idle_from=_count_from(kv.tier.is_idle(key) for key in full.values()),
+            gap=_gap(request.live[0], kv.block_size) if request.width == 1 else range(0),
         )
 
     def _surroundings(self) -> Surroundings:
@@ -587,8 +636,7 @@ class Scheduler:
             chunk=config.max_num_batched_tokens,
             free_slots=self.kv.tier.num_available,
             queued_bytes=self.kv.num_under_way * config.block_bytes,
-            num_running=len(self.running),
-            beside=self._shape.total(),
+            beside=self._last_shape,
             now_step=self._step_id,
             survival=self.survival,
         )

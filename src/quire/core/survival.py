@@ -14,7 +14,6 @@ from itertools import pairwise
 _KEPT = 32  #: returns that count
 _GROUPS = 4  #: equally likely cases that stand for them
 _PREEMPTIONS = 64  #: that count
-_DOUBT = 4  #: preemptions' worth of belief that nobody is preempted again
 
 
 class Survival:
@@ -30,8 +29,9 @@ class Survival:
 
     @property
     def again(self) -> float:
-        """What share of preemptions is followed by another one of the same request."""
-        return sum(self._is_repeated) / (len(self._is_repeated) + _DOUBT)
+        """What share of preemptions is followed by another one of the same request: half, until some have been seen
+        (Laplace's rule of succession)."""
+        return (sum(self._is_repeated) + 1) / (len(self._is_repeated) + 2)
 
     def observe(self, num_given_up: int, num_lost: int) -> None:
         """A request is back.

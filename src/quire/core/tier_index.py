@@ -22,13 +22,12 @@ class KeyState(enum.Enum):
 class Entry:
     """A slot in use. Only `TierIndex` changes it."""
 
-    __slots__ = ("holds", "is_named", "key", "num_transfers", "slot", "state")
+    __slots__ = ("is_named", "key", "num_transfers", "slot", "state")
 
     def __init__(self, key: bytes, slot: int) -> None:
         self.key = key
         self.slot = slot
         self.state = KeyState.SAVING
-        self.holds = 0
         self.num_transfers = 0  #: under way from or to the slot, which cannot be given to another meanwhile
         self.is_named = True  #: found by its key
 
@@ -39,6 +38,7 @@ class TierIndex:
     def __init__(self, num_slots: int) -> None:
         self.num_slots = num_slots
         self._entries: dict[bytes, Entry] = {}
+        self._holds: dict[bytes, int] = {}  #: by key, not by slot: what was lost may be saved again by somebody else
         self._free = list(range(num_slots - 1, -1, -1))
         self._idle: OrderedDict[bytes, None] = OrderedDict()  #: present and held by nobody, least recent first
         self._nameless: set[int] = set()  #: slots whose key was dropped while a transfer was under way
@@ -54,6 +54,10 @@ class TierIndex:
 
     def __contains__(self, key: bytes) -> bool:
         return key in self._entries
+
+    def is_idle(self, key: bytes) -> bool:
+        """Whether a key is present and nobody holds it: its slot counts among `num_available`."""
+        return key in self._idle
 
     def begin_save(self, key: bytes) -> Entry:
         """A slot for the block of an absent key. The caller has checked `num_available`."""
@@ -84,19 +88,21 @@ class TierIndex:
         self._settle(entry)
 
     def hold(self, key: bytes) -> bool:
-        """Keep a key's block. False where it is absent."""
+        """Keep a key's block until `release`. False where it is absent: then there is nothing to release."""
         entry = self._entries.get(key)
         if entry is None:
             return False
-        entry.holds += 1
+        self._holds[key] = self._holds.get(key, 0) + 1
         self._settle(entry)
         return True
 
     def release(self, key: bytes) -> None:
-        """Give up one hold; harmless where the block was lost meanwhile."""
+        """Give up one hold, whether the block is still there or was lost meanwhile."""
+        self._holds[key] -= 1
+        if not self._holds[key]:
+            del self._holds[key]
         entry = self._entries.get(key)
-        if entry is not None and entry.holds:
-            entry.holds -= 1
+        if entry is not None:
             self._settle(entry)
 
     def drop(self, key: bytes) -> None:
@@ -119,7 +125,7 @@ class TierIndex:
             if entry.num_transfers == 0 and entry.slot in self._nameless:
                 self._nameless.remove(entry.slot)
                 self._free.append(entry.slot)
-        elif entry.holds or entry.num_transfers:
+        elif entry.key in self._holds or entry.num_transfers:
             self._idle.pop(entry.key, None)
         else:
             self._idle[entry.key] = None
@@ -132,6 +138,7 @@ class TierIndex:
         for key, entry in self._entries.items():
             assert entry.key == key
             assert entry.is_named
-            is_idle = not entry.holds and not entry.num_transfers
+            is_idle = key not in self._holds and not entry.num_transfers
             assert (key in self._idle) == is_idle, "a slot is given away while it is needed, or kept for nobody"
         assert set(self._idle) <= set(self._entries)
+        assert all(count > 0 for count in self._holds.values())

@@ -18,6 +18,7 @@ from quire.runner.batch import Batch, InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.sampler import RowState, Sampler, token_logprobs
 from quire.tiers.link import Link
+from quire.tiers.streams import Done
 
 _IDLE_WAIT_S = 0.05  # for transfers, with nothing to compute: new requests should not wait for a slow link
 _LOGITS_BYTES = 64 * 2**20  # of float32 logits at once: what a long prompt's logprobs or a wide batch may cost
@@ -96,7 +97,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def execute(self, out: SchedulerOutput) -> StepOutput:
-        self._begin("save", out)
+        staged = self._begin("save", out)
         try:
             work = self.batch.apply(out)
             self.cache.clear(work.fresh)
@@ -108,11 +109,14 @@ class ModelRunner:
             self._compute(out, result)
         if self.link is not None:
             result.transfers = self.link.poll(wait=not out.seq_ids, timeout_s=_IDLE_WAIT_S)
+        if staged is not None:
+            result.stall_s = staged()
         return result
 
-    def _begin(self, kind: str, out: SchedulerOutput) -> None:
-        if self.link is not None and out.transfers:
-            self.link.submit([transfer for transfer in out.transfers if transfer.kind == kind])
+    def _begin(self, kind: str, out: SchedulerOutput) -> Done | None:
+        if self.link is None or not out.transfers:
+            return None
+        return self.link.submit([transfer for transfer in out.transfers if transfer.kind == kind])
 
     def _compute(self, out: SchedulerOutput, result: StepOutput) -> None:
         batch = self.batch.build(out)

@@ -22,7 +22,6 @@ from quire.server.body import BodyReader
 from quire.server.chat import chat_routes
 from quire.server.completions import completion_routes
 from quire.server.connection import ClientDisconnected
-from quire.server.endpoint import Endpoint
 from quire.server.errors import ApiError, error_response
 from quire.server.generation import as_api_error
 from quire.server.health import health_routes
@@ -45,10 +44,9 @@ def make_app(registry: ModelRegistry, settings: ServerSettings, metrics: Metrics
     """
     app = FastAPI(title="Quire", version=quire.__version__, docs_url=None, redoc_url=None, lifespan=_lifespan)
     app.state.bodies = BodyReader(registry.prompt_limits)
-    endpoint = Endpoint(registry, settings)
     for router in (
-        chat_routes(endpoint),
-        completion_routes(endpoint),
+        chat_routes(registry, settings),
+        completion_routes(registry, settings),
         tokenize_routes(registry),
         model_routes(registry),
         health_routes(registry, settings),

@@ -71,6 +71,12 @@ class Authenticate:
         return found
 
 
+def key_id_of(scope: Scope) -> str:
+    """Whose request it is, as `Authenticate` noted it; `PUBLIC_KEY_ID` where that does not stand before the app."""
+    found: str = scope.get("state", {}).get("key_id", PUBLIC_KEY_ID)
+    return found
+
+
 def domains_of(key_id: str, settings: ServerSettings) -> DomainSpans | None:
     """Who may share the KV of what this key sends: nobody else. None, which is everyone, where no keys are set."""
     if not settings.api_keys:

@@ -24,14 +24,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from quire.server.body_file import BodyFile
-from quire.server.errors import ApiError
+from quire.server.errors import RETRY_SOON, ApiError
 from quire.server.prompt_limits import PromptLimits
 
 T = TypeVar("T", bound=BaseModel)
 Limits = Mapping[str | None, PromptLimits]  #: by the models' names; None is the default model
 LARGE_BODY_BYTES = 256 * 1024  #: of token ids, this takes some 4 ms to parse
 FILE_IN_SCOPE = "quire.body_file"  #: in the ASGI scope of a request with a large body: its `BodyFile`
-_RETRY_AFTER = {"Retry-After": "1"}
 _NICENESS = 10  # of the child: who sends a large body can wait for it rather than the engine
 _PRIMITIVES = {"str", "int", "float", "bool"}
 _SHORT = reprlib.Repr()
@@ -77,7 +76,7 @@ class BodyReader:
         except BrokenProcessPool:
             self._child = None  # the next large body starts another
             message = "the process that reads large bodies ended; try again"
-            raise ApiError(503, message, headers=_RETRY_AFTER) from None
+            raise ApiError(503, message, headers=RETRY_SOON) from None
         if value is None:
             raise ApiError(**error)
         return value

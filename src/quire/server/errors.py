@@ -11,6 +11,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
+RETRY_SOON = {"Retry-After": "1"}  #: header of a refusal that may be over in a second
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",

@@ -14,12 +14,11 @@ from quire.async_engine import EngineUnavailable, Event, EventStream, Finished, 
 from quire.event_stream import Pass
 from quire.outputs import EVERY_TOKEN_IS_BANNED, RequestOutput
 from quire.sampling_params import SamplingParams
-from quire.server.errors import ApiError, invalid
+from quire.server.errors import RETRY_SOON, ApiError, invalid
 from quire.server.prompts import Prompt
 from quire.server.registry import ServedModel
 from quire.server.sampling import refusal
 
-_RETRY_AFTER = {"Retry-After": "1"}
 _QUEUE_RETRY_AFTER = {"Retry-After": "5"}  # a full queue takes longer to move
 
 
@@ -113,7 +112,7 @@ def check_ready(model: ServedModel) -> None:
         ModelState.DRAINING: "takes no more requests: the server is shutting down",
         ModelState.FAILED: f"could not be loaded: {model.async_engine.error}",
     }[state]
-    raise ApiError(503, f"the model {model.name!r} {why}", "model", f"model_{state}", _RETRY_AFTER)
+    raise ApiError(503, f"the model {model.name!r} {why}", "model", f"model_{state}", RETRY_SOON)
 
 
 def as_api_error(error: Exception) -> ApiError:
@@ -122,7 +121,7 @@ def as_api_error(error: Exception) -> ApiError:
         case QueueFull():
             return ApiError(429, str(error), code="queue_full", headers=_QUEUE_RETRY_AFTER)
         case EngineUnavailable():
-            return ApiError(503, str(error), code="engine_unavailable", headers=_RETRY_AFTER)
+            return ApiError(503, str(error), code="engine_unavailable", headers=RETRY_SOON)
         case RequestFailed(args=(message,)) if message == EVERY_TOKEN_IS_BANNED:
             return invalid(message, "allowed_token_ids")
         case RequestFailed():

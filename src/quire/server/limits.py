@@ -10,7 +10,7 @@ from collections import Counter
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from quire.server.auth import PUBLIC_KEY_ID
+from quire.server.auth import key_id_of
 from quire.server.body import FILE_IN_SCOPE, LARGE_BODY_BYTES
 from quire.server.body_file import BodyFile
 from quire.server.errors import ApiError, error_response
@@ -139,7 +139,7 @@ class Concurrency:
         if self.limit is None or scope["type"] != "http" or scope["method"] != "POST":
             await self.app(scope, receive, send)
             return
-        key_id = scope.get("state", {}).get("key_id", PUBLIC_KEY_ID)
+        key_id = key_id_of(scope)
         if self.running[key_id] >= self.limit:
             message = f"{self.limit} requests of this API key are running, which is its limit; wait for one to end"
             error = ApiError(429, message, code="rate_limit_exceeded", headers={"Retry-After": str(RETRY_AFTER_S)})

@@ -86,6 +86,10 @@ class Metrics:
         self._recovery_seconds = self._counter(
             "recovery_seconds", "Measured seconds of the link and of steps that recovery took, by road.", road=ROADS
         )
+        self._ahead_seconds = self._counter(
+            "recovery_ahead_seconds",
+            "Measured seconds of the link for no preemption in particular: samples of it, and blocks written through.",
+        )
         self._recomputed = self._counter("recovery_recomputed_tokens", "Tokens that were computed again.")
         directions = tuple(_DIRECTIONS.values())
         self._swapped_blocks = self._counter(
@@ -138,6 +142,7 @@ class Metrics:
             self._preemptions.labels(model, road).inc(count)
         for road, seconds in stats.seconds.items():
             self._recovery_seconds.labels(model, road).inc(seconds)
+        self._ahead_seconds.labels(model).inc(stats.ahead_s)
         self._recomputed.labels(model).inc(stats.num_recomputed_tokens)
         for kind, direction in _DIRECTIONS.items():
             self._swapped_blocks.labels(model, direction).inc(stats.swapped_blocks[kind])

@@ -30,31 +30,43 @@ class PromptLimits:
         of them is not known here. So does what the server shall cut itself.
 
         Raises:
-            ApiError: as `too_long`.
+            ApiError: a prompt is too long.
         """
         if not isinstance(body, CompletionRequest) or body.truncate_prompt_tokens is not None:
             return
-        prompts: Any = body.prompt
-        if isinstance(prompts, str) or isinstance(prompts[0], int):
-            prompts = [prompts]
-        for prompt in prompts:
+        for prompt in body.prompts:
             if isinstance(prompt, str):
-                self._check_text(prompt)
-            elif len(prompt) >= self.max_model_len:
-                raise too_long(f"has {len(prompt)} tokens", self.max_model_len, "prompt")
+                self.check_text(prompt, "prompt")
+            else:
+                check_num_tokens(len(prompt), self.max_model_len, "prompt")
 
-    def _check_text(self, text: str) -> None:
+    def check_text(self, text: str, param: str) -> None:
+        """Refuse a text, from the field `param`, that is longer than the tokens of any prompt can be.
+
+        Raises:
+            ApiError: it is.
+        """
         if self.longest_token is not None and len(text) > self.longest_token * self.max_model_len:
             what = f"has {len(text)} characters, more than so many tokens can hold"
-            raise too_long(what, self.max_model_len, "prompt")
+            raise _too_long(what, self.max_model_len, param)
 
 
-def too_long(what: str, longest: int, param: str) -> ApiError:
-    """The refusal of a prompt that is too long, with OpenAI's code for it."""
+def check_num_tokens(num_tokens: int, max_model_len: int, param: str) -> None:
+    """Refuse a prompt, from the field `param`, that leaves no room for an answer.
+
+    Raises:
+        ApiError: it leaves none.
+    """
+    if num_tokens >= max_model_len:
+        raise _too_long(f"has {num_tokens} tokens", max_model_len, param)
+
+
+def _too_long(what: str, max_model_len: int, param: str) -> ApiError:
+    """With OpenAI's code for it."""
     return ApiError(
         400,
-        f"the prompt {what}; this model's maximum context length is {longest} tokens, prompt and answer together, so "
-        f"that it takes at most {longest - 1}; shorten it, or set truncate_prompt_tokens",
+        f"the prompt {what}; this model's maximum context length is {max_model_len} tokens, prompt and answer "
+        f"together, so that it takes at most {max_model_len - 1}; shorten it, or set truncate_prompt_tokens",
         param,
         "context_length_exceeded",
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quire.server.errors import ApiError, invalid
+from quire.server.prompt_limits import check_num_tokens
 from quire.server.protocol_chat import Message, TemplateOptions
 from quire.server.registry import ServedModel
 
@@ -70,20 +71,9 @@ def fit(
             prompt = replace(prompt, token_ids=prompt.token_ids[-keep:], text=None)
         if not prompt.token_ids:
             raise invalid(f"the {param} came to no tokens; give at least one", param)
-        if len(prompt.token_ids) >= longest:
-            raise _too_long(f"has {len(prompt.token_ids)} tokens", longest, param)
+        check_num_tokens(len(prompt.token_ids), longest, param)
         fitting.append(prompt)
     return fitting
-
-
-def _too_long(what: str, longest: int, param: str) -> ApiError:
-    return ApiError(
-        400,
-        f"the prompt {what}; this model's maximum context length is {longest} tokens, prompt and answer together, so "
-        f"that it takes at most {longest - 1}; shorten it, or set truncate_prompt_tokens",
-        param,
-        "context_length_exceeded",
-    )
 
 
 def _encode_texts(
@@ -157,11 +147,8 @@ def _check_variables(variables: dict[str, Any]) -> None:
 
 def _check_characters(model: ServedModel, text: str, param: str) -> None:
     """Refuse what no tokenizing can make short enough: megabytes of text would take seconds of it."""
-    longest = model.async_engine.engine.max_model_len
-    if len(text) > _SURELY_ENOUGH_CHARACTERS * longest:
-        longest_token = max(map(len, tokenizer_of(model).backend.get_vocab()))
-        if len(text) > longest_token * longest:
-            raise _too_long(f"has {len(text)} characters, more than so many tokens can hold", longest, param)
+    if len(text) > _SURELY_ENOUGH_CHARACTERS * model.async_engine.engine.max_model_len:
+        model.prompt_limits.check_text(text, param)
 
 
 def tokenizer_of(model: ServedModel) -> Any:

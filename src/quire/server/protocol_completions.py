@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -21,6 +21,12 @@ class CompletionRequest(GenerationRequest):
     )
     add_special_tokens: bool | None = option("Put around a text what the model expects (a bos token); true by default.")
     best_of: int | None = option("Only the same as n: as many answers are made as are shown.", ge=1, le=1024)
+
+    @property
+    def prompts(self) -> list[Any]:
+        """All of them, be it one: texts, or lists of token ids."""
+        given: Any = self.prompt
+        return [given] if isinstance(given, str) or isinstance(given[0], int) else given
 
 
 class CompletionLogprobs(Reply):

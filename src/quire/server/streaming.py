@@ -1,7 +1,7 @@
 """Answers as server-sent events: one event a chunk, the usage at the end if it is asked for, then [DONE].
 
 A stream without news sends comments, so that proxies keep it open; clients do not see them. Knows events and the wire;
-what a chunk looks like is up to its endpoint.
+what a chunk looks like is up to its `AnswerForm`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from starlette.types import Receive, Scope, Send
 
 from quire.async_engine import Delta, Event, Preempted, Progress, Resumed, Started
 from quire.server.access_log import note_usage
+from quire.server.answer_form import AnswerForm
 from quire.server.connection import ClientDisconnected, run_while_connected
 from quire.server.errors import ApiError, error_body, error_response
-from quire.server.generation import Generation
 from quire.server.http_protocol import BODY_WRITER, BodyWriter
-from quire.server.protocol import GenerationRequest
 from quire.server.usage import UsageCount
 
 logger = logging.getLogger("quire")
@@ -47,32 +46,24 @@ def comment(text: str) -> bytes:
 
 
 class Chunks:
-    """From events to the chunks of one endpoint. Subclasses say what a choice looks like.
+    """From events to the chunks of one answer, on the wire.
 
     Args:
-        head: what all chunks have in common: id, object, created, model.
-        body: what was asked for.
-        is_only_text: of what an answer gains before its end, a chunk shows nothing but the text.
+        form: what they look like.
 
     Attributes:
         usage: counted along.
     """
 
-    def __init__(self, head: dict[str, Any], body: GenerationRequest, *, is_only_text: bool) -> None:
-        self._head = head
+    def __init__(self, form: AnswerForm[Any]) -> None:
+        self._form = form
+        self._head = form.generation.head(form.chunk_kind)
         self.usage = UsageCount()
-        self._has_usage = body.wants_usage
-        self._has_running_usage = body.wants_running_usage
-        self._is_only_text = is_only_text and not self._has_running_usage
+        self._has_usage = form.body.wants_usage
+        self._has_running_usage = form.body.wants_running_usage
+        # of what an answer gains before its end, a chunk shows nothing but the text
+        self._is_only_text = form.is_only_text and not self._has_running_usage
         self._around_text: dict[tuple[int, int], tuple[str, str]] = {}
-
-    def open(self, number: int, started: Started) -> list[dict[str, Any]]:
-        """The chunks with which the answers to a prompt begin."""
-        raise NotImplementedError
-
-    def grow(self, number: int, delta: Delta) -> dict[str, Any] | None:
-        """The chunk for what one answer gained; None where there is nothing to show."""
-        raise NotImplementedError
 
     def encode(self, events: Sequence[tuple[int, Event]]) -> bytes:
         """What has happened, on the wire."""
@@ -85,7 +76,7 @@ class Chunks:
                 return b"".join([self._encode_delta(number, delta) for delta in event.deltas])
             case Started():
                 self.usage.add_prompt(len(event.prompt_token_ids), event.num_cached_tokens)
-                return b"".join(map(event_of, self.open(number, event)))
+                return b"".join([event_of(self._chunk(**parts)) for parts in self._form.opening(number, event)])
             case Preempted():
                 return comment("preempted")
             case Resumed():
@@ -96,14 +87,16 @@ class Chunks:
         self.usage.num_output_tokens += len(delta.token_ids)
         if self._is_only_text and delta.finish_reason is None:
             return self._encode_text(number, delta.index, delta.text) if delta.text else b""
-        chunk = self.grow(number, delta)
-        return event_of(chunk) if chunk is not None else b""
+        return self._encode_choice(number, delta) if self._form.is_worth_a_chunk(delta) else b""
+
+    def _encode_choice(self, number: int, delta: Delta) -> bytes:
+        return event_of(self._chunk(choices=[self._form.choice(number, delta)]))
 
     def _encode_text(self, number: int, index: int, text: str) -> bytes:
-        """What `grow` makes of a bare text, of which nothing but the text is written anew."""
+        """What `_encode_choice` makes of a bare text, of which nothing but the text is written anew."""
         around = self._around_text.get((number, index))
         if around is None:
-            pattern = event_of(self.grow(number, Delta(index, _TEXT, [])) or {}).decode()
+            pattern = self._encode_choice(number, Delta(index, _TEXT, [])).decode()
             before, _, after = pattern.partition(encode_basestring_ascii(_TEXT))
             around = self._around_text[number, index] = before, after
         return (around[0] + encode_basestring_ascii(text) + around[1]).encode()
@@ -127,10 +120,10 @@ class Chunks:
             completion_tokens=self.usage.num_output_tokens,
         )
 
-    def _chunk(self, choice: dict[str, Any], **more: Any) -> dict[str, Any]:
+    def _chunk(self, **parts: Any) -> dict[str, Any]:
         if self._has_usage:
-            more["usage"] = self.usage.to_usage().model_dump() if self._has_running_usage else None
-        return {**self._head, "choices": [choice], **more}
+            parts["usage"] = self.usage.to_usage().model_dump() if self._has_running_usage else None
+        return {**self._head, **parts}
 
 
 class StreamedAnswer(Response):
@@ -142,12 +135,12 @@ class StreamedAnswer(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, generation: Generation, chunks: Chunks, keep_alive_s: float) -> None:
+    def __init__(self, form: AnswerForm[Any], keep_alive_s: float) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._generation = generation
+        self._generation = form.generation
         self._writer: BodyWriter | None = None  #: once it has begun
-        self._chunks = chunks
+        self._chunks = Chunks(form)
         self._keep_alive_s = keep_alive_s
         self._has_news = False
 

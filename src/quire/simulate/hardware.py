@@ -62,6 +62,9 @@ class Oracle(CostModel):
     def observe_transfer(self, kind: str, num_bytes: int, seconds: float) -> None:
         """It was no news."""
 
+    def observe_failure(self, kind: str) -> None:
+        """It was no news."""
+
 
 @dataclass(frozen=True)
 class HardwareProfile:

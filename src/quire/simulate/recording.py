@@ -35,7 +35,7 @@ from quire.request import Request, RequestStatus
 from quire.request import Sequence as RequestSequence
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
-VERSION = 2
+VERSION = 3
 
 Event = dict[str, Any]
 

@@ -143,8 +143,7 @@ class _Replay:
 
     def _begin(self, event: Event) -> None:
         if event["begin"] is not None and self.observer is not None:
-            model, belief = self.observer.model, CostModel.from_dict(event["begin"])
-            model.steps, model.saves, model.loads = belief.steps, belief.saves, belief.loads
+            self.observer.model.take_over(event["begin"])
         self._start()
 
     def _figures(self) -> ReplayFigures:

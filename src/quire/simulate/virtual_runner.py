@@ -109,6 +109,7 @@ class VirtualRunner:
         if saves or loads:
             stall_s = self._transfer("save", saves, result) + self._transfer("load", loads, result)
             self.now += stall_s
+            result.stall_s = stall_s
         shape = self._advance(out, result)
         compute_s = self.hardware.costs.step(shape).seconds if shape.num_seqs else 0.0
         self.now += compute_s

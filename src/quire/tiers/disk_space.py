@@ -25,6 +25,7 @@ logger = logging.getLogger("quire")
 
 _MAX_RECORDS = 512  # of one read or write: two buffers each, and systems take 1,024
 _Buffer = memoryview | bytes | bytearray
+_Move = Callable[[int, Sequence[_Buffer], int], int]  #: os.pwritev or os.preadv
 
 
 class DiskSpace:
@@ -50,6 +51,7 @@ class DiskSpace:
         self.block_bytes = block_bytes
         self._record_bytes = HEADER_BYTES + block_bytes
         self._namespace = namespace
+        self._errors: dict[_Move, int | None] = {}  #: the latest, of what has not worked since
         folder = Path(directory).expanduser()
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -97,7 +99,7 @@ class DiskSpace:
     def fileno(self) -> int:
         return self._file
 
-    def _move(self, move: Callable[[int, Sequence[_Buffer], int], int], slot: int, parts: list[_Buffer]) -> int:
+    def _move(self, move: _Move, slot: int, parts: list[_Buffer]) -> int:
         """Write or read neighbouring records. Returns how many went through, in whole; those after them did not."""
         num_records = len(parts) // 2
         num_done = 0
@@ -106,12 +108,22 @@ class DiskSpace:
             try:
                 num_bytes = move(self._file, some, (slot + num_done) * self._record_bytes)
             except OSError as error:
-                logger.warning("swapping %d blocks failed: %s", num_records - num_done, error.strerror or error)
+                self._tell(move, error)
                 break
             if num_bytes < self._record_bytes:  # the disk is full, or the file was cut
                 break
             num_done += num_bytes // self._record_bytes
+        else:
+            self._errors.pop(move, None)
         return num_done
+
+    def _tell(self, move: _Move, error: OSError) -> None:
+        """The log has an error once, until what failed with it has worked again."""
+        if self._errors.get(move) != error.errno:
+            self._errors[move] = error.errno
+            logger.warning(
+                "swap: %s failed: %s", "writing" if move is os.pwritev else "reading", error.strerror or error
+            )
 
     def _check_room(self, folder: Path) -> None:
         disk = os.statvfs(folder)

@@ -101,6 +101,7 @@ class Link:
         self._ended_at = clock()  #: the last batch
         self._changed = threading.Condition()
         self._ended: list[TransferReport] = []
+        self._num_lost = {"save": 0, "load": 0}  #: blocks since one batch arrived whole
         self.num_outstanding = 0  #: transfers whose report `poll` has not handed out yet
         # The thread knows the link only while it works for it, so that one that is forgotten ends, and frees its cache.
         jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -117,12 +118,17 @@ class Link:
     def bandwidth(self, bandwidth: float | None) -> None:
         self._pace.bandwidth = bandwidth
 
-    def submit(self, transfers: Sequence[BlockTransfer]) -> None:
+    def submit(self, transfers: Sequence[BlockTransfer]) -> Done:
         """Begin saves, then loads; copies within the device are not the link's. Never raises.
 
         On return the blocks that are saved may be written again, by work that the calling thread gives the device from
         now on. Blocks that are loaded belong to the link until it reports them.
+
+        Returns:
+            Waits until what is saved has left the device's blocks, and gives the seconds that this kept the device from
+            that work. To be called once the work is done, when there is nothing to wait for.
         """
+        staged: list[Done] = []
         for kind in ("save", "load"):
             batch = _Batch.of(kind, transfers)
             if not batch.op_ids:
@@ -135,12 +141,14 @@ class Link:
             except Exception as error:
                 self._fail(batch, error)
                 continue
+            staged.append(batch.staged)
             with self._changed:
                 is_open = not self._closing.is_set()
                 if is_open:
                     self._jobs.put(partial(self._carry_out, batch))
             if not is_open:
                 self._report(batch, failed=batch.op_ids)
+        return lambda: sum(wait() for wait in staged)
 
     def poll(self, wait: bool = False, timeout_s: float | None = None) -> list[TransferReport]:
         """Reports of what has ended since the last call.
@@ -182,14 +190,14 @@ class Link:
             return
         try:
             began_at, started_at = max(batch.asked_at, self._ended_at), self._clock()
-            stall_s = batch.staged()
+            staging_s = batch.staged()
             if batch.kind == "load":
                 self._load(batch)
             elif batch.staging is not None:
                 batch.failed.update(self._space.write(batch.slots, batch.keys, batch.staging))
             took_s = self._clock() - started_at
             if batch.kind == "save" and batch.staging is None:  # then staging was all there was to do
-                took_s = max(took_s, stall_s)
+                took_s = max(took_s, staging_s)
             num_bytes = (len(batch.op_ids) - len(batch.failed)) * self._block_bytes
             self._pace.hold(num_bytes, batch.asked_at, took_s)
             self._ended_at = self._clock()
@@ -198,8 +206,10 @@ class Link:
             return
         failed = [batch.op_ids[i] for i in sorted(batch.failed)]
         if failed:
-            logger.warning("swap: %d of %d blocks were lost at %s", len(failed), len(batch.op_ids), _NAMES[batch.kind])
-        self._report(batch, failed, max(self._ended_at - began_at, took_s), stall_s)
+            self._tell_loss(batch, len(failed), "they did not arrive, or not as they were")
+        else:
+            self._tell_success(batch)
+        self._report(batch, failed, max(self._ended_at - began_at, took_s))
 
     def _save_directly(self, batch: _Batch) -> None:
         for run in runs(batch.blocks, batch.slots):
@@ -238,12 +248,28 @@ class Link:
         return torch.empty(shape, dtype=torch.uint8, pin_memory=self._stream.is_cuda)
 
     def _fail(self, batch: _Batch, error: Exception) -> None:
-        logger.warning("swap: %s of %d blocks failed: %r", _NAMES[batch.kind], len(batch.op_ids), error)
+        self._tell_loss(batch, len(batch.op_ids), repr(error))
         self._report(batch, failed=batch.op_ids)
 
-    def _report(self, batch: _Batch, failed: list[int], copy_s: float = 0.0, stall_s: float = 0.0) -> None:
+    def _tell_loss(self, batch: _Batch, num_lost: int, why: str) -> None:
+        """Of losses in a row the log has the first, and how many there were when they are over."""
+        with self._changed:
+            is_first = not self._num_lost[batch.kind]
+            self._num_lost[batch.kind] += num_lost
+        level = logging.WARNING if is_first else logging.DEBUG
+        logger.log(
+            level, "swap: %d of %d blocks were lost at %s: %s", num_lost, len(batch.op_ids), _NAMES[batch.kind], why
+        )
+
+    def _tell_success(self, batch: _Batch) -> None:
+        with self._changed:
+            num_lost, self._num_lost[batch.kind] = self._num_lost[batch.kind], 0
+        if num_lost:
+            logger.warning("swap: %s works again, after %d lost blocks", _NAMES[batch.kind], num_lost)
+
+    def _report(self, batch: _Batch, failed: list[int], copy_s: float = 0.0) -> None:
         num_bytes = len(batch.op_ids) * self._block_bytes
-        report = TransferReport(batch.kind, batch.op_ids, num_bytes, copy_s, stall_s, list(failed))
+        report = TransferReport(batch.kind, batch.op_ids, num_bytes, copy_s, list(failed))
         with self._changed:
             self._ended.append(report)
             self._changed.notify_all()

@@ -1,0 +1,141 @@
+"""`quire simulate --recording`: a run of a real engine once more, and what a profile foretells of it.
+
+The scheduler must decide in every step what it decided on the engine. With a profile the same requests are simulated,
+and each error is relative to the engine. Knows one recording; knows nothing about loads that are drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from quire.bench.report import Column, Report, write_json
+from quire.simulate.hardware import HardwareProfile, find_profile
+from quire.simulate.recording import Recording
+from quire.simulate.replay import Comparison, ReplayDiffers, ReplayFigures, predict, replay
+
+QUANTITIES = {
+    "ttft_s.mean": "mean TTFT",
+    "ttft_s.p99": "P99 TTFT",
+    "tpot_s.mean": "mean TPOT",
+    "tpot_s.p99": "P99 TPOT",
+    "makespan_s": "makespan",
+}
+COLUMNS = (
+    Column("policy", "policy"),
+    Column("num_requests", "requests", digits=0),
+    Column("num_steps", "steps", digits=0),
+    Column("num_preemptions", "preempted", digits=0),
+    Column("num_recomputed_tokens", "wasted tokens", digits=0),
+    Column("ttft_s.mean", "mean TTFT ms", scale=1e3, digits=1),
+    Column("ttft_s.p99", "P99 TTFT ms", scale=1e3, digits=1),
+    Column("tpot_s.mean", "mean TPOT ms", scale=1e3),
+    Column("tpot_s.p99", "P99 TPOT ms", scale=1e3),
+    Column("makespan_s", "makespan s"),
+)
+DIFFERENCE_COLUMNS = (
+    Column("policy", "policy"),
+    Column("step", "first step that differs", digits=0),
+    Column("what", "differs in"),
+)
+FORECAST_COLUMNS = (
+    Column("name", "the recorded run, foretold"),
+    Column("engine", "engine s", digits=4),
+    Column("simulator", "simulator s", digits=4),
+    Column("error", "error", scale=100, digits=1, unit=" %"),
+)
+
+
+def run(path: Path, profile: str | None = None, json_path: Path | None = None) -> bool:
+    """Play a recording again, print, and write what was asked for.
+
+    Args:
+        path: of the recording.
+        profile: as `find_profile` reads it; None simulates nothing.
+        json_path: where the figures go.
+
+    Returns:
+        Whether the schedule came out exactly; the notes say where it did not.
+
+    Raises:
+        ValueError: a file cannot be read or written, or is not what it should be.
+    """
+    recording = Recording.read(path)
+    hardware = find_profile(profile) if profile is not None else None
+    comparison = None
+    try:
+        if hardware is None:
+            recorded = replay(recording)
+        else:
+            comparison = predict(recording, hardware)
+            recorded = comparison.recorded
+    except ReplayDiffers as difference:
+        report = difference_report(recording, difference)
+    else:
+        report = replay_report(recording, recorded)
+    report.title = _title(path, recording)
+    report.settings = {"recording": str(path), "profile": profile, "scheduler": asdict(recording.config)}
+    report.show()
+    if hardware is not None and comparison is not None:
+        add_forecast(report, hardware, comparison)
+    if json_path is not None:
+        write_json(report.as_json(), json_path)
+    return report.figures[0]["is_exact"]
+
+
+def replay_report(recording: Recording, recorded: ReplayFigures) -> Report:
+    """Of a schedule that came out exactly: what its requests went through."""
+    figure = {"policy": recording.policy, "is_exact": True, **asdict(recorded)}
+    del figure["arrivals"]  # prompts are no figures
+    report = Report("simulate-recording", "", COLUMNS, [figure])
+    report.rows = [{**figure, **{name: _value(recorded, name) for name in QUANTITIES}}]
+    report.notes = [
+        f"The schedule came out exactly: {recorded.num_steps:,} steps, {recorded.num_preemptions:,} preemptions. "
+        "Times are the engine's. What came to warm up was played too, and is not in the figures."
+    ]
+    return report
+
+
+def difference_report(recording: Recording, difference: ReplayDiffers) -> Report:
+    """Of one that did not: where it first differs, and how."""
+    where = {"step": difference.step_id, "what": difference.what}
+    figure = {"policy": recording.policy, "is_exact": False, **where, "difference": str(difference)}
+    report = Report("simulate-recording", "", DIFFERENCE_COLUMNS, [figure])
+    report.notes = [f"THE SCHEDULE DIFFERS: {difference}."]
+    return report
+
+
+def add_forecast(report: Report, hardware: HardwareProfile, comparison: Comparison) -> None:
+    """Print what the simulator foretold, and put it to the report's figure and notes."""
+    forecast = compare(comparison)
+    counts = f"{comparison.recorded.num_preemptions:,} preemptions on the engine"
+    notes = [*hardware.sources(), f"{counts}, {comparison.simulated.num_preemptions:,} in the simulator."]
+    rows = [{"name": heading, **forecast[name]} for name, heading in QUANTITIES.items() if name in forecast]
+    Report("simulate-recording", "", FORECAST_COLUMNS, rows=rows, notes=notes).show()
+    report.figures[0] |= {"forecast": forecast, "simulated": asdict(comparison.simulated)}
+    report.notes += notes
+
+
+def compare(comparison: Comparison) -> dict[str, dict[str, float]]:
+    """Of each error of a comparison: what the engine took, what was foretold, and the error relative to the engine."""
+    recorded, simulated = comparison.recorded, comparison.simulated
+    return {
+        name: {"engine": _value(recorded, name), "simulator": _value(simulated, name), "error": error}
+        for name, error in comparison.errors.items()
+    }
+
+
+def _value(figures: Any, name: str) -> Any:
+    """A metric, or a statistic of one, such as ttft_s.mean; None where nothing was measured."""
+    metric, _, statistic = name.partition(".")
+    found = getattr(figures, metric)
+    return getattr(found, statistic) if statistic and found is not None else found
+
+
+def _title(path: Path, recording: Recording) -> str:
+    config = recording.config
+    return (
+        f"{path.name}, played again: {recording.policy}, {config.num_blocks:,} blocks of {config.block_size} tokens, "
+        f"at most {config.max_num_seqs} sequences and {config.max_num_batched_tokens:,} tokens a step"
+    )

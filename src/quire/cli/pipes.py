@@ -1,0 +1,67 @@
+"""Standard input and output, be they pipes or a terminal: a prompt in, an answer's text out.
+
+Knows nothing about models or commands.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from contextlib import closing
+from typing import Any
+
+import typer
+
+from quire.cli.printable import printable
+
+
+def read_prompt(given: str | None) -> str:
+    """The prompt that was given; what standard input holds where that is - or nothing.
+
+    Raises:
+        ValueError: nothing was given or piped in, or what was is not UTF-8.
+    """
+    if given is not None and given != "-":
+        return given
+    if given is None and sys.stdin.isatty():
+        raise ValueError('which prompt? Give it as an argument, such as "Once upon a time", or pipe it in')
+    try:
+        # The line break that ends a piped text belongs to the pipe: a model would go on in a new line after it.
+        return sys.stdin.buffer.read().decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"standard input is not UTF-8 text: {error}") from None
+
+
+def write_text(chunks: Iterable[Any]) -> bool:
+    """Write the text of an answer (`Chunk`s) as it comes; what is said next begins its own line, even after a failure.
+
+    Returns:
+        Whether there was any.
+    """
+    out, last = sys.stdout, ""
+    try:
+        for chunk in chunks:
+            text = printable(chunk.text) if out.isatty() else chunk.text
+            out.write(text)
+            out.flush()
+            last = text or last
+    finally:
+        if last and not last.endswith("\n"):
+            print(flush=True)
+    return bool(last)
+
+
+def write_answer(chunks: Any) -> None:
+    """Write an answer and end its line, be it empty; where both outputs are a terminal, say what it cost on stderr.
+
+    Args:
+        chunks: a generator of `Chunk`s, closed at the end.
+    """
+    from quire.client.cost import Cost
+
+    cost = Cost()
+    with closing(chunks):
+        if not write_text(cost.watch(chunks)):
+            print(flush=True)
+    if sys.stdout.isatty() and sys.stderr.isatty():
+        typer.secho(f"[{cost}]", err=True, dim=True)
