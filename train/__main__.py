@@ -15,6 +15,7 @@ from train.recipes import RECIPES
 
 _HAND_WRITTEN = {
     "written by hand": Path("tests/embedded/hand_written.json"),
+    "written by hand, on its topics": Path("tests/embedded/hand_written_topics.json"),
     "written by hand, for development": Path("train/development.json"),
 }
 

@@ -21,9 +21,10 @@ from quire.evaluate import prompt_of, score
 from quire.loading.embedded import embedded_path
 
 # What this model keeps, less the noise of a hundred questions. What it was made for (its card): 90, 75, 90, 75 and 10.
-TWO_FACTS, FIVE_FACTS, IN_A_CHAT, WRITTEN_BY_HAND, FALL = 86, 70, 79, 42, 7
+TWO_FACTS, FIVE_FACTS, IN_A_CHAT, FALL = 86, 70, 79, 7
+# Written without sight of the generator; the second file with knowledge of its sorts of facts, not of its wording.
+WRITTEN_BY_HAND = {"hand_written.json": 42, "hand_written_topics.json": 47}
 FOLDER = embedded_path("quire-mini")
-HAND_WRITTEN = Path(__file__).with_name("hand_written.json")
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +53,11 @@ def test_without_the_passage_it_does_not_know(mini, num_facts):
     assert score(answers(mini, questions, with_passage=False), questions).exact_match < 15
 
 
-def test_it_answers_passages_written_by_hand(mini):
-    questions = hand_written_questions(HAND_WRITTEN)
+@pytest.mark.parametrize(("name", "floor"), WRITTEN_BY_HAND.items())
+def test_it_answers_passages_written_by_hand(mini, name, floor):
+    questions = hand_written_questions(Path(__file__).with_name(name))
     assert len(questions) == 40
-    assert score(answers(mini, questions), questions).exact_match >= WRITTEN_BY_HAND
+    assert score(answers(mini, questions), questions).exact_match >= floor
 
 
 def test_a_quarter_of_its_layers_is_missed(mini, tmp_path):
