@@ -56,9 +56,7 @@ step_outputs = st.builds(
     prompt_logprobs=st.dictionaries(ids, st.lists(st.tuples(ids, token_logprobs), max_size=2), max_size=2),
     failed=st.dictionaries(ids, st.text(max_size=5), max_size=2),
     transfers=st.lists(
-        st.builds(
-            TransferReport, st.sampled_from(("save", "load")), blocks, ids, st.floats(0, 9), st.floats(0, 9), blocks
-        ),
+        st.builds(TransferReport, st.sampled_from(("save", "load")), blocks, ids, st.floats(0, 9), blocks),
         max_size=2,
     ),
 )

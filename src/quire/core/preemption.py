@@ -6,14 +6,11 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from quire.core.costs import StepShape
 from quire.core.survival import Survival
 from quire.request import Request
-
-if TYPE_CHECKING:
-    from quire.core.probing import Prober
 
 MAX_PREEMPTIONS = 8  #: of a request, whatever the policy: then it comes back to stay (see `core.scheduler`)
 MAX_CANDIDATES = 8  #: the youngest, among whom a policy chooses whom to preempt
@@ -99,14 +96,26 @@ def prediction_error(predicted: dict[str, float], road: Road, actual: float) -> 
     return abs(seconds - actual) / actual if seconds is not None and actual > 0.0 else None
 
 
+class LinkSampler(Protocol):
+    """Has some blocks saved now and then, only to see how fast the idle link is."""
+
+    def sample_size(self, block_bytes: int) -> int:
+        """How many should be saved now: mostly none."""
+        ...
+
+    def note_sample(self, num_bytes: int) -> None:
+        """So many are on their way."""
+        ...
+
+
 class RecoveryPolicy(ABC):
     """Decides whom to preempt. What it need not do is done here: it keeps to what it decided, and learns nothing.
 
     Attributes:
-        prober: has the scheduler look at the idle link now and then; None where nobody needs to know.
+        prober: says when to look at the idle link; None where nobody needs to know.
     """
 
-    prober: Prober | None = None
+    prober: LinkSampler | None = None
 
     @abstractmethod
     def choose(self, candidates: Sequence[Candidate], around: Surroundings) -> Preemption:

@@ -119,7 +119,9 @@ class Cost(RecoveryPolicy):
         self.load_margin = load_margin
         self.regret_sample = regret_sample
         self.log = DecisionLog()
-        self.prober = Prober(costs, probe_share, probe_every, seed) if isinstance(costs, CostModel) else None
+        self.prober: Prober | None = None
+        if isinstance(costs, CostModel):
+            self.prober = Prober(costs, probe_share, probe_every, seed)
         self._random = Random(seed)
         self._last_roads: dict[int, Road] = {}  #: by octave of the tokens
 
