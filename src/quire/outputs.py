@@ -97,9 +97,7 @@ class StepOutput:
     prompt_logprobs: dict[int, list[tuple[int, TokenLogprobs]]] = field(default_factory=dict)  #: (position, entry)
     failed: dict[int, str] = field(default_factory=dict)  #: seq_id -> why (its logits were not numbers)
     transfers: list[TransferReport] = field(default_factory=list)  #: saves and loads that have ended since
-    stall_s: float = (
-        0.0  #: seconds that the step stood still for blocks being staged, or copied where the engine waits for that
-    )
+    stall_s: float = 0.0  #: that the step stood still: blocks were staged, or copied where the engine waits for it
 
 
 @dataclass(slots=True)

@@ -173,7 +173,7 @@ class Rehearsal:
         for key in seq.block_keys:  # or they would not be saved again
             kv.tier.drop(key)
         started = self._clock()
-        kv.keep(seq, 0, set(seq.block_table))
+        kv.keep([seq], 0, set(seq.block_table))
         kv.free(seq)
         out = SchedulerOutput(_NO_STEP, removed_seq_ids=[seq.seq_id], transfers=kv.take_transfers())
         return self._move("save", out, started)

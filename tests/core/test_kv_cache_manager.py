@@ -114,11 +114,11 @@ def test_a_save_takes_no_slot_of_what_the_tier_has_of_the_same_sequence() -> Non
     saves = [transfer.op_id for transfer in kv.take_transfers()]
     kv.end_transfers([TransferReport("save", saves, 10, 0.01)])
     assert kv.tier.num_available == 10, "nobody keeps any of them"
-    assert len(kv.keep(victim, 0, set(victim.block_table))) == 2
+    assert len(kv.keep([victim], 0, set(victim.block_table))) == 2
     assert victim.kept_keys[:6] == victim.block_keys[2:], "the six that were there"
     assert set(victim.kept_keys) == set(victim.block_keys)
     kv.check_integrity([victim, other])
-    kv.hold_saved(victim, 0)
+    assert kv.keep([victim], 0, set(victim.block_table)) == []
     assert len(victim.kept_keys) == 8, "again is harmless"
 
 

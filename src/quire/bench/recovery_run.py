@@ -98,8 +98,8 @@ class RecoveryRun:
 
     @property
     def by_road(self) -> dict[str, int]:
-        """How many came back by each road; "turned" are those that were saved, and computed when they came back."""
-        return dict(Counter("turned" if r.is_turned else r.road.value for r in self.recoveries))
+        """How many came back by each road (`Recovery.way_back`)."""
+        return dict(Counter(recovery.way_back for recovery in self.recoveries))
 
     @property
     def errors(self) -> list[float]:

@@ -259,40 +259,38 @@ class KVCacheManager:
         end = seq.num_computed_tokens if seq.loading is None else seq.loading.end
         return end // self.block_size
 
-    def hold_saved(self, seq: Sequence, keep_from: int) -> None:
-        """Have the swap tier hold those of `seq`'s full blocks that it has. Again is harmless.
-
-        Comes before anything is saved: a save takes the slot of whatever is held by nobody.
-
-        Args:
-            keep_from: the first block, by its place in the table.
-        """
-        num_full = self._count_filled(seq)
-        self._extend_keys(seq, num_full)
-        kept = set(seq.kept_keys)
-        seq.kept_keys += [key for key in seq.block_keys[keep_from:num_full] if key not in kept and self.tier.hold(key)]
-
-    def keep(self, seq: Sequence, keep_from: int, given_up: set[int]) -> list[int]:
-        """Have the swap tier hold `seq`'s full blocks until it goes on, before it gives them up.
+    def keep(self, seqs: Iterable[Sequence], keep_from: int, given_up: set[int]) -> list[int]:
+        """Have the swap tier hold the full blocks of a request's sequences until they go on, before these give them up.
 
         What the tier has already is held and not saved again; what it has no room for, or what somebody else goes on
         holding, is left.
 
         Args:
-            keep_from: the first block, by its place in the table.
+            seqs: of one request.
+            keep_from: the first block, by its place in their tables.
             given_up: blocks that nobody will hold once the request has given up its own.
 
         Returns:
             The op_ids of what is saved.
         """
-        self.hold_saved(seq, keep_from)
+        seqs = list(seqs)
+        for seq in seqs:  # before anything is saved: a save takes the slot of whatever is held by nobody
+            self._hold_saved(seq, keep_from)
         save_ids: list[int] = []
-        for block, key in list(zip(self.full_blocks(seq), seq.block_keys, strict=False))[keep_from:]:
-            if key not in self.tier and block in given_up and self.tier.num_available:
-                save_ids.append(self._save(block, key))
-                self.tier.hold(key)
-                seq.kept_keys.append(key)
+        for seq in seqs:
+            for block, key in list(zip(self.full_blocks(seq), seq.block_keys, strict=False))[keep_from:]:
+                if key not in self.tier and block in given_up and self.tier.num_available:
+                    save_ids.append(self._save(block, key))
+                    self.tier.hold(key)
+                    seq.kept_keys.append(key)
         return save_ids
+
+    def _hold_saved(self, seq: Sequence, keep_from: int) -> None:
+        """Have the swap tier hold those of `seq`'s full blocks that it has, and does not hold for it yet."""
+        num_full = self._count_filled(seq)
+        self._extend_keys(seq, num_full)
+        kept = set(seq.kept_keys)
+        seq.kept_keys += [key for key in seq.block_keys[keep_from:num_full] if key not in kept and self.tier.hold(key)]
 
     def release_kept(self, seq: Sequence) -> None:
         """Let the swap tier have the room again that it keeps for `seq`."""

@@ -81,7 +81,7 @@ class Prober:
         time it takes to wake a thread is seen.
         """
         model = self._model
-        num_samples = model.saves.num_observed + model.loads.num_observed
+        num_samples = self._num_transfers
         if num_samples != self._num_seen:
             self._num_seen, self._looked_at = num_samples, model.engine_seconds
             self._settle_sample()
@@ -121,6 +121,11 @@ class Prober:
         return min(self._share * self._model.engine_seconds, worth) - spent
 
     @property
+    def _num_transfers(self) -> int:
+        """That have told how fast the link is."""
+        return self._model.saves.num_observed + self._model.loads.num_observed
+
+    @property
     def _link_seconds(self) -> float:
         """Spent on the link to tell about it."""
         return self.sampling_seconds + self._accounts[Road.SWAP].seconds
@@ -138,7 +143,7 @@ class Prober:
         """
         model = self._model
         self.recovery_seconds += seconds
-        is_swap_due = self._count_down(Road.SWAP, model.saves.num_observed + model.loads.num_observed)
+        is_swap_due = self._count_down(Road.SWAP, self._num_transfers)
         is_recompute_due = self._count_down(Road.RECOMPUTE, model.steps.num_prefills)
         if not roads.has_parts:
             return None

@@ -44,6 +44,11 @@ class Recovery:
         return self.save_s + self.load_s + self.compute_s
 
     @property
+    def way_back(self) -> str:
+        """By which road it came back; "turned" is one that was saved, and computed when it came back."""
+        return "turned" if self.is_turned else self.road.value
+
+    @property
     def is_experiment(self) -> bool:
         """Whether it is to tell what its road costs, and so must not leave it."""
         return self.is_sample or self.is_probe

@@ -575,10 +575,7 @@ class Scheduler:
             self.kv.release_kept(seq)
         if choice.road is not Road.RECOMPUTE:
             keep_from = choice.keep_from if choice.road is Road.MIXED else 0
-            for seq in victim.live:  # all of them, or what is saved of one might take the slots of another
-                self.kv.hold_saved(seq, keep_from)
-            for seq in victim.live:
-                save_ids += self.kv.keep(seq, keep_from, given_up)
+            save_ids = self.kv.keep(victim.live, keep_from, given_up)
         num_tokens = max(max(seq.num_computed_tokens, seq.num_lost_tokens) for seq in victim.live)
         recovery = self.recovery_log.give_up(self._step_id, victim.request_id, num_tokens, choice, save_ids)
         if victim.width == 1 and not _is_loading(victim):  # of what is on its way it is not known whether it stays

@@ -198,9 +198,7 @@ class _Simulation:
             tpot_s=tpot_s,
             itl_s=self.timeline.gaps(),
             num_preemptions=self.scheduler.counts.preemptions,
-            preemptions_by_road=dict(
-                sorted(Counter("turned" if r.is_turned else r.road.value for r in recoveries).items())
-            ),
+            preemptions_by_road=dict(sorted(Counter(recovery.way_back for recovery in recoveries).items())),
             num_scheduled_tokens=self.num_scheduled_tokens,
             num_recomputed_tokens=self.scheduler.counts.recomputed_tokens,
             save_s=sum(recovery.save_s for recovery in recoveries),
