@@ -85,9 +85,11 @@ class EmulatedLink:
         self.blocks = blocks
         self.slots = np.full((num_slots, blocks.shape[1]), GARBAGE, dtype=np.uint64)
         self.num_loads = 0
+        self.num_cancelled = 0
         self._seed = seed
         self._fails = fails
         self._queue: list[tuple[BlockTransfer, np.ndarray | None]] = []
+        self._cancelled: set[int] = set()  #: of those in the queue
 
     def submit(self, transfers: list[BlockTransfer], kind: str) -> None:
         for transfer in transfers:
@@ -97,6 +99,9 @@ class EmulatedLink:
                 self.blocks[transfer.dst] = GARBAGE
                 self._queue.append((transfer, None))
 
+    def cancel(self, op_ids: Sequence[int]) -> None:
+        self._cancelled.update({transfer.op_id for transfer, _ in self._queue}.intersection(op_ids))
+
     def poll(self, *, wait: bool) -> list[TransferReport]:
         self._seed = mix(self._seed)
         count = max(int(wait), self._seed % 5)
@@ -104,6 +109,10 @@ class EmulatedLink:
         return [self._carry_out(transfer, saved) for transfer, saved in done]
 
     def _carry_out(self, transfer: BlockTransfer, saved: np.ndarray | None) -> TransferReport:
+        if transfer.op_id in self._cancelled:
+            self._cancelled.remove(transfer.op_id)
+            self.num_cancelled += 1
+            return TransferReport(transfer.kind, [transfer.op_id], 0, 0.0, is_cancelled=True)
         has_failed = self._fails > 0 and mix(self._seed, transfer.op_id) % self._fails == 0
         if has_failed:
             pass
@@ -158,12 +167,14 @@ class EmulatedRunner:
         self.link.submit(out.transfers, "save")
         if fails == "early":
             self.link.submit(out.transfers, "load")
+            self.link.cancel(out.cancelled)
             raise StepFailed
         work = self.batch.apply(out)
         self.blocks[work.fresh] = EMPTY
         self.blocks[work.copy_dst] = self.blocks[work.copy_src]
         self.num_copies += len(work.copy_src)
         self.link.submit(out.transfers, "load")
+        self.link.cancel(out.cancelled)
         batch = self.batch.build(out)
         for new in out.new_sequences:
             self._contents[new.seq_id] = Contents(self.config.block_size, self._domains_of(new.seq_id))

@@ -58,7 +58,7 @@ class Schedule:
 
 
 class Whimsical(RecoveryPolicy):
-    """A policy that preempts any candidate, to come back by any road."""
+    """A policy that preempts any candidate, to come back by any road, and that goes on changing its mind."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -68,6 +68,15 @@ class Whimsical(RecoveryPolicy):
         chosen = candidates[self.seed % len(candidates)]
         road = tuple(Road)[self.seed // 8 % 3]
         return Preemption(chosen.request, road, self.seed // 32 % (chosen.num_full_blocks + 1))
+
+    def is_worth_loading(self, start: int, end: int, around: Surroundings) -> bool:
+        return self._is_constant(start, end, around)
+
+    def is_worth_saving(self, start: int, end: int, around: Surroundings) -> bool:
+        return self._is_constant(start, end, around)
+
+    def _is_constant(self, start: int, end: int, around: Surroundings) -> bool:
+        return mix(self.seed, start, end, around.now_step) // 8 % 8 > 0
 
 
 def note(what: str) -> None:
@@ -322,4 +331,6 @@ def play(schedule: Schedule) -> Player:
         note("prefix hit")
     if player.runner.link.num_loads:
         note("loaded from the swap tier")
+    if player.runner.link.num_cancelled:
+        note("gave a transfer up")
     return player

@@ -32,13 +32,16 @@ class BlockTransfer:
 
 @dataclass(slots=True)
 class TransferReport:
-    """A run of saves, or of loads, that has ended, well or not."""
+    """A run of saves, or of loads, that has ended, well or not. What is submitted together may be reported in parts."""
 
     kind: str  #: save or load
     op_ids: list[int]
     num_bytes: int
     copy_s: float  #: seconds that the link was busy with it
     failed: list[int] = field(default_factory=list)  #: op_ids whose bytes did not arrive, or are not what was saved
+    continues: bool = False  #: what the last report of this kind told of, which was submitted together with it
+    has_more: bool = False  #: of what was submitted together with it, something had not begun when it ended
+    is_cancelled: bool = False  #: as `SchedulerOutput.cancelled` asked: none has begun, and nothing was moved
 
 
 @dataclass(slots=True)
@@ -71,6 +74,7 @@ class SchedulerOutput:
     replaced_blocks: list[tuple[int, int, int]] = field(default_factory=list)  #: (seq_id, position in table, block)
     removed_seq_ids: list[int] = field(default_factory=list)  #: finished, preempted or parked: forget them first
     transfers: list[BlockTransfer] = field(default_factory=list)
+    cancelled: list[int] = field(default_factory=list)  #: op_ids of saves and loads that need not begin any more
     stage: int = 0
     total_tokens: int = 0
 
@@ -110,6 +114,7 @@ class RecoveryStats:
     num_recomputed_tokens: int = 0
     swapped_blocks: Counter[str] = field(default_factory=Counter)  #: save and load, as far as they arrived
     swapped_bytes: Counter[str] = field(default_factory=Counter)
+    cancelled_blocks: Counter[str] = field(default_factory=Counter)  #: save and load, given up before they began
     errors: list[tuple[str, float]] = field(default_factory=list)  #: road, and |predicted - actual| / actual
     probes: Counter[str] = field(default_factory=Counter)  #: by the road that they tell about
     num_regret_samples: int = 0  #: that are over

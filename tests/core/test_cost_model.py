@@ -188,6 +188,84 @@ def test_a_handful_of_transfers_is_enough_to_notice_a_change() -> None:
     assert model.load(num_bytes * 2).seconds == pytest.approx(world.transfer(num_bytes * 2), rel=0.3)
 
 
+def teach_pieces(world: World, model: CostModel, kind: str, num_blocks: int, *, latency: float = 0.0) -> None:
+    """A transfer in pieces of one block, two, four, and then eight each; the first one has the latency."""
+    size, left = 1, num_blocks
+    while left:
+        count = min(size, left)
+        seconds = world.seen(count * BLOCK_BYTES / world.bandwidth + (latency if left == num_blocks else 0.0))
+        model.observe_transfer(kind, count * BLOCK_BYTES, seconds, continues=left < num_blocks)
+        left -= count
+        size = min(8, 2 * size)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("latency", "bandwidth"), [(2e-3, 150e6), (1e-5, 20e9)])
+def test_whole_transfers_are_learnt_from_their_pieces(latency: float, bandwidth: float, seed: int) -> None:
+    world, model = World(seed, latency=latency, bandwidth=bandwidth), CostModel()
+    for number in range(60):
+        kind = ("save", "load")[number % 2]
+        teach_pieces(world, model, kind, world.random.randint(1, 100), latency=latency)
+    for num_blocks in (4, 16, 64, 100, 200):
+        truth = world.transfer(num_blocks * BLOCK_BYTES)
+        assert model.save(num_blocks * BLOCK_BYTES).seconds == pytest.approx(truth, rel=0.25)
+        assert model.load(num_blocks * BLOCK_BYTES).seconds == pytest.approx(truth, rel=0.25)
+
+
+def test_a_link_that_changes_during_a_transfer_is_followed_during_it() -> None:
+    world, model = World(2), CostModel()
+    block_s = BLOCK_BYTES / world.bandwidth
+    for _ in range(20):
+        for kind in ("save", "load"):
+            teach_pieces(world, model, kind, 60, latency=world.latency)
+
+    def move(slowness: float) -> None:
+        model.observe_transfer("load", 4 * BLOCK_BYTES, slowness * 4 * block_s, continues=True)
+
+    for slowness, num_pieces in ((10.0, 4), (1.0, 2), (10.0, 4)):
+        refreshes = model.num_refreshes
+        for _ in range(num_pieces):
+            assert model.num_refreshes == refreshes
+            move(slowness)
+        assert model.num_refreshes == refreshes + 1
+        for num_blocks in (2, 20, 60, 120):
+            truth = slowness * num_blocks * block_s
+            assert model.load(num_blocks * BLOCK_BYTES).seconds == pytest.approx(truth, rel=0.35)
+            assert model.save(num_blocks * BLOCK_BYTES).seconds == pytest.approx(truth, rel=0.35), "it is one link"
+    for _ in range(10):
+        move(10.0)
+    assert model.num_refreshes == 3, "it goes on as it is"
+    assert model.load(60 * BLOCK_BYTES).seconds == pytest.approx(600 * block_s, rel=0.2)
+
+
+def test_a_piece_that_is_late_by_chance_tells_little_of_the_others() -> None:
+    world, model = World(2), CostModel()
+    block_s = BLOCK_BYTES / world.bandwidth
+    for _ in range(20):
+        model.observe_transfer("load", 8 * BLOCK_BYTES, world.latency + 8 * block_s)
+        for _ in range(4):
+            model.observe_transfer("load", 8 * BLOCK_BYTES, 8 * block_s, continues=True)
+    before = model.load(40 * BLOCK_BYTES).seconds
+    assert before == pytest.approx(world.transfer(40 * BLOCK_BYTES), rel=0.05)
+    model.observe_transfer("load", 8 * BLOCK_BYTES, world.latency + 8 * block_s)
+    for slowness in (1.0, 20.0, 1.0, 1.0):
+        model.observe_transfer("load", 8 * BLOCK_BYTES, slowness * 8 * block_s, continues=True)
+    assert model.num_refreshes == 0
+    assert model.load(40 * BLOCK_BYTES).seconds == pytest.approx(before, rel=0.1)
+
+
+def test_pieces_go_on_after_a_model_was_kept_and_read() -> None:
+    world, model = World(2), CostModel()
+    for _ in range(10):
+        teach_pieces(world, model, "load", 40)
+    model.observe_transfer("load", BLOCK_BYTES, BLOCK_BYTES / world.bandwidth)
+    model = CostModel.from_dict(json.loads(json.dumps(model.to_dict())))
+    before = model.load(40 * BLOCK_BYTES).seconds
+    for _ in range(4):
+        model.observe_transfer("load", 4 * BLOCK_BYTES, 4 * BLOCK_BYTES / world.bandwidth, continues=True)
+    assert model.load(40 * BLOCK_BYTES).seconds == pytest.approx(before, rel=0.1)
+
+
 def test_a_direction_that_nobody_has_seen_since_changes_with_the_other() -> None:
     world, model = World(3), CostModel()
     world.teach_transfers(model, 100)

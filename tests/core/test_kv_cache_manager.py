@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from quire.core.block_keys import PUBLIC, DomainSpans, Namespace, collection_domain, tenant_domain
-from quire.core.kv_cache_manager import KVCacheManager
+from quire.core.kv_cache_manager import Kept, KVCacheManager
 from quire.outputs import TransferReport
 from quire.request import Request, Sequence
 from quire.sampling_params import SamplingParams
@@ -120,6 +120,156 @@ def test_a_save_takes_no_slot_of_what_the_tier_has_of_the_same_sequence() -> Non
     kv.check_integrity([victim, other])
     assert kv.keep([victim], 0, set(victim.block_table)) == []
     assert len(victim.kept_keys) == 8, "again is harmless"
+
+
+class TestGivingTransfersUp:
+    """Eight full blocks, of which the first two are still in the pool when the sequence comes back."""
+
+    def away(self, *, is_saved: bool = True) -> tuple[KVCacheManager, Sequence]:
+        kv = make_manager(num_swap_slots=20)
+        seq = make_sequence(list(range(33)))
+        compute(kv, seq)
+        self.saves = kv.keep([seq], 0, set(seq.block_table))
+        self.first = seq.block_table[:2]
+        kv.take_transfers()
+        for block in self.first:
+            kv.pool.acquire(block)
+        kv.free(seq)
+        if is_saved:
+            kv.end_transfers([TransferReport("save", self.saves, 8, 0.01)])
+        return kv, seq
+
+    def back(self) -> tuple[KVCacheManager, Sequence, list[int]]:
+        kv, seq = self.away()
+        kv.adopt_prefix(seq, self.first)
+        kept = kv.find_kept(seq, 2)
+        assert kept == Kept(2, 8)
+        loads = kv.begin_load(seq, kept)
+        kv.take_transfers()
+        kv.release_kept(seq)
+        for block in self.first:
+            kv.pool.release(block)
+        return kv, seq, loads
+
+    def test_loads_are_given_up_from_the_first_that_is_not_there(self) -> None:
+        kv, seq, loads = self.back()
+        kv.end_transfers([TransferReport("load", loads[:2], 2, 0.01)])
+        rest = kv.unloaded(seq)
+        assert rest == Kept(4, 8)
+        assert kv.cancel_loads(seq, rest) == 4
+        assert sorted(kv.take_cancelled()) == loads[2:]
+        assert kv.take_cancelled() == []
+        assert kv.unloaded(seq) is None, "nothing is to be given up twice"
+        assert kv.cancel_loads(seq, rest) == 0
+        kv.check_integrity([seq])
+        kv.end_transfers(
+            [
+                TransferReport("load", [loads[2]], 1, 0.01),  # it had begun
+                TransferReport("load", loads[3:], 0, 0.0, is_cancelled=True),
+            ]
+        )
+        kv.check_integrity([seq])
+        kv.end_load(seq)
+        assert (len(seq.block_table), seq.num_computed_tokens) == (5, 20)
+        assert all(key in kv.tier for key in seq.block_keys), "what was saved is still there"
+        assert kv.num_under_way == 0
+        kv.free(seq)
+        assert kv.pool.num_used == 0
+
+    def test_a_load_that_another_waits_for_goes_on(self) -> None:
+        kv, seq, loads = self.back()
+        other = make_sequence(list(range(33)))
+        kv.adopt_prefix(other, kv.find_prefix(other, 8))
+        other.kept_keys = [key for key in seq.block_keys if kv.tier.hold(key)]
+        kept = kv.find_kept(other, 2)
+        assert kept == Kept(2, 8)
+        assert kv.begin_load(other, kept) == [], "they are on their way"
+        kv.release_kept(other)
+        assert kv.cancel_loads(seq, Kept(2, 8)) == 0
+        kv.free(seq)
+        assert kv.cancel_loads(other, Kept(2, 8)) == 6
+        assert sorted(kv.take_cancelled()) == loads
+        kv.check_integrity([other])
+
+    def test_what_nobody_waits_for_any_more_is_not_loaded(self) -> None:
+        kv, seq, loads = self.back()
+        kv.free(seq)
+        assert sorted(kv.take_cancelled()) == loads
+        kv.end_transfers([TransferReport("load", loads, 0, 0.0, is_cancelled=True)])
+        assert kv.pool.num_used == 0
+        kv.check_integrity([])
+
+    def test_who_wants_a_block_after_its_load_was_given_up_has_it_loaded_anew(self) -> None:
+        kv, seq, loads = self.back()
+        kv.cancel_loads(seq, Kept(2, 8))
+        kv.free(seq)
+        seq.kept_keys = [key for key in seq.block_keys if kv.tier.hold(key)]
+        kept = kv.find_kept(seq, 0)
+        assert kept == Kept(0, 8)
+        again = kv.begin_load(seq, kept)
+        assert len(again) == 8
+        kv.release_kept(seq)
+        kv.end_transfers([TransferReport("load", loads, 0, 0.0, is_cancelled=True)])
+        kv.check_integrity([seq])
+        assert seq.loading is not None
+        assert seq.loading.op_ids == set(again)
+        kv.end_transfers([TransferReport("load", again, 8, 0.01)])
+        kv.end_load(seq)
+        assert seq.num_computed_tokens == 32
+        kv.check_integrity([seq])
+
+    def test_saves_are_given_up_and_what_was_saved_before_is_kept(self) -> None:
+        kv, seq = self.away(is_saved=False)
+        kv.end_transfers([TransferReport("save", self.saves[:3], 3, 0.01)])
+        rest = kv.unsaved(seq)
+        assert rest == Kept(3, 8)
+        assert kv.cancel_saves(seq, rest) == 5
+        assert kv.take_cancelled() == self.saves[3:]
+        assert kv.unsaved(seq) is None
+        assert kv.find_kept(seq, 0) == Kept(0, 3), "the rest is not to be waited for"
+        kv.end_transfers(
+            [
+                TransferReport("save", [self.saves[3]], 1, 0.01),  # it had begun
+                TransferReport("save", self.saves[4:], 0, 0.0, is_cancelled=True),
+            ]
+        )
+        assert kv.find_kept(seq, 0) == Kept(0, 4)
+        kv.release_kept(seq)
+        assert kv.tier.num_available == 20
+        kv.tier.check_integrity()
+
+    def test_what_ended_before_it_was_saved_is_not_saved(self) -> None:
+        kv, seq = self.away(is_saved=False)
+        kv.abandon_kept(seq)
+        assert kv.take_cancelled() == self.saves
+        kv.end_transfers([TransferReport("save", self.saves, 0, 0.0, is_cancelled=True)])
+        assert kv.tier.num_available == 20
+        kv.tier.check_integrity()
+
+    def test_what_somebody_else_keeps_is_saved_all_the_same(self) -> None:
+        kv, seq = self.away(is_saved=False)
+        assert kv.tier.hold(seq.block_keys[0])
+        assert kv.cancel_saves(seq, Kept(0, 2)) == 1
+        kv.abandon_kept(seq)
+        assert kv.take_cancelled() == self.saves[1:]
+
+    def test_a_load_after_a_save_that_was_given_up_brings_nothing(self) -> None:
+        kv, seq = self.away(is_saved=False)
+        kept = kv.find_kept(seq, 0)
+        assert kept is not None
+        loads = kv.begin_load(seq, kept)
+        kv.cancel_saves(seq, Kept(4, 8))
+        kv.release_kept(seq)
+        kv.end_transfers(
+            [
+                TransferReport("save", self.saves[:4], 4, 0.01),
+                TransferReport("save", self.saves[4:], 0, 0.0, is_cancelled=True),
+                TransferReport("load", loads, 8, 0.01),
+            ]
+        )
+        kv.end_load(seq)
+        assert seq.num_computed_tokens == 16
+        assert len(seq.block_table) == 4
 
 
 class TestPrefixes:

@@ -720,6 +720,27 @@ def test_what_was_saved_is_computed_where_the_link_has_become_slow_since() -> No
     assert policy.is_worth_loading(0, 160, replace(AROUND, queued_bytes=100 * BLOCK_BYTES)), "nobody else waits for it"
 
 
+def test_what_is_being_saved_is_given_up_where_saving_and_loading_take_longer_than_computing() -> None:
+    costs = FlatCosts(token=1e-3, save=0.8e-5, load=0.8e-5)  # a block takes 16 ms by either road
+    policy = Cost(costs)
+    assert policy.is_worth_saving(0, 160, AROUND)
+    costs.per_byte["save"] = 2e-5
+    assert not policy.is_worth_saving(0, 160, AROUND)
+    again = Survival()
+    for _ in range(50):
+        again.observe_preemption(is_repeated=True)
+    assert policy.is_worth_saving(0, 160, replace(AROUND, survival=again)), "it will be of use more often than once"
+
+
+def test_nothing_more_is_saved_over_a_link_that_loses_what_it_is_given() -> None:
+    model = warm_model(bandwidth=5e9)
+    around = replace(AROUND, block_bytes=600_000)
+    assert Cost(model).is_worth_saving(0, 160, around)
+    while not model.is_failing("save"):
+        model.observe_failure("save")
+    assert not Cost(model).is_worth_saving(0, 160, around)
+
+
 def test_the_second_look_computes_beside_what_goes_on() -> None:
     chunks: set[int] = set()
 

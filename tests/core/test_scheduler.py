@@ -360,6 +360,98 @@ def test_a_return_that_computes_what_was_saved_is_noted_and_experiments_never_do
     assert policy.told == [(young.request_id, not is_experiment)]
 
 
+class SecondThoughts(Scripted):
+    """Thinks transfers worth while until it is told otherwise, and remembers what it was asked of them."""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__(Road.SWAP, **options)
+        self.is_saving_worth = self.is_loading_worth = True
+        self.asked: list[tuple[str, int, int]] = []
+
+    def is_worth_loading(self, start: int, end: int, around: Surroundings) -> bool:
+        self.asked.append(("load", start, end))
+        return self.is_loading_worth
+
+    def is_worth_saving(self, start: int, end: int, around: Surroundings) -> bool:
+        self.asked.append(("save", start, end))
+        return self.is_saving_worth
+
+
+def foretold(bench: Bench, request: Request) -> tuple[int, ...]:
+    prompt = tuple(request.prompt_token_ids)
+    return foretell_samples(Plan(prompt, max_tokens=request.max_tokens, stops=False), bench.config)[0].tokens
+
+
+def test_a_load_is_given_up_while_it_is_under_way_where_computing_has_become_shorter() -> None:
+    policy = SecondThoughts()
+    bench, young = bring_to_loading(policy, 2)
+    [seq] = young.sequences
+    scheduler = bench.scheduler
+    pending = sorted(seq.loading.op_ids)
+    recovery = scheduler.recovery_log.open_of(young.request_id)
+    assert recovery is not None
+    policy.is_loading_worth = False
+    policy.asked.clear()
+    bench.step()
+    assert policy.asked[0] == ("load", 32 - 4 * len(pending), 32), "what has not come yet"
+    assert sorted(bench.out.cancelled) == pending
+    bench.step()
+    assert bench.out.cancelled == [], "once is enough"
+    assert recovery.is_turned
+    bench.run()
+    assert bench.runner.link.num_cancelled == 8 - recovery.num_loaded > 0
+    assert recovery.num_recomputed == 4 * bench.runner.link.num_cancelled + 1, "no block twice, and the last token"
+    assert tuple(seq.output_token_ids) == foretold(bench, young)
+    assert policy.told[-1] == (young.request_id, True)
+    stats = scheduler.recovery_log.take_stats()
+    assert stats is not None
+    assert stats.cancelled_blocks == {"load": bench.runner.link.num_cancelled}
+
+
+def test_a_save_is_given_up_while_it_is_under_way_where_computing_has_become_shorter() -> None:
+    policy = SecondThoughts()
+    bench = Bench(num_swap_slots=64, enable_prefix_caching=False)
+    bench.scheduler.recovery = policy
+    bench.add([7])
+    young = bench.add(range(33))
+    bench.step(2)
+    recovery = preempt_youngest(bench)
+    bench.scheduler.running[0].max_tokens = 60
+    policy.is_saving_worth = False
+    bench.scheduler.waiting.remove(young)  # it does not come back at once
+    out = bench.scheduler.schedule()
+    bench.scheduler.waiting.append(young)
+    assert policy.asked == [("save", 0, 32)]
+    assert len(out.cancelled) == 8
+    bench.scheduler.update(bench.runner.execute(out))
+    bench.run()
+    assert recovery.is_turned
+    assert tuple(young.sequences[0].output_token_ids) == foretold(bench, young)
+
+
+@pytest.mark.parametrize("options", [{"is_sample": True}, {"probes": Road.SWAP}])
+def test_an_experiment_is_never_given_up(options: dict[str, object]) -> None:
+    policy = SecondThoughts(**options)
+    bench, young = bring_to_loading(policy, 2)
+    policy.is_loading_worth = policy.is_saving_worth = False
+    policy.asked.clear()
+    bench.run()
+    assert policy.asked == []
+    assert bench.runner.link.num_cancelled == 0
+    assert policy.told == [(young.request_id, False)]
+
+
+def test_who_leaves_leaves_the_link_nothing_to_do() -> None:
+    policy = SecondThoughts()
+    bench, young = bring_to_loading(policy, 2)
+    pending = sorted(young.sequences[0].loading.op_ids)
+    bench.scheduler.finish_request(young.request_id, RequestStatus.FINISHED_ABORTED)
+    bench.step()
+    assert sorted(bench.out.cancelled) == pending
+    bench.run()
+    assert bench.scheduler.kv.pool.num_used == 0
+
+
 def test_a_return_after_everything_saved_was_lost_is_noted() -> None:
     policy = Scripted(Road.SWAP)
     bench = Bench(num_swap_slots=64, enable_prefix_caching=False)

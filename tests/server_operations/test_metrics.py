@@ -48,6 +48,7 @@ PROMISED = {
     "quire_recovery_regret_seconds_total": "counter",
     "quire_swapped_blocks_total": "counter",
     "quire_swapped_bytes_total": "counter",
+    "quire_swap_cancelled_blocks_total": "counter",
     "quire_swap_space_bytes": "gauge",
     "quire_swap_space_used_bytes": "gauge",
 }
@@ -106,6 +107,7 @@ def test_what_recovery_did_in_a_step_adds_up_by_road() -> None:
         num_recomputed_tokens=7,
         swapped_blocks=Counter(save=3, load=1),
         swapped_bytes=Counter(save=300, load=100),
+        cancelled_blocks=Counter(load=4),
         errors=[("swap", 0.25), ("swap", 3.0)],
         probes=Counter(recompute=1),
         num_regret_samples=1,
@@ -131,6 +133,8 @@ def test_what_recovery_did_in_a_step_adds_up_by_road() -> None:
         "swapped_blocks_total{in}": 2,
         "swapped_bytes_total{out}": 600,
         "swapped_bytes_total{in}": 200,
+        "swap_cancelled_blocks_total{out}": 0,
+        "swap_cancelled_blocks_total{in}": 8,
         "swap_space_bytes": 1000,
         "swap_space_used_bytes": 100,
     }.items():

@@ -40,16 +40,17 @@ def run(policy: str, load: Sequence[Arrival] = CROWD, **given: int | bool) -> Si
 
 @pytest.fixture
 def link_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds of everything that is asked of the link."""
-    asked: list[float] = []
-    submit = Link.submit
+    """Seconds of everything that the link does."""
+    taken: list[float] = []
+    take_ended = Link.take_ended
 
-    def noting(self: Link, kind: str, op_ids: list[int], num_bytes: int, seconds: float, now: float) -> None:
-        asked.append(seconds)
-        submit(self, kind, op_ids, num_bytes, seconds, now)
+    def noting(self: Link, now: float) -> list[TransferReport]:
+        reports = take_ended(self, now)
+        taken.extend(report.copy_s for report in reports)
+        return reports
 
-    monkeypatch.setattr(Link, "submit", noting)
-    return asked
+    monkeypatch.setattr(Link, "take_ended", noting)
+    return taken
 
 
 @pytest.mark.parametrize(

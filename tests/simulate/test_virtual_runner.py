@@ -6,11 +6,11 @@ import pytest
 
 from quire.core.recovery import make_policy
 from quire.core.scheduler import Scheduler
-from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput
+from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, TransferReport
 from quire.request import Request
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.simulate.virtual_runner import Link, VirtualRunner
-from simulate.machines import limits, machine
+from simulate.machines import ExactCosts, limits, machine
 
 BLOCK = 1024
 
@@ -85,25 +85,72 @@ def test_a_forgotten_sequence_comes_back_as_what_it_is_said_to_be() -> None:
     assert (result.seq_ids, runner.last.shape.context_decode) == ([0], 4)
 
 
+def told(reports: list[TransferReport]) -> list[tuple[str, list[int]]]:
+    return [(report.kind, report.op_ids) for report in reports]
+
+
 def test_the_link_serves_first_come_first_served() -> None:
-    link = Link()
-    link.submit("save", [1], 10, 2.0, now=1.0)
-    link.submit("load", [2], 10, 0.5, now=1.5)
-    link.submit("load", [3], 10, 1.0, now=10.0)
+    link = Link(ExactCosts(save_s=2.0, load_s=0.5), BLOCK)
+    link.submit("save", [1], now=1.0)
+    link.submit("load", [2], now=1.5)
     assert link.next_end == 3.0
-    assert [report.op_ids for report in link.take_ended(3.25)] == [[1]]
-    assert [report.op_ids for report in link.take_ended(3.5)] == [[2]]
-    assert (link.next_end, link.free_at) == (11.0, 11.0)
+    assert told(link.take_ended(3.25)) == [("save", [1])]
+    assert told(link.take_ended(3.5)) == [("load", [2])]
+    assert link.next_end is None
+    link.submit("load", [3], now=10.0)
+    assert link.next_end == 10.5
+
+
+def test_the_link_tells_of_pieces_as_they_end_and_together_they_cost_what_the_whole_does() -> None:
+    link = Link(ExactCosts(save_s=2**-10), BLOCK)
+    link.submit("save", list(range(20)), now=0.0)
+    first = link.take_ended(link.next_end or 0.0)
+    assert first[0].op_ids == [0]
+    reports = first + link.take_ended(1.0)
+    sizes = [len(report.op_ids) for report in reports]
+    assert sizes == sorted(sizes[:-1]) + sizes[-1:], "they grow, and the last one has the rest"
+    assert len(sizes) >= 4
+    assert [op_id for report in reports for op_id in report.op_ids] == list(range(20))
+    assert sum(report.copy_s for report in reports) == 20 * 2**-10
+    assert sum(report.num_bytes for report in reports) == 20 * BLOCK
+    assert [report.continues for report in reports] == [False] + [True] * (len(reports) - 1)
+
+
+def test_what_the_link_has_not_begun_can_be_cancelled() -> None:
+    link = Link(ExactCosts(), BLOCK)
+    link.submit("save", [1, 2, 3], now=0.0)
+    link.submit("load", [4, 5], now=0.0)
+    link.cancel([1, 3, 5, 77])
+    assert told(link.take_ended(0.25)) == [("save", [1])], "it had begun"
+    link.cancel([1])
+    reports = link.take_ended(100.0)
+    assert [(r.op_ids, r.is_cancelled, r.num_bytes, r.copy_s) for r in reports] == [
+        ([2], False, BLOCK, 0.25),
+        ([3], True, 0, 0.0),
+        ([4], False, BLOCK, 0.5),
+        ([5], True, 0, 0.0),
+    ]
+    assert link.next_end is None
+
+
+def test_the_runner_tells_its_link_what_was_given_up() -> None:
+    runner = VirtualRunner(machine(), BLOCK)
+    runner.execute(step(1, transfers=saves(1, 2, 3)))
+    result = runner.execute(step(2, cancelled=[2, 3]))
+    assert told(result.transfers) == [("save", [2]), ("save", [3])], "the second had begun when the first one ended"
+    assert [report.is_cancelled for report in result.transfers] == [False, True]
+    assert runner.now == 0.5
 
 
 def test_beside_the_steps_a_transfer_is_reported_with_the_step_in_which_it_ends() -> None:
     runner = VirtualRunner(machine(), BLOCK)
     new = [new_sequence(0, 16)]
     result = runner.execute(step(1, (0, 16), new_sequences=new, transfers=[*loads(4, 5, 6), *saves(1, 2, 3)]))
-    assert runner.now == 2.0  # a step of 16 tokens; the saves end at 0.75, the loads after them, at 2.25
-    assert [(report.kind, report.op_ids, report.copy_s) for report in result.transfers] == [("save", [1, 2, 3], 0.75)]
+    assert runner.now == 2.0  # a step of 16 tokens; the saves end at 0.75, the loads after them, at 1.25, 1.75 and 2.25
+    assert [kind for kind, _ in told(result.transfers)] == ["save"] * 3 + ["load"] * 2
+    assert sum(report.copy_s for report in result.transfers) == 1.75
     result = runner.execute(step(2, (0, 1)))
-    assert [(report.kind, report.num_bytes) for report in result.transfers] == [("load", 3 * BLOCK)]
+    assert told(result.transfers) == [("load", [6])]
     assert (runner.now, runner.last.stall_s) == (3.0625, 0.0)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,14 @@ from quire.runner.kv_cache import KVCache
 from quire.tiers.disk_space import DiskSpace
 from quire.tiers.host_space import HostSpace
 from quire.tiers.link import Link
+from quire.tiers.piece_size import PieceSize
 from quire.tiers.swap_space import SwapSpace
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"))]
 NAMESPACE = bytes(range(32))
 LAYOUT = KVLayout(num_layers=2, num_kv_heads=3, block_size=4, head_dim=5)
+
+_op_ids = itertools.count(1_000_000)  # of transfers whose test does not care
 
 
 def make_cache(
@@ -46,12 +51,13 @@ def key(content: int) -> bytes:
     return content.to_bytes(32, "little")
 
 
-def save(block: int, slot: int, content: int | None = None, op_id: int = 0) -> BlockTransfer:
+def save(block: int, slot: int, content: int | None = None, op_id: int | None = None) -> BlockTransfer:
+    op_id = next(_op_ids) if op_id is None else op_id
     return BlockTransfer(op_id, "save", block, slot, key(block if content is None else content))
 
 
-def load(slot: int, block: int, content: int, op_id: int = 0) -> BlockTransfer:
-    return BlockTransfer(op_id, "load", slot, block, key(content))
+def load(slot: int, block: int, content: int, op_id: int | None = None) -> BlockTransfer:
+    return BlockTransfer(next(_op_ids) if op_id is None else op_id, "load", slot, block, key(content))
 
 
 def drain(link: Link) -> list[TransferReport]:
@@ -63,5 +69,31 @@ def drain(link: Link) -> list[TransferReport]:
 
 
 def move(link: Link, *transfers: BlockTransfer) -> list[TransferReport]:
+    """All reports of these transfers, which tell of each of them once. Nothing else may be outstanding."""
     link.submit(transfers)
-    return drain(link)
+    reports = drain(link)
+    told = sorted(op_id for report in reports for op_id in report.op_ids)
+    assert told == sorted(transfer.op_id for transfer in transfers)
+    return reports
+
+
+def joined(reports: Sequence[TransferReport]) -> list[TransferReport]:
+    """Those of one kind that came in a row as one, in whatever pieces they came; no op_id comes twice."""
+    told = [op_id for report in reports for op_id in report.op_ids]
+    assert len(told) == len(set(told))
+    rows = [(kind, list(row)) for kind, row in itertools.groupby(reports, key=lambda report: report.kind)]
+    return [
+        TransferReport(
+            kind,
+            op_ids=[op_id for report in row for op_id in report.op_ids],
+            num_bytes=sum(report.num_bytes for report in row),
+            copy_s=sum(report.copy_s for report in row),
+            failed=[op_id for report in row for op_id in report.failed],
+        )
+        for kind, row in rows
+    ]
+
+
+def fix_piece_size(monkeypatch: pytest.MonkeyPatch, num_blocks: int) -> None:
+    """From now on every piece has so many blocks, however long they take; for tests of what happens within a piece."""
+    monkeypatch.setattr(PieceSize, "num_blocks", property(lambda self: num_blocks))

@@ -1,13 +1,16 @@
-"""Blocks come back as they left, in as few copies as there are runs of neighbours, and every transfer is reported."""
+"""Blocks come back as they left, in as few copies as there are runs of neighbours, in pieces that can be cancelled; and
+every transfer is reported once."""
 
 from __future__ import annotations
 
 import gc
 import logging
 import os
+import random
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from quire.attention.interface import KVLayout
-from quire.outputs import BlockTransfer
+from quire.outputs import BlockTransfer, TransferReport
 from quire.runner.kv_cache import KVCache
 from quire.tiers import block_copy, host_space
 from quire.tiers import link as link_module
@@ -24,7 +27,20 @@ from quire.tiers.disk_space import DiskSpace
 from quire.tiers.host_space import HostSpace
 from quire.tiers.link import Link
 from quire.tiers.swap_space import SwapSpace
-from tiers.blocks import DEVICES, LAYOUT, NAMESPACE, as_bytes, drain, load, make_cache, make_space, move, save
+from tiers.blocks import (
+    DEVICES,
+    LAYOUT,
+    NAMESPACE,
+    as_bytes,
+    drain,
+    fix_piece_size,
+    joined,
+    load,
+    make_cache,
+    make_space,
+    move,
+    save,
+)
 
 BLOCK_BYTES = LAYOUT.block_bytes(4)
 SPACES = ["host", "disk"]
@@ -85,12 +101,12 @@ def test_what_comes_back_is_what_went_in(
     before = as_bytes(cache).clone()
     link = make_link(cache, kind, copy_mode=copy_mode)
     chosen = {1: 4, 2: 5, 3: 6, 8: 3, 5: 0, 9: 15}  # block -> slot
-    (report,) = move(link, *(save(block, slot, op_id=10 + block) for block, slot in chosen.items()))
+    (report,) = joined(move(link, *(save(block, slot, op_id=10 + block) for block, slot in chosen.items())))
     assert (report.kind, sorted(report.op_ids), report.failed) == ("save", [11, 12, 13, 15, 18, 19], [])
     assert report.num_bytes == len(chosen) * before.shape[1]
     cache.tensor.zero_()
     targets = dict(zip(chosen, [4, 0, 7, 2, 9, 1], strict=True))
-    (report,) = move(link, *(load(slot, targets[block], block, op_id=block) for block, slot in chosen.items()))
+    (report,) = joined(move(link, *(load(slot, targets[block], block, op_id=block) for block, slot in chosen.items())))
     assert (report.kind, sorted(report.op_ids), report.failed) == ("load", sorted(chosen), [])
     expected = torch.zeros_like(before)
     for block, target in targets.items():
@@ -133,7 +149,7 @@ def test_a_saved_block_may_be_overwritten_as_soon_as_submit_returns(make_link: M
     link.submit([save(block, block) for block in range(4)])
     cache.tensor.zero_()
     link.submit([load(slot, slot, slot) for slot in range(4)])
-    assert [report.kind for report in drain(link)] == ["save", "load"]
+    assert [report.kind for report in joined(drain(link))] == ["save", "load"]
     assert torch.equal(as_bytes(cache), before)
 
 
@@ -150,6 +166,522 @@ def test_a_load_of_a_slot_whose_save_is_under_way_reads_what_was_saved(make_link
     assert [report.failed for report in drain(link)] == [[], []]
     assert space.order == [("write", [3]), ("read", [3])]
     assert torch.equal(as_bytes(cache)[7], before[2])
+
+
+# -- pieces ----------------------------------------------------------------------------------------------------------
+
+
+class SteppedSpace(DiskSpace):
+    """Moves once for every time that it is let. As its clock stands still, pieces have 1, 2, 4, ... blocks."""
+
+    def __init__(self, directory: Path, num_slots: int = 64) -> None:
+        super().__init__(directory, num_slots, BLOCK_BYTES, NAMESPACE)
+        self.lets = threading.Semaphore(0)
+        self.has_begun = threading.Semaphore(0)
+        self.order: list[tuple[str, list[int]]] = []
+
+    def clock(self) -> float:
+        return 0.0
+
+    def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
+        self._wait("write", slots)
+        return super().write(slots, keys, blocks)
+
+    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
+        self._wait("read", slots)
+        return super().read(slots, keys, into)
+
+    def begun(self) -> None:
+        """Wait until it has begun once more."""
+        assert self.has_begun.acquire(timeout=60)
+
+    def go(self) -> None:
+        """Let all go on for good."""
+        self.lets.release(1000)
+
+    def _wait(self, what: str, slots: list[int]) -> None:
+        self.order.append((what, slots))
+        self.has_begun.release()
+        assert self.lets.acquire(timeout=60)
+
+
+def transfers_of(kind: str, op_ids: range, slots: list[int] | None = None) -> list[BlockTransfer]:
+    """Of blocks that have the numbers of their slots, which are the op_ids if nothing else is said."""
+    pairs = zip(op_ids, slots or op_ids, strict=True)
+    return [save(at, at, op_id=op_id) if kind == "save" else load(at, at, at, op_id=op_id) for op_id, at in pairs]
+
+
+def in_short(reports: list[TransferReport]) -> list[tuple[str, list[int]]]:
+    """What became of which op_ids, which have to be of one sort in every report."""
+    short = []
+    for report in reports:
+        assert report.failed in ([], report.op_ids)
+        assert not (report.failed and report.is_cancelled)
+        what = "cancelled" if report.is_cancelled else "lost" if report.failed else "moved"
+        if report.is_cancelled:
+            assert (report.num_bytes, report.copy_s) == (0, 0.0)
+        short.append((what, sorted(report.op_ids)))
+    return short
+
+
+def test_pieces_are_reported_as_they_end_and_what_was_submitted_first_is_moved_first(
+    make_link: MakeLink, tmp_path: Path
+) -> None:
+    cache = make_cache(30)
+    before = as_bytes(cache).clone()
+    space = SteppedSpace(tmp_path)
+    link = make_link(cache, space, clock=space.clock)
+    slots = random.Random(3).sample(range(30), 30)
+    space.lets.release(1000)
+    link.submit(transfers_of("save", range(30), slots))
+    saved = drain(link)
+    pieces = [range(1), range(1, 3), range(3, 7), range(7, 15), range(15, 30)]
+    assert in_short(saved) == [("moved", [*piece]) for piece in pieces]
+    assert [slots[op_id] for op_id in saved[3].op_ids] == sorted(slots[7:15]), "within a piece by slot"
+    assert [report.continues for report in saved] == [False, True, True, True, True]
+    assert sum(report.num_bytes for report in saved) == 30 * BLOCK_BYTES
+    cache.tensor.zero_()
+    while space.lets.acquire(blocking=False):
+        pass
+    link.submit(transfers_of("load", range(30), slots))
+    for piece in pieces:
+        assert link.poll() == []
+        assert link.num_outstanding == 30 - piece.start
+        space.lets.release()
+        assert in_short(link.poll(wait=True)) == [("moved", [*piece])]
+        for at in (slots[op_id] for op_id in range(piece.stop)):
+            assert torch.equal(as_bytes(cache)[at], before[at])
+    assert torch.equal(as_bytes(cache), before)
+
+
+def test_blocks_that_are_neighbours_on_disk_are_written_at_once_although_they_were_staged_with_others(
+    make_link: MakeLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = SteppedSpace(tmp_path)
+    link = make_link(make_cache(24), space, clock=space.clock)
+    space.go()
+    descending = list(range(23, -1, -1))
+    move(link, *transfers_of("save", range(24), descending))
+    written = [[23], [21, 22], [*range(17, 21)], [*range(9, 17)], [*range(9)]]
+    assert [slots for _, slots in space.order] == written
+    space.order.clear()
+    fix_piece_size(monkeypatch, 16)
+    even_first = [*range(0, 16, 2), *range(1, 16, 2)]
+    move(link, *transfers_of("load", range(16), even_first), *transfers_of("save", range(16, 32), even_first))
+    written = [slots for what, slots in space.order if what == "write"]
+    assert written == [[*range(16)]], "as they are one piece"
+
+
+class TimedSpace(DiskSpace):
+    """A disk on which a block takes `fast_s`, or `slow_s` in some slots, by its own clock."""
+
+    now = 0.0
+    fast_s, slow_s = 0.9e-3, 11e-3
+    slow_slots = range(0)
+
+    def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
+        self.now += self.seconds(slots)
+        return super().write(slots, keys, blocks)
+
+    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
+        self.now += self.seconds(slots)
+        return super().read(slots, keys, into)
+
+    def seconds(self, slots: list[int]) -> float:
+        return sum(self.slow_s if slot in self.slow_slots else self.fast_s for slot in slots)
+
+
+def test_a_piece_takes_20_ms_at_the_speed_of_the_last_one_of_its_transfer(make_link: MakeLink, tmp_path: Path) -> None:
+    space = TimedSpace(tmp_path, 80, BLOCK_BYTES, NAMESPACE)
+    link = make_link(make_cache(80), space, clock=lambda: space.now)
+
+    def sizes(kind: str, num_blocks: int) -> list[int]:
+        reports = move(link, *transfers_of(kind, range(num_blocks)))
+        for report in reports:
+            assert report.copy_s == pytest.approx(space.seconds(report.op_ids))  # slots have the same numbers
+        return [len(report.op_ids) for report in reports]
+
+    assert sizes("save", 80) == [1, 2, 4, 8, 16, 22, 22, 5]
+    assert sizes("load", 10) == [1, 2, 4, 3]
+    assert sizes("load", 10) == [1, 2, 4, 3], "none goes on where another one was"
+    space.slow_slots = range(31, 80)
+    slowed = sizes("save", 70)
+    assert slowed[:6] == [1, 2, 4, 8, 16, 22]
+    assert max(slowed[6:]) <= 5, "two would take 22 ms, but the later a piece, the more it has at least"
+    space.slow_slots = range(12)
+    sped_up = sizes("load", 70)
+    assert sped_up[:2] == [1, 1]
+    assert sped_up[-2] == 22
+    assert all(after <= 2 * before for before, after in pairwise(sped_up))
+
+
+def test_a_link_of_a_given_bandwidth_is_asked_in_pieces_that_fit_it(make_link: MakeLink) -> None:
+    link = make_link(make_cache(30), "host", num_slots=30, bandwidth=None)
+    (report,) = move(link, *transfers_of("save", range(30)))
+    assert not report.failed, "to memory all is one piece"
+    link.bandwidth = 40 * BLOCK_BYTES
+    reports = move(link, *transfers_of("load", range(12)))
+    sizes = [len(report.op_ids) for report in reports]
+    assert sizes[:2] == [1, 1], "a block took at least 25 ms"
+    assert [op_id for report in reports for op_id in sorted(report.op_ids)] == [*range(12)]
+    assert sum(report.copy_s for report in reports) >= 0.299
+
+
+class BreakingSpace(SteppedSpace):
+    """Raises at its second move, and finds nothing at its fourth."""
+
+    def _wait(self, what: str, slots: list[int]) -> None:
+        super()._wait(what, slots)
+        if len(self.order) == 2:
+            raise MemoryError("no more")
+
+    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
+        failed = super().read(slots, keys, into)
+        return list(range(len(slots))) if len(self.order) == 4 else failed
+
+
+def test_a_piece_that_fails_ends_nothing_but_itself(
+    make_link: MakeLink, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    space = BreakingSpace(tmp_path)
+    link = make_link(make_cache(64), space, clock=space.clock)
+    space.go()
+    space.order = [("", [])] * 10  # nothing breaks yet
+    move(link, *transfers_of("save", range(64)))
+    space.order.clear()
+    with caplog.at_level(logging.DEBUG, logger="quire"):
+        reports = move(link, *transfers_of("load", range(64)))
+    assert in_short(reports) == [
+        ("moved", [0]),
+        ("lost", [1, 2]),
+        ("moved", [3, 4]),  # as big as the one that failed: it has shown no speed
+        ("lost", [*range(5, 9)]),
+        ("moved", [*range(9, 13)]),
+        ("moved", [*range(13, 21)]),
+        ("moved", [*range(21, 37)]),
+        ("moved", [*range(37, 64)]),
+    ]
+    continued = [at for at, report in enumerate(reports) if not report.failed and report.continues]
+    assert continued == [5, 6, 7], "what is lost has no speed for others to go on with"
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "swap: 2 of 2 blocks were lost at loading: MemoryError('no more')"),
+        ("DEBUG", "swap: 4 of 4 blocks were lost at loading: they did not arrive, or not as they were"),
+    ], "although the third was whole"
+    caplog.clear()
+    move(link, *transfers_of("load", range(64)))
+    assert caplog.messages == ["swap: loading works again, after 6 lost blocks"]
+
+
+class BadSlots(DiskSpace):
+    """Takes nothing into two of its slots."""
+
+    def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
+        super().write(slots, keys, blocks)
+        return [i for i, slot in enumerate(slots) if slot in (6, 17)]
+
+
+def test_a_block_that_is_not_written_fails_alone_wherever_it_was_staged(make_link: MakeLink, tmp_path: Path) -> None:
+    link = make_link(make_cache(20), BadSlots(tmp_path, 20, BLOCK_BYTES, NAMESPACE), clock=lambda: 0.0)
+    even_first = [*range(0, 20, 2), *range(1, 20, 2)]  # what is staged side by side is written in different pieces
+    reports = move(link, *(save(slot, slot, op_id=slot) for slot in even_first))
+    assert sorted(op_id for report in reports for op_id in report.failed) == [6, 17]
+    sizes = [len(report.op_ids) for report in reports]
+    assert sizes == [1, 2, 4, 4, 8, 1], "4 again as nothing was learnt, and the rest after 8"
+
+
+class BreakingOnce(TimedSpace):
+    is_broken = True
+
+    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
+        failed = super().read(slots, keys, into)
+        if self.is_broken:
+            self.is_broken = False
+            raise MemoryError("no more")
+        return failed
+
+
+def test_the_seconds_of_a_piece_that_broke_are_not_the_next_ones(
+    make_link: MakeLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fix_piece_size(monkeypatch, 8)
+    space = BreakingOnce(tmp_path, 16, BLOCK_BYTES, NAMESPACE)
+    link = make_link(make_cache(16), space, clock=lambda: space.now)
+    move(link, *transfers_of("save", range(16)))
+    broken, whole = move(link, *transfers_of("load", range(16)))
+    assert (len(broken.failed), broken.copy_s) == (8, 0.0)
+    assert (len(whole.op_ids), whole.failed) == (8, [])
+    assert whole.copy_s == pytest.approx(8 * space.fast_s)
+
+
+# -- cancelling ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["save", "load"])
+def test_what_has_begun_is_moved_what_has_not_is_not_and_all_is_reported_in_its_turn(
+    make_link: MakeLink, tmp_path: Path, kind: str
+) -> None:
+    space = SteppedSpace(tmp_path)
+    link = make_link(make_cache(60), space, clock=space.clock)
+    space.go()
+    link.cancel([5, 12])  # before anybody knows them
+    move(link, *transfers_of("save", range(60)))
+    while space.lets.acquire(blocking=False):
+        pass
+    space.order.clear()
+    space.has_begun = threading.Semaphore(0)
+    link.submit(transfers_of(kind, range(30)))
+    link.submit(transfers_of(kind, range(30, 40)))
+    link.submit(transfers_of(kind, range(40, 45)))
+    space.begun()
+    link.cancel(iter([0, *range(10, 15), 999, 29, *range(30, 40), 44]))  # 0 has begun
+    link.cancel([10, 44])
+    assert link.poll() == [], "nothing has ended"
+    assert link.num_outstanding == 45
+    space.go()
+    reports = drain(link)
+    assert in_short(reports) == [
+        ("moved", [0]),
+        ("moved", [1, 2]),
+        ("moved", [*range(3, 7)]),
+        ("moved", [7, 8, 9]),
+        ("cancelled", [*range(10, 15)]),
+        ("moved", [*range(15, 21)]),  # twice the three that were moved last
+        ("moved", [*range(21, 29)]),
+        ("cancelled", [29]),
+        ("cancelled", [*range(30, 40)]),
+        ("moved", [40]),
+        ("moved", [41, 42]),
+        ("moved", [43]),
+        ("cancelled", [44]),
+    ]
+    assert {report.kind for report in reports} == {kind}
+    continued = [min(report.op_ids) for report in reports if report.continues]
+    assert continued == [1, 3, 7, 15, 21, 41, 43], "moved, and not the first of what was submitted together"
+    touched = {slot for _, slots in space.order for slot in slots}
+    assert touched == {*range(10), *range(15, 29), *range(40, 44)}
+    link.cancel(range(100))  # after
+    assert link.poll() == []
+    assert not link._waiting, "nothing is remembered"
+    assert in_short(move(link, *transfers_of(kind, range(10, 13)))) == [("moved", [10]), ("moved", [11, 12])]
+
+
+def test_what_is_cancelled_between_two_pieces_is_not_moved(make_link: MakeLink, tmp_path: Path) -> None:
+    space = SteppedSpace(tmp_path)
+    link = make_link(make_cache(60), space, clock=space.clock)
+    link.submit(transfers_of("save", range(60)))
+    space.begun()
+    space.lets.release()
+    assert in_short(link.poll(wait=True)) == [("moved", [0])]
+    space.begun()  # the second piece is under way
+    link.cancel(range(1, 60))
+    space.go()
+    assert in_short(drain(link)) == [("moved", [1, 2]), ("cancelled", [*range(3, 60)])]
+
+
+def test_a_cancelled_load_leaves_its_block_as_it_is(make_link: MakeLink, tmp_path: Path) -> None:
+    cache = make_cache(60)
+    space = SteppedSpace(tmp_path)
+    link = make_link(cache, space, clock=space.clock)
+    space.lets.release(6)
+    saved = move(link, *transfers_of("save", range(40)))
+    cache.tensor.fill_(7)
+    before = as_bytes(cache).clone()
+    link.submit([load(0, 50, 0, op_id=0), *(load(slot, slot, slot, op_id=slot) for slot in range(1, 40))])
+    for _ in range(len(saved) + 1):
+        space.begun()
+    link.cancel(range(1, 40))
+    space.go()
+    assert in_short(drain(link)) == [("moved", [0]), ("cancelled", [*range(1, 40)])]
+    assert torch.equal(as_bytes(cache)[:50], before[:50])
+    assert not torch.equal(as_bytes(cache)[50], before[50])
+
+
+@pytest.mark.parametrize("was_there", [None, 77], ids=["an unused slot", "a slot of something else"])
+def test_a_load_of_a_slot_whose_save_was_cancelled_fails_and_the_slot_can_be_used_again(
+    make_link: MakeLink, tmp_path: Path, was_there: int | None
+) -> None:
+    cache = make_cache(8)
+    before = as_bytes(cache).clone()
+    space = SteppedSpace(tmp_path)
+    link = make_link(cache, space, clock=space.clock)
+    if was_there is not None:
+        space.lets.release()
+        move(link, save(0, 3, content=was_there))
+        space.begun()
+    link.submit([save(0, 0, op_id=1)])
+    space.begun()
+    link.submit([save(1, 3, content=1, op_id=2)])
+    link.cancel([2])
+    link.submit([load(3, 6, content=1, op_id=3)])
+    link.submit([save(2, 3, content=2, op_id=4)])
+    link.submit([load(3, 7, content=2, op_id=5)])
+    space.go()
+    ends = [("moved", [1]), ("cancelled", [2]), ("lost", [3]), ("moved", [4]), ("moved", [5])]
+    assert in_short(drain(link)) == ends
+    assert torch.equal(as_bytes(cache)[6], before[6]), "as it was"
+    assert torch.equal(as_bytes(cache)[7], before[2])
+
+
+def test_a_save_to_memory_has_begun_when_it_is_submitted(make_link: MakeLink) -> None:
+    """So that nothing is left of it to cancel, and its slot has never something else than what the reports say."""
+    cache = make_cache(20)
+    before = as_bytes(cache).clone()
+    link = make_link(cache, "host", num_slots=20)
+    move(link, save(5, 0, content=77))
+    link.submit(transfers_of("save", range(20)))
+    link.cancel(range(20))
+    cache.tensor.zero_()
+    link.submit(transfers_of("load", range(20)))
+    reports = drain(link)
+    assert in_short(reports)[0] == ("moved", [*range(20)])
+    assert all(what == "moved" for what, _ in in_short(reports))
+    assert torch.equal(as_bytes(cache), before)
+    (report,) = move(link, load(0, 1, content=77, op_id=1))
+    assert report.failed == [1]
+
+
+class GatedMemory(HostSpace):
+    def __init__(self, num_slots: int) -> None:
+        super().__init__(num_slots, BLOCK_BYTES)
+        self.gate = threading.Event()
+        self.reached = threading.Event()
+
+    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
+        self.reached.set()
+        assert self.gate.wait(60)
+        return super().read(slots, keys, into)
+
+
+def test_loads_from_memory_can_be_cancelled(make_link: MakeLink) -> None:
+    cache = make_cache(20)
+    before = as_bytes(cache).clone()
+    space = GatedMemory(20)
+    link = make_link(cache, space)
+    move(link, *transfers_of("save", range(20)))
+    cache.tensor.zero_()
+    link.submit(transfers_of("load", range(20)))
+    assert space.reached.wait(60)
+    link.cancel(range(20))
+    space.gate.set()
+    assert in_short(drain(link)) == [("moved", [0]), ("cancelled", [*range(1, 20)])]
+    assert torch.equal(as_bytes(cache)[0], before[0])
+    assert not as_bytes(cache)[1:].any()
+
+
+def test_closing_fails_what_has_not_begun_but_what_was_cancelled(make_link: MakeLink, tmp_path: Path) -> None:
+    space = SteppedSpace(tmp_path)
+    link = make_link(make_cache(40), space, clock=space.clock)
+    link.submit(transfers_of("save", range(30)))
+    link.submit(transfers_of("load", range(30, 40)))
+    space.begun()
+    link.cancel([*range(20, 25), 30])
+    threading.Timer(0.05, space.go).start()
+    link.close()
+    ends = in_short(drain(link))
+    assert ends[0] == ("moved", [0])
+    assert sorted(op_id for what, op_ids in ends if what == "cancelled" for op_id in op_ids) == [*range(20, 25), 30]
+    lost = sorted(op_id for what, op_ids in ends if what == "lost" for op_id in op_ids)
+    assert lost == [*range(1, 20), *range(25, 30), *range(31, 40)]
+    assert not link._waiting
+    link.cancel(range(40))
+    assert in_short(move(link, save(0, 0, op_id=50))) == [("lost", [50])]
+    assert not link._waiting
+
+
+def test_nothing_is_kept_of_what_has_ended(make_link: MakeLink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither op_ids nor the memory in which blocks waited."""
+    link = make_link(make_cache(40), num_slots=40)
+    stagings: list[weakref.ref[torch.Tensor]] = []
+    new_staging = link._new_staging
+
+    def noted(piece: object) -> torch.Tensor:
+        staging = new_staging(piece)  # type: ignore[arg-type]
+        stagings.append(weakref.ref(staging))
+        return staging
+
+    monkeypatch.setattr(link, "_new_staging", noted)
+    for _ in range(5):
+        link.submit(transfers_of("save", range(40)))
+        link.cancel(range(20, 60))
+        link.submit(transfers_of("load", range(100, 120), [*range(20)]))
+        link.cancel(range(110, 130))
+        drain(link)
+    link.close()
+    assert len(stagings) >= 10
+    assert all(staging() is None for staging in stagings)
+    assert not link._waiting
+
+
+def being_read(transfers: dict[int, BlockTransfer], reports: list[TransferReport]) -> set[int]:
+    """Slots of loads that are not reported yet: nobody saves to them in memory, where a save does not wait its turn."""
+    ended = {op_id for report in reports for op_id in report.op_ids}
+    return {each.src for op_id, each in transfers.items() if each.kind == "load" and op_id not in ended}
+
+
+@pytest.mark.parametrize("kind", SPACES)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10**6), is_closed=st.booleans())
+def test_whatever_is_cancelled_every_transfer_is_reported_once_and_brings_its_bytes_or_none(
+    make_link: MakeLink, kind: str, seed: int, is_closed: bool
+) -> None:
+    """Each save has a content of its own, each load a block of its own. Reports tell in order what is in the slots."""
+    draw = random.Random(seed)
+    cache = make_cache(200)
+    as_bytes(cache).fill_(255)
+    link = make_link(cache, kind, num_slots=12)
+    transfers: dict[int, BlockTransfer] = {}
+    cancelled: set[int] = set()
+    reports: list[TransferReport] = []
+    content_of: dict[int, int] = {}  # slot -> the content that was last submitted for it
+    next_content, next_block = 1, 20
+    for _ in range(draw.randrange(1, 8)):
+        batch: list[BlockTransfer] = []
+        if draw.random() < 0.6:
+            slots = sorted({*range(12)} - (being_read(transfers, reports) if kind == "host" else set()))
+            for block, slot in enumerate(draw.sample(slots, draw.randrange(len(slots) + 1))):
+                as_bytes(cache)[block].fill_(next_content)
+                batch.append(save(block, slot, next_content))
+                content_of[slot] = next_content
+                next_content += 1
+        if content_of:
+            for slot in draw.choices(sorted(content_of), k=draw.randrange(24)):
+                batch.append(load(slot, next_block, content_of[slot]))
+                next_block += 1
+        transfers.update((transfer.op_id, transfer) for transfer in batch)
+        link.submit(batch)
+        as_bytes(cache)[:20].fill_(254)
+        for _ in range(draw.randrange(4)):
+            given_up = draw.sample(sorted(transfers), len(transfers) // 4)
+            link.cancel(given_up)
+            cancelled.update(given_up)
+            reports += link.poll()
+    if is_closed:
+        link.close()
+    reports += drain(link)
+    assert sorted(op_id for report in reports for op_id in report.op_ids) == sorted(transfers), "each of them once"
+    assert not link._waiting
+    in_slot: dict[int, bytes | None] = {}
+    for report in reports:
+        for op_id in report.op_ids:
+            transfer = transfers[op_id]
+            assert report.kind == transfer.kind
+            if report.is_cancelled:
+                assert op_id in cancelled
+                assert report.num_bytes == 0
+            has_moved = not report.is_cancelled and op_id not in report.failed
+            if transfer.kind == "save":
+                if has_moved:
+                    in_slot[transfer.dst] = transfer.key
+                continue
+            bytes_there = as_bytes(cache)[transfer.dst]
+            if has_moved:
+                assert in_slot[transfer.src] == transfer.key
+                assert transfer.key is not None
+                assert (bytes_there == int.from_bytes(transfer.key, "little")).all()
+            elif report.is_cancelled or kind == "disk":
+                assert (bytes_there == 255).all()
+            if not is_closed and not report.is_cancelled:
+                assert has_moved == (in_slot.get(transfer.src) == transfer.key)
 
 
 # -- few copies ------------------------------------------------------------------------------------------------------
@@ -174,6 +706,7 @@ SCATTERED = {0: 8, 1: 9, 2: 10, 5: 3, 6: 4, 9: 12, 8: 13}  # block -> slot: thre
 
 @pytest.mark.parametrize("kind", SPACES)
 def test_there_are_as_many_copies_as_runs(make_link: MakeLink, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fix_piece_size(monkeypatch, len(SCATTERED))
     link = make_link(make_cache(10), kind)
     shapes = count_copies(monkeypatch)
     move(link, *(save(block, slot) for block, slot in sorted(SCATTERED.items(), key=lambda pair: pair[0] % 4)))
@@ -206,7 +739,8 @@ def test_a_slot_with_other_content_fails_and_its_neighbours_do_not(make_link: Ma
     move(link, *(save(block, block) for block in range(4)))
     move(link, save(0, 1, content=77))
     cache.tensor.zero_()
-    (report,) = move(link, *(load(slot, slot, slot, op_id=slot) for slot in range(4)), load(9, 1, 5, op_id=9))
+    loads = [*(load(slot, slot, slot, op_id=slot) for slot in range(4)), load(9, 1, 5, op_id=9)]
+    (report,) = joined(move(link, *loads))
     assert report.failed == [1, 9]
     for block in (0, 2, 3):
         assert torch.equal(as_bytes(cache)[block], before[block])
@@ -221,7 +755,7 @@ def test_bytes_that_rot_on_disk_are_reported_and_never_reach_the_device(make_lin
     (byte,) = os.pread(space.fileno(), 1, at)
     os.pwrite(space.fileno(), bytes([byte ^ 16]), at)
     before = as_bytes(cache).clone()
-    (report,) = move(link, *(load(slot, (slot + 1) % 4, slot, op_id=slot) for slot in range(4)))
+    (report,) = joined(move(link, *(load(slot, (slot + 1) % 4, slot, op_id=slot) for slot in range(4))))
     assert report.failed == [3]
     assert torch.equal(as_bytes(cache)[0], before[0]), "the target of the failed load is as it was"
 
@@ -258,7 +792,7 @@ def test_nothing_raises_out_of_submit_or_the_thread(make_link: MakeLink, kind: s
         broken = BrokenSpace(tmp_path, 4, BLOCK_BYTES, NAMESPACE)
     link = make_link(make_cache(4), broken)
     for _ in range(2):  # the thread lives on
-        reports = move(link, save(0, 0, op_id=1), save(1, 1, op_id=2), load(0, 3, 0, op_id=3))
+        reports = joined(move(link, save(0, 0, op_id=1), save(1, 1, op_id=2), load(0, 3, 0, op_id=3)))
         assert [(report.kind, report.failed) for report in reports] == [("save", [1, 2]), ("load", [3])]
 
 
@@ -298,8 +832,10 @@ def test_polling_without_waiting_returns_at_once_and_with_waiting_when_something
     assert link.num_outstanding == 2
     assert link.poll() == []
     threading.Timer(0.05, space.gate.set).start()
-    (report,) = link.poll(wait=True)
-    assert (sorted(report.op_ids), link.num_outstanding) == ([1, 2], 0)
+    first = link.poll(wait=True)
+    assert in_short(first)[0] == ("moved", [1])
+    (report,) = joined(first + drain(link))
+    assert (report.op_ids, link.num_outstanding) == ([1, 2], 0)
 
 
 def test_a_transfer_is_outstanding_until_its_report_was_taken(make_link: MakeLink) -> None:
@@ -404,9 +940,9 @@ def test_losses_in_a_row_are_told_once_and_counted_when_they_are_over(
     link = make_link(make_cache(4), space)
     with caplog.at_level(logging.WARNING, logger="quire"):
         for _ in range(5):
-            (report,) = move(link, save(0, 0, op_id=1), save(1, 1, op_id=2))
+            (report,) = joined(move(link, save(0, 0, op_id=1), save(1, 1, op_id=2)))
             assert report.failed == [1, 2]
-        assert caplog.messages == ["swap: 2 of 2 blocks were lost at saving: they did not arrive, or not as they were"]
+        assert caplog.messages == ["swap: 1 of 1 blocks were lost at saving: they did not arrive, or not as they were"]
         space.is_full = False
         for _ in range(3):
             (report,) = move(link, save(0, 0))

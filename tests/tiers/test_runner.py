@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import cache as cached
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from quire.startup import load as load_model
 from quire.tiers.disk_space import DiskSpace
 from quire.tiers.host_space import HostSpace
 from quire.tiers.link import Link
-from tiers.blocks import as_bytes, load, make_space, save
+from tiers.blocks import as_bytes, joined, load, make_space, save
 
 BLOCK_SIZE = 4
 NUM_BLOCKS = 12
@@ -74,15 +75,15 @@ def transfers_only(*transfers: BlockTransfer) -> SchedulerOutput:
 
 
 def finish(runner: ModelRunner, first: StepOutput) -> list[str]:
-    """Kinds of all reports up to the last one."""
-    kinds = [report.kind for report in first.transfers]
+    """Kinds of all reports up to the last one, in their turn; whatever they tell of they tell once."""
+    reports = list(first.transfers)
     assert runner.link is not None
     while runner.link.num_outstanding:
         result = runner.execute(transfers_only())
         assert result.transfers, "a step without sequences waits for a report"
-        assert all(not report.failed for report in result.transfers)
-        kinds += [report.kind for report in result.transfers]
-    return kinds
+        reports += result.transfers
+    assert all(not report.failed for report in reports)
+    return [report.kind for report in joined(reports)]
 
 
 def test_saved_overwritten_and_loaded_elsewhere_a_sequence_goes_on_as_before(runner: ModelRunner) -> None:
@@ -201,6 +202,43 @@ def test_a_step_says_how_long_it_stood_still_although_the_disk_is_not_done(tmp_p
     disk.gate.set()
     assert finish(runner, later) == ["save"]
     runner.link.close()
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["a step that works", "a step that fails"])
+def test_what_a_step_cancels_is_of_earlier_steps_or_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    runner = make_runner("disk", tmp_path)
+    disk = SlowDisk(tmp_path, 4, as_bytes(runner.cache).shape[1], b"namespace")
+    assert runner.link is not None
+    runner.link.close()
+    runner.link = Link(runner.cache.tensor, disk)
+    runner.execute(step(1, PROMPT, [3, 4, 5], transfers=[save(0, 0, op_id=1)]))
+    runner.execute(step(2, OTHER, [6, 7], transfers=[save(1, 1, op_id=2), load(2, 8, 1, op_id=3)]))
+    transfers = [save(2, 2, op_id=4), save(3, 3, op_id=5), load(0, 9, 0, op_id=6), load(0, 10, 0, op_id=7)]
+    cancelling = SchedulerOutput(3, cancelled=[2, 3, 4, 7, 77], transfers=transfers)
+    with monkeypatch.context() as patch:
+        if fails:
+            patch.delattr(KVCache, "clear")
+        with pytest.raises(AttributeError, match="clear") if fails else nullcontext():
+            runner.execute(cancelling)
+    disk.gate.set()
+    reports: list[TransferReport] = []
+    while runner.link.num_outstanding:
+        reports += runner.execute(transfers_only()).transfers
+    ends = [(report.op_ids, report.is_cancelled, report.failed) for report in reports]
+    assert ends == [
+        ([1], False, []),
+        ([2], True, []),
+        ([3], True, []),
+        ([4], True, []),
+        ([5], False, []),
+        ([6], False, []),
+        ([7], True, []),
+    ]
+    runner.link.close()
+    runner.link = None
+    runner.execute(SchedulerOutput(4, cancelled=[2]))
 
 
 class StallingRunner(NullRunner):

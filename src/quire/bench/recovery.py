@@ -359,10 +359,10 @@ def make_report(config: EngineConfig, settings: RecoverySettings, runs: dict[str
         "recovery s: all seconds of the link (saving and loading victims' blocks, and what it saves ahead of "
         "time: samples of an idle link, and blocks written through) and those of steps that computed again; "
         "what share of a step that is, is judged by the same calibrated costs under every policy. of it "
-        "ahead: the seconds of the link that belong to no preemption. turned: saved, but computed when it "
-        "came back, since loading was not worth it any more, or not possible. error: of what cost predicted "
-        "for the road that it took. regret: what the other road, taken on purpose in a sample of decisions, "
-        "would have saved."
+        "ahead: the seconds of the link that belong to no preemption. turned: of what was to be saved and "
+        "loaded, something was computed after all, since that had become shorter, or there was no other way. "
+        "error: of what cost predicted for the road that it took. regret: what the other road, taken on "
+        "purpose in a sample of decisions, would have saved."
     )
     return report
 

@@ -5,10 +5,9 @@ The same requests, pool, limits and policy, on a virtual clock. Knows one run; k
 
 from __future__ import annotations
 
-import statistics
 from typing import Any
 
-from quire.bench.recovery_run import RecoveryRun
+from quire.bench.recovery_run import RecoveryRun, mean
 from quire.bench.serving_figures import distribution
 from quire.bench.workload import Workload
 from quire.config import SchedulerConfig
@@ -61,17 +60,13 @@ def compare(run: RecoveryRun, foretold: SimulationFigures) -> dict[str, dict[str
 def _pairs(run: RecoveryRun, foretold: SimulationFigures) -> dict[str, tuple[float | None, float | None]]:
     repetition = run.repetition
     return {
-        "ttft_s": (_mean(repetition.ttft_s), _of(foretold.ttft_s, "mean")),
+        "ttft_s": (mean(repetition.ttft_s), _of(foretold.ttft_s, "mean")),
         "ttft_p99_s": (_p99(repetition.ttft_s), _of(foretold.ttft_s, "p99")),
-        "tpot_s": (_mean(repetition.tpot_s), _of(foretold.tpot_s, "mean")),
+        "tpot_s": (mean(repetition.tpot_s), _of(foretold.tpot_s, "mean")),
         "tpot_p99_s": (_p99(repetition.tpot_s), _of(foretold.tpot_s, "p99")),
         "wall_s": (repetition.wall_s, foretold.makespan_s),
         "recovery_s": (run.recovery_s, foretold.recovery_s),
     }
-
-
-def _mean(values: list[float]) -> float | None:
-    return statistics.fmean(values) if values else None
 
 
 def _p99(values: list[float]) -> float | None:

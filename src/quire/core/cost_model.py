@@ -109,13 +109,14 @@ class CostModel:
             steps.follow()
             self.num_refreshes += 1
 
-    def observe_transfer(self, kind: str, num_bytes: int, seconds: float) -> None:
-        """Take in a run of blocks that was moved.
+    def observe_transfer(self, kind: str, num_bytes: int, seconds: float, *, continues: bool = False) -> None:
+        """Take in a run of blocks that was moved, or a piece of one.
 
         Args:
             kind: "save" or "load".
             num_bytes: of the run. None, or seconds that are no number, teach nothing.
             seconds: that the link was busy with it.
+            continues: the run of the last piece of this kind.
 
         Raises:
             ValueError: another kind.
@@ -128,7 +129,7 @@ class CostModel:
         self._failures[kind] = 0
         self._num_transfers += 1
         self._latest_two[kind] = self._latest_two[kind][1], self._num_transfers
-        cost.observe(num_bytes, max(seconds, _SHORTEST_S))
+        cost.observe(num_bytes, max(seconds, _SHORTEST_S), continues=continues)
         side = has_changed([self.saves.misses, self.loads.misses], slower_after=4, faster_after=2)
         if side:
             self.num_refreshes += 1

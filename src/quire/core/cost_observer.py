@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from quire.core.cost_model import CostModel
 from quire.core.costs import StepShape
@@ -14,6 +15,17 @@ from quire.core.recovery_log import Recomputed, RecoveryLog
 from quire.outputs import TransferReport
 
 logger = logging.getLogger("quire")
+
+_STRETCH_S = 20e-3  #: of pieces, before the model is told: single ones tell of threads that were woken late
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """Pieces of one run on the link, one after the other, of which the model has not been told yet."""
+
+    num_bytes: int = 0
+    seconds: float = 0.0
+    continues: bool = False  #: the model has been told of the run's earlier pieces
 
 
 class CostObserver:
@@ -25,6 +37,7 @@ class CostObserver:
     def __init__(self, model: CostModel, log: RecoveryLog) -> None:
         self.model = model
         self._log = log
+        self._stretches = {"save": _Stretch(), "load": _Stretch()}
 
     def note(self, shape: StepShape, seconds: float, reports: Sequence[TransferReport]) -> None:
         """A step is over.
@@ -47,9 +60,12 @@ class CostObserver:
         model, kind = self.model, report.kind
         was_failing = model.is_failing(kind)
         if report.failed:
+            self._stretches[kind] = _Stretch()
             model.observe_failure(kind)
+        elif report.is_cancelled:
+            self._end_run(kind)
         elif report.num_bytes:
-            model.observe_transfer(kind, report.num_bytes, report.copy_s)
+            self._add_piece(report)
         if was_failing == model.is_failing(kind):
             return
         if was_failing:
@@ -58,6 +74,30 @@ class CostObserver:
             logger.warning(
                 "swap: %ss go on failing; where costs are weighed, nobody swaps until one has arrived whole", kind
             )
+
+    def _add_piece(self, report: TransferReport) -> None:
+        if not report.continues:
+            self._end_run(report.kind)
+            self._stretches[report.kind] = _Stretch()
+        stretch = self._stretches[report.kind]
+        stretch.num_bytes += report.num_bytes
+        stretch.seconds += report.copy_s
+        predict = self.model.save if report.kind == "save" else self.model.load
+        if max(stretch.seconds, predict(stretch.num_bytes).seconds) >= _STRETCH_S:
+            self._tell(report.kind)
+        elif not report.has_more:
+            self._end_run(report.kind)
+
+    def _end_run(self, kind: str) -> None:
+        """A run may be short as a whole; but what is left of a longer one tells nothing new."""
+        stretch = self._stretches[kind]
+        if stretch.num_bytes and not stretch.continues:
+            self._tell(kind)
+
+    def _tell(self, kind: str) -> None:
+        stretch = self._stretches[kind]
+        self._stretches[kind] = _Stretch(continues=True)
+        self.model.observe_transfer(kind, stretch.num_bytes, stretch.seconds, continues=stretch.continues)
 
     def _share(self, shape: StepShape, recomputed: Recomputed) -> float:
         """The part of a step that went into tokens which had been computed before.

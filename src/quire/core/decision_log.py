@@ -21,7 +21,7 @@ class Decision:
     probe: Probe | None = None  #: a small part went the other way, to see what it costs
     is_sample: bool = False  #: all of it went the other way, to see what would have been
     actual: float | None = None  #: seconds spent, once known
-    is_turned: bool = False  #: what was saved was not loaded: `actual` is not of the road that was chosen
+    is_turned: bool = False  #: not all that was to be swapped was: `actual` is not of the road that was chosen
 
     @property
     def is_probe(self) -> bool:

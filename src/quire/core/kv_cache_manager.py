@@ -52,6 +52,7 @@ class _Transfer:
     transfer: BlockTransfer
     entry: Entry
     waiting: list[Sequence] = field(default_factory=list)  #: for a load
+    is_cancelled: bool = False  #: it will not begin, unless it has
 
 
 class KVCacheManager:
@@ -87,6 +88,8 @@ class KVCacheManager:
         self._transfers: list[BlockTransfer] = []  #: saves and loads to be sent with the step that is being made
         self._under_way: dict[int, _Transfer] = {}  #: saves and loads, by op_id
         self._load_of: dict[bytes, int] = {}  #: key -> op_id of the load that brings it
+        self._save_of: dict[bytes, int] = {}  #: key -> op_id of the save that takes it
+        self._cancelled: list[int] = []  #: op_ids to be sent with the step that is being made
 
     def begin_step(self, *, write_through: bool = False) -> None:
         """Forget what the last step named.
@@ -124,6 +127,11 @@ class KVCacheManager:
         """The saves and loads that have come together since this was last asked, to be sent with a step."""
         transfers, self._transfers = self._transfers, []
         return transfers
+
+    def take_cancelled(self) -> list[int]:
+        """The saves and loads that were given up since this was last asked, to be sent with a step."""
+        cancelled, self._cancelled = self._cancelled, []
+        return cancelled
 
     @property
     def num_under_way(self) -> int:
@@ -223,7 +231,7 @@ class KVCacheManager:
         before = self.pool.num_available
         if seq.loading is not None:
             for op_id in seq.loading.op_ids:
-                self._under_way[op_id].waiting.remove(seq)
+                self._stop_waiting(op_id, seq)
             seq.loading = None
         for block in reversed(seq.block_table):
             self.pool.release(block)
@@ -298,6 +306,12 @@ class KVCacheManager:
             self.tier.release(key)
         seq.kept_keys.clear()
 
+    def abandon_kept(self, seq: Sequence) -> None:
+        """`seq` has ended: let the room go, and what nobody else keeps need not be saved any more."""
+        keys = list(seq.kept_keys)
+        self.release_kept(seq)
+        self._cancel(self._save_of.get(key) for key in keys if not self.tier.num_holds(key))
+
     def find_kept(self, seq: Sequence, first: int) -> Kept | None:
         """The blocks from the `first` of its table on that the swap tier can bring: one run of them, the earliest."""
         if not seq.kept_keys:
@@ -305,14 +319,13 @@ class KVCacheManager:
         kept = set(seq.kept_keys)
         num_full = (len(seq.token_ids) - 1) // self.block_size  # a token is left to compute
         self._extend_keys(seq, num_full)
-        is_there = [key in kept and key in self.tier for key in seq.block_keys[first:num_full]]
-        if True not in is_there:
-            return None
-        start = is_there.index(True)
-        end = start
-        while end < len(is_there) and is_there[end]:
-            end += 1
-        return Kept(first + start, first + end)
+        is_there = [key in kept and self._is_coming(key) for key in seq.block_keys[first:num_full]]
+        return _first_run(is_there, first)
+
+    def _is_coming(self, key: bytes) -> bool:
+        """Whether the tier has a key's block, or will."""
+        save = self._save_of.get(key)
+        return key in self.tier and (save is None or not self._under_way[save].is_cancelled)
 
     def begin_load(self, seq: Sequence, kept: Kept) -> list[int]:
         """Extend `seq`'s table, which ends before `kept`, by blocks to compute and blocks to load.
@@ -341,6 +354,70 @@ class KVCacheManager:
         self.num_logical_blocks += len(table) - before
         return load_ids
 
+    def unsaved(self, seq: Sequence) -> Kept | None:
+        """The blocks that are kept for `seq` and still on their way to the swap tier: one run of them, the earliest."""
+        kept = set(seq.kept_keys)
+        return _first_run([key in kept and key in self._save_of and self._is_coming(key) for key in seq.block_keys])
+
+    def unloaded(self, seq: Sequence) -> Kept | None:
+        """The blocks that `seq` waits for, from the first that is still on its way; None where they are given up."""
+        loading = seq.loading
+        if loading is None:
+            return None
+        under_way = [self._under_way[op_id] for op_id in loading.op_ids]
+        coming = {each.transfer.dst for each in under_way if not each.is_cancelled}
+        start, end = loading.start // self.block_size, loading.end // self.block_size
+        first = next((at for at in range(start, end) if seq.block_table[at] in coming), None)
+        return None if first is None else Kept(first, end)
+
+    def cancel_saves(self, seq: Sequence, blocks: Kept) -> int:
+        """Give up saving blocks of `seq`, by their places, as far as nobody else keeps them too.
+
+        Those that have begun are saved all the same.
+
+        Returns:
+            How many are given up.
+        """
+        keys = seq.block_keys[blocks.start : blocks.end]
+        return self._cancel(self._save_of.get(key) for key in keys if self.tier.num_holds(key) <= 1)
+
+    def cancel_loads(self, seq: Sequence, blocks: Kept) -> int:
+        """Give up loading blocks that `seq` waits for, as far as nobody else does; they will be computed.
+
+        They stay in its table until the link says that it has not begun them.
+
+        Returns:
+            How many are given up.
+        """
+        places = {block: at for at, block in enumerate(seq.block_table)}
+        transfers = (self._under_way[op_id] for op_id in seq.loading.op_ids)
+        return self._cancel(
+            each.transfer.op_id
+            for each in transfers
+            if blocks.start <= places[each.transfer.dst] < blocks.end and len(each.waiting) == 1
+        )
+
+    def _stop_waiting(self, op_id: int, seq: Sequence) -> None:
+        """What nobody waits for any more need not be loaded."""
+        waiting = self._under_way[op_id].waiting
+        waiting.remove(seq)
+        if not waiting:
+            self._cancel([op_id])
+
+    def _cancel(self, op_ids: Iterable[int | None]) -> int:
+        """Have the link leave what it has not begun. Whoever wants one of these blocks later asks for it anew."""
+        num_cancelled = 0
+        for op_id in op_ids:
+            if op_id is None or self._under_way[op_id].is_cancelled:
+                continue
+            under_way = self._under_way[op_id]
+            under_way.is_cancelled = True
+            if under_way.transfer.kind == "load":
+                _forget(self._load_of, under_way)
+            self._cancelled.append(op_id)
+            num_cancelled += 1
+        return num_cancelled
+
     def end_load(self, seq: Sequence) -> None:
         """Count as computed what has been loaded. Nothing of it is under way any more."""
         assert seq.loading is not None
@@ -357,24 +434,29 @@ class KVCacheManager:
         for report in reports:
             failed = set(report.failed)
             for op_id in report.op_ids:
-                under_way = self._under_way.pop(op_id)
-                # A load may follow its block's save on the link; then it brings nothing where that one failed.
-                is_lost = op_id in failed or not under_way.entry.is_named
-                self.tier.end(under_way.entry, failed=is_lost)
-                if under_way.transfer.kind == "load":
-                    self._end_one_load(under_way, is_lost=is_lost)
+                self._end_one(self._under_way.pop(op_id), is_cancelled=report.is_cancelled, failed=op_id in failed)
+
+    def _end_one(self, under_way: _Transfer, *, is_cancelled: bool, failed: bool) -> None:
+        transfer, entry = under_way.transfer, under_way.entry
+        if transfer.kind == "save":
+            _forget(self._save_of, under_way)
+            self.tier.end(entry, failed=failed or is_cancelled)
+            return
+        # A load may follow its block's save on the link; then it brings nothing where that one did not.
+        failed = failed or not entry.is_named
+        self.tier.end(entry, failed=failed)
+        _forget(self._load_of, under_way)
+        self._end_one_load(under_way, is_lost=failed or is_cancelled)
 
     def _end_one_load(self, under_way: _Transfer, *, is_lost: bool) -> None:
         transfer = under_way.transfer
-        assert transfer.key is not None
-        del self._load_of[transfer.key]
         for seq in under_way.waiting:
             seq.loading.op_ids.discard(transfer.op_id)
         if is_lost:
             for seq in under_way.waiting:
                 self._cut(seq, seq.block_table.index(transfer.dst))
         else:
-            self.pool.register(transfer.dst, transfer.key)
+            self.pool.register(transfer.dst, under_way.entry.key)
         self.pool.release(transfer.dst)
 
     def _cut(self, seq: Sequence, at: int) -> None:
@@ -390,7 +472,7 @@ class KVCacheManager:
         for block in reversed(dropped):
             if (op_id := still_coming.get(block)) is not None:
                 loading.op_ids.remove(op_id)
-                self._under_way[op_id].waiting.remove(seq)
+                self._stop_waiting(op_id, seq)
             self.pool.release(block)
 
     def _save(self, block: int, key: bytes) -> int:
@@ -398,6 +480,7 @@ class KVCacheManager:
         transfer = BlockTransfer(self._new_op_id(), "save", block, entry.slot, key)
         self._transfers.append(transfer)
         self._under_way[transfer.op_id] = _Transfer(transfer, entry)
+        self._save_of[key] = transfer.op_id
         return transfer.op_id
 
     def _load(self, key: bytes) -> int:
@@ -481,3 +564,18 @@ class KVCacheManager:
         assert holds == self.pool.ref_counts, "reference counts and block tables disagree"
         assert self.num_logical_blocks == sum(len(seq.block_table) for seq in sequences)
         assert self.num_kv_tokens == sum(seq.num_computed_tokens for seq in sequences)
+
+
+def _forget(op_of: dict[bytes, int], under_way: _Transfer) -> None:
+    """Its key is not found under this transfer any more; another may have taken its place."""
+    if op_of.get(under_way.entry.key) == under_way.transfer.op_id:
+        del op_of[under_way.entry.key]
+
+
+def _first_run(flags: list[bool], first: int = 0) -> Kept | None:
+    """The first places in a row that are true, where the first flag is for place `first`."""
+    if True not in flags:
+        return None
+    start = flags.index(True)
+    end = next((at for at in range(start, len(flags)) if not flags[at]), len(flags))
+    return Kept(first + start, first + end)

@@ -139,9 +139,19 @@ class RecoveryPolicy(ABC):
         """
         return True
 
+    def is_worth_saving(self, start: int, end: int, around: Surroundings) -> bool:
+        """Whether tokens [start, end) of a request that was preempted, which are on their way to the swap tier, should
+        still be saved and loaded, or rather computed.
+
+        Args:
+            start, end: multiples of a block.
+            around: now.
+        """
+        return True
+
     def note_actual(self, request_id: str, seconds: float, *, is_turned: bool = False) -> None:  # noqa: B027
         """The request is back where it stood, and its last preemption cost so many seconds of link and steps.
 
         Args:
-            is_turned: not by the road that was chosen, since loading was not worth it any more.
+            is_turned: not, or not all of it, by the road that was chosen, since swapping was not worth it any more.
         """

@@ -202,9 +202,19 @@ class Cost(RecoveryPolicy):
         if isinstance(self.costs, CostModel) and self.costs.is_failing("load"):
             return False
         load = self.costs.load((end - start) // around.block_size * around.block_bytes)
+        return load.seconds <= self._compute_seconds(start, end, around) * (1.0 + self.load_margin)
+
+    def is_worth_saving(self, start: int, end: int, around: Surroundings) -> bool:
+        if isinstance(self.costs, CostModel) and not self.costs.is_link_usable:
+            return False
+        num_bytes = (end - start) // around.block_size * around.block_bytes
+        save, load = self.costs.save(num_bytes), self.costs.load(num_bytes)
+        swap_s = save.seconds * (1.0 - around.survival.again) + load.seconds
+        return swap_s <= self._compute_seconds(start, end, around) * (1.0 + self.load_margin)
+
+    def _compute_seconds(self, start: int, end: int, around: Surroundings) -> float:
         beside, chunk = around.decoding_beside, around.chunk_beside
-        compute = self.costs.recompute(end - start, start=start, chunk=chunk, beside=beside)
-        return load.seconds <= compute.seconds * (1.0 + self.load_margin)
+        return self.costs.recompute(end - start, start=start, chunk=chunk, beside=beside).seconds
 
     # -- what it was worth -----------------------------------------------------------------------------------------
 

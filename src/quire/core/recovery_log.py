@@ -28,13 +28,14 @@ class Recovery:
     predicted: dict[str, float] = field(default_factory=dict)  #: seconds by road
     is_sample: bool = False  #: it took another road than it should have, to see what would have been
     is_probe: bool = False  #: a small part of it did, to tell about the link
-    is_turned: bool = False  #: what was saved of it was not loaded when it came back: `road` is not what it took
+    is_turned: bool = False  #: not all that was to be saved and loaded was: `road` is not, or not all, what it took
     save_s: float = 0.0  #: of the link
     load_s: float = 0.0
     compute_s: float = 0.0  #: of steps, by the share of what was computed again
     num_recomputed: int = 0
-    num_saved: int = 0  #: blocks
+    num_saved: int = 0  #: blocks, of which none was given up
     num_loaded: int = 0
+    num_saving: int = 0  #: of those saved, blocks of which the link has not told yet
     num_full: int = 0  #: blocks of a request of one sequence when it was preempted
     num_given_up: int = 0  #: of these, blocks that nobody held any more
     is_complete: bool = False  #: else it was preempted again, or ended, before it stood where it stood
@@ -45,7 +46,7 @@ class Recovery:
 
     @property
     def way_back(self) -> str:
-        """By which road it came back; "turned" is one that was saved, and computed when it came back."""
+        """By which road it came back; "turned" is one of which not all that was to be swapped was."""
         return "turned" if self.is_turned else self.road.value
 
     @property
@@ -112,6 +113,7 @@ class RecoveryLog:
             stats.probes[choice.probes.value] += 1
         for op_id in save_ids:
             recovery.num_saved += 1
+            recovery.num_saving += 1
             self._recovery_of[op_id] = recovery
         return recovery
 
@@ -128,7 +130,7 @@ class RecoveryLog:
                 self._recovery_of[op_id] = recovery
 
     def note_turn(self, request_id: str) -> None:
-        """A request comes back, and what was saved of it is not loaded."""
+        """Of what was saved of a request, or was to be, something is not loaded."""
         recovery = self._open.get(request_id)
         if recovery is not None:
             recovery.is_turned = True
@@ -153,6 +155,9 @@ class RecoveryLog:
         for report in reports:
             stats = self._noted()
             num_blocks = len(report.op_ids)
+            if report.is_cancelled:
+                self._note_cancelled(report)
+                continue
             num_arrived = num_blocks - len(report.failed)
             stats.swapped_blocks[report.kind] += num_arrived
             stats.swapped_bytes[report.kind] += report.num_bytes * num_arrived // max(1, num_blocks)
@@ -164,13 +169,26 @@ class RecoveryLog:
                     continue
                 stats.seconds[recovery.road.value] += each
                 if report.kind == "save":
+                    recovery.num_saving -= 1
                     recovery.save_s += each
                 else:
                     recovery.load_s += each
 
-    def open_ids(self) -> list[str]:
-        """The requests that are not back yet."""
-        return list(self._open)
+    def _note_cancelled(self, report: TransferReport) -> None:
+        self._noted().cancelled_blocks[report.kind] += len(report.op_ids)
+        for op_id in report.op_ids:
+            recovery = self._recovery_of.pop(op_id, None)
+            if recovery is None:
+                continue
+            if report.kind == "save":
+                recovery.num_saved -= 1
+                recovery.num_saving -= 1
+            else:
+                recovery.num_loaded -= 1
+
+    def open_recoveries(self) -> list[Recovery]:
+        """The entries of requests that are not back yet."""
+        return list(self._open.values())
 
     def complete(self, request_id: str) -> None:
         """A request stands where it stood."""

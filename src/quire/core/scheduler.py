@@ -245,7 +245,7 @@ class Scheduler:
         seq.num_lost_tokens = max(seq.num_lost_tokens, seq.num_computed_tokens)
         self.kv.free(seq)
         if seq.finish_reason is not None:
-            self.kv.release_kept(seq)
+            self.kv.abandon_kept(seq)
         self._forget_in_runner(seq)
 
     def _forget_in_runner(self, seq: Sequence) -> None:
@@ -267,6 +267,7 @@ class Scheduler:
         assert self._in_flight is None, "the last step has neither been updated nor failed"
         self._step_id += 1
         self.kv.begin_step(write_through=self.config.swap_write_through)
+        self._look_again()
         self._sample_link()
         self._last_shape, self._shape = self._shape.total(), _ShapeSum()
         self.recovery_log.begin_step()
@@ -289,8 +290,39 @@ class Scheduler:
             budget, promised = self._schedule_group(request, out, budget, promised)
         out.removed_seq_ids, self._removed = self._removed, []
         out.transfers.extend(self.kv.take_transfers())
+        out.cancelled = self.kv.take_cancelled()
         self._in_flight = out
         return out
+
+    def _look_again(self) -> None:
+        """Give up what is under way where the link has shown meanwhile that computing it is shorter."""
+        if not self.kv.num_under_way:
+            return
+        for recovery in self.recovery_log.open_recoveries():
+            if recovery.is_experiment:
+                continue
+            for seq in self.requests[recovery.request_id].live:
+                if seq.loading is not None:
+                    self._look_again_at_load(seq)
+                elif recovery.num_saving and seq.kept_keys:
+                    self._look_again_at_save(seq)
+
+    def _look_again_at_load(self, seq: Sequence) -> None:
+        rest = self.kv.unloaded(seq)
+        if rest is None or self.recovery.is_worth_loading(*self._tokens_of(rest), self._surroundings()):
+            return
+        if self.kv.cancel_loads(seq, rest):
+            self.recovery_log.note_turn(seq.request.request_id)
+
+    def _look_again_at_save(self, seq: Sequence) -> None:
+        rest = self.kv.unsaved(seq)
+        if rest is None or self.recovery.is_worth_saving(*self._tokens_of(rest), self._surroundings()):
+            return
+        if self.kv.cancel_saves(seq, rest):
+            self.recovery_log.note_turn(seq.request.request_id)
+
+    def _tokens_of(self, blocks: Kept) -> tuple[int, int]:
+        return blocks.start * self.config.block_size, blocks.end * self.config.block_size
 
     def _sample_link(self) -> None:
         """Where somebody may soon have to give way, save some blocks of who it may be ahead of time now and then, to
@@ -427,8 +459,7 @@ class Scheduler:
         recovery = self.recovery_log.open_of(request.request_id)
         if recovery is not None and recovery.is_experiment:
             return True
-        size = self.config.block_size
-        return self.recovery.is_worth_loading(kept.start * size, kept.end * size, self._surroundings())
+        return self.recovery.is_worth_loading(*self._tokens_of(kept), self._surroundings())
 
     def _note_survivors(self, request: Request, num_found: int) -> None:
         """A request is about to go on, with so many blocks that were still there."""
@@ -665,9 +696,9 @@ class Scheduler:
         self._in_flight = None
         self.kv.end_transfers(result.transfers)
         self.recovery_log.note_transfers(result.transfers)
-        for request_id in self.recovery_log.open_ids():
-            if _is_back(self.requests[request_id]):
-                self.recovery_log.complete(request_id)
+        for recovery in self.recovery_log.open_recoveries():
+            if _is_back(self.requests[recovery.request_id]):
+                self.recovery_log.complete(recovery.request_id)
         for seq_id, why in result.failed.items():
             self._fail_sequence(seq_id, why)
         updates: list[SequenceUpdate] = []
@@ -762,7 +793,7 @@ class Scheduler:
         for at, beam in enumerate(beams):
             if at not in continued:
                 self._drop(beam)
-                self.kv.release_kept(beam)
+                self.kv.abandon_kept(beam)
                 del self._sequences[beam.seq_id]
         for index, (beam, candidate) in enumerate(zip(next_live, going_on, strict=True)):
             if beam.is_in_runner:

@@ -59,6 +59,10 @@ class TierIndex:
         """Whether a key is present and nobody holds it: its slot counts among `num_available`."""
         return key in self._idle
 
+    def num_holds(self, key: bytes) -> int:
+        """How many keep a key's block, whether it is there or was lost."""
+        return self._holds.get(key, 0)
+
     def begin_save(self, key: bytes) -> Entry:
         """A slot for the block of an absent key. The caller has checked `num_available`."""
         assert key not in self._entries, "a key is saved once"

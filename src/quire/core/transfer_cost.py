@@ -1,8 +1,10 @@
 """What moving bytes one way costs, learnt from transfers: seconds over bytes, monotone and piecewise linear.
 
 Transfers of like size (half an octave) form a bin, of which the last few count; the middle of a bin is a point of the
-curve. A line, latency and bandwidth, through all points continues it where nothing was measured. Knows nothing about
-what is moved, nor where to.
+curve. A line, latency and bandwidth, through all points continues it where nothing was measured. A transfer that is
+reported in pieces is a sample of each size that it passes. Where its pieces begin to miss what was predicted, they wait
+until it is known whether that was noise, or a change; then the transfer counts from there on, so that no sample is of
+two speeds. Knows nothing about what is moved, nor where to.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ _CUTS = (math.inf, 0.2, 0.1)  #: rounds of fitting the line, and the relative mi
 _HALF_LIFE = 256.0  #: transfers after which a bin's point has half its say against its neighbours
 _KNOWN_MISS, _UNKNOWN_MISS = 0.4, 1.0  #: log ratios that no noise explains, where a size is known and where it is new
 
+_Sample = tuple[float, float, int]  #: bytes, seconds, and which observation began it
+
 
 class TransferCost:
     """One direction of the link. Bounded memory; `observe` and `predict` take microseconds."""
@@ -38,7 +42,10 @@ class TransferCost:
         self.misses = MissRun()
         self.errors: deque[float] = deque(maxlen=_NUM_ERRORS)  #: |predicted - actual| / actual, once calibrated
         self._log_ratios: deque[float] = deque(maxlen=32)
-        self._bins: dict[int, deque[tuple[float, float, int]]] = {}  #: (bytes, seconds, which observation)
+        self._bins: dict[int, deque[_Sample]] = {}
+        self._moved = 0.0  #: bytes of the latest transfer so far
+        self._run: _Sample | None = None  #: what of it counts so far
+        self._pending: _Sample | None = None  #: what of it came after that, and misses
         self._curve: PiecewiseLinear | None = None  #: None where samples came since it was drawn
         self._xs: list[float] = []
         self._relative: list[float] = []  #: deviation of each point, relative
@@ -63,23 +70,61 @@ class TransferCost:
             relative = self._relative[bisect_right(xs, num_bytes) - 1]
         return Prediction(seconds, seconds * min(1.0, relative))
 
-    def observe(self, num_bytes: int, seconds: float) -> None:
-        """Take in one transfer: bytes, and the seconds that the link was busy with them."""
-        predicted = max(1e-9, (self._curve or self._draw())(num_bytes))  # a logarithm is taken of it
+    def observe(self, num_bytes: int, seconds: float, *, continues: bool = False) -> None:
+        """Take in a transfer, or a piece of one: bytes, and the seconds that the link was busy with them.
+
+        Args:
+            continues: what was observed last.
+        """
+        self._moved = self._moved + num_bytes if continues else float(num_bytes)
+        predicted = self._predict_piece(num_bytes)
         log_ratio = math.log(seconds / predicted)
-        key = int(2.0 * math.log2(num_bytes))
-        ring = self._bins.get(key)
+        side = self.misses.side
         if self.is_calibrated:
             self.errors.append(abs(predicted - seconds) / seconds)
-            self.misses.note(log_ratio, _KNOWN_MISS if ring is not None and len(ring) >= _ENOUGH else _UNKNOWN_MISS)
+            is_known = len(self._bins.get(_bin_of(self._moved), ())) >= _ENOUGH
+            self.misses.note(log_ratio, _KNOWN_MISS if is_known else _UNKNOWN_MISS)
         if self.num_observed > 0:
             self._log_ratios.append(log_ratio)
-        if ring is None:
-            if len(self._bins) >= _MAX_BINS:
-                del self._bins[min(self._bins, key=lambda other: self._bins[other][-1][2])]
-            ring = self._bins[key] = deque(maxlen=_BIN_SAMPLES)
         self.num_observed += 1
-        ring.append((float(num_bytes), seconds, self.num_observed))
+        self._take_in((float(num_bytes), seconds, self.num_observed), continues, has_turned=self.misses.side != side)
+
+    def _take_in(self, piece: _Sample, continues: bool, *, has_turned: bool) -> None:
+        """Args:
+        has_turned: it is the first to miss on its side, or the first that does not.
+        """
+        if not continues or self._run is None:
+            self._run, self._pending = piece, None
+        elif has_turned and self.misses.side:
+            self._run, self._pending = _joined(self._run, self._pending), piece
+            return
+        elif self._pending is not None and self.misses.side:
+            self._pending = _joined(self._pending, piece)
+            return
+        else:
+            self._run, self._pending = _joined(_joined(self._run, self._pending), piece), None
+        self._put(self._run)
+
+    def _predict_piece(self, num_bytes: int) -> float:
+        """Seconds of the last `num_bytes` of what has been moved: their share of the whole without its latency.
+
+        Not the curve's rise there, which its points' noise makes steep here and flat there.
+        """
+        curve = self._curve or self._draw()
+        whole = max(1e-9, curve(self._moved))  # a logarithm is taken of it
+        if num_bytes >= self._moved:
+            return whole
+        return max(whole - curve(0.0), whole / 2) * num_bytes / self._moved
+
+    def _put(self, sample: _Sample) -> None:
+        """One sample of a transfer in each bin: the latest."""
+        key = _bin_of(sample[0])
+        if key not in self._bins and len(self._bins) >= _MAX_BINS:
+            del self._bins[min(self._bins, key=lambda other: self._bins[other][-1][2])]
+        ring = self._bins.setdefault(key, deque(maxlen=_BIN_SAMPLES))
+        if ring and ring[-1][2] == sample[2]:
+            ring.pop()
+        ring.append(sample)
         self._curve = None
 
     def follow(self) -> float:
@@ -93,6 +138,9 @@ class TransferCost:
         self.rescale(change, num_new)
         for _ in range(min(num_new, len(self._log_ratios))):  # they told of the change, not of noise
             self._log_ratios.pop()
+        if self._pending is not None:
+            self._run, self._pending = self._pending, None
+            self._put(self._run)
         return change
 
     def rescale(self, change: float, num_new: int = 0) -> None:
@@ -108,6 +156,9 @@ class TransferCost:
             rescaled = [(x, y * factor if index <= last_old else y, index) for x, y, index in ring]
             ring.clear()
             ring.extend(rescaled)
+        if self._run is not None and self._run[2] <= last_old:
+            x, y, index = self._run
+            self._run = x, y * factor, index
         self._curve = None
 
     def _draw(self) -> PiecewiseLinear:
@@ -130,7 +181,7 @@ class TransferCost:
         self._curve = PiecewiseLinear(list(zip(self._xs, ys, strict=True)), before, s_per_byte)
         return self._curve
 
-    def _middle(self, ring: deque[tuple[float, float, int]]) -> tuple[float, float, float, int]:
+    def _middle(self, ring: deque[_Sample]) -> tuple[float, float, float, int]:
         """A bin as a point: (bytes, seconds, weight, how many). Means of the middle thirds: outliers have no say."""
         xs = sorted(x for x, _, _ in ring)
         ys = sorted(y for _, y, _ in ring)
@@ -191,7 +242,7 @@ class TransferCost:
         for x, y, index in data["samples"]:
             if not (1.0 <= x < math.inf and 0.0 < y < math.inf and 0 <= index <= cost.num_observed):
                 raise ValueError(f"({x}, {y}, {index}) is no transfer")
-            ring = cost._bins.setdefault(int(2.0 * math.log2(x)), deque(maxlen=_BIN_SAMPLES))
+            ring = cost._bins.setdefault(_bin_of(x), deque(maxlen=_BIN_SAMPLES))
             ring.append((float(x), float(y), int(index)))
         if len(cost._bins) > _MAX_BINS:
             raise ValueError("more sizes than are ever kept")
@@ -199,3 +250,11 @@ class TransferCost:
             x, y, _, _ = cost._middle(ring)
             cost._log_ratios.extend(math.log(seconds / y) for _, seconds, _ in ring)
         return cost
+
+
+def _joined(first: _Sample, then: _Sample | None) -> _Sample:
+    return first if then is None else (first[0] + then[0], first[1] + then[1], first[2])
+
+
+def _bin_of(num_bytes: float) -> int:
+    return int(2.0 * math.log2(num_bytes))

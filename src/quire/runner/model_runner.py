@@ -51,11 +51,12 @@ class Runner(Protocol):
     """What the engine asks of whatever executes its steps."""
 
     def execute(self, out: SchedulerOutput) -> StepOutput:
-        """Save, clear, copy, begin to load, compute: in this order.
+        """Save, clear, copy, begin to load, cancel, compute: in this order.
 
         Saves have read their blocks when this returns. Loads may end many steps later. All that have ended by the end
-        of this step are reported with it, or with a later one if it fails. A step without sequences waits a
-        little for a report, if there is any to come.
+        of this step are reported with it, or with a later one if it fails; so are those that were cancelled before
+        they began, when it would have been their turn. A step without sequences waits a little for a report, if there
+        is any to come.
 
         Raises:
             Exception: whatever computing raised; then the step did not happen, and its sequences must be removed (in
@@ -104,6 +105,8 @@ class ModelRunner:
             self.cache.copy(work.copy_src, work.copy_dst)
         finally:  # whatever becomes of this step, requests wait for their blocks
             self._begin("load", out)
+            if self.link is not None:
+                self.link.cancel(out.cancelled)  # some may be of this very step
         result = StepOutput(out.step_id)
         if out.seq_ids:
             self._compute(out, result)

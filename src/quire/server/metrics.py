@@ -96,6 +96,11 @@ class Metrics:
             "swapped_blocks", "KV blocks moved to the swap tier (out) and back (in).", direction=directions
         )
         self._swapped_bytes = self._counter("swapped_bytes", "Bytes of these.", direction=directions)
+        self._cancelled = self._counter(
+            "swap_cancelled_blocks",
+            "KV blocks whose transfer was given up before it began: computing them was shorter, or nobody waited.",
+            direction=directions,
+        )
         self._swap_space = self._gauge("swap_space_bytes", "What the swap tier holds at most; 0 is no tier.")
         self._swap_used = self._gauge("swap_space_used_bytes", "Of it, what is kept for preempted requests.")
         self._error = self._histogram(
@@ -147,6 +152,7 @@ class Metrics:
         for kind, direction in _DIRECTIONS.items():
             self._swapped_blocks.labels(model, direction).inc(stats.swapped_blocks[kind])
             self._swapped_bytes.labels(model, direction).inc(stats.swapped_bytes[kind])
+            self._cancelled.labels(model, direction).inc(stats.cancelled_blocks[kind])
         for road, error in stats.errors:
             self._error.labels(model, road).observe(error)
         for road, count in stats.probes.items():

@@ -59,7 +59,7 @@ class Oracle(CostModel):
     def observe_step(self, shape: StepShape, seconds: float) -> None:
         """It was no news."""
 
-    def observe_transfer(self, kind: str, num_bytes: int, seconds: float) -> None:
+    def observe_transfer(self, kind: str, num_bytes: int, seconds: float, *, continues: bool = False) -> None:
         """It was no news."""
 
     def observe_failure(self, kind: str) -> None:

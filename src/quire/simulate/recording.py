@@ -35,7 +35,7 @@ from quire.request import Request, RequestStatus
 from quire.request import Sequence as RequestSequence
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
-VERSION = 3
+VERSION = 4
 
 Event = dict[str, Any]
 
@@ -326,6 +326,7 @@ def describe_step(out: SchedulerOutput, preempted: Sequence[str]) -> Event:
         "new": [[new.seq_id, new.num_computed_tokens, len(new.token_ids)] for new in out.new_sequences],
         "removed": list(out.removed_seq_ids),
         "transfers": [[t.op_id, t.kind, t.src, t.dst] for t in out.transfers],
+        "cancelled": list(out.cancelled),
     }
 
 

@@ -51,7 +51,7 @@ class SimulationFigures:
     tpot_s: Distribution | None
     itl_s: Distribution | None
     num_preemptions: int
-    preemptions_by_road: dict[str, int]  #: "turned" are those that were saved, and computed when they came back
+    preemptions_by_road: dict[str, int]  #: "turned" are those of which not all that was to be swapped was
     num_scheduled_tokens: int
     num_recomputed_tokens: int  #: computed in vain the first time
     save_s: float  #: seconds of the link, for recovery

@@ -8,12 +8,14 @@ within them. Tokens are made up. Knows nothing about requests, queues or why any
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, takewhile
 
-from quire.core.costs import StepShape
+from quire.core.costs import Costs, StepShape
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, TokenLogprobs, TransferReport
 from quire.simulate.hardware import HardwareProfile
+from quire.tiers.piece_size import PieceSize
 
 TOKEN = 0  #: every token that is made up
 
@@ -48,37 +50,102 @@ class StepTime:
         return self.compute_s + self.stall_s + self.wait_s
 
 
-class Link:
-    """One line between the pool and the swap tier, first come, first served.
+@dataclass(slots=True)
+class _Batch:
+    """What was submitted together and has not begun yet."""
 
-    Attributes:
-        free_at: when it has done all that was asked of it so far.
+    kind: str
+    op_ids: deque[int]
+    num_moved: int = 0  #: blocks of it that have begun
+    piece_size: PieceSize = field(default_factory=PieceSize)
+
+
+@dataclass(slots=True)
+class _Piece:
+    """What the link is at."""
+
+    ends_at: float
+    report: TransferReport
+
+
+class Link:
+    """One line between the pool and the swap tier, first come, first served; it moves and reports pieces, as the real
+    one does (`tiers.link`).
+
+    Args:
+        costs: of a batch. What the link costs a run is the first piece's.
+        block_bytes: of one KV block.
     """
 
-    def __init__(self) -> None:
-        self.free_at = 0.0
-        self._under_way: deque[tuple[float, TransferReport]] = deque()
+    def __init__(self, costs: Costs, block_bytes: int) -> None:
+        self._costs = costs
+        self._block_bytes = block_bytes
+        self._batches: deque[_Batch] = deque()
+        self._piece: _Piece | None = None
+        self._ended: list[TransferReport] = []
+        self._cancelled: set[int] = set()  #: of what has not begun
 
-    def submit(self, kind: str, op_ids: list[int], num_bytes: int, seconds: float, now: float) -> None:
-        self.free_at = max(self.free_at, now) + seconds
-        self._under_way.append((self.free_at, TransferReport(kind, op_ids, num_bytes, seconds)))
+    def submit(self, kind: str, op_ids: Sequence[int], now: float) -> None:
+        self._batches.append(_Batch(kind, deque(op_ids)))
+        if self._piece is None:
+            self._begin(now)
+
+    def cancel(self, op_ids: Iterable[int]) -> None:
+        """Those that have not begun are reported when their turn comes."""
+        waiting = {op_id for batch in self._batches for op_id in batch.op_ids}
+        self._cancelled |= waiting.intersection(op_ids)
 
     def take_ended(self, now: float) -> list[TransferReport]:
-        ended = []
-        while self._under_way and self._under_way[0][0] <= now:
-            ended.append(self._under_way.popleft()[1])
+        while self._piece is not None and self._piece.ends_at <= now:
+            self._ended.append(self._piece.report)
+            self._begin(self._piece.ends_at)
+        ended, self._ended = self._ended, []
         return ended
 
     @property
     def next_end(self) -> float | None:
         """When the first of what is under way ends."""
-        return self._under_way[0][0] if self._under_way else None
+        return self._piece.ends_at if self._piece is not None else None
+
+    def _begin(self, now: float) -> None:
+        """The next piece, if there is one; what was cancelled before it is told of."""
+        self._piece = None
+        while self._piece is None and self._batches:
+            batch = self._batches[0]
+            if not batch.op_ids:
+                self._batches.popleft()
+            elif batch.op_ids[0] in self._cancelled:
+                skipped = self._take(batch, len(batch.op_ids), are_cancelled=True)
+                self._cancelled.difference_update(skipped)
+                self._ended.append(TransferReport(batch.kind, skipped, 0, 0.0, is_cancelled=True))
+            else:
+                self._begin_piece(batch, now)
+
+    def _take(self, batch: _Batch, most: int, *, are_cancelled: bool) -> list[int]:
+        """The next op_ids of a batch: those in a row that are cancelled, or are not."""
+        reach = islice(batch.op_ids, most)
+        taken = list(takewhile(lambda op_id: (op_id in self._cancelled) == are_cancelled, reach))
+        for _ in taken:
+            batch.op_ids.popleft()
+        return taken
+
+    def _begin_piece(self, batch: _Batch, now: float) -> None:
+        op_ids = self._take(batch, batch.piece_size.num_blocks, are_cancelled=False)
+        cost = self._costs.save if batch.kind == "save" else self._costs.load
+        before, num_bytes = batch.num_moved * self._block_bytes, len(op_ids) * self._block_bytes
+        seconds = max(0.0, cost(before + num_bytes).seconds - cost(before).seconds)
+        batch.piece_size.note(len(op_ids), seconds)
+        report = TransferReport(
+            batch.kind, op_ids, num_bytes, seconds, continues=batch.num_moved > 0, has_more=bool(batch.op_ids)
+        )
+        batch.num_moved += len(op_ids)
+        self._piece = _Piece(now + seconds, report)
 
 
 class VirtualRunner:
     """Executes steps in no time and says how long they took.
 
-    The saves of one step are one transfer, and so are its loads: what the link costs a run is in the profile.
+    The saves of one step are one run on the link, and so are its loads: what the link costs a run is in the profile.
 
     Args:
         hardware: what steps and transfers cost.
@@ -94,7 +161,7 @@ class VirtualRunner:
         self.block_bytes = block_bytes
         self.now = 0.0
         self.last = StepTime(StepShape(0, 0, 0.0, 0), 0.0)
-        self.link = Link()
+        self.link = Link(hardware.costs, block_bytes)
         self._rows: dict[int, _Row] = {}
         self._steady_ids: list[int] = []  #: of a step in which all got their next token from one
         self._steady_context = 0  #: what these have computed together
@@ -110,6 +177,8 @@ class VirtualRunner:
             stall_s = self._transfer("save", saves, result) + self._transfer("load", loads, result)
             self.now += stall_s
             result.stall_s = stall_s
+        if out.cancelled:
+            self.link.cancel(out.cancelled)
         shape = self._advance(out, result)
         compute_s = self.hardware.costs.step(shape).seconds if shape.num_seqs else 0.0
         self.now += compute_s
@@ -130,14 +199,14 @@ class VirtualRunner:
         """Have the link move blocks. Returns the seconds for which the engine stands still."""
         if not transfers:
             return 0.0
-        num_bytes = len(transfers) * self.block_bytes
-        costs = self.hardware.costs
-        seconds = (costs.save(num_bytes) if kind == "save" else costs.load(num_bytes)).seconds
         op_ids = [transfer.op_id for transfer in transfers]
         if self.hardware.swap_is_synchronous:
+            num_bytes = len(transfers) * self.block_bytes
+            costs = self.hardware.costs
+            seconds = (costs.save(num_bytes) if kind == "save" else costs.load(num_bytes)).seconds
             result.transfers.append(TransferReport(kind, op_ids, num_bytes, seconds))
             return seconds
-        self.link.submit(kind, op_ids, num_bytes, seconds, self.now)
+        self.link.submit(kind, op_ids, self.now)
         return 0.0
 
     # -- sequences -----------------------------------------------------------------------------------------------

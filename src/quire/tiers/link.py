@@ -1,7 +1,7 @@
 """The way between the device's blocks and the swap space: one thread, first come, first served.
 
-Saves are staged at once, so that their blocks may be reused; all else happens beside the steps, and is told by reports.
-Knows blocks, slots and bytes; knows nothing about requests, or why something is moved.
+Saves are staged at once, so that their blocks may be reused; all else happens beside the steps, piece by piece, and is
+told by reports. Knows blocks, slots and bytes; knows nothing about requests, or why something is moved or given up.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice, takewhile
 from queue import SimpleQueue
 
 import torch
@@ -20,6 +22,7 @@ import torch
 from quire.outputs import BlockTransfer, TransferReport
 from quire.tiers.block_copy import copy_blocks, runs
 from quire.tiers.pace import Pace
+from quire.tiers.piece_size import PieceSize
 from quire.tiers.streams import Done, make_stream
 from quire.tiers.swap_space import SwapSpace
 
@@ -29,23 +32,19 @@ _NAMES = {"save": "saving", "load": "loading"}
 
 
 @dataclass(slots=True)
-class _Batch:
-    """Transfers of one kind that were submitted together, in the order of their slots."""
+class _Piece:
+    """Transfers of one kind that are moved, and reported, together, in the order of their slots."""
 
     kind: str
     op_ids: list[int]
     blocks: list[int]
     slots: list[int]
     keys: list[bytes]
-    asked_at: float = 0.0
-    staging: torch.Tensor | None = None  #: of saves to a space that is no memory
-    staged: Done = lambda: 0.0  #: of saves: waits until their bytes have left the device's blocks
-    point: object = None  #: of loads: in the device's work, from where on their blocks may be written
     failed: set[int] = field(default_factory=set)  #: indices
 
     @classmethod
-    def of(cls, kind: str, transfers: Sequence[BlockTransfer]) -> _Batch:
-        ends = [(t.dst, t.src, t) if kind == "save" else (t.src, t.dst, t) for t in transfers if t.kind == kind]
+    def of(cls, kind: str, transfers: Iterable[BlockTransfer]) -> _Piece:
+        ends = [(t.dst, t.src, t) if kind == "save" else (t.src, t.dst, t) for t in transfers]
         ends.sort(key=lambda end: end[0])
         return cls(
             kind,
@@ -56,12 +55,39 @@ class _Batch:
         )
 
 
+@dataclass(slots=True)
+class _Batch:
+    """Transfers of one kind that were submitted together."""
+
+    kind: str
+    rest: deque[BlockTransfer]  #: what has not begun, in the order of submission
+    asked_at: float = 0.0
+    copied: _Piece | None = None  #: of saves to a space that is memory: all of them, and no rest
+    staging: torch.Tensor | None = None  #: of saves to any other space
+    row_of: dict[int, int] = field(default_factory=dict)  #: op_id -> row of `staging`; ascending as slots are
+    staged: Done = lambda: 0.0  #: of saves: waits until their bytes have left the device's blocks
+    point: object = None  #: of loads: in the device's work, from where on their blocks may be written
+    piece_size: PieceSize = field(default_factory=PieceSize)
+    has_lost: bool = False  #: in one of its pieces
+    can_go_on: bool = False  #: its last piece arrived whole: what the next one takes is the rest of one time
+
+
 class Link:
     """Moves blocks between a KV cache and a swap space.
 
-    Neighbours, both in blocks and in slots, move in one copy; neighbouring slots are written and read at once. Memory
-    is copied directly; for any other space saved blocks wait in memory until they are written. A load of a slot whose
-    save is under way reads what was saved. Whatever goes wrong ends up in `TransferReport.failed`.
+    What is submitted together is moved in pieces, in the order of submission, so that what has arrived is a prefix of
+    it. Pieces begin with a block and grow to what moves in some 20 ms (`PieceSize`), and each is reported as soon as it
+    has ended, with the seconds since the piece before; where a bandwidth is set, with those that a device of it would
+    have been busy. So whoever submits learns meanwhile how fast the link is, and can `cancel` what has not begun. A
+    report says whether it `continues` the piece before; where that one had losses, it does not. Saves to memory are the
+    exception: they are copied when they are submitted, and are one piece.
+
+    Within a piece neighbours, both in blocks and in slots, move in one copy; neighbouring slots are written and read
+    at once. Memory is copied directly; for any other space saved blocks wait in memory until the last of those that
+    were submitted with them is written. A load of a slot whose save is under way reads what was saved; one of a slot
+    whose save was cancelled fails, unless the slot held the same content before. Whatever goes wrong ends up in
+    `TransferReport.failed`. A piece that fails, in whatever way, ends nothing but itself. Every transfer is reported
+    once.
 
     Args:
         cache: `[num_blocks, num_layers, 2, ...]`, contiguous.
@@ -87,9 +113,9 @@ class Link:
     ) -> None:
         if copy_mode not in ("block", "layer"):
             raise ValueError(f"copy_mode={copy_mode!r} is not one of block, layer")
-        num_pieces = cache.shape[1] * cache.shape[2] if copy_mode == "layer" else 1
-        pieces = cache.view(len(cache), num_pieces, -1).view(torch.uint8)
-        self._device = pieces if copy_mode == "layer" else pieces[:, 0]  # [num_blocks, (pieces,) bytes]
+        num_parts = cache.shape[1] * cache.shape[2] if copy_mode == "layer" else 1
+        parts = cache.view(len(cache), num_parts, -1).view(torch.uint8)
+        self._device = parts if copy_mode == "layer" else parts[:, 0]  # [num_blocks, (parts,) bytes]
         self._block_bytes = self._device[0].numel()
         if self._block_bytes != space.block_bytes:
             raise ValueError(f"a block has {self._block_bytes} bytes, and the swap space is for {space.block_bytes}")
@@ -98,10 +124,11 @@ class Link:
         self._closing = threading.Event()
         self._clock = clock
         self._pace = Pace(bandwidth, clock, self._closing.wait)
-        self._ended_at = clock()  #: the last batch
+        self._ended_at = clock()  #: the last piece
         self._changed = threading.Condition()
         self._ended: list[TransferReport] = []
-        self._num_lost = {"save": 0, "load": 0}  #: blocks since one batch arrived whole
+        self._waiting: set[int] = set()  #: op_ids that have not begun, and were not cancelled
+        self._num_lost = {"save": 0, "load": 0}  #: blocks since a piece arrived whole
         self.num_outstanding = 0  #: transfers whose report `poll` has not handed out yet
         # The thread knows the link only while it works for it, so that one that is forgotten ends, and frees its cache.
         jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -119,10 +146,11 @@ class Link:
         self._pace.bandwidth = bandwidth
 
     def submit(self, transfers: Sequence[BlockTransfer]) -> Done:
-        """Begin saves, then loads; copies within the device are not the link's. Never raises.
+        """Take on saves, then loads; copies within the device are not the link's. Never raises.
 
-        On return the blocks that are saved may be written again, by work that the calling thread gives the device from
-        now on. Blocks that are loaded belong to the link until it reports them.
+        No two of what is outstanding may have the same op_id. On return the blocks that are saved may be written again,
+        by work that the calling thread gives the device from now on. Blocks that are loaded belong to the link until it
+        reports them.
 
         Returns:
             Waits until what is saved has left the device's blocks, and gives the seconds that this kept the device from
@@ -130,25 +158,20 @@ class Link:
         """
         staged: list[Done] = []
         for kind in ("save", "load"):
-            batch = _Batch.of(kind, transfers)
-            if not batch.op_ids:
-                continue
-            with self._changed:
-                self.num_outstanding += len(batch.op_ids)
-            batch.asked_at = self._clock()
-            try:
-                self._stage(batch)
-            except Exception as error:
-                self._fail(batch, error)
-                continue
-            staged.append(batch.staged)
-            with self._changed:
-                is_open = not self._closing.is_set()
-                if is_open:
-                    self._jobs.put(partial(self._carry_out, batch))
-            if not is_open:
-                self._report(batch, failed=batch.op_ids)
+            batch = _Batch(kind, deque(transfer for transfer in transfers if transfer.kind == kind))
+            if batch.rest:
+                staged.append(self._submit(batch))
         return lambda: sum(wait() for wait in staged)
+
+    def cancel(self, op_ids: Iterable[int]) -> None:
+        """Do not begin these transfers, if they have not begun. Never raises, and waits for nothing.
+
+        They are reported when it would have been their turn, with `TransferReport.is_cancelled`; nothing is read or
+        written for them. Those that have begun or ended, and any that the link does not know, are left as they are.
+        Saves to memory begin when they are submitted. May be called by any thread.
+        """
+        with self._changed:
+            self._waiting.difference_update(op_ids)
 
     def poll(self, wait: bool = False, timeout_s: float | None = None) -> list[TransferReport]:
         """Reports of what has ended since the last call.
@@ -165,77 +188,147 @@ class Link:
         return ended
 
     def close(self) -> None:
-        """End the thread, after the transfers that it is at; those that it has not begun are reported as failed. The
-        space stays open."""
+        """End the thread, after the piece that it is at; what it has not begun is reported as failed, but for what was
+        cancelled. The space stays open."""
         with self._changed:
             self._closing.set()
             self._end()
         self._thread.join()
 
-    def _stage(self, batch: _Batch) -> None:
+    def _submit(self, batch: _Batch) -> Done:
+        """Stage a batch, and hand it to the thread. Returns `submit`'s wait for it."""
+        whole = _Piece.of(batch.kind, batch.rest)
+        with self._changed:
+            self.num_outstanding += len(batch.rest)
+        batch.asked_at = self._clock()
+        try:
+            self._stage(batch, whole)
+        except Exception as error:
+            self._fail(whole, error)
+            return lambda: 0.0
+        with self._changed:
+            is_open = not self._closing.is_set()
+            if is_open:
+                self._waiting.update(transfer.op_id for transfer in batch.rest)
+                self._jobs.put(partial(self._carry_out, batch))
+        if not is_open:
+            self._report(whole, failed=whole.op_ids)
+        return batch.staged
+
+    def _stage(self, batch: _Batch, whole: _Piece) -> None:
         """What has to happen before the calling thread goes on."""
         if batch.kind == "load":
             batch.point = self._stream.now()
         elif self._space.is_memory:
-            batch.staged = self._stream.before_work(partial(self._save_directly, batch))
+            batch.rest.clear()
+            batch.copied = whole
+            batch.staged = self._stream.before_work(partial(self._save_directly, whole))
         else:
-            batch.staging = self._new_staging(batch)
-            batch.staged = self._stream.before_work(partial(self._save_to_staging, batch, batch.staging))
+            batch.staging = self._new_staging(whole)
+            batch.row_of = {op_id: row for row, op_id in enumerate(whole.op_ids)}
+            batch.staged = self._stream.before_work(partial(self._save_to_staging, whole, batch.staging))
             batch.asked_at = self._clock()
 
     def _carry_out(self, batch: _Batch) -> None:
         """The link thread's part."""
+        if batch.copied is not None:
+            self._move(batch, batch.copied)
+        while batch.rest:
+            piece, is_cancelled = self._begin_piece(batch)
+            if is_cancelled:
+                self._add(TransferReport(piece.kind, piece.op_ids, num_bytes=0, copy_s=0.0, is_cancelled=True))
+            else:
+                self._move(batch, piece)
+
+    def _begin_piece(self, batch: _Batch) -> tuple[_Piece, bool]:
+        """The next of a batch's rest, and whether they were all cancelled; if not, none was, or can be from now on."""
+        size = batch.piece_size.num_blocks
+        with self._changed:
+            is_cancelled = batch.rest[0].op_id not in self._waiting
+            reach = islice(batch.rest, None if is_cancelled else size)
+            taken = list(takewhile(lambda each: (each.op_id not in self._waiting) == is_cancelled, reach))
+            self._waiting.difference_update(each.op_id for each in taken)
+        for _ in taken:
+            batch.rest.popleft()
+        return _Piece.of(batch.kind, taken), is_cancelled
+
+    def _move(self, batch: _Batch, piece: _Piece) -> None:
+        """Move a piece, and report it.
+
+        Whatever it raises, the rest of the batch is tried as if nothing had been: no piece needs what another one
+        brings, and each asks anew whether its bytes were staged.
+        """
         if self._closing.is_set():
-            self._report(batch, failed=batch.op_ids)
+            self._report(piece, failed=piece.op_ids)
             return
+        began_at = max(batch.asked_at, self._ended_at)
         try:
-            began_at, started_at = max(batch.asked_at, self._ended_at), self._clock()
-            staging_s = batch.staged()
-            if batch.kind == "load":
-                self._load(batch)
-            elif batch.staging is not None:
-                batch.failed.update(self._space.write(batch.slots, batch.keys, batch.staging))
-            took_s = self._clock() - started_at
-            if batch.kind == "save" and batch.staging is None:  # then staging was all there was to do
-                took_s = max(took_s, staging_s)
-            num_bytes = (len(batch.op_ids) - len(batch.failed)) * self._block_bytes
-            self._pace.hold(num_bytes, batch.asked_at, took_s)
-            self._ended_at = self._clock()
+            took_s = self._copy(batch, piece)
+            num_arrived = len(piece.op_ids) - len(piece.failed)
+            busy_s = self._pace.hold(num_arrived * self._block_bytes, batch.asked_at, took_s)
         except Exception as error:
-            self._fail(batch, error)
+            batch.has_lost, batch.can_go_on = True, False
+            self._fail(piece, error)
             return
-        failed = [batch.op_ids[i] for i in sorted(batch.failed)]
+        finally:
+            self._ended_at = self._clock()
+        copy_s = max(self._ended_at - began_at, took_s) if self.bandwidth is None else busy_s
+        failed = [piece.op_ids[i] for i in sorted(piece.failed)]
+        continues, batch.can_go_on = batch.can_go_on, not failed
         if failed:
-            self._tell_loss(batch, len(failed), "they did not arrive, or not as they were")
+            batch.has_lost = True
+            self._tell_loss(piece, len(failed), "they did not arrive, or not as they were")
         else:
-            self._tell_success(batch)
-        self._report(batch, failed, max(self._ended_at - began_at, took_s))
+            batch.piece_size.note(num_arrived, copy_s)  # how fast something fails says nothing
+            if not batch.has_lost:
+                self._tell_success(piece.kind)
+        self._report(piece, failed, copy_s, continues=continues, has_more=bool(batch.rest))
 
-    def _save_directly(self, batch: _Batch) -> None:
-        for run in runs(batch.blocks, batch.slots):
-            failed = self._space.write(batch.slots[run], batch.keys[run], self._neighbours(batch.blocks[run]))
-            batch.failed.update(run.start + i for i in failed)
+    def _copy(self, batch: _Batch, piece: _Piece) -> float:
+        """Bring a piece's bytes where they belong, as fast as it goes. Returns the seconds that it took."""
+        started_at = self._clock()
+        staging_s = batch.staged()
+        if piece.kind == "load":
+            self._load(piece, batch.point)
+        elif batch.staging is not None:
+            self._write(piece, batch.staging, batch.row_of)
+        took_s = self._clock() - started_at
+        return took_s if batch.copied is None else max(took_s, staging_s)  # then staging was all there was to do
 
-    def _save_to_staging(self, batch: _Batch, staging: torch.Tensor) -> None:
-        for run in runs(batch.blocks):
-            copy_blocks(staging[run], self._neighbours(batch.blocks[run]))
+    def _save_directly(self, piece: _Piece) -> None:
+        for run in runs(piece.blocks, piece.slots):
+            failed = self._space.write(piece.slots[run], piece.keys[run], self._neighbours(piece.blocks[run]))
+            piece.failed.update(run.start + i for i in failed)
 
-    def _load(self, batch: _Batch) -> None:
+    def _save_to_staging(self, piece: _Piece, staging: torch.Tensor) -> None:
+        for run in runs(piece.blocks):
+            copy_blocks(staging[run], self._neighbours(piece.blocks[run]))
+
+    def _write(self, piece: _Piece, staging: torch.Tensor, row_of: dict[int, int]) -> None:
+        """From staging. Slots that are neighbours have rows that are, for both are in one order."""
+        rows = [row_of[op_id] for op_id in piece.op_ids]
+        for run in runs(rows):
+            failed = self._space.write(
+                piece.slots[run], piece.keys[run], staging[rows[run.start] : rows[run.stop - 1] + 1]
+            )
+            piece.failed.update(run.start + i for i in failed)
+
+    def _load(self, piece: _Piece, point: object) -> None:
         if self._space.is_memory:
-            self._stream.after(batch.point, partial(self._load_directly, batch))()
+            self._stream.after(point, partial(self._load_directly, piece))()
             return
-        staging = self._new_staging(batch)
-        batch.failed.update(self._space.read(batch.slots, batch.keys, staging))
-        self._stream.after(batch.point, partial(self._load_from_staging, batch, staging))()
+        staging = self._new_staging(piece)
+        piece.failed.update(self._space.read(piece.slots, piece.keys, staging))
+        self._stream.after(point, partial(self._load_from_staging, piece, staging))()
 
-    def _load_directly(self, batch: _Batch) -> None:
-        for run in runs(batch.blocks, batch.slots):
-            failed = self._space.read(batch.slots[run], batch.keys[run], self._neighbours(batch.blocks[run]))
-            batch.failed.update(run.start + i for i in failed)
+    def _load_directly(self, piece: _Piece) -> None:
+        for run in runs(piece.blocks, piece.slots):
+            failed = self._space.read(piece.slots[run], piece.keys[run], self._neighbours(piece.blocks[run]))
+            piece.failed.update(run.start + i for i in failed)
 
-    def _load_from_staging(self, batch: _Batch, staging: torch.Tensor) -> None:
-        intact = [i for i in range(len(batch.op_ids)) if i not in batch.failed]
-        blocks = [batch.blocks[i] for i in intact]
+    def _load_from_staging(self, piece: _Piece, staging: torch.Tensor) -> None:
+        intact = [i for i in range(len(piece.op_ids)) if i not in piece.failed]
+        blocks = [piece.blocks[i] for i in intact]
         for run in runs(intact, blocks):
             copy_blocks(self._neighbours(blocks[run]), staging[intact[run.start] : intact[run.stop - 1] + 1])
 
@@ -243,33 +336,37 @@ class Link:
         """The device's bytes of blocks that are a run."""
         return self._device[blocks[0] : blocks[0] + len(blocks)]
 
-    def _new_staging(self, batch: _Batch) -> torch.Tensor:
-        shape = (len(batch.op_ids), *self._device.shape[1:])
+    def _new_staging(self, piece: _Piece) -> torch.Tensor:
+        shape = (len(piece.op_ids), *self._device.shape[1:])
         return torch.empty(shape, dtype=torch.uint8, pin_memory=self._stream.is_cuda)
 
-    def _fail(self, batch: _Batch, error: Exception) -> None:
-        self._tell_loss(batch, len(batch.op_ids), repr(error))
-        self._report(batch, failed=batch.op_ids)
+    def _fail(self, piece: _Piece, error: Exception) -> None:
+        self._tell_loss(piece, len(piece.op_ids), repr(error))
+        self._report(piece, failed=piece.op_ids)
 
-    def _tell_loss(self, batch: _Batch, num_lost: int, why: str) -> None:
+    def _tell_loss(self, piece: _Piece, num_lost: int, why: str) -> None:
         """Of losses in a row the log has the first, and how many there were when they are over."""
         with self._changed:
-            is_first = not self._num_lost[batch.kind]
-            self._num_lost[batch.kind] += num_lost
+            is_first = not self._num_lost[piece.kind]
+            self._num_lost[piece.kind] += num_lost
         level = logging.WARNING if is_first else logging.DEBUG
         logger.log(
-            level, "swap: %d of %d blocks were lost at %s: %s", num_lost, len(batch.op_ids), _NAMES[batch.kind], why
+            level, "swap: %d of %d blocks were lost at %s: %s", num_lost, len(piece.op_ids), _NAMES[piece.kind], why
         )
 
-    def _tell_success(self, batch: _Batch) -> None:
+    def _tell_success(self, kind: str) -> None:
+        """They are over with the first whole piece of a batch that has lost nothing so far: where good and bad blocks
+        lie side by side, the log has a word about a batch and not about every piece."""
         with self._changed:
-            num_lost, self._num_lost[batch.kind] = self._num_lost[batch.kind], 0
+            num_lost, self._num_lost[kind] = self._num_lost[kind], 0
         if num_lost:
-            logger.warning("swap: %s works again, after %d lost blocks", _NAMES[batch.kind], num_lost)
+            logger.warning("swap: %s works again, after %d lost blocks", _NAMES[kind], num_lost)
 
-    def _report(self, batch: _Batch, failed: list[int], copy_s: float = 0.0) -> None:
-        num_bytes = len(batch.op_ids) * self._block_bytes
-        report = TransferReport(batch.kind, batch.op_ids, num_bytes, copy_s, list(failed))
+    def _report(self, piece: _Piece, failed: list[int], copy_s: float = 0.0, **place: bool) -> None:
+        num_bytes = len(piece.op_ids) * self._block_bytes
+        self._add(TransferReport(piece.kind, piece.op_ids, num_bytes, copy_s, list(failed), **place))
+
+    def _add(self, report: TransferReport) -> None:
         with self._changed:
             self._ended.append(report)
             self._changed.notify_all()

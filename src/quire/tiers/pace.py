@@ -35,15 +35,18 @@ class Pace:
         self._wait = wait
         self._free_at = -math.inf
 
-    def hold(self, num_bytes: int, asked_at: float, took_s: float) -> None:
+    def hold(self, num_bytes: int, asked_at: float, took_s: float) -> float:
         """Return when such a device would have moved so many bytes.
 
         Args:
             num_bytes: of one transfer.
             asked_at: when it was handed to the device, which may have been busy.
             took_s: what moving them really took; a device is never faster than that.
+
+        Returns:
+            The seconds that the device would have been busy with them, whenever this thread was woken.
         """
-        due = max(asked_at, self._free_at)
+        began_at = due = max(asked_at, self._free_at)
         self._free_at = due + took_s
         while num_bytes > 0 and (bandwidth := self.bandwidth) is not None:
             piece = min(num_bytes, max(1, int(bandwidth * _SLICE_S)))
@@ -51,5 +54,6 @@ class Pace:
             due += piece / bandwidth
             while (ahead_s := due - self._clock()) > 0:
                 if self._wait(ahead_s):
-                    return
+                    return self._free_at - began_at
         self._free_at = max(self._free_at, due)
+        return self._free_at - began_at

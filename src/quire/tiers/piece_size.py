@@ -1,0 +1,35 @@
+"""How much of a transfer is moved before its next report.
+
+Knows blocks and seconds as they are given to it; knows nothing about what is moved, or who moves it.
+"""
+
+from __future__ import annotations
+
+import math
+
+PIECE_S = 20e-3  #: seconds: a slow link shows within a few steps, and a fast one is not held up by reports
+
+
+class PieceSize:
+    """The pieces of one transfer: a block, then twice as many each time, but no more than move in `PIECE_S` at the
+    speed of the last one.
+
+    Beginning a piece may take longer than that, where a disk seeks or a thread waits for Python's lock; then such a
+    rule alone would never leave single blocks. So the k-th piece has k / 4 blocks at least, and n blocks need no more
+    than some 3 sqrt(n) pieces.
+    """
+
+    def __init__(self) -> None:
+        self._num_pieces = 0
+        self._num_blocks = 1
+
+    @property
+    def num_blocks(self) -> int:
+        """To move next: at least one."""
+        return self._num_blocks
+
+    def note(self, num_blocks: int, seconds: float) -> None:
+        """A piece of at least one block took so long."""
+        self._num_pieces += 1
+        fitting = num_blocks * PIECE_S / seconds if seconds > 0.0 else math.inf
+        self._num_blocks = max(1 + self._num_pieces // 4, int(min(fitting, 2 * num_blocks)))
