@@ -41,6 +41,16 @@ def test_transfers_that_wait_for_each_other_have_the_bandwidth_on_average(late_s
     assert 100 + sum(sizes) / 1e6 <= clock.now <= 100 + sum(sizes) / 1e6 + 2 * late_s + 0.01
 
 
+def test_what_a_transfer_took_is_the_devices_time_however_late_its_thread_was_woken() -> None:
+    clock = Clock(late_s=0.3)
+    pace = Pace(1000, clock, clock.wait)
+    took = [pace.hold(500, asked_at=100.0, took_s=0.0) for _ in range(20)]
+    assert took == pytest.approx([0.5] * 20)
+    assert pace.hold(500, asked_at=clock.now, took_s=2.0) == pytest.approx(2.0), "no faster than it really went"
+    pace.bandwidth = None
+    assert pace.hold(500, asked_at=clock.now, took_s=0.25) == pytest.approx(0.25)
+
+
 def test_time_without_transfers_is_not_saved_up() -> None:
     clock = Clock()
     pace = Pace(1000, clock, clock.wait)
