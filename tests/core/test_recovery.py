@@ -720,6 +720,17 @@ def test_what_was_saved_is_computed_where_the_link_has_become_slow_since() -> No
     assert policy.is_worth_loading(0, 160, replace(AROUND, queued_bytes=100 * BLOCK_BYTES)), "nobody else waits for it"
 
 
+LARGE_BLOCKS = replace(AROUND, block_bytes=600_000)
+
+
+def fast_model(failing: str | None = None) -> CostModel:
+    """Of a link that is worth using, as long as it brings what it is given."""
+    model = warm_model(bandwidth=5e9)
+    while failing is not None and not model.is_failing(failing):
+        model.observe_failure(failing)
+    return model
+
+
 def test_what_is_being_saved_is_given_up_where_saving_and_loading_take_longer_than_computing() -> None:
     costs = FlatCosts(token=1e-3, save=0.8e-5, load=0.8e-5)  # a block takes 16 ms by either road
     policy = Cost(costs)
@@ -733,12 +744,8 @@ def test_what_is_being_saved_is_given_up_where_saving_and_loading_take_longer_th
 
 
 def test_nothing_more_is_saved_over_a_link_that_loses_what_it_is_given() -> None:
-    model = warm_model(bandwidth=5e9)
-    around = replace(AROUND, block_bytes=600_000)
-    assert Cost(model).is_worth_saving(0, 160, around)
-    while not model.is_failing("save"):
-        model.observe_failure("save")
-    assert not Cost(model).is_worth_saving(0, 160, around)
+    assert Cost(fast_model()).is_worth_saving(0, 160, LARGE_BLOCKS)
+    assert not Cost(fast_model(failing="save")).is_worth_saving(0, 160, LARGE_BLOCKS)
 
 
 def test_the_second_look_computes_beside_what_goes_on() -> None:
@@ -759,10 +766,7 @@ def test_the_second_look_computes_beside_what_goes_on() -> None:
 
 
 def test_nothing_is_loaded_over_a_link_that_brings_nothing() -> None:
-    model = warm_model(bandwidth=5e9)
-    around = replace(AROUND, block_bytes=600_000)
-    assert Cost(model).is_worth_loading(0, 160, around)
-    while not model.is_failing("load"):
-        model.observe_failure("load")
-    assert not Cost(model).is_worth_loading(0, 160, around)
-    assert road_of(Cost(model), candidate(1600), around) is not Road.SWAP
+    assert Cost(fast_model()).is_worth_loading(0, 160, LARGE_BLOCKS)
+    model = fast_model(failing="load")
+    assert not Cost(model).is_worth_loading(0, 160, LARGE_BLOCKS)
+    assert road_of(Cost(model), candidate(1600), LARGE_BLOCKS) is not Road.SWAP

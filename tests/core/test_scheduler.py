@@ -288,6 +288,16 @@ def preempt_youngest(bench: Bench) -> Recovery:
     return recovery
 
 
+def preempt_by(policy: Scripted) -> tuple[Bench, Request, Recovery]:
+    """A request of eight full blocks that has just been preempted."""
+    bench = Bench(num_swap_slots=64, enable_prefix_caching=False)
+    bench.scheduler.recovery = policy
+    bench.add([7])
+    young = bench.add(range(33))
+    bench.step(2)
+    return bench, young, preempt_youngest(bench)
+
+
 def test_a_victim_that_is_still_loading_loses_its_blocks_and_keeps_what_was_saved() -> None:
     bench, young = bring_to_loading(Scripted(Road.SWAP), 1)
     [seq] = young.sequences
@@ -346,12 +356,7 @@ def test_what_the_tier_has_of_a_request_and_nobody_keeps_is_known_of_its_candida
 def test_a_return_that_computes_what_was_saved_is_noted_and_experiments_never_do_so(options: dict[str, object]) -> None:
     policy = Scripted(Road.SWAP, **options)
     policy.is_stubborn = False
-    bench = Bench(num_swap_slots=64, enable_prefix_caching=False)
-    bench.scheduler.recovery = policy
-    bench.add([7])
-    young = bench.add(range(33))
-    bench.step(2)
-    recovery = preempt_youngest(bench)
+    bench, young, recovery = preempt_by(policy)
     bench.run()
     is_experiment = bool(options)
     assert recovery.num_saved == 8
@@ -410,12 +415,7 @@ def test_a_load_is_given_up_while_it_is_under_way_where_computing_has_become_sho
 
 def test_a_save_is_given_up_while_it_is_under_way_where_computing_has_become_shorter() -> None:
     policy = SecondThoughts()
-    bench = Bench(num_swap_slots=64, enable_prefix_caching=False)
-    bench.scheduler.recovery = policy
-    bench.add([7])
-    young = bench.add(range(33))
-    bench.step(2)
-    recovery = preempt_youngest(bench)
+    bench, young, recovery = preempt_by(policy)
     bench.scheduler.running[0].max_tokens = 60
     policy.is_saving_worth = False
     bench.scheduler.waiting.remove(young)  # it does not come back at once
@@ -453,13 +453,7 @@ def test_who_leaves_leaves_the_link_nothing_to_do() -> None:
 
 
 def test_a_return_after_everything_saved_was_lost_is_noted() -> None:
-    policy = Scripted(Road.SWAP)
-    bench = Bench(num_swap_slots=64, enable_prefix_caching=False)
-    bench.scheduler.recovery = policy
-    bench.add([7])
-    bench.add(range(33))
-    bench.step(2)
-    recovery = preempt_youngest(bench)
+    bench, _, recovery = preempt_by(Scripted(Road.SWAP))
     for key in list(bench.scheduler.kv.tier._entries):
         bench.scheduler.kv.tier.drop(key)
     bench.run()

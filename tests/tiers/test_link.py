@@ -63,25 +63,36 @@ def make_link(tmp_path: Path) -> Iterator[MakeLink]:
         link.close()
 
 
-class GatedSpace(DiskSpace):
-    """Moves nothing before the gate is open."""
+class WaitingSpace(DiskSpace):
+    """Waits before it moves anything, and remembers in which order it was asked to."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, 16, BLOCK_BYTES, NAMESPACE)
-        self.gate = threading.Event()
-        self.reached = threading.Event()
+    def __init__(self, directory: Path, num_slots: int) -> None:
+        super().__init__(directory, num_slots, BLOCK_BYTES, NAMESPACE)
         self.order: list[tuple[str, list[int]]] = []
 
     def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
-        self._pass("write", slots)
+        self.order.append(("write", slots))
+        self.wait()
         return super().write(slots, keys, blocks)
 
     def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
-        self._pass("read", slots)
+        self.order.append(("read", slots))
+        self.wait()
         return super().read(slots, keys, into)
 
-    def _pass(self, what: str, slots: list[int]) -> None:
-        self.order.append((what, slots))
+    def wait(self) -> None:
+        raise NotImplementedError
+
+
+class GatedSpace(WaitingSpace):
+    """Moves nothing before the gate is open."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, 16)
+        self.gate = threading.Event()
+        self.reached = threading.Event()
+
+    def wait(self) -> None:
         self.reached.set()
         assert self.gate.wait(60)
 
@@ -171,25 +182,16 @@ def test_a_load_of_a_slot_whose_save_is_under_way_reads_what_was_saved(make_link
 # -- pieces ----------------------------------------------------------------------------------------------------------
 
 
-class SteppedSpace(DiskSpace):
+class SteppedSpace(WaitingSpace):
     """Moves once for every time that it is let. As its clock stands still, pieces have 1, 2, 4, ... blocks."""
 
     def __init__(self, directory: Path, num_slots: int = 64) -> None:
-        super().__init__(directory, num_slots, BLOCK_BYTES, NAMESPACE)
+        super().__init__(directory, num_slots)
         self.lets = threading.Semaphore(0)
         self.has_begun = threading.Semaphore(0)
-        self.order: list[tuple[str, list[int]]] = []
 
     def clock(self) -> float:
         return 0.0
-
-    def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
-        self._wait("write", slots)
-        return super().write(slots, keys, blocks)
-
-    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
-        self._wait("read", slots)
-        return super().read(slots, keys, into)
 
     def begun(self) -> None:
         """Wait until it has begun once more."""
@@ -199,8 +201,7 @@ class SteppedSpace(DiskSpace):
         """Let all go on for good."""
         self.lets.release(1000)
 
-    def _wait(self, what: str, slots: list[int]) -> None:
-        self.order.append((what, slots))
+    def wait(self) -> None:
         self.has_begun.release()
         assert self.lets.acquire(timeout=60)
 

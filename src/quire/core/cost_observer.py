@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quire.core.cost_model import CostModel
-from quire.core.costs import StepShape
+from quire.core.costs import StepShape, transfer_seconds
 from quire.core.recovery_log import Recomputed, RecoveryLog
 from quire.outputs import TransferReport
 
@@ -82,8 +82,8 @@ class CostObserver:
         stretch = self._stretches[report.kind]
         stretch.num_bytes += report.num_bytes
         stretch.seconds += report.copy_s
-        predict = self.model.save if report.kind == "save" else self.model.load
-        if max(stretch.seconds, predict(stretch.num_bytes).seconds) >= _STRETCH_S:
+        predicted_s = transfer_seconds(self.model, report.kind, stretch.num_bytes)
+        if max(stretch.seconds, predicted_s) >= _STRETCH_S:
             self._tell(report.kind)
         elif not report.has_more:
             self._end_run(report.kind)

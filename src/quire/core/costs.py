@@ -85,6 +85,11 @@ class Costs(Protocol):
     def load(self, num_bytes: int) -> Prediction: ...
 
 
+def transfer_seconds(costs: Costs, kind: str, num_bytes: int) -> float:
+    """What moving bytes one way, "save" or "load", is predicted to take."""
+    return (costs.save(num_bytes) if kind == "save" else costs.load(num_bytes)).seconds
+
+
 def find_crossings(
     costs: Costs, bytes_per_token: int, max_tokens: int, *, granularity: int = 16, chunk: int | None = None
 ) -> list[int]:

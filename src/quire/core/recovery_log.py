@@ -49,6 +49,16 @@ class Recovery:
         """By which road it came back; "turned" is one of which not all that was to be swapped was."""
         return "turned" if self.is_turned else self.road.value
 
+    def end_transfer(self, kind: str, seconds: float, *, is_cancelled: bool) -> None:
+        """One of its blocks was moved in so many seconds of the link, or given up."""
+        if kind == "save":
+            self.save_s += seconds
+            self.num_saving -= 1
+            self.num_saved -= is_cancelled
+        else:
+            self.load_s += seconds
+            self.num_loaded -= is_cancelled
+
     @property
     def is_experiment(self) -> bool:
         """Whether it is to tell what its road costs, and so must not leave it."""
@@ -155,10 +165,9 @@ class RecoveryLog:
         for report in reports:
             stats = self._noted()
             num_blocks = len(report.op_ids)
-            if report.is_cancelled:
-                self._note_cancelled(report)
-                continue
-            num_arrived = num_blocks - len(report.failed)
+            num_cancelled = num_blocks if report.is_cancelled else 0
+            num_arrived = num_blocks - num_cancelled - len(report.failed)
+            stats.cancelled_blocks[report.kind] += num_cancelled
             stats.swapped_blocks[report.kind] += num_arrived
             stats.swapped_bytes[report.kind] += report.num_bytes * num_arrived // max(1, num_blocks)
             each = report.copy_s / num_blocks if num_blocks else 0.0
@@ -168,23 +177,7 @@ class RecoveryLog:
                     stats.ahead_s += each
                     continue
                 stats.seconds[recovery.road.value] += each
-                if report.kind == "save":
-                    recovery.num_saving -= 1
-                    recovery.save_s += each
-                else:
-                    recovery.load_s += each
-
-    def _note_cancelled(self, report: TransferReport) -> None:
-        self._noted().cancelled_blocks[report.kind] += len(report.op_ids)
-        for op_id in report.op_ids:
-            recovery = self._recovery_of.pop(op_id, None)
-            if recovery is None:
-                continue
-            if report.kind == "save":
-                recovery.num_saved -= 1
-                recovery.num_saving -= 1
-            else:
-                recovery.num_loaded -= 1
+                recovery.end_transfer(report.kind, each, is_cancelled=report.is_cancelled)
 
     def open_recoveries(self) -> list[Recovery]:
         """The entries of requests that are not back yet."""

@@ -303,22 +303,22 @@ class Scheduler:
                 continue
             for seq in self.requests[recovery.request_id].live:
                 if seq.loading is not None:
-                    self._look_again_at_load(seq)
+                    self._look_again_at(
+                        seq, self.kv.unloaded(seq), self.recovery.is_worth_loading, self.kv.cancel_loads
+                    )
                 elif recovery.num_saving and seq.kept_keys:
-                    self._look_again_at_save(seq)
+                    self._look_again_at(seq, self.kv.unsaved(seq), self.recovery.is_worth_saving, self.kv.cancel_saves)
 
-    def _look_again_at_load(self, seq: Sequence) -> None:
-        rest = self.kv.unloaded(seq)
-        if rest is None or self.recovery.is_worth_loading(*self._tokens_of(rest), self._surroundings()):
+    def _look_again_at(
+        self,
+        seq: Sequence,
+        rest: Kept | None,
+        is_worth: Callable[[int, int, Surroundings], bool],
+        cancel: Callable[[Sequence, Kept], int],
+    ) -> None:
+        if rest is None or is_worth(*self._tokens_of(rest), self._surroundings()):
             return
-        if self.kv.cancel_loads(seq, rest):
-            self.recovery_log.note_turn(seq.request.request_id)
-
-    def _look_again_at_save(self, seq: Sequence) -> None:
-        rest = self.kv.unsaved(seq)
-        if rest is None or self.recovery.is_worth_saving(*self._tokens_of(rest), self._surroundings()):
-            return
-        if self.kv.cancel_saves(seq, rest):
+        if cancel(seq, rest):
             self.recovery_log.note_turn(seq.request.request_id)
 
     def _tokens_of(self, blocks: Kept) -> tuple[int, int]:

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, takewhile
 
-from quire.core.costs import Costs, StepShape
+from quire.core.costs import Costs, StepShape, transfer_seconds
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, TokenLogprobs, TransferReport
 from quire.simulate.hardware import HardwareProfile
-from quire.tiers.piece_size import PieceSize
+from quire.tiers.piece_size import PieceSize, take_piece
 
 TOKEN = 0  #: every token that is made up
 
@@ -83,17 +82,17 @@ class Link:
         self._batches: deque[_Batch] = deque()
         self._piece: _Piece | None = None
         self._ended: list[TransferReport] = []
-        self._cancelled: set[int] = set()  #: of what has not begun
+        self._waiting: set[int] = set()  #: op_ids that have not begun, and were not cancelled
 
     def submit(self, kind: str, op_ids: Sequence[int], now: float) -> None:
         self._batches.append(_Batch(kind, deque(op_ids)))
+        self._waiting.update(op_ids)
         if self._piece is None:
             self._begin(now)
 
     def cancel(self, op_ids: Iterable[int]) -> None:
         """Those that have not begun are reported when their turn comes."""
-        waiting = {op_id for batch in self._batches for op_id in batch.op_ids}
-        self._cancelled |= waiting.intersection(op_ids)
+        self._waiting.difference_update(op_ids)
 
     def take_ended(self, now: float) -> list[TransferReport]:
         while self._piece is not None and self._piece.ends_at <= now:
@@ -112,28 +111,19 @@ class Link:
         self._piece = None
         while self._piece is None and self._batches:
             batch = self._batches[0]
+            op_ids, is_cancelled = take_piece(batch.op_ids, lambda op_id: op_id not in self._waiting, batch.piece_size)
+            self._waiting.difference_update(op_ids)
+            if is_cancelled:
+                self._ended.append(TransferReport(batch.kind, op_ids, 0, 0.0, is_cancelled=True))
+            else:
+                self._begin_piece(batch, op_ids, now)
             if not batch.op_ids:
                 self._batches.popleft()
-            elif batch.op_ids[0] in self._cancelled:
-                skipped = self._take(batch, len(batch.op_ids), are_cancelled=True)
-                self._cancelled.difference_update(skipped)
-                self._ended.append(TransferReport(batch.kind, skipped, 0, 0.0, is_cancelled=True))
-            else:
-                self._begin_piece(batch, now)
 
-    def _take(self, batch: _Batch, most: int, *, are_cancelled: bool) -> list[int]:
-        """The next op_ids of a batch: those in a row that are cancelled, or are not."""
-        reach = islice(batch.op_ids, most)
-        taken = list(takewhile(lambda op_id: (op_id in self._cancelled) == are_cancelled, reach))
-        for _ in taken:
-            batch.op_ids.popleft()
-        return taken
-
-    def _begin_piece(self, batch: _Batch, now: float) -> None:
-        op_ids = self._take(batch, batch.piece_size.num_blocks, are_cancelled=False)
-        cost = self._costs.save if batch.kind == "save" else self._costs.load
+    def _begin_piece(self, batch: _Batch, op_ids: list[int], now: float) -> None:
         before, num_bytes = batch.num_moved * self._block_bytes, len(op_ids) * self._block_bytes
-        seconds = max(0.0, cost(before + num_bytes).seconds - cost(before).seconds)
+        seconds_before = transfer_seconds(self._costs, batch.kind, before)
+        seconds = max(0.0, transfer_seconds(self._costs, batch.kind, before + num_bytes) - seconds_before)
         batch.piece_size.note(len(op_ids), seconds)
         report = TransferReport(
             batch.kind, op_ids, num_bytes, seconds, continues=batch.num_moved > 0, has_more=bool(batch.op_ids)
@@ -202,8 +192,7 @@ class VirtualRunner:
         op_ids = [transfer.op_id for transfer in transfers]
         if self.hardware.swap_is_synchronous:
             num_bytes = len(transfers) * self.block_bytes
-            costs = self.hardware.costs
-            seconds = (costs.save(num_bytes) if kind == "save" else costs.load(num_bytes)).seconds
+            seconds = transfer_seconds(self.hardware.costs, kind, num_bytes)
             result.transfers.append(TransferReport(kind, op_ids, num_bytes, seconds))
             return seconds
         self.link.submit(kind, op_ids, self.now)

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice, takewhile
 from queue import SimpleQueue
 
 import torch
@@ -22,7 +21,7 @@ import torch
 from quire.outputs import BlockTransfer, TransferReport
 from quire.tiers.block_copy import copy_blocks, runs
 from quire.tiers.pace import Pace
-from quire.tiers.piece_size import PieceSize
+from quire.tiers.piece_size import PieceSize, take_piece
 from quire.tiers.streams import Done, make_stream
 from quire.tiers.swap_space import SwapSpace
 
@@ -242,14 +241,9 @@ class Link:
 
     def _begin_piece(self, batch: _Batch) -> tuple[_Piece, bool]:
         """The next of a batch's rest, and whether they were all cancelled; if not, none was, or can be from now on."""
-        size = batch.piece_size.num_blocks
         with self._changed:
-            is_cancelled = batch.rest[0].op_id not in self._waiting
-            reach = islice(batch.rest, None if is_cancelled else size)
-            taken = list(takewhile(lambda each: (each.op_id not in self._waiting) == is_cancelled, reach))
+            taken, is_cancelled = take_piece(batch.rest, lambda each: each.op_id not in self._waiting, batch.piece_size)
             self._waiting.difference_update(each.op_id for each in taken)
-        for _ in taken:
-            batch.rest.popleft()
         return _Piece.of(batch.kind, taken), is_cancelled
 
     def _move(self, batch: _Batch, piece: _Piece) -> None:

@@ -1,4 +1,4 @@
-"""How much of a transfer is moved before its next report.
+"""How much of a transfer is moved before its next report: one rule for the link and for the simulator's.
 
 Knows blocks and seconds as they are given to it; knows nothing about what is moved, or who moves it.
 """
@@ -6,6 +6,12 @@ Knows blocks and seconds as they are given to it; knows nothing about what is mo
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Callable
+from itertools import islice, takewhile
+from typing import TypeVar
+
+_T = TypeVar("_T")
 
 PIECE_S = 20e-3  #: seconds: a slow link shows within a few steps, and a fast one is not held up by reports
 
@@ -33,3 +39,17 @@ class PieceSize:
         self._num_pieces += 1
         fitting = num_blocks * PIECE_S / seconds if seconds > 0.0 else math.inf
         self._num_blocks = max(1 + self._num_pieces // 4, int(min(fitting, 2 * num_blocks)))
+
+
+def take_piece(rest: deque[_T], is_cancelled: Callable[[_T], bool], size: PieceSize) -> tuple[list[_T], bool]:
+    """Take the next piece from what has not begun: all in a row that were cancelled, or a piece of those that were not.
+
+    Returns:
+        What was taken, at least one, and whether it was cancelled.
+    """
+    are_cancelled = is_cancelled(rest[0])
+    reach = islice(rest, None if are_cancelled else size.num_blocks)
+    taken = list(takewhile(lambda each: is_cancelled(each) == are_cancelled, reach))
+    for _ in taken:
+        rest.popleft()
+    return taken, are_cancelled
