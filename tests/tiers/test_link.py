@@ -331,8 +331,8 @@ def test_a_link_of_a_given_bandwidth_is_asked_in_pieces_that_fit_it(make_link: M
 class BreakingSpace(SteppedSpace):
     """Raises at its second move, and finds nothing at its fourth."""
 
-    def _wait(self, what: str, slots: list[int]) -> None:
-        super()._wait(what, slots)
+    def wait(self) -> None:
+        super().wait()
         if len(self.order) == 2:
             raise MemoryError("no more")
 

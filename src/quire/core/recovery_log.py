@@ -167,7 +167,8 @@ class RecoveryLog:
             num_blocks = len(report.op_ids)
             num_cancelled = num_blocks if report.is_cancelled else 0
             num_arrived = num_blocks - num_cancelled - len(report.failed)
-            stats.cancelled_blocks[report.kind] += num_cancelled
+            if num_cancelled:
+                stats.cancelled_blocks[report.kind] += num_cancelled
             stats.swapped_blocks[report.kind] += num_arrived
             stats.swapped_bytes[report.kind] += report.num_bytes * num_arrived // max(1, num_blocks)
             each = report.copy_s / num_blocks if num_blocks else 0.0
