@@ -15,12 +15,12 @@ from hypothesis import currently_in_test_context, event
 from emulated_runner import Contents, DomainOf, EmulatedRunner, StepFailed, likeliest, mix, next_token
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
-from quire.core.block_keys import PUBLIC, DomainSpans, domain_of_block
-from quire.core.preemption import MAX_PREEMPTIONS
-from quire.core.recovery import Candidate, Preemption, RecoveryPolicy, Road, Surroundings
+from quire.core.block_keys import PUBLIC_ONLY, DomainSpans, domain_of_block
+from quire.core.recovery.interface import MAX_PREEMPTIONS
+from quire.core.recovery.policies import Candidate, Preemption, RecoveryPolicy, Road, Surroundings
+from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.outputs import SchedulerOutput
-from quire.request import Request, RequestStatus
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
 EOS = 0
@@ -40,7 +40,7 @@ class Plan:
     min_tokens: int = 0
     stops: bool = True  #: EOS ends it, and the client's STOP
     priority: int = 0
-    domains: DomainSpans | None = None
+    domains: DomainSpans = PUBLIC_ONLY
     wants_prompt_logprobs: bool = False
     aborted_at: int | None = None  #: at this step, if it is still there
     is_aborted_in_flight: bool = False  #: between schedule and update
@@ -96,7 +96,7 @@ class Outcome:
 
 
 def content_after(plan: Plan, tokens: list[int], block_size: int) -> int:
-    spans = plan.domains or ((0, PUBLIC),)
+    spans = plan.domains
     contents = Contents(block_size, lambda block: domain_of_block(spans, (block + 1) * block_size))
     return contents.follow(tokens)[-1]
 
@@ -181,7 +181,7 @@ class Player:
         self.step = 0
 
     def _domains_of(self, seq_id: int) -> DomainOf:
-        spans = self.owners[seq_id].domains or ((0, PUBLIC),)
+        spans = self.owners[seq_id].domains
         return lambda block: domain_of_block(spans, (block + 1) * self.config.block_size)
 
     def play(self) -> list[Request]:

@@ -15,14 +15,14 @@ import httpx
 import openai
 import uvicorn
 
-from quire.async_engine import AsyncEngine, ModelState
+from quire.async_engine.async_engine import AsyncEngine, ModelState
+from quire.build import start_engine
 from quire.config import EngineConfig
-from quire.engine import Engine
+from quire.engine.engine import Engine
 from quire.server.app import make_app
-from quire.server.http_protocol import HttpProtocol
+from quire.server.http.protocol import HttpProtocol
 from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
-from quire.startup import start_engine
 
 MODEL = "random:tiny"
 MAX_MODEL_LEN = 256

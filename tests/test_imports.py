@@ -6,14 +6,16 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "quire"
-WITHOUT_TORCH = ("core", "simulate", "config", "sampling_params", "outputs", "request")
+WITHOUT_TORCH = ("core", "simulate", "config", "sampling_params", "outputs")
 REFERENCE_LIBRARIES = {"transformers", "peft"}
 MAY_USE_REFERENCE = ("progressive", "evaluate")
 
@@ -107,6 +109,45 @@ def test_the_table_has_no_cycles() -> None:
 
     for row in TABLE:
         visit(row, ())
+
+
+def at_import(tree: ast.Module) -> Iterator[ast.stmt]:
+    """What runs when a file is imported, as far as it stands on the file's first level."""
+    return (node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom))
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    names = {".".join(("quire", *path.relative_to(PACKAGE).with_suffix("").parts)): path for path in FILES}
+    imports = {
+        name: {
+            module
+            for node in at_import(ast.parse(path.read_text()))
+            for module in imported_modules(node, path)
+            if module in names and module != name
+        }
+        for name, path in names.items()
+    }
+    TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
+
+
+@pytest.mark.parametrize(
+    ("folder", "forbidden"),
+    [
+        ("server/http", "quire.server.openai"),
+        ("core/costs", "quire.core.recovery"),
+        ("async_engine", "quire.build"),
+        ("engine", "quire.async_engine"),
+    ],
+)
+def test_a_folder_does_not_know_what_stands_on_it(folder: str, forbidden: str) -> None:
+    for path in (PACKAGE / folder).rglob("*.py"):
+        modules = imported_modules(ast.parse(path.read_text()), path)
+        assert not [module for module in modules if module.startswith(forbidden)], f"{path} imports {forbidden}"
+
+
+def test_no_folder_has_more_than_fifteen_files() -> None:
+    counts = Counter(path.parent.relative_to(PACKAGE) for path in FILES if path.name != "__init__.py")
+    assert not {str(folder): count for folder, count in counts.items() if count > 15}
 
 
 def test_core_and_the_shared_words_run_without_torch() -> None:

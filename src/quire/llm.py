@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from quire.answer import Answer
+from quire.build import start_engine
 from quire.config import EngineConfig
-from quire.engine import Engine, interrupts_put_off
+from quire.engine.engine import Engine, interrupts_put_off
+from quire.engine.request_state import Answer
 from quire.outputs import RequestOutput
 from quire.sampling_params import BeamSearchParams, SamplingParams
-from quire.startup import start_engine
 
 Prompt = str | Mapping[str, Any]  #: text, {"prompt": text} or {"prompt_token_ids": [...]}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from async_engine.harness import make
-from quire.engine import Engine
+from quire.engine.engine import Engine
 
 
 def usual() -> Engine:

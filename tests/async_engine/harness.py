@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
 
-from quire.async_engine import AsyncEngine, Delta, Event, Finished, ModelState, Progress
+from quire.async_engine.async_engine import AsyncEngine, Delta, Event, Finished, ModelState, Progress
+from quire.build import LoadedModel, load, make_engine
 from quire.config import EngineConfig
-from quire.engine import Engine
+from quire.engine.engine import Engine
 from quire.outputs import RequestOutput
 from quire.sampling_params import SamplingParams
-from quire.startup import LoadedModel, load, make_engine
 
 OPTIONS: dict[str, Any] = {"num_kv_blocks": 64, "block_size": 4, "use_tqdm": False, "device": "cpu"}
 TIMEOUT_S = float(os.environ.get("QUIRE_TEST_TIMEOUT_S", "100"))  # for what would hang; a busy machine needs more

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from async_engine.harness import run
-from quire.engine_messages import Preempted, Progress, RequestFailed, Resumed
-from quire.event_stream import EventStream
+from quire.async_engine.event_stream import EventStream
+from quire.async_engine.messages import Preempted, Progress, RequestFailed, Resumed
 from quire.outputs import Delta
 
 

@@ -25,9 +25,9 @@ from async_engine.harness import (
     running,
     until,
 )
-from quire.async_engine import AsyncEngine, EngineUnavailable, Finished, ModelState, RequestFailed
-from quire.engine import Engine
-from quire.engine_loop import Failures
+from quire.async_engine.async_engine import AsyncEngine, EngineUnavailable, Finished, ModelState, RequestFailed
+from quire.async_engine.loop import Failures
+from quire.engine.engine import Engine
 from quire.outputs import RequestOutput
 
 
@@ -229,7 +229,7 @@ def test_an_engine_that_fails_three_times_within_a_minute_has_failed() -> None:
 
 def test_failures_count_only_where_they_come_close_together(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("quire.engine_loop.time.monotonic", lambda: now)
+    monkeypatch.setattr("quire.async_engine.loop.time.monotonic", lambda: now)
     failures = Failures()
     for served_s in (0, 40, 40, 40, 10):  # however long each of them loads
         now += 1000
@@ -307,9 +307,9 @@ def test_a_step_that_hangs_is_noticed_and_logged_with_all_stacks(caplog: pytest.
 
 HANGING = """
 import asyncio, ctypes, functools, sys, threading, time
-from quire.async_engine import AsyncEngine
+from quire.async_engine.async_engine import AsyncEngine
 from quire.config import EngineConfig
-from quire.startup import start_engine
+from quire.build import start_engine
 
 async def main():
     config = EngineConfig("random:tiny", num_kv_blocks=64, use_tqdm=False)

@@ -25,7 +25,7 @@ from async_engine.harness import (
     running,
     until,
 )
-from quire.async_engine import (
+from quire.async_engine.async_engine import (
     AsyncEngine,
     Finished,
     Preempted,

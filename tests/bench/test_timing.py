@@ -7,7 +7,7 @@ import pytest
 from quire.bench.timing import play, token_range
 from quire.bench.workload import Workload, WorkloadRequest
 from quire.config import SchedulerConfig
-from quire.engine import Engine
+from quire.engine.engine import Engine
 from quire.runner.batch import InputBatch
 from quire.runner.null_runner import NullRunner
 

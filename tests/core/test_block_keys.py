@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from quire.core.block_keys import (
     PUBLIC,
+    PUBLIC_ONLY,
     Domain,
     DomainSpans,
     Namespace,
@@ -27,7 +28,7 @@ from quire.core.block_keys import (
 NAMESPACE = Namespace(weights="sha256:abc", dtype="float32", kv_dtype="float32", geometry="2x2x8x16", rope="default")
 ANN, BOB = tenant_domain("ann", b"secret"), tenant_domain("bob", b"secret")
 PAPERS = collection_domain("papers")
-PUBLIC_ONLY: DomainSpans = ((0, PUBLIC),)
+
 
 tokens = st.lists(st.integers(0, 2), max_size=12) | st.lists(st.integers(0, 2**40), max_size=12)
 block_sizes = st.integers(1, 4)

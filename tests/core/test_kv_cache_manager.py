@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from quire.core.block_keys import PUBLIC, DomainSpans, Namespace, collection_domain, tenant_domain
+from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, DomainSpans, Namespace, collection_domain, tenant_domain
 from quire.core.kv_cache_manager import Kept, KVCacheManager
+from quire.core.request import Request, Sequence
 from quire.outputs import TransferReport
-from quire.request import Request, Sequence
 from quire.sampling_params import SamplingParams
 
 BLOCK_SIZE = 4
 _serial = count()
 
 
-def make_sequence(tokens: list[int], domains: DomainSpans | None = None) -> Sequence:
+def make_sequence(tokens: list[int], domains: DomainSpans = PUBLIC_ONLY) -> Sequence:
     """The only sequence of a new request."""
     request = Request(f"request-{next(_serial)}", tokens, SamplingParams(), domains=domains)
     seq = Sequence(next(_serial), 0, request, list(tokens))

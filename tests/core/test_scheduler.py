@@ -9,13 +9,13 @@ import pytest
 
 from emulated_runner import EmulatedRunner, StepFailed
 from quire.config import SchedulerConfig
-from quire.core.costs import StepShape
-from quire.core.preemption import MAX_CANDIDATES
-from quire.core.recovery import Candidate, Preemption, Recompute, RecoveryPolicy, Road, Surroundings
-from quire.core.recovery_log import Recovery
+from quire.core.costs.interface import StepShape
+from quire.core.recovery.interface import MAX_CANDIDATES
+from quire.core.recovery.log import Recovery
+from quire.core.recovery.policies import Candidate, Preemption, Recompute, RecoveryPolicy, Road, Surroundings
+from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler, SequenceUpdate
 from quire.outputs import SchedulerOutput, StepOutput
-from quire.request import Request, RequestStatus
 from quire.sampling_params import BeamSearchParams
 from schedule_player import EOS, STOP, Plan, Schedule, foretell_samples, make_request, play
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from emulated_runner import mix
 from quire.config import SchedulerConfig
-from quire.core.block_keys import PUBLIC, DomainSpans, collection_domain, tenant_domain
+from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, DomainSpans, collection_domain, tenant_domain
 from quire.sampling_params import BeamSearchParams
 from schedule_player import Plan, Schedule, play
 
@@ -39,7 +39,7 @@ def plans(draw: st.DrawFn, config: SchedulerConfig) -> Plan:
         max_tokens=max_tokens,
         stops=draw(st.sampled_from((False, False, True))),
         priority=draw(st.sampled_from((0, 0, 0, 1, -1))),
-        domains=draw(st.sampled_from((None,) * 5 + DOMAINS)),
+        domains=draw(st.sampled_from((PUBLIC_ONLY,) * 5 + DOMAINS)),
         aborted_at=draw(st.sampled_from((None,) * 40 + (0, 1, 2, 3, 5, 8, 13, 21))),
         is_aborted_in_flight=draw(st.booleans()),
     )

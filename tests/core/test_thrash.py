@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from emulated_runner import mix
 from quire.config import SchedulerConfig
-from quire.core.preemption import MAX_PREEMPTIONS, Candidate, Preemption, RecoveryPolicy, Road, Surroundings
-from quire.core.recovery import make_policy
+from quire.core.recovery.interface import MAX_PREEMPTIONS, Candidate, Preemption, RecoveryPolicy, Road, Surroundings
+from quire.core.recovery.policies import make_policy
 from quire.outputs import SchedulerOutput
 from quire.sampling_params import BeamSearchParams
 from schedule_player import Plan, Player, Schedule, check_outcomes, note

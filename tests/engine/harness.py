@@ -18,8 +18,8 @@ import torch
 
 from checkpoints import make_checkpoint, make_reference
 from quire import LLM, BeamSearchParams, SamplingParams
-from quire.answer import Answer
-from quire.core.recovery import Candidate, Preemption, Road, Surroundings
+from quire.core.recovery.policies import Candidate, Preemption, Road, Surroundings
+from quire.engine.request_state import Answer
 from quire.outputs import RequestOutput
 
 NUM_TOKENS = 20  # how far references are computed; what asks for less takes their beginning

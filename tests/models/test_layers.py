@@ -8,8 +8,7 @@ import torch.nn.functional as F
 
 from checkpoints import ARCHITECTURES, make_reference
 from quire.models.layers import Linear, MergedLinear, can_pack
-from quire.models.model_config import ModelConfig
-from quire.models.registry import build_model
+from quire.models.registry import build_model, read_model_config
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -66,7 +65,7 @@ def test_merged_projections_show_the_checkpoint_its_own_tensors() -> None:
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_packed_model_holds_every_weight_once_and_a_tied_head_apart(name: str) -> None:
-    config = ModelConfig.from_hf(make_reference(name).config.to_dict())
+    config = read_model_config(make_reference(name).config.to_dict())
     model = build_model(config, torch.float32, "cpu")
     assert model.weight_bytes() == config.weight_bytes("float32")
     assert not any(parameter.requires_grad for parameter in model.parameters())

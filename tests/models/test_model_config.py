@@ -10,7 +10,7 @@ import torch
 from checkpoints import ARCHITECTURES, make_config, make_reference
 from quire.models.layers import inverse_frequencies
 from quire.models.model_config import ModelConfig, ModelConfigError, UnsupportedModelError, check_tokenizer_fits
-from quire.models.registry import build_model
+from quire.models.registry import build_model, read_model_config
 
 
 def read(name: str, **changes: Any) -> ModelConfig:
@@ -19,13 +19,13 @@ def read(name: str, **changes: Any) -> ModelConfig:
     config = make_config(name).to_dict()
     config["architectures"] = [family.get(name, f"{name.partition('-')[0].capitalize()}ForCausalLM")]
     config.update(changes)
-    return ModelConfig.from_hf({key: value for key, value in config.items() if value is not None})
+    return read_model_config({key: value for key, value in config.items() if value is not None})
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_the_parameters_are_counted_without_building_the_model(name: str) -> None:
     reference = make_reference(name)
-    config = ModelConfig.from_hf(reference.config.to_dict())
+    config = read_model_config(reference.config.to_dict())
     assert config.num_parameters == reference.num_parameters()
     assert build_model(config, torch.bfloat16, "meta").weight_bytes() == config.weight_bytes("bfloat16")
 
@@ -56,7 +56,7 @@ def test_rope_frequencies_equal_those_of_transformers(rope_type: str) -> None:
         parameters["original_max_position_embeddings"] = 8192
     hf = make_config("llama", rope_parameters=parameters, head_dim=128, max_position_embeddings=65536)
     theirs = LlamaRotaryEmbedding(hf)
-    config = ModelConfig.from_hf(hf.to_dict() | {"architectures": ["LlamaForCausalLM"]})
+    config = read_model_config(hf.to_dict() | {"architectures": ["LlamaForCausalLM"]})
     assert config.rope is not None
     ours, scale = inverse_frequencies(config.rope)
     torch.testing.assert_close(ours, theirs.inv_freq, rtol=2e-7, atol=0)
@@ -91,9 +91,9 @@ def test_an_unknown_architecture_is_refused_by_name_with_what_is_supported(archi
 def test_the_model_type_stands_in_for_missing_architectures() -> None:
     assert read("qwen2", architectures=None).architecture == "Qwen2ForCausalLM"
     with pytest.raises(UnsupportedModelError, match="model_type 'gemma3'"):
-        ModelConfig.from_hf({"model_type": "gemma3"})
+        read_model_config({"model_type": "gemma3"})
     with pytest.raises(ModelConfigError, match="names neither"):
-        ModelConfig.from_hf({"hidden_size": 4})
+        read_model_config({"hidden_size": 4})
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from emulated_runner import EmulatedRunner, StepFailed
 from quire.config import SchedulerConfig
-from quire.core.cost_model import CostModel
-from quire.core.cost_observer import CostObserver
-from quire.core.costs import Prediction, StepShape
-from quire.core.recovery import make_policy
+from quire.core.costs.cost_model import CostModel
+from quire.core.costs.interface import Prediction, StepShape
+from quire.core.recovery.observer import CostObserver
+from quire.core.recovery.policies import make_policy
+from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
-from quire.request import Request, RequestStatus
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.simulate.hardware import HardwareProfile
 from quire.simulate.recording import Recorder, Recording

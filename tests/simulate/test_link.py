@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from quire.core.cost_model import CostModel
-from quire.core.costs import EMPTY_STEP, Prediction, StepShape
-from quire.core.recovery import Cost, Road, make_policy
+from quire.core.costs.cost_model import CostModel
+from quire.core.costs.interface import EMPTY_STEP, Prediction, StepShape
+from quire.core.recovery.policies import Cost, Road, make_policy
 from quire.outputs import TransferReport
 from quire.simulate.simulation import Arrival, SimulationFigures, simulate
 from quire.simulate.virtual_runner import Link

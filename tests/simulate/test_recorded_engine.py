@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from quire.build import LoadedModel, load, make_engine
 from quire.config import EngineConfig
-from quire.core.cost_model import CostModel, StepShape
-from quire.core.recovery import Cost, make_policy
-from quire.engine import Engine
+from quire.core.costs.cost_model import CostModel
+from quire.core.costs.interface import StepShape
+from quire.core.recovery.policies import Cost, make_policy
+from quire.engine.engine import Engine
 from quire.sampling_params import SamplingParams
 from quire.simulate.recording import Recorder, Recording
 from quire.simulate.replay import replay
-from quire.startup import LoadedModel, load, make_engine
 
 TINY = EngineConfig(
     "random:tiny",

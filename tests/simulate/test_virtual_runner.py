@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from quire.core.recovery import make_policy
+from quire.core.recovery.policies import make_policy
+from quire.core.request import Request
 from quire.core.scheduler import Scheduler
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, TransferReport
-from quire.request import Request
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.simulate.virtual_runner import Link, VirtualRunner
 from simulate.machines import ExactCosts, limits, machine

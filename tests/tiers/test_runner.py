@@ -14,16 +14,16 @@ import torch
 
 from quire.attention.interface import KVLayout
 from quire.attention.torch_attention import TorchAttention
+from quire.build import LoadedModel
+from quire.build import load as load_model
 from quire.config import EngineConfig, SchedulerConfig
-from quire.engine import Engine
+from quire.engine.engine import Engine
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, TransferReport
 from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner
 from quire.runner.null_runner import NullRunner
 from quire.sampling_params import SamplingParams
-from quire.startup import LoadedModel
-from quire.startup import load as load_model
 from quire.tiers.disk_space import DiskSpace
 from quire.tiers.host_space import HostSpace
 from quire.tiers.link import Link

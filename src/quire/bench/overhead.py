@@ -15,8 +15,8 @@ from typing import Any
 
 from quire.bench.report import Column, Report, summarise
 from quire.config import EngineConfig, SchedulerConfig
+from quire.core.request import Request
 from quire.core.scheduler import Scheduler
-from quire.request import Request
 from quire.runner.batch import InputBatch
 from quire.runner.null_runner import NullRunner
 from quire.sampling_params import SamplingParams
@@ -112,8 +112,8 @@ def measure_sampling(config: EngineConfig, rows: int = 32, context: int = 128, s
         One figure a kind of sampling: milliseconds of sampling and of the whole step, and the share, each with median,
         minimum and maximum over the steps.
     """
+    from quire.build import load, make_engine
     from quire.runner.model_runner import ModelRunner
-    from quire.startup import load, make_engine
 
     config = replace(config, skip_tokenizer_init=True, max_num_seqs=max(rows, config.max_num_seqs))
     engine = make_engine(config, load(config))

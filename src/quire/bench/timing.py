@@ -15,11 +15,11 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from quire.answer import Answer
 from quire.bench.report import TIMING_COLUMNS, Column, Repetition, Report, timing_figures
 from quire.bench.workload import LOWEST_TOKEN_ID, TOKEN_ID_SPAN, Workload, fixed_lengths, make_workload
 from quire.config import EngineConfig
-from quire.engine import Engine
+from quire.engine.engine import Engine
+from quire.engine.request_state import Answer
 from quire.sampling_params import SamplingParams
 
 WARM_UP = make_workload("warm-up", fixed_lengths(2, 64, 8), seed=1)
@@ -160,7 +160,7 @@ def run_throughput(
 
 def _alternate(configs: Sequence[EngineConfig], runs: int) -> Iterator[tuple[int, int, Engine]]:
     """(repetition, which engine, the engine, warm), with one KV pool in memory at a time."""
-    from quire.startup import load, make_engine  # torch, only when something runs
+    from quire.build import load, make_engine  # torch, only when something runs
 
     loaded = load(configs[0])
     engine: Engine | None = None

@@ -98,7 +98,7 @@ def memory(
     plot: Plot = None,
 ) -> None:
     """The share of KV memory wasted over a trace's lengths, by how it is reserved. No model is run."""
-    from quire.bench.memory import run
+    from quire.bench.memory.memory import run
 
     limits = integers("max_model_len", max_model_len) if max_model_len is not None else []
     sizes = integers("block_size", block_size)
@@ -116,7 +116,7 @@ def sharing(
     plot: Plot = None,
 ) -> None:
     """Blocks saved, and throughput, by sharing blocks between the samples or beams of a request."""
-    from quire.bench.sharing import run
+    from quire.bench.memory.sharing import run
 
     run(engine, integers("widths", widths), num_requests, runs, json, plot)
 
@@ -169,7 +169,7 @@ def recovery(
     plot: Plot = None,
 ) -> None:
     """Recovery policies on the same requests, in a pool that is too small: 512 blocks, no watermark, float32."""
-    from quire.bench.recovery import RecoverySettings, run
+    from quire.bench.recovery.recovery import RecoverySettings, run
 
     settings = RecoverySettings(
         policies=policy_names(policies),
@@ -221,7 +221,7 @@ def http(
     json: Json = None,
 ) -> None:
     """What HTTP and streaming cost over the offline engine, also with a long queue and under large bodies."""
-    from quire.bench.http_cost import Shape, run
+    from quire.bench.serving.http_cost import Shape, run
     from quire.config import parse_size
 
     shape = Shape(streams, input_len, output_len, queued, parse_size(body_size), runs, engine_process)
@@ -291,8 +291,8 @@ def serve(
     plot: Plot = None,
 ) -> None:
     """Latencies of a server under load: requests come at a rate, whether or not it keeps up (an open loop)."""
-    from quire.bench.serve import ServeSettings, run_serve
-    from quire.bench.serving_figures import parse_goodput
+    from quire.bench.serving.figures import parse_goodput
+    from quire.bench.serving.serve import ServeSettings, run_serve
 
     drawn: dict[str, Any] = {"input_len": input_len, "output_len": output_len}
     of_trace: dict[str, Any] = {"time_scale": time_scale, "length_scale": length_scale}

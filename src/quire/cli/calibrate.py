@@ -32,7 +32,7 @@ def calibrate(
     plot: Plot = None,
 ) -> None:
     """Measure both roads back from a preemption, swapping and computing again, and find where they cross."""
-    from quire.bench.calibrate import run
+    from quire.bench.recovery.calibrate import run
 
     chosen = integers("lengths", lengths) if lengths is not None else None
     run(engine, lengths=chosen, repeats=repeats, copy_mode=copy_mode, json_path=json, plot_path=plot)

@@ -76,17 +76,17 @@ def serve(
     log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
 ) -> None:
     """Serve one model or several over HTTP, as OpenAI's API does; without --model the two that ship with Quire."""
-    from quire.async_engine import AsyncEngine
-    from quire.device_turns import DeviceTurns
-    from quire.engine_process import ProcessEngine
+    from quire.async_engine.async_engine import AsyncEngine
+    from quire.async_engine.device_share import DeviceTurns
+    from quire.async_engine.process import ProcessEngine
+    from quire.build import start_engine
     from quire.server.app import make_app
-    from quire.server.auth import load_api_keys, load_tenant_secret
+    from quire.server.http.auth import load_api_keys, load_tenant_secret
     from quire.server.lifecycle import serve as serve_until_stopped
     from quire.server.log_format import configure_logging
     from quire.server.metrics import Metrics
     from quire.server.registry import ModelRegistry, ServedModel, read_chat_template
     from quire.server.settings import ServerSettings
-    from quire.startup import start_engine
 
     configure_logging(log_format)
     keys = load_api_keys(api_key or (), file=api_key_file)

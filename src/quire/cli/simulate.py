@@ -75,7 +75,7 @@ def simulate(
     if recording is not None:
         _play_again(ctx, recording, profile, json)
         return
-    from quire.bench.simulate import SimulateSettings, run
+    from quire.bench.recovery.simulate import SimulateSettings, run
     from quire.config import parse_size
 
     settings = SimulateSettings(
@@ -102,7 +102,7 @@ def simulate(
 
 
 def _play_again(ctx: typer.Context, recording: Path, profile: str, json: Path | None) -> None:
-    from quire.bench.simulate_recording import run
+    from quire.bench.recovery.simulate_recording import run
 
     given = _given(ctx)
     others = [f"--{name.replace('_', '-')}" for name in given if name not in _BESIDE_RECORDING]

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from quire.answer import Answer
 from quire.client.chunk import Chunk, ChunkStream, Usage
 from quire.config import EngineConfig
-from quire.engine import interrupts_put_off
+from quire.engine.engine import interrupts_put_off
+from quire.engine.request_state import Answer
 from quire.llm import LLM
 
 

@@ -69,6 +69,8 @@ def tenant_domain(key_id: str, server_secret: bytes) -> Domain:
 
 DomainSpans = tuple[tuple[int, Domain], ...]  #: (first token, domain), by first token
 
+PUBLIC_ONLY: DomainSpans = ((0, PUBLIC),)
+
 
 def check_domains(spans: DomainSpans) -> None:
     """Refuse spans that do not begin at token 0, are out of order, or widen.

@@ -19,22 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from quire.core.block_keys import PUBLIC, DomainSpans, extend_keys
+from quire.core.block_keys import extend_keys
 from quire.core.block_pool import BlockPool
+from quire.core.request import Loading, Sequence
 from quire.core.tier_index import Entry, TierIndex
 from quire.outputs import BlockTransfer, TransferReport
-from quire.request import Sequence
-
-_PUBLIC_ONLY: DomainSpans = ((0, PUBLIC),)
-
-
-@dataclass(slots=True)
-class Loading:
-    """Blocks of a sequence's table that are on their way from the swap tier."""
-
-    start: int  #: the first token whose KV they bring
-    end: int  #: the token after the last one
-    op_ids: set[int] = field(default_factory=set)  #: not yet reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,7 +379,7 @@ class KVCacheManager:
             How many are given up.
         """
         places = {block: at for at, block in enumerate(seq.block_table)}
-        transfers = (self._under_way[op_id] for op_id in seq.loading.op_ids)
+        transfers = (self._under_way[op_id] for op_id in _loading_of(seq).op_ids)
         return self._cancel(
             each.transfer.op_id
             for each in transfers
@@ -451,7 +440,7 @@ class KVCacheManager:
     def _end_one_load(self, under_way: _Transfer, *, is_lost: bool) -> None:
         transfer = under_way.transfer
         for seq in under_way.waiting:
-            seq.loading.op_ids.discard(transfer.op_id)
+            _loading_of(seq).op_ids.discard(transfer.op_id)
         if is_lost:
             for seq in under_way.waiting:
                 self._cut(seq, seq.block_table.index(transfer.dst))
@@ -461,7 +450,7 @@ class KVCacheManager:
 
     def _cut(self, seq: Sequence, at: int) -> None:
         """Give up what was to be loaded from the block at `at` on: it will be computed."""
-        loading = seq.loading
+        loading = _loading_of(seq)
         if at * self.block_size >= loading.end:
             return
         loading.end = at * self.block_size
@@ -515,8 +504,7 @@ class KVCacheManager:
 
     def _extend_keys(self, seq: Sequence, num_blocks: int) -> None:
         if len(seq.block_keys) < num_blocks:
-            spans = seq.request.domains or _PUBLIC_ONLY
-            extend_keys(seq.block_keys, self.root, spans, seq.token_ids, self.block_size, num_blocks)
+            extend_keys(seq.block_keys, self.root, seq.request.domains, seq.token_ids, self.block_size, num_blocks)
 
     def _register_full_blocks(self, seq: Sequence, num_full: int) -> None:
         self._extend_keys(seq, num_full)
@@ -548,7 +536,7 @@ class KVCacheManager:
         for op_id, under_way in self._under_way.items():
             if under_way.transfer.kind == "load":
                 holds[under_way.transfer.dst] += 1
-                assert all(op_id in seq.loading.op_ids for seq in under_way.waiting)
+                assert all(op_id in _loading_of(seq).op_ids for seq in under_way.waiting)
         for seq in sequences:
             if seq.loading is not None:
                 assert seq.num_computed_tokens <= seq.loading.start <= seq.loading.end
@@ -564,6 +552,11 @@ class KVCacheManager:
         assert holds == self.pool.ref_counts, "reference counts and block tables disagree"
         assert self.num_logical_blocks == sum(len(seq.block_table) for seq in sequences)
         assert self.num_kv_tokens == sum(seq.num_computed_tokens for seq in sequences)
+
+
+def _loading_of(seq: Sequence) -> Loading:
+    assert seq.loading is not None, f"{seq!r} waits for no block"
+    return seq.loading
 
 
 def _forget(op_of: dict[bytes, int], under_way: _Transfer) -> None:

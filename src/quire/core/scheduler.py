@@ -29,9 +29,10 @@ from itertools import accumulate
 
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
-from quire.core.costs import EMPTY_STEP, StepShape
+from quire.core.costs.interface import EMPTY_STEP, StepShape
 from quire.core.kv_cache_manager import Kept, KVCacheManager
-from quire.core.preemption import (
+from quire.core.recovery.eviction_stats import Survival
+from quire.core.recovery.interface import (
     MAX_CANDIDATES,
     MAX_PREEMPTIONS,
     Candidate,
@@ -40,11 +41,10 @@ from quire.core.preemption import (
     Road,
     Surroundings,
 )
-from quire.core.recovery import Recompute
-from quire.core.recovery_log import Recovery, RecoveryLog
-from quire.core.survival import Survival
+from quire.core.recovery.log import Recovery, RecoveryLog
+from quire.core.recovery.policies import Recompute
+from quire.core.request import Request, RequestStatus, Sequence
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, TokenLogprobs
-from quire.request import Request, RequestStatus, Sequence
 
 _ORDER: Callable[[Request], tuple[int, int]] = lambda request: request.order  # noqa: E731
 
@@ -473,7 +473,7 @@ class Scheduler:
     def _take_in_what_came(self, seq: Sequence) -> None:
         """Count a sequence's loaded blocks as computed, once they are there and so is everything before them."""
         loading = seq.loading
-        if not loading.op_ids and seq.num_computed_tokens == loading.start:
+        if loading is not None and not loading.op_ids and seq.num_computed_tokens == loading.start:
             self.kv.end_load(seq)
             self._forget_in_runner(seq)  # it knows the blocks before them alone
 
@@ -530,7 +530,7 @@ class Scheduler:
             seed=request.seed,
             stop_token_ids=tuple(request.stop_token_ids),
             num_samples=request.sampling_params.n if is_fresh and request.beam is None else 1,
-            num_candidates=request.beams.num_candidates if request.beam is not None else 0,
+            num_candidates=request.beams.num_candidates if request.beams is not None else 0,
         )
 
     # -- room --------------------------------------------------------------------------------------------------------
@@ -768,13 +768,14 @@ class Scheduler:
             self._append(sibling, token_id, None if entries is None else [entries[i]], updates)
 
     def _advance_beams(self, request: Request, updates: list[SequenceUpdate]) -> None:
-        beams = request.live
-        going_on = request.beams.advance(
-            [(beam.output_token_ids, beam.cumulative_logprob, beam.candidates) for beam in beams]
+        search, beams = request.beams, request.live
+        assert search is not None
+        going_on = search.advance(
+            [(beam.output_token_ids, beam.cumulative_logprob, beam.candidates or []) for beam in beams]
         )
-        if request.beams.is_done:
+        if search.is_done:
             updates.append(SequenceUpdate(beams[0], []))
-            stopped = any(h.stopped for h in request.beams.finished)
+            stopped = any(h.stopped for h in search.finished)
             for beam in list(beams):
                 self.finish_sequence(beam, RequestStatus.FINISHED_STOPPED if stopped else RequestStatus.FINISHED_LENGTH)
             return

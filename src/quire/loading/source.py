@@ -15,6 +15,7 @@ from quire.loading.embedded import EMBEDDED_MODELS, embedded_path
 from quire.loading.errors import ModelLoadError
 from quire.loading.presets import PRESET_PREFIX, preset_config, preset_names
 from quire.models.model_config import ModelConfig, ModelConfigError
+from quire.models.registry import read_model_config
 
 HUB_CONFIG_FILES = ["*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
 HUB_WEIGHT_FILES = ["model.safetensors", "model-*.safetensors"]
@@ -42,7 +43,7 @@ class ModelSource:
             UnsupportedModelError, ModelConfigError: naming this model.
         """
         try:
-            return ModelConfig.from_hf(self.hf_config)
+            return read_model_config(self.hf_config)
         except ModelConfigError as error:
             raise type(error)(f"{self.name}: {error}") from None
 

@@ -201,29 +201,6 @@ class ModelConfig:
         if not self.embedding_dim:
             object.__setattr__(self, "embedding_dim", self.hidden_size)
 
-    @classmethod
-    def from_hf(cls, config: Mapping[str, Any]) -> ModelConfig:
-        """The shape that a `config.json` describes.
-
-        Raises:
-            UnsupportedModelError: what it describes is not served; the message names what, and what is served.
-            ModelConfigError: a field is missing or makes no sense.
-        """
-        from quire.models.registry import find_architecture  # each architecture reads its own config
-
-        reader = ConfigReader(config)
-        architecture = find_architecture(config)
-        for name in ("quantization_config", "compression_config"):
-            quantization = reader.get(name)
-            if quantization:
-                method = quantization.get("quant_method", name) if isinstance(quantization, Mapping) else name
-                reader.refuse_if(
-                    True, f"a checkpoint quantized with {method}", "use the checkpoint in bfloat16, float16 or float32"
-                )
-        reader.refuse_if(reader.flag("is_encoder_decoder", False), "an encoder-decoder model")
-        reader.refuse_if(reader.flag("add_cross_attention", False), "cross-attention")
-        return architecture.read_config(reader)
-
     @property
     def context_length(self) -> int:
         """The longest sequence that the positions allow."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from quire.models.model_config import ConfigReader, ModelConfig, ModelConfigError, UnsupportedModelError
 
 if TYPE_CHECKING:
-    from quire.models.base import CausalLM
+    from quire.models.base import CausalLM  # torch, which `quire models` need not wait for
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,27 @@ def find_architecture(config: Mapping[str, Any]) -> Architecture:
         )
     named = ", ".join(map(str, names)) or f"model_type {model_type!r}"
     raise UnsupportedModelError(f"{named} is not supported; Quire serves {supported_architectures()}")
+
+
+def read_model_config(values: Mapping[str, Any]) -> ModelConfig:
+    """The shape that a `config.json` describes.
+
+    Raises:
+        UnsupportedModelError: what it describes is not served; the message names what, and what is served.
+        ModelConfigError: a field is missing or makes no sense.
+    """
+    reader = ConfigReader(values)
+    architecture = find_architecture(values)
+    for name in ("quantization_config", "compression_config"):
+        quantization = reader.get(name)
+        if quantization:
+            method = quantization.get("quant_method", name) if isinstance(quantization, Mapping) else name
+            reader.refuse_if(
+                True, f"a checkpoint quantized with {method}", "use the checkpoint in bfloat16, float16 or float32"
+            )
+    reader.refuse_if(reader.flag("is_encoder_decoder", False), "an encoder-decoder model")
+    reader.refuse_if(reader.flag("add_cross_attention", False), "cross-attention")
+    return architecture.read_config(reader)
 
 
 def build_model(config: ModelConfig, dtype: Any, device: Any) -> CausalLM:

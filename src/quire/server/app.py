@@ -15,23 +15,23 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 import quire
-from quire.async_engine import EngineUnavailable, RequestFailed
-from quire.server.access_log import AccessLog
-from quire.server.auth import Authenticate
-from quire.server.body import BodyReader
-from quire.server.chat import chat_routes
-from quire.server.completions import completion_routes
-from quire.server.connection import ClientDisconnected
+from quire.async_engine.async_engine import EngineUnavailable, RequestFailed
 from quire.server.errors import ApiError, error_response
-from quire.server.generation import as_api_error
-from quire.server.health import health_routes
-from quire.server.limits import Concurrency, LimitBody
+from quire.server.http.access_log import AccessLog
+from quire.server.http.auth import Authenticate
+from quire.server.http.body import BodyReader
+from quire.server.http.connection import ClientDisconnected
+from quire.server.http.limits import Concurrency, LimitBody
 from quire.server.metrics import Metrics, metrics_routes
-from quire.server.models import model_routes
-from quire.server.openapi import describe
+from quire.server.openai.chat import chat_routes
+from quire.server.openai.completions import completion_routes
+from quire.server.openai.generation import as_api_error
+from quire.server.openai.health import health_routes
+from quire.server.openai.models import model_routes
+from quire.server.openai.openapi import describe
+from quire.server.openai.tokenize import tokenize_routes
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
-from quire.server.tokenize import tokenize_routes
 
 _CLIENT_LEFT = 499  # nobody reads it; the access log does
 

@@ -28,8 +28,8 @@ from typing import Any, NoReturn
 import uvicorn
 from starlette.types import ASGIApp
 
-from quire.async_engine import AsyncEngine, EngineUnavailable, ModelState
-from quire.server.http_protocol import HttpProtocol
+from quire.async_engine.async_engine import AsyncEngine, EngineUnavailable, ModelState
+from quire.server.http.protocol import HttpProtocol
 from quire.server.load_log import LoadLog
 from quire.server.metrics import Metrics
 from quire.server.registry import ModelRegistry

@@ -16,7 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.responses import PlainTextResponse
 
 from quire.outputs import RecoveryStats, RequestMetrics, RequestOutput, Stats
-from quire.server.protocol import ERROR_RESPONSES
+from quire.server.openai.schema import ERROR_RESPONSES
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 FINISHED_REASONS = ("stop", "length", "abort", "error")

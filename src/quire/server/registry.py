@@ -13,9 +13,9 @@ from pathlib import Path
 
 import jinja2
 
-from quire.async_engine import AsyncEngine, ModelState
+from quire.async_engine.async_engine import AsyncEngine, ModelState
 from quire.server.errors import ApiError
-from quire.server.prompt_limits import PromptLimits
+from quire.server.openai.prompt_limits import PromptLimits
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from quire.core.cost_model import CostModel
-from quire.core.costs import Costs, Prediction, StepShape
-from quire.core.published_costs import CPS_A6000
+from quire.core.costs.cost_model import CostModel
+from quire.core.costs.interface import Costs, Prediction, StepShape
+from quire.simulate.published_costs import CPS_A6000
 
 PAPER = "cps-paper"
 

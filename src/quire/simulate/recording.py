@@ -26,13 +26,13 @@ from typing import Any, TextIO
 
 from quire.config import SchedulerConfig
 from quire.core.block_keys import Domain
-from quire.core.cost_model import CostModel
-from quire.core.cost_observer import CostObserver
-from quire.core.costs import StepShape
+from quire.core.costs.cost_model import CostModel
+from quire.core.costs.interface import StepShape
+from quire.core.recovery.observer import CostObserver
+from quire.core.request import Request, RequestStatus
+from quire.core.request import Sequence as RequestSequence
 from quire.core.scheduler import Scheduler, SequenceUpdate
 from quire.outputs import SchedulerOutput, StepOutput, TokenLogprobs, TransferReport
-from quire.request import Request, RequestStatus
-from quire.request import Sequence as RequestSequence
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
 VERSION = 4
@@ -281,7 +281,6 @@ def describe_request(request: Request) -> Event:
     """A request before the scheduler has it, so that `make_request` makes the same one."""
     params = request.sampling_params
     beam = request.beam
-    domains = request.domains
     return {
         "prompt_token_ids": list(request.prompt_token_ids),
         "order": list(request.order),
@@ -292,13 +291,13 @@ def describe_request(request: Request) -> Event:
         "stop_token_ids": sorted(request.stop_token_ids),
         "eos_token_ids": sorted(request.eos_token_ids),
         "beam": None if beam is None else asdict(beam),
-        "domains": None if domains is None else [[start, level, name.hex()] for start, (level, name) in domains],
+        "domains": [[start, level, name.hex()] for start, (level, name) in request.domains],
     }
 
 
 def make_request(event: Event) -> Request:
     """The request of an "add" line, as far as scheduling depends on it."""
-    beam, domains = event["beam"], event["domains"]
+    beam = event["beam"]
     priority, arrival = event["order"]
     params = SamplingParams(
         n=event["n"], min_tokens=event["min_tokens"], max_tokens=None, prompt_logprobs=event["prompt_logprobs"]
@@ -313,7 +312,7 @@ def make_request(event: Event) -> Request:
         max_tokens=event["max_tokens"],
         stop_token_ids=tuple(event["stop_token_ids"]),
         eos_token_ids=tuple(event["eos_token_ids"]),
-        domains=domains and tuple((start, Domain(level, bytes.fromhex(name))) for start, level, name in domains),
+        domains=tuple((start, Domain(level, bytes.fromhex(name))) for start, level, name in event["domains"]),
     )
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quire.core.cost_model import CostModel
-from quire.core.cost_observer import CostObserver
-from quire.core.recovery import make_policy
+from quire.core.costs.cost_model import CostModel
+from quire.core.recovery.observer import CostObserver
+from quire.core.recovery.policies import make_policy
+from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.outputs import SchedulerOutput, TransferReport
-from quire.request import Request, RequestStatus
 from quire.simulate.figures import Distribution, Timeline
 from quire.simulate.hardware import HardwareProfile
 from quire.simulate.recording import Event, Preempted, Recording, describe_step, make_request, make_result

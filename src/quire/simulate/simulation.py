@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from quire.config import SchedulerConfig
-from quire.core.cost_model import CostModel
-from quire.core.cost_observer import CostObserver
-from quire.core.recovery import RecoveryPolicy
-from quire.core.recovery_log import Recovery
+from quire.core.costs.cost_model import CostModel
+from quire.core.recovery.log import Recovery
+from quire.core.recovery.observer import CostObserver
+from quire.core.recovery.policies import RecoveryPolicy
+from quire.core.request import Request
 from quire.core.scheduler import Scheduler
-from quire.request import Request
 from quire.sampling_params import SamplingParams
 from quire.simulate.figures import Distribution, Timeline, distribution
 from quire.simulate.hardware import HardwareProfile

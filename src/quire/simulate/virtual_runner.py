@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from quire.core.costs import Costs, StepShape, transfer_seconds
+from quire.core.costs.interface import Costs, StepShape, transfer_seconds
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, TokenLogprobs, TransferReport
 from quire.simulate.hardware import HardwareProfile
 from quire.tiers.piece_size import PieceSize, take_piece

@@ -1,0 +1,1 @@
+"""The engine in a thread or process of its own beside asyncio."""

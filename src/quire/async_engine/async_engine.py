@@ -1,0 +1,465 @@
+"""An engine beside asyncio: requests from any event loop, steps in a thread of their own.
+
+Knows requests, their events and the model's state; of scheduling only what `engine_loop` reports, of HTTP nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+from quire.async_engine.device_share import DeviceTurns
+from quire.async_engine.event_stream import Delivery, EventStream, Outbox
+from quire.async_engine.loop import EngineLoop
+from quire.async_engine.messages import (
+    Abort,
+    Add,
+    Command,
+    EngineUnavailable,
+    Event,
+    Finished,
+    Heartbeat,
+    ModelState,
+    Preempted,
+    Progress,
+    QueueFull,
+    Report,
+    RequestFailed,
+    Resumed,
+    Started,
+    StateReport,
+    StepReport,
+    Stop,
+)
+from quire.async_engine.watchdog import Watchdog
+from quire.core.block_keys import PUBLIC_ONLY, DomainSpans
+from quire.engine.engine import Engine
+from quire.engine.input_processor import Intake
+from quire.outputs import Delta, RequestOutput, Stats
+from quire.sampling_params import BeamSearchParams, SamplingParams
+
+__all__ = [
+    "AsyncEngine", "Delta", "EngineUnavailable", "Event", "EventStream", "Finished", "ModelState", "Preempted",
+    "Progress", "QueueFull", "RequestFailed", "Resumed", "Started",
+]  # fmt: skip
+
+logger = logging.getLogger("quire")
+
+HANG_TIMEOUT_S = 120.0  # a step of a large model on a small machine may well take many seconds
+STOP_TIMEOUT_S = 30.0  # for the step under way, when the engine is shut down
+_POLL_S = 0.02  # while something is waited for that happens once in a process's life
+
+
+@dataclass(slots=True, eq=False)
+class _Sent:
+    """A request that has not ended."""
+
+    add: Add
+    stream: EventStream
+    number: int  #: in the stream
+    outbox: Outbox  #: the way there from other threads
+    is_started: bool = False  #: the engine has begun with it
+    is_second_try: bool = False  #: the engine was lost once before it had begun
+
+
+class AsyncEngine:
+    """One engine thread beside asyncio. `start` it, and `shutdown` when done; every method may be called from any
+    thread, and `generate` and `submit` from any event loop.
+
+    Args:
+        name: under which the model is served.
+        make_engine: loads the engine, in its thread, and again whenever it has failed.
+        turns: of the device, if other engines share it.
+        max_queue: how many requests may wait; None is without limit.
+        hang_timeout_s: a step that takes longer hangs: all stacks are logged.
+        exit_on_hang: and the process ends with status 70, for its supervisor to start it again.
+        on_stats: called with each step's figures; like `on_finished` in the engine's thread, so it should be quick.
+        on_finished: called with each request's output once it has ended, however it did.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make_engine: Callable[[], Engine],
+        *,
+        turns: DeviceTurns | None = None,
+        max_queue: int | None = None,
+        hang_timeout_s: float = HANG_TIMEOUT_S,
+        exit_on_hang: bool = False,
+        on_stats: Callable[[Stats], None] | None = None,
+        on_finished: Callable[[RequestOutput], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.error: str | None = None  #: why it has failed, or is being loaded again
+        self.last_stats: Stats | None = None
+        self._max_queue = max_queue
+        self._on_stats = on_stats
+        self._on_finished = on_finished
+        self._lock = threading.Lock()  # over the engine's state and the streams together
+        self._engine_state = ModelState.LOADING
+        self._is_draining = False
+        self._intake: Intake | None = None
+        self._keys = itertools.count()
+        self._sent: dict[int, _Sent] = {}  #: requests that have not ended, by key
+        self._request_ids: set[str] = set()  #: theirs
+        self._num_queued = 0  #: of them, how many have not started
+        self._outboxes: WeakValueDictionary[asyncio.AbstractEventLoop, Outbox] = WeakValueDictionary()
+        self._heartbeats: dict[int, Future[None]] = {}
+        self._host = self._make_host(make_engine, turns, hang_timeout_s, exit_on_hang)
+
+    def _make_host(
+        self, make_engine: Callable[[], Engine], turns: DeviceTurns | None, hang_timeout_s: float, exit_on_hang: bool
+    ) -> EngineHost:
+        loop = EngineLoop(self.name, make_engine, self._take_report, turns)
+        return _ThreadHost(self.name, loop, hang_timeout_s, exit_on_hang)
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ModelState:
+        if self._is_draining and self._engine_state is not ModelState.FAILED:
+            return ModelState.DRAINING
+        return self._engine_state
+
+    @property
+    def engine(self) -> Any:
+        """The `Engine`, for reading facts: tokenizer, vocab_size, max_model_len, default_sampling_params.
+
+        Raises:
+            EngineUnavailable: it is not loaded.
+        """
+        facts = self._host.facts
+        if facts is None:
+            raise self._unavailable()
+        return facts
+
+    def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Start the thread, which loads the model.
+
+        Args:
+            loop: runs until `shutdown` is over, in another thread than that. Where the engine has a process of its
+                own, it takes in what comes from there, at less cost than the thread that does so otherwise.
+        """
+        self._host.start(loop)
+
+    async def wait_ready(self) -> None:
+        """Wait until the model is loaded.
+
+        Raises:
+            EngineUnavailable: it could not be loaded.
+        """
+        while self.state is ModelState.LOADING:
+            await asyncio.sleep(_POLL_S)
+        if self.state is not ModelState.READY:
+            raise self._unavailable()
+
+    async def heartbeat(self, timeout_s: float) -> bool:
+        """Whether a message comes back from the engine within so many seconds. A step under way may delay it."""
+        beat: Future[None] = Future()
+        number = next(self._keys)
+        self._heartbeats[number] = beat
+        try:
+            if self._engine_state is not ModelState.READY:
+                return False
+            self._host.send(Heartbeat(number))
+            await asyncio.wait_for(asyncio.wrap_future(beat), timeout_s)
+        except TimeoutError:
+            return False
+        finally:
+            self._heartbeats.pop(number, None)
+        return True
+
+    def queue_length(self) -> int:
+        """How many requests have been sent and not been scheduled yet."""
+        return self._num_queued
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    async def generate(
+        self,
+        prompt: str | Sequence[int],
+        params: SamplingParams | BeamSearchParams | None = None,
+        *,
+        request_id: str,
+        **options: Any,
+    ) -> AsyncGenerator[Event, None]:
+        """Serve a request. Wherever the iterator is closed, or the task that waits in it cancelled, the request is
+        aborted, and its blocks are free before the next step.
+
+        Args:
+            prompt: as all the others, and what is raised: see `submit`.
+
+        Raises:
+            ValueError: it can never be served; before the first event.
+            RequestFailed: it ended with an error.
+        """
+        stream = EventStream()
+        try:
+            await self.submit(stream, prompt, params, request_id=request_id, **options)
+            while True:
+                _, event = await stream.next()
+                yield event
+                if isinstance(event, Finished):
+                    return
+        finally:
+            self.leave(stream)
+
+    async def submit(
+        self,
+        stream: EventStream,
+        prompt: str | Sequence[int],
+        params: SamplingParams | BeamSearchParams | None = None,
+        *,
+        request_id: str,
+        number: int = 0,
+        priority: int = 0,
+        domains: DomainSpans = PUBLIC_ONLY,
+        prompt_token_ids: Sequence[int] | None = None,
+        wants_progress: bool = True,
+        answer_lead: str = "",
+    ) -> None:
+        """Send a request; its events come to `stream`. Whoever reads there says `leave` when done.
+
+        Args:
+            stream: of the running event loop; it may take the events of several requests.
+            prompt: text, or token ids.
+            params: how to choose tokens; None takes the model's own defaults.
+            request_id: unique among those alive.
+            number: stands beside the request's events.
+            priority: smaller goes first.
+            domains: who may share its KV blocks.
+            prompt_token_ids: the prompt's token ids where `prompt` is its text and is encoded already.
+            wants_progress: False gives only `Started` and `Finished`. So does beam search.
+            answer_lead: blanks that the text starts without (`Tokenizer.answer_lead`).
+
+        Raises:
+            ValueError: it can never be served.
+            EngineUnavailable: the model takes no requests. The stream raises it, too, where the model was shut down
+                before the request had ended, and `RequestFailed` where that ended with an error.
+            QueueFull: too many requests wait.
+        """
+        arrival_time = time.monotonic()
+        intake = self._check_open()
+        accepted = await asyncio.to_thread(
+            intake.accept,
+            prompt,
+            params,
+            priority=priority,
+            domains=domains,
+            prompt_token_ids=prompt_token_ids,
+            answer_lead=answer_lead,
+        )
+        self._send(stream, number, Add(next(self._keys), request_id, accepted, arrival_time, wants_progress))
+
+    def leave(self, stream: EventStream) -> None:
+        """Nobody reads a stream any more: abort those of its requests that have not ended."""
+        with self._lock:
+            for key in stream.keys:
+                if (sent := self._sent.get(key)) is not None:
+                    self._abort(sent)
+
+    def _check_open(self) -> Intake:
+        if self.state is not ModelState.READY or self._intake is None:
+            raise self._unavailable()
+        if self._max_queue is not None and self._num_queued >= self._max_queue:
+            raise QueueFull(f"{self._num_queued} requests wait for {self.name} already; try again later")
+        return self._intake
+
+    def _unavailable(self) -> EngineUnavailable:
+        match self.state:
+            case ModelState.DRAINING:
+                return EngineUnavailable(f"{self.name} is shutting down and takes no further requests")
+            case ModelState.FAILED:
+                return EngineUnavailable(f"{self.name} cannot be served: {self.error}")
+        return EngineUnavailable(f"{self.name} is being loaded; try again soon")
+
+    def _send(self, stream: EventStream, number: int, add: Add) -> None:
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            self._check_open()
+            if add.request_id in self._request_ids:
+                raise ValueError(f"request id {add.request_id!r} is in use")
+            outbox = self._outboxes.get(loop)
+            if outbox is None:
+                outbox = self._outboxes[loop] = Outbox(loop)
+            self._sent[add.key] = _Sent(add, stream, number, outbox)
+            stream.keys.append(add.key)
+            self._request_ids.add(add.request_id)
+            self._num_queued += 1
+            self._host.send(add)
+
+    def _abort(self, sent: _Sent) -> bool:
+        """End a request from here, under the lock. False where it had ended before."""
+        if not self._end(sent):
+            return False
+        self._host.send(Abort(sent.add.key, sent.add.request_id))
+        return True
+
+    def _end(self, sent: _Sent) -> bool:
+        """Forget a request, under the lock. False where it had ended before."""
+        if self._sent.pop(sent.add.key, None) is None:
+            return False
+        self._request_ids.discard(sent.add.request_id)
+        self._num_queued -= not sent.is_started
+        return True
+
+    # -- reports -----------------------------------------------------------------------------------------------------
+
+    def _take_report(self, report: Report) -> None:
+        """In the engine's thread: hand on what happened."""
+        match report:
+            case StepReport():
+                self._take_step(report)
+            case StateReport():
+                self._take_state(report)
+            case Heartbeat():
+                beat = self._heartbeats.pop(report.number, None)
+                if beat is not None and beat.set_running_or_notify_cancel():
+                    beat.set_result(None)
+
+    def _take_step(self, report: StepReport) -> None:
+        if report.stats is not None:
+            self.last_stats = report.stats
+            self._call(self._on_stats, report.stats)
+        for output in report.outputs:
+            self._call(self._on_finished, output)
+        if not report.events:
+            return
+        batches: dict[Outbox, list[Delivery]] = {}
+        with self._lock:
+            for key, event in report.events:
+                sent = self._sent.get(key)
+                if sent is None:
+                    continue  # its reader has gone
+                if isinstance(event, Started):
+                    sent.is_started = True
+                    self._num_queued -= 1
+                elif isinstance(event, (Finished, Exception)):
+                    self._end(sent)
+                batches.setdefault(sent.outbox, []).append((sent.stream, sent.number, event))
+        for outbox, batch in batches.items():
+            if not outbox.put(batch):  # the readers' event loop was closed under them
+                for stream, _, _ in batch:
+                    self.leave(stream)
+
+    def _call(self, listener: Callable[[Any], None] | None, value: Any) -> None:
+        if listener is None:
+            return
+        try:
+            listener(value)
+        except Exception:
+            logger.exception("%s: a listener failed", self.name)
+
+    def _take_state(self, report: StateReport) -> None:
+        logger.info("%s: %s", self.name, report.state)
+        with self._lock:
+            self._engine_state = report.state
+            self.error = report.error
+            if report.intake is not None:
+                self._intake = report.intake
+            lost = [] if report.state is ModelState.READY else list(self._sent.values())
+            if report.state is ModelState.LOADING:
+                lost = [sent for sent in lost if not self._try_again(sent)]
+        for sent in lost:
+            message = f"the engine failed while it had this request: {report.error}"
+            if self._cut_off(sent, RequestFailed(message)):
+                self._call(self._on_finished, sent.add.output("error", message))
+
+    def _try_again(self, sent: _Sent) -> bool:
+        """Send a request to the next engine that the last one had not begun with. Only once: it may be what breaks
+        them, in the step that it would begin with."""
+        if sent.is_started or sent.is_second_try:
+            return False
+        sent.is_second_try = True
+        self._host.send(sent.add)
+        return True
+
+    def _cut_off(self, sent: _Sent, error: Exception) -> bool:
+        """End a request from here, and tell its reader. False where it had ended before."""
+        with self._lock:
+            if not self._abort(sent):
+                return False
+        sent.outbox.put([(sent.stream, sent.number, error)])
+        return True
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    async def drain(self, timeout_s: float) -> int:
+        """Take no further requests, and let those that there are finish.
+
+        Returns:
+            How many had not finished in time and were cut off.
+        """
+        self._is_draining = True
+        deadline = time.monotonic() + timeout_s
+        while self._sent and (left_s := deadline - time.monotonic()) > 0:
+            await asyncio.sleep(min(_POLL_S, left_s))
+        return self._end_all()
+
+    def shutdown(self) -> None:
+        """Cut off what still runs, and end the thread once its step is over."""
+        self._is_draining = True
+        self._end_all()
+        self._host.stop()
+
+    def _end_all(self) -> int:
+        with self._lock:
+            left = list(self._sent.values())
+        message = f"{self.name} was shut down before this request had ended"
+        return sum(self._cut_off(sent, EngineUnavailable(message)) for sent in left)
+
+
+class EngineHost(Protocol):
+    """Where an `EngineLoop` runs: commands go there, reports come from there."""
+
+    @property
+    def facts(self) -> Any:
+        """The engine, or its `Intake`; None while it is not loaded."""
+
+    def start(self, loop: asyncio.AbstractEventLoop | None) -> None: ...
+
+    def send(self, command: Command) -> None:
+        """Pass on a command, at once; it is lost where no engine runs any more."""
+
+    def stop(self) -> None:
+        """End the loop, once its step is over."""
+
+
+class _ThreadHost:
+    """An `EngineLoop` in a thread of this process, with a watchdog beside it."""
+
+    def __init__(self, name: str, loop: EngineLoop, hang_timeout_s: float, exit_on_hang: bool) -> None:
+        self._loop = loop
+        self._watchdog = Watchdog(name, lambda: loop.busy_since, hang_timeout_s, exit_on_hang=exit_on_hang)
+        self._thread = threading.Thread(target=self._run, name=f"engine {name}", daemon=True)
+
+    @property
+    def facts(self) -> Engine | None:
+        return self._loop.engine
+
+    def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        self._watchdog.start()
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._loop.run()
+        self._watchdog.stop()
+
+    def send(self, command: Command) -> None:
+        self._loop.inbox.put(command)
+
+    def stop(self) -> None:
+        self.send(Stop())
+        if self._thread.ident is None or self._loop.engine is None:
+            return  # never started, or loading, which cannot be interrupted: it ends with the process
+        self._thread.join(STOP_TIMEOUT_S)
+        if self._thread.is_alive():
+            logger.error("%s has not ended within %.0f s; it is left behind", self._thread.name, STOP_TIMEOUT_S)

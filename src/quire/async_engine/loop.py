@@ -1,0 +1,287 @@
+"""The loop around an engine: takes commands between two steps, runs steps while there is work, reports what they
+brought, and starts over where the engine fails.
+
+Runs in whatever thread or process calls `run`, and is the only one to touch the engine. Knows nothing about who reads
+its reports.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import queue
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+
+from quire.async_engine.device_share import DeviceTurns
+from quire.async_engine.messages import (
+    Abort,
+    Add,
+    Command,
+    Finished,
+    Heartbeat,
+    ModelState,
+    Preempted,
+    Progress,
+    Report,
+    RequestFailed,
+    Resumed,
+    Started,
+    StateReport,
+    StepReport,
+    Stop,
+)
+from quire.core.request import RequestStatus
+from quire.engine.engine import Engine
+from quire.engine.request_state import Answer
+from quire.outputs import Stats
+
+logger = logging.getLogger("quire")
+
+_MAX_FAILURES = 3  # within
+_FAILURES_WITHIN_S = 60.0  # of serving: then starting over does not help
+_ADDS_A_STEP = 64  # requests that join between two steps, so that a crowd does not hold up those that run
+
+
+class Failures:
+    """Counts how often an engine was lost, and says when to give up on it. Loading, which may take minutes, does not
+    count as time."""
+
+    def __init__(self) -> None:
+        self._ready_since: float | None = None
+        self._served_s = 0.0
+        self._times: deque[float] = deque(maxlen=_MAX_FAILURES)  #: in seconds served
+
+    def note_ready(self) -> None:
+        self._ready_since = time.monotonic()
+
+    def note(self, error: str) -> str | None:
+        """It was lost. Returns why to give up, if it is time to."""
+        if self._ready_since is not None:
+            self._served_s += time.monotonic() - self._ready_since
+            self._ready_since = None
+        self._times.append(self._served_s)
+        if len(self._times) < _MAX_FAILURES or self._served_s - self._times[0] > _FAILURES_WITHIN_S:
+            return None
+        return f"the engine failed {_MAX_FAILURES} times within {_FAILURES_WITHIN_S:.0f} s, at last by {error}"
+
+
+@dataclass(slots=True)
+class _Client:
+    """What the one who sent a request has been told of it."""
+
+    key: int
+    answer: Answer
+    wants_progress: bool
+    is_started: bool = False
+    is_preempted: bool = False
+
+
+class EngineLoop:
+    """See the module.
+
+    Args:
+        name: of the engine, for logs.
+        make_engine: loads it; called again where it fails.
+        report: takes the reports, in order; it must neither block nor raise.
+        turns: of the device that several engines share.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make_engine: Callable[[], Engine],
+        report: Callable[[Report], None],
+        turns: DeviceTurns | None = None,
+    ) -> None:
+        self.inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self.busy_since: float | None = None  #: `time.monotonic` at the begin of the step under way
+        self.engine: Engine | None = None
+        self._name = name
+        self._make_engine = make_engine
+        self._report = report
+        self._place = (turns or DeviceTurns()).place()
+        self._pending: dict[str, Add] = {}  #: taken and not yet the engine's, in their order
+        self._clients: dict[str, _Client] = {}  #: of requests that the engine has
+        self._last_stats: Stats | None = None
+
+    def run(self) -> None:
+        """Load the engine and serve until `Stop` comes, or until the engine has failed for good. Never raises."""
+        failures = Failures()
+        error = self._load()
+        while error is None:
+            failures.note_ready()
+            failure = self._serve()
+            self._forget()
+            if failure is None:
+                return
+            error = failures.note(failure)
+            if error is None:
+                self._report(StateReport(ModelState.LOADING, failure))
+                error = self._load()
+        self._report(StateReport(ModelState.FAILED, error))
+
+    def _load(self) -> str | None:
+        """Make the engine. Returns what went wrong."""
+        try:
+            self.engine = self._make_engine()
+        except ValueError as error:  # says itself what is wrong and how to mend it
+            logger.error("%s: the model could not be loaded: %s", self._name, error)
+            return f"the model could not be loaded: {error}"
+        except BaseException as error:
+            logger.exception("%s: the model could not be loaded", self._name)
+            return f"the model could not be loaded: {error}"
+        self._report(StateReport(ModelState.READY, intake=self.engine.intake))
+        return None
+
+    def _serve(self) -> str | None:
+        """Serve until told to stop. Returns what went wrong, if something did."""
+        assert self.engine is not None
+        try:
+            while self._take_commands(self.engine):
+                if self._clients or self.engine.has_unfinished():  # blocks may be under way for nobody any more
+                    self._step(self.engine)
+        except BaseException as error:  # whatever it is, this thread may not end unheard
+            # Its books may not add up any more, so nothing of this engine is used again.
+            logger.exception("%s: the engine failed; its requests end with an error, and it starts over", self._name)
+            return f"{type(error).__name__}: {error}"
+        finally:
+            self.busy_since = None
+            self._place.leave()
+        return None
+
+    def _forget(self) -> None:
+        """Let go of the engine before another one takes its memory."""
+        self.engine = None
+        self._clients.clear()
+        self._pending.clear()
+        gc.collect()
+
+    # -- commands ----------------------------------------------------------------------------------------------------
+
+    def _take_commands(self, engine: Engine) -> bool:
+        """Take what has come, and wait for something where there is nothing to do. False: stop."""
+        ended = StepReport()
+        goes_on = True
+        if not self._clients and not self._pending and not engine.has_unfinished():
+            self._place.leave()
+            self.busy_since = None
+            command: Command | None = self.inbox.get()
+            self._place.enter()
+        else:
+            command = self._next_command()
+        while command is not None and goes_on:
+            match command:
+                case Add():
+                    self._pending[command.request_id] = command
+                case Abort():
+                    self._abort(engine, command, ended)
+                case Heartbeat():
+                    self._report(command)
+                case Stop():
+                    goes_on = False
+            command = self._next_command()
+        for request_id in list(islice(self._pending, _ADDS_A_STEP)):
+            self._add(engine, self._pending.pop(request_id), ended)
+        if ended.events or ended.outputs:
+            if not self._clients:  # no step will tell that they are gone
+                ended.stats = engine.standing()
+            self._report(ended)
+        return goes_on
+
+    def _next_command(self) -> Command | None:
+        try:
+            return self.inbox.get_nowait()
+        except queue.Empty:
+            return None
+
+    def _add(self, engine: Engine, add: Add, ended: StepReport) -> None:
+        if add.request_id in self._clients:
+            return
+        try:
+            answer = engine.add(add.accepted, request_id=add.request_id, arrival_time=add.arrival_time)
+        except ValueError as error:
+            ended.events.append((add.key, error))
+        else:
+            self._clients[add.request_id] = _Client(add.key, answer, add.wants_progress)
+
+    def _abort(self, engine: Engine, abort: Abort, ended: StepReport) -> None:
+        request_id = abort.request_id
+        pending = self._pending.get(request_id)
+        if pending is not None and pending.key == abort.key:
+            ended.outputs.append(self._pending.pop(request_id).output("abort"))
+            return
+        client = self._clients.get(request_id)
+        if client is None or client.key != abort.key:
+            return
+        del self._clients[request_id]
+        answer = engine.abort(request_id)
+        if answer is not None:
+            ended.outputs.append(answer.to_output())
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def _step(self, engine: Engine) -> None:
+        with self._place:
+            self.busy_since = time.monotonic()
+            changed = engine.step()
+        report = StepReport()
+        if engine.last_stats is not self._last_stats:
+            report.stats = self._last_stats = engine.last_stats
+        self._tell_schedule(engine, report)
+        for answer in changed:
+            self._tell_answer(engine, answer, report)
+        self._report(report)
+        self.busy_since = None
+
+    def _tell_schedule(self, engine: Engine, report: StepReport) -> None:
+        """Whose turn came, and who had to give way."""
+        clients = self._clients
+        for request in engine.scheduler.running:
+            client = clients[request.request_id]
+            if not client.is_started or client.is_preempted:
+                self._tell_running(client, report)
+        if report.stats is not None and report.stats.preemptions == 0:
+            return
+        for request in engine.scheduler.waiting:
+            client = clients[request.request_id]
+            if request.status is RequestStatus.PREEMPTED and client.is_started and not client.is_preempted:
+                client.is_preempted = True
+                if client.wants_progress:
+                    report.events.append((client.key, Preempted()))
+
+    def _tell_running(self, client: _Client, report: StepReport) -> None:
+        request = client.answer.request
+        if not client.is_started and client.answer.metrics.first_scheduled_time is not None:
+            client.is_started = True
+            started = Started(request.prompt_token_ids, request.num_cached_tokens or 0)
+            report.events.append((client.key, started))
+        if client.is_preempted:
+            client.is_preempted = False
+            if client.wants_progress:
+                report.events.append((client.key, Resumed()))
+
+    def _tell_answer(self, engine: Engine, answer: Answer, report: StepReport) -> None:
+        """What a request gained, and how it ended."""
+        request = answer.request
+        client = self._clients[request.request_id]
+        self._tell_running(client, report)
+        try:
+            has_text = client.wants_progress and request.error is None and request.beam is None
+            if has_text and (deltas := answer.take_progress()):
+                report.events.append((client.key, Progress(deltas)))
+            if not answer.is_finished:
+                return
+            output = answer.to_output()
+        except Exception as error:  # its text is its own affair: the others go on
+            logger.exception("request %s: its answer could not be written", request.request_id)
+            engine.abort(request.request_id)
+            report.events.append((client.key, RequestFailed(f"{type(error).__name__}: {error}")))
+        else:
+            report.outputs.append(output)
+            ending = Finished(output) if output.error is None else RequestFailed(output.error)
+            report.events.append((client.key, ending))
+        del self._clients[request.request_id]

@@ -1,0 +1,144 @@
+"""What passes between those who serve requests and the engine that runs them: plain data that survives pickling.
+
+Commands go in and reports come out, each in order, over a queue or a pipe. Knows nothing about threads, processes or
+HTTP.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from dataclasses import dataclass, field
+
+from quire.engine.input_processor import Accepted, Intake
+from quire.outputs import CompletionOutput, Delta, RequestMetrics, RequestOutput, Stats
+
+# -- what a client of a request sees ---------------------------------------------------------------------------------
+
+
+class ModelState(enum.StrEnum):
+    """Whether a model takes requests: only a ready one does."""
+
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The request has been scheduled for the first time. Comes first."""
+
+    prompt_token_ids: list[int]
+    num_cached_tokens: int  #: of the prompt, found in the prefix cache
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """New tokens, of one step, or of several where the reader was slower than the engine."""
+
+    deltas: list[Delta]  #: one an output that grew or ended, by index
+
+
+@dataclass(frozen=True, slots=True)
+class Preempted:
+    """The request gave its blocks away and waits; its tokens stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The request runs again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The request is done. Comes last."""
+
+    output: RequestOutput
+
+
+Event = Started | Progress | Preempted | Resumed | Finished
+
+
+class RequestFailed(RuntimeError):
+    """The request ended with an error that is not the client's (500); the message may be shown."""
+
+
+class EngineUnavailable(RuntimeError):
+    """The model loads, has failed or is shutting down (503); the message says which."""
+
+
+class QueueFull(EngineUnavailable):
+    """As many requests wait as may (429)."""
+
+
+# -- commands --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Queue a request. Sent again with the same key, it is still one request."""
+
+    key: int  #: no two requests of one serving process have the same, though their ids may be used again
+    request_id: str
+    accepted: Accepted
+    arrival_time: float  #: `time.monotonic`
+    wants_progress: bool = True
+
+    def output(self, finish_reason: str, error: str | None = None) -> RequestOutput:
+        """What is left of it where no engine has it."""
+        return RequestOutput(
+            request_id=self.request_id,
+            prompt=self.accepted.text,
+            prompt_token_ids=list(self.accepted.prompt_token_ids),
+            outputs=[CompletionOutput(0, "", [], finish_reason=finish_reason)],
+            metrics=RequestMetrics(self.arrival_time, finished_time=time.monotonic()),
+            finished=True,
+            error=error,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """End a request wherever it is; harmless where it has ended."""
+
+    key: int
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Goes in as a command and comes back as a report."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Run no further step."""
+
+
+Command = Add | Abort | Heartbeat | Stop
+
+# -- reports ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class StepReport:
+    """What became of requests, in a step or between two."""
+
+    events: list[tuple[int, Event | Exception]] = field(default_factory=list)  #: by the requests' keys
+    outputs: list[RequestOutput] = field(default_factory=list)  #: of all that ended, aborted ones too
+    stats: Stats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StateReport:
+    """The engine is in another state. LOADING after READY: it was lost, with every request that it had."""
+
+    state: ModelState
+    error: str | None = None
+    intake: Intake | None = None  #: once READY
+
+
+Report = StepReport | StateReport | Heartbeat

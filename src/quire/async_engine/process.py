@@ -1,0 +1,318 @@
+"""An engine in a process of its own, started again when it dies.
+
+What native code can do to a process, hanging in it or ending it, then happens to the engine alone: its requests fail,
+and whoever serves them goes on. Knows messages and processes; knows nothing about what an engine does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import faulthandler
+import logging
+import multiprocessing
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from logging.handlers import QueueHandler
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from quire.async_engine.async_engine import STOP_TIMEOUT_S, AsyncEngine, EngineHost
+from quire.async_engine.device_share import DeviceTurns
+from quire.async_engine.loop import EngineLoop, Failures
+from quire.async_engine.messages import Command, ModelState, Report, StateReport, Stop
+from quire.async_engine.serialization import FrameReader, dump, frame, load
+from quire.async_engine.watchdog import EXIT_STATUS, Watchdog
+from quire.engine.engine import Engine
+from quire.engine.input_processor import Intake
+
+logger = logging.getLogger("quire")
+
+_PIECE = 1 << 16  # what a pipe holds
+_POLL_S = 1.0  # how soon it is noticed that a process has ended whose reports an event loop should read and does not
+
+
+class ProcessEngine(AsyncEngine):
+    """As `AsyncEngine`, in a process of its own; `make_engine` must survive pickling.
+
+    The process ends itself where a step hangs, whatever `exit_on_hang` says. When it ends, however it does, the
+    requests that it had begun fail, the others are sent to the next one, and after three ends within a minute the
+    model has failed. Engines in processes take no `turns`: the system shares the device among them.
+
+    `engine` is its `Intake`, with the same facts.
+    """
+
+    def _make_host(
+        self, make_engine: Callable[[], Engine], turns: DeviceTurns | None, hang_timeout_s: float, exit_on_hang: bool
+    ) -> EngineHost:
+        if turns is not None:
+            raise ValueError("engines in processes of their own take no turns; leave `turns` out")
+        return _ProcessHost(self.name, make_engine, self._take_report, hang_timeout_s)
+
+
+class _ProcessHost:
+    """Keeps one engine process alive, from a thread of this one; that, or an event loop, takes in what it reports."""
+
+    def __init__(
+        self, name: str, make_engine: Callable[[], Engine], report: Callable[[Report], None], hang_timeout_s: float
+    ) -> None:
+        self.facts: Intake | None = None
+        self._name = name
+        self._make_engine = make_engine
+        self._report = report
+        self._hang_timeout_s = hang_timeout_s
+        self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()  #: for the process there is, or the next one
+        self._process: BaseProcess | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._failures = Failures()
+        self._over = threading.Event()  #: it shall not be started again
+        self._thread = threading.Thread(target=self._supervise, name=f"supervisor {name}", daemon=True)
+
+    def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        self._loop = loop
+        self._thread.start()
+        atexit.register(self._kill)
+
+    def send(self, command: Command) -> None:
+        self._commands.put(command)
+
+    def stop(self) -> None:
+        self._over.set()
+        self.send(Stop())
+        if self._thread.ident is None:
+            return
+        if self.facts is not None:  # else it loads, and need not finish that
+            self._thread.join(STOP_TIMEOUT_S)
+        self._kill()
+        self._thread.join()
+        atexit.unregister(self._kill)
+
+    def _kill(self) -> None:
+        self._over.set()
+        if self._process is not None and self._process.is_alive():
+            self._process.kill()
+
+    def _supervise(self) -> None:
+        while not self._over.is_set():
+            try:
+                failure = self._run()
+            except Exception as error:
+                logger.exception("%s: the engine process cannot be started", self._name)
+                self._take(StateReport(ModelState.FAILED, f"the engine process cannot be started: {error}"))
+                return
+            if self._over.is_set():
+                return
+            logger.error("%s: the %s", self._name, failure)
+            self._commands = queue.SimpleQueue()  # what was sent to the dead one is sent again if need be
+            why_not_again = self._failures.note(failure)
+            if why_not_again is None:
+                self._take(StateReport(ModelState.LOADING, failure))
+            else:
+                self._take(StateReport(ModelState.FAILED, why_not_again))
+
+    def _run(self) -> str:
+        """One process, from its start to its end. Returns how it ended."""
+        context = multiprocessing.get_context("spawn")  # a fork would take threads' locks along, held for good
+        # Two pipes: on a socket, the engine's thread that waits for commands would be woken by our reading its reports.
+        their_commands, our_commands = context.Pipe(duplex=False)
+        our_reports, their_reports = context.Pipe(duplex=False)
+        settings = (self._hang_timeout_s, sys.getswitchinterval(), logger.getEffectiveLevel())
+        process = self._process = context.Process(
+            target=_serve,
+            args=(their_commands, their_reports, self._name, self._make_engine, *settings),
+            name=f"engine {self._name}",
+            daemon=True,
+        )
+        process.start()
+        their_commands.close()
+        their_reports.close()
+        if self._over.is_set():  # said while it started
+            process.kill()
+        commands = self._commands
+        writer = threading.Thread(target=_send_all, args=(commands, our_commands, process.kill), daemon=True)
+        writer.start()
+        reports = _Reports(our_reports, self._take, lambda: self._give_up_on(process))
+        if self._loop is None:
+            reports.read()
+        else:
+            reports.read_in(self._loop, process.is_alive)
+        self.facts = None
+        process.join(STOP_TIMEOUT_S)
+        process.kill()  # harmless where it has ended
+        process.join()
+        commands.put(None)
+        writer.join()
+        our_commands.close()
+        return f"engine process ended with status {process.exitcode}"
+
+    def _give_up_on(self, process: BaseProcess) -> None:
+        logger.exception("%s: the engine process says what nobody understands", self._name)
+        process.kill()
+
+    def _take(self, report: Report | logging.LogRecord) -> None:
+        if isinstance(report, logging.LogRecord):
+            logging.getLogger(report.name).handle(report)
+            return
+        if isinstance(report, StateReport):
+            self.facts = report.intake
+            if report.state is ModelState.READY:
+                self._failures.note_ready()
+            elif report.state is ModelState.FAILED:
+                self._over.set()
+        self._report(report)
+
+
+class _Reports:
+    """What an engine process reports, to the last of it.
+
+    Args:
+        connection: where it comes from; closed after the last.
+        take: takes a message.
+        give_up: is called in the handler of whatever `take` raised. Nothing more is taken then.
+    """
+
+    def __init__(self, connection: Connection, take: Callable[[Any], None], give_up: Callable[[], None]) -> None:
+        self._connection = connection
+        self._take = take
+        self._give_up = give_up
+        self._frames = FrameReader()
+        self._turn = threading.Lock()
+        self._is_over = threading.Event()
+
+    def read(self) -> None:
+        """Take all messages in this thread."""
+        while not self._is_over.is_set():
+            self._receive()
+        self._connection.close()
+
+    def read_in(self, loop: asyncio.AbstractEventLoop, is_alive: Callable[[], bool]) -> None:
+        """Let an event loop take them; return when all are taken. Where the process has ended, and the loop does not
+        run any more, the last ones are taken in this thread."""
+        descriptor = self._connection.fileno()
+        with suppress(RuntimeError):  # it is closed
+            loop.call_soon_threadsafe(loop.add_reader, descriptor, self._receive_in, loop, descriptor)
+        while is_alive() and not self._is_over.wait(_POLL_S):
+            pass
+        while not self._is_over.is_set():
+            self._receive()
+        try:
+            loop.call_soon_threadsafe(self._leave, loop, descriptor)
+        except RuntimeError:
+            self._connection.close()
+
+    def _receive_in(self, loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
+        if self._is_over.is_set():
+            loop.remove_reader(descriptor)
+        else:
+            self._receive()
+
+    def _leave(self, loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
+        loop.remove_reader(descriptor)
+        self._connection.close()
+
+    def _receive(self) -> None:
+        """Take what has come; wait where nothing has."""
+        with self._turn:
+            if self._is_over.is_set():
+                return
+            try:
+                piece = os.read(self._connection.fileno(), _PIECE)
+                for message in self._frames.feed(piece):
+                    self._take(message)
+            except Exception:
+                self._give_up()
+                piece = b""
+            if not piece:
+                self._is_over.set()
+
+
+def _send_all(messages: queue.SimpleQueue[Any], connection: Connection, give_up: Callable[[], None]) -> None:
+    """Send until None comes. Where that does not work, there is nothing left to serve for."""
+    while (message := messages.get()) is not None:
+        try:
+            connection.send_bytes(dump(message))
+        except OSError:
+            give_up()
+            return
+        except Exception:
+            logger.exception("a message to the engine process cannot be sent")
+            give_up()
+            return
+
+
+# -- in the process --------------------------------------------------------------------------------------------------
+
+
+def _serve(
+    commands: Connection,
+    reports: Connection,
+    name: str,
+    make_engine: Callable[[], Engine],
+    hang_timeout_s: float,
+    switch_interval: float,
+    log_level: int,
+) -> None:
+    """The engine process: the loop, which sends its reports itself, in the main thread, and a thread for commands."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # they go to the whole group; the parent says when to stop
+        signal.signal(number, signal.SIG_IGN)
+    faulthandler.enable()
+    sys.setswitchinterval(switch_interval)
+    parent = _Parent(reports)
+    logging.basicConfig(level=log_level, handlers=[_ToParent(parent)], format="%(message)s")
+    loop = EngineLoop(name, make_engine, parent.send)
+    threading.Thread(target=_receive_all, args=(commands, loop.inbox), daemon=True).start()
+    watchdog = Watchdog(name, lambda: loop.busy_since, hang_timeout_s, exit_on_hang=True)
+    watchdog.start()
+    loop.run()
+    watchdog.stop()
+
+
+def _receive_all(connection: Connection, inbox: queue.SimpleQueue[Command]) -> None:
+    while True:
+        try:
+            inbox.put(load(connection.recv_bytes()))
+        except (EOFError, OSError):
+            os._exit(0)  # the parent is gone
+
+
+class _Parent:
+    """The way to the parent, from any thread.
+
+    The parent reads all the time, so sending at once costs less than handing over to a thread, which would want the
+    interpreter in the middle of the next step.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._turn = threading.Lock()
+
+    def send(self, message: Report | logging.LogRecord) -> None:
+        """Send a message. Where that does not work, there is nothing left to serve for."""
+        try:
+            data = memoryview(frame(message))
+            with self._turn:
+                while data:
+                    data = data[os.write(self._connection.fileno(), data) :]
+        except OSError:
+            os._exit(EXIT_STATUS)
+        except Exception:
+            traceback.print_exc()
+            os._exit(EXIT_STATUS)
+
+
+class _ToParent(QueueHandler):
+    """Sends log records to the parent, which has handlers for them."""
+
+    def __init__(self, parent: _Parent) -> None:
+        super().__init__(queue.SimpleQueue())  # which stays empty
+        self._parent = parent
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        self._parent.send(record)

@@ -1,0 +1,1 @@
+"""What a KV cache wastes, and what sharing saves."""

@@ -1,0 +1,216 @@
+"""What a KV cache wastes, by how it reserves memory: arithmetic over the lengths of a trace, no engine.
+
+A request with P prompt tokens and G generated ones lives for G steps. Step 1 computes the prompt and gives the first
+token; every later step computes the token that the one before gave. So at the end of step k the request uses
+
+    used(k) = P + k - 1        tokens of KV, up to P + G - 1 (the last token's KV is never needed)
+
+and from its first step to its last it holds what its policy reserves:
+
+    max_model_len     M at every step                     what serving without paging does where the end is unknown
+    power of two      the least power of two >= P + G     as a buddy allocator that is told the length would
+    output's power    P + the least power of two >= G     "Orca (Pow2)" of the PagedAttention paper (SOSP '23)
+    oracle            P + G                               "Orca (Oracle)" there: the length is known exactly
+    blocks of b       ceil(used(k) / b) * b at step k     paging: a block is taken when its first token comes
+
+The share wasted is 1 - (sum of used) / (sum of reserved), over all requests and
+  - over all their steps, each step counting one (time-weighted: what memory is doing at a random moment), or
+  - at each request's last step (at completion: what is never used at all).
+Each sum is linear in the requests, so it does not matter who ran beside whom. Left out is what a contiguous
+reservation loses beyond this, between reservations (external fragmentation); blocks have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quire.bench.report import Column, Report
+from quire.bench.workload import Lengths, read_trace
+
+BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+MAX_MODEL_LEN = 2048  #: the OPT models' of the PagedAttention paper
+ENGINE_REQUESTS = 500  #: run on the real scheduler and pool
+PUBLISHED = (
+    "For comparison, the PagedAttention paper (SOSP '23, Figure 2) has 79.6 % for max_model_len, 73.2 % for output's "
+    "power, 61.8 % for oracle and 3.7 % for blocks of 16."
+)
+
+Tokens = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Waste:
+    """One policy's shares of reserved memory that hold nothing, 0 to 1."""
+
+    policy: str
+    time_weighted: float
+    at_completion: float
+
+
+@dataclass(frozen=True)
+class WasteStudy:
+    """All policies over one trace, under one max_model_len."""
+
+    max_model_len: int
+    num_requests: int
+    num_clipped: int  #: longer than max_model_len: they end when they reach it
+    wastes: list[Waste]
+
+
+def clip(prompt: Tokens, output: Tokens, max_model_len: int) -> tuple[Tokens, Tokens, int]:
+    """Lengths as an engine with this limit runs them: the output is cut, and the prompt where no token would be left.
+
+    Returns the prompts, the outputs, and how many requests were cut.
+    """
+    clipped_prompt = np.minimum(prompt, max_model_len - 1)
+    clipped_output = np.minimum(output, max_model_len - clipped_prompt)
+    return clipped_prompt, clipped_output, int(np.count_nonzero(prompt + output > max_model_len))
+
+
+def waste_of_reservation(prompt: Tokens, output: Tokens, reserved: Tokens) -> tuple[float, float]:
+    """Shares wasted (time-weighted, at completion) where each request holds `reserved` tokens at every step."""
+    return (
+        _share(_used_over_life(prompt, output).sum(), (output * reserved).sum()),
+        _share((prompt + output - 1).sum(), reserved.sum()),
+    )
+
+
+def waste_of_blocks(prompt: Tokens, output: Tokens, block_size: int) -> tuple[float, float]:
+    """Shares wasted (time-weighted, at completion) where each request holds as many blocks as its tokens need."""
+    last = prompt + output - 1
+    blocks_over_life = _blocks_up_to(last, block_size) - _blocks_up_to(prompt - 1, block_size)
+    return (
+        _share(_used_over_life(prompt, output).sum(), blocks_over_life.sum() * block_size),
+        _share(last.sum(), (-(-last // block_size)).sum() * block_size),
+    )
+
+
+def study(lengths: Lengths, max_model_len: int, block_sizes: Sequence[int] = BLOCK_SIZES) -> WasteStudy:
+    """Every policy's waste over these lengths."""
+    if max_model_len < 2:
+        raise ValueError(f"max_model_len={max_model_len} holds no prompt and output; expected at least 2")
+    for size in block_sizes:
+        if size < 1:
+            raise ValueError(f"a block of {size} tokens holds nothing; expected at least 1")
+    prompt, output, num_clipped = clip(
+        np.asarray(lengths.prompt, dtype=np.int64), np.asarray(lengths.output, dtype=np.int64), max_model_len
+    )
+    reservations = {
+        "max_model_len": np.full_like(prompt, max_model_len),
+        "power of two": next_power_of_two(prompt + output),
+        "output's power": prompt + next_power_of_two(output),
+        "oracle": prompt + output,
+    }
+    wastes = [Waste(name, *waste_of_reservation(prompt, output, held)) for name, held in reservations.items()]
+    wastes += [Waste(f"blocks of {size}", *waste_of_blocks(prompt, output, size)) for size in block_sizes]
+    return WasteStudy(max_model_len, len(lengths), num_clipped, wastes)
+
+
+def next_power_of_two(values: Tokens) -> Tokens:
+    """The least power of two that is not smaller, exactly (values from 1 to 2**52)."""
+    mantissa, exponent = np.frexp(values.astype(np.float64))
+    return np.int64(1) << (exponent - (mantissa == 0.5)).astype(np.int64)
+
+
+def make_report(trace: str, studies: Sequence[WasteStudy]) -> Report:
+    """The figures of `quire bench memory`: in JSON one a policy and limit, in the table one row a policy."""
+    columns = [Column("policy", "memory held")]
+    for s in studies:
+        columns.append(Column(f"time_weighted {s.max_model_len}", f"wasted, limit {s.max_model_len:,}", 100, 2, " %"))
+        columns.append(Column(f"at_completion {s.max_model_len}", "at completion", 100, 2, " %"))
+    rows: dict[str, dict[str, Any]] = {}
+    figures: list[dict[str, Any]] = []
+    for s in studies:
+        for waste in s.wastes:
+            figures.append({"max_model_len": s.max_model_len, **asdict(waste)})
+            row = rows.setdefault(waste.policy, {"policy": waste.policy})
+            row[f"time_weighted {s.max_model_len}"] = waste.time_weighted
+            row[f"at_completion {s.max_model_len}"] = waste.at_completion
+    return Report(
+        "memory",
+        f"KV memory wasted over {studies[0].num_requests:,} requests of {trace}",
+        columns,
+        figures,
+        rows=list(rows.values()),
+        notes=[
+            f"At a limit of {s.max_model_len:,} tokens, {s.num_clipped:,} requests were longer and are cut there."
+            for s in studies
+        ]
+        + [PUBLISHED],
+        settings={
+            "trace": trace,
+            "requests": studies[0].num_requests,
+            "clipped": {str(s.max_model_len): s.num_clipped for s in studies},
+        },
+    )
+
+
+def draw(figure: Any, studies: Sequence[WasteStudy], trace: str) -> None:
+    """Bars of the time-weighted waste, a group a policy."""
+    axes = figure.subplots()
+    policies = [waste.policy for waste in studies[0].wastes]
+    width = 0.8 / len(studies)
+    for i, s in enumerate(studies):
+        at = np.arange(len(policies)) + (i - (len(studies) - 1) / 2) * width
+        percent = [100 * waste.time_weighted for waste in s.wastes]
+        bars = axes.bar(at, percent, width, label=f"max_model_len {s.max_model_len:,}")
+        axes.bar_label(bars, [f"{value:.1f}" for value in percent], fontsize=6, padding=1)
+    axes.set_xticks(np.arange(len(policies)), policies, rotation=40, ha="right", fontsize=8)
+    axes.set_ylabel("KV memory wasted, % (time-weighted)")
+    axes.set_title(f"{trace}: {studies[0].num_requests:,} requests", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+
+
+def run(
+    trace: Path,
+    *,
+    max_model_lens: Sequence[int] = (),
+    block_sizes: Sequence[int] = BLOCK_SIZES,
+    num_requests: int | None = None,
+    json_path: Path | None = None,
+    plot_path: Path | None = None,
+) -> None:
+    """`quire bench memory`. Without limits it takes the paper's, and the least power of two that cuts no request."""
+    lengths = read_trace(trace).first(num_requests)
+    if not max_model_lens:
+        longest = max(p + o for p, o in zip(lengths.prompt, lengths.output, strict=True))
+        enough = int(next_power_of_two(np.asarray([longest], dtype=np.int64))[0])
+        max_model_lens = (MAX_MODEL_LEN,) if enough <= MAX_MODEL_LEN else (MAX_MODEL_LEN, enough)
+    studies = [study(lengths, limit, block_sizes) for limit in max_model_lens]
+    report = make_report(trace.name, studies)
+    _add_engine(report, lengths.first(ENGINE_REQUESTS))
+    report.publish(json_path, plot_path, lambda figure: draw(figure, studies, trace.name))
+
+
+def _add_engine(report: Report, lengths: Lengths) -> None:
+    from quire.bench.memory.engine_waste import measure_engine_waste
+
+    measured = measure_engine_waste(lengths)
+    report.settings["engine"] = asdict(measured)
+    report.notes.append(
+        f"The engine's own statistics over the first {measured.num_requests:,} requests, on a runner that computes "
+        f"nothing ({measured.num_steps:,} steps), blocks of {measured.block_size}: {100 * measured.wasted:.2f} % of "
+        f"the slots in used blocks held no token; at most {100 * measured.peak_usage:.0f} % of the pool was used, "
+        f"{measured.preemptions} preemptions."
+    )
+
+
+def _used_over_life(prompt: Tokens, output: Tokens) -> Tokens:
+    return output * prompt + output * (output - 1) // 2
+
+
+def _blocks_up_to(tokens: Tokens, block_size: int) -> Tokens:
+    """ceil(1 / b) + ceil(2 / b) + ... + ceil(tokens / b), in closed form."""
+    full, rest = np.divmod(tokens, block_size)
+    return block_size * full * (full + 1) // 2 + rest * (full + 1)
+
+
+def _share(used: Any, reserved: Any) -> float:
+    return 1.0 - float(used) / float(reserved) if reserved else 0.0

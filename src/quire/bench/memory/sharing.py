@@ -1,0 +1,208 @@
+"""`quire bench sharing`: what the samples and the beams of a request save by holding the same blocks.
+
+Blocks saved are counted as in the PagedAttention paper (SOSP '23, section 6.3): at every step, the entries of all block
+tables less the blocks in use, over the entries of all block tables; summed over the run. Without sharing, a fork
+copies: the same samples and beams, the prompt computed once too, but every sequence with blocks of its own, so that
+fewer fit in the pool and each fork moves bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from quire.bench.report import Column, Report, summarise
+from quire.bench.timing import token_range
+from quire.bench.workload import Workload, make_workload, uniform_lengths
+from quire.config import EngineConfig
+from quire.core.kv_cache_manager import KVCacheManager
+from quire.core.request import Sequence as BlockSequence
+from quire.engine.engine import Engine
+from quire.outputs import BlockTransfer, Stats
+from quire.sampling_params import BeamSearchParams, SamplingParams
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Requests of one shape, and what the paper saved on such."""
+
+    name: str
+    prompt: int  #: mean tokens; drawn evenly from half to one and a half of it
+    output: int
+    published: dict[str, str]
+
+
+KINDS = (
+    Kind("short (Alpaca-like)", 19, 58, {"parallel": "6–10 %", "beam": "38–55 %"}),
+    Kind("long (ShareGPT-like)", 161, 338, {"parallel": "16–31 %", "beam": "44–66 %"}),
+)
+_COLUMNS = (
+    Column("kind", "requests"),
+    Column("method", "method"),
+    Column("width", "width", digits=0),
+    Column("saved", "blocks saved", scale=100, digits=1),
+    Column("published", "published"),
+    Column("shared_tok_s", "tok/s shared", digits=1),
+    Column("copied_tok_s", "tok/s copied", digits=1),
+    Column("speedup", "ratio", digits=2),
+)
+
+
+class CopyingKVCacheManager(KVCacheManager):
+    """The baseline: a fork gets copies of its parent's blocks, and no prefix is ever found."""
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        super().__init__(num_blocks, block_size, enable_prefix_caching=False)
+        self._copies: list[BlockTransfer] = []  # of forks since the last step began
+        self._sent: list[
+            BlockTransfer
+        ] = []  # with the step that is being made; their sources are held until it is over
+
+    def begin_step(self, *, write_through: bool = False) -> None:
+        super().begin_step(write_through=write_through)
+        for copy in self._sent:
+            self.pool.release(copy.src)
+        self._sent, self._copies = self._copies, []
+
+    def take_transfers(self) -> list[BlockTransfer]:
+        return [*super().take_transfers(), *self._sent]
+
+    def find_prefix(self, seq: BlockSequence, limit: int | None = None) -> list[int]:
+        return []
+
+    def fork(self, parent: BlockSequence, child: BlockSequence) -> None:
+        if self.pool.num_available < len(parent.block_table):
+            return  # no room: the child is computed again
+        for block in parent.block_table:
+            own = self.pool.allocate()
+            child.block_table.append(own)
+            self.pool.acquire(block)
+            self._copies.append(BlockTransfer(0, "copy", block, own))
+        child.num_computed_tokens = parent.num_computed_tokens
+        child.num_registered = len(child.block_table)
+        self.num_logical_blocks += len(child.block_table)
+        self.num_kv_tokens += child.num_computed_tokens
+
+    def free(self, seq: BlockSequence) -> int:
+        given_up = set(seq.block_table)
+        for copy in [copy for copy in self._copies if copy.dst in given_up]:  # dropped before it was copied
+            self._copies.remove(copy)
+            self.pool.release(copy.src)
+        return super().free(seq)
+
+
+@dataclass
+class Usage:
+    """Blocks over a run, added up step by step."""
+
+    logical: int = 0
+    used: int = 0
+
+    def add(self, stats: Stats) -> None:
+        self.logical += stats.num_logical_blocks
+        self.used += stats.num_used_blocks
+
+    @property
+    def saved(self) -> float:
+        return 1 - self.used / self.logical if self.logical else 0.0
+
+
+def run(
+    config: EngineConfig, widths: Sequence[int], num_requests: int, runs: int, json: Path | None, plot: Path | None
+) -> None:
+    """Measure every kind, method and width with and without sharing, in turns, and publish the table."""
+    from quire.build import load, make_engine
+
+    config = replace(config, skip_tokenizer_init=True, enable_prefix_caching=False)
+    loaded = load(config)
+    shared, copied = make_engine(config, loaded), make_engine(config, loaded)
+    limits = copied.scheduler.config
+    copied.scheduler.kv = CopyingKVCacheManager(limits.num_blocks, limits.block_size)
+    report = Report(
+        "sharing",
+        f"Sharing: {config.model}, {limits.num_blocks} blocks of {limits.block_size} tokens, {num_requests} requests",
+        _COLUMNS,
+        notes=[
+            "blocks saved: % of the blocks that the sequences would hold without sharing (Figure 9 of the paper).",
+            "Lengths are drawn evenly from half to one and a half of the mean; the beams of a random model "
+            "are not those of a trained one.",
+        ],
+        settings={**asdict(config), "widths": list(widths), "num_requests": num_requests, "runs": runs},
+    )
+    for kind in KINDS:
+        for method in ("parallel", "beam"):
+            for width in widths:
+                report.figures.append(_measure(shared, copied, kind, method, width, num_requests, runs))
+    report.publish(json, plot, lambda figure: _draw(figure, report))
+
+
+def _measure(
+    shared: Engine, copied: Engine, kind: Kind, method: str, width: int, num_requests: int, runs: int
+) -> dict[str, Any]:
+    lengths = uniform_lengths(
+        num_requests, (-(-kind.prompt // 2), kind.prompt * 3 // 2), (kind.output // 2, kind.output * 3 // 2)
+    )
+    workload = make_workload(kind.name, lengths)
+    saved: list[float] = []
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    for repetition in range(runs):
+        low, span = token_range(shared.vocab_size)
+        shifted = workload.shifted(repetition, low=low, span=span)
+        for engine in (shared, copied):
+            usage, rate = run_once(engine, shifted, method, width)
+            rates[engine is shared].append(rate)
+            if engine is shared:
+                saved.append(usage.saved)
+    return {
+        "kind": kind.name,
+        "method": method,
+        "width": width,
+        "requests": num_requests,
+        "saved": summarise(saved),
+        "published": kind.published[method],
+        "shared_tok_s": summarise(rates[True]),
+        "copied_tok_s": summarise(rates[False]),
+        "speedup": summarise(a / b for a, b in zip(rates[True], rates[False], strict=True)),
+    }
+
+
+def run_once(engine: Engine, workload: Workload, method: str, width: int) -> tuple[Usage, float]:
+    """One pass: blocks over its steps, and tokens of all samples (or beams) a second."""
+    usage = Usage()
+    engine.on_stats.append(usage.add)
+    started = engine.clock()
+    try:
+        for at, request in enumerate(workload.requests):
+            params: SamplingParams | BeamSearchParams
+            if method == "parallel":
+                params = SamplingParams(
+                    n=width, max_tokens=request.max_tokens, ignore_eos=True, detokenize=False, seed=at
+                )
+            else:
+                params = BeamSearchParams(width, request.max_tokens, ignore_eos=True)
+            engine.add_request(request.prompt_token_ids, params)
+        while engine.has_unfinished():
+            for answer in engine.step():
+                if answer.request.error is not None:
+                    raise RuntimeError(f"a request failed: {answer.request.error}")
+    finally:
+        engine.on_stats.remove(usage.add)
+    return usage, workload.num_output_tokens * width / (engine.clock() - started)
+
+
+def _draw(figure: Any, report: Report) -> None:
+    panels = figure.subplots(1, len(KINDS), sharey=True)
+    for axes, kind in zip(panels, KINDS, strict=True):
+        for method, label in (("parallel", "parallel samples"), ("beam", "beam search")):
+            rows = [f for f in report.figures if f["kind"] == kind.name and f["method"] == method]
+            axes.plot(
+                [f["width"] for f in rows],
+                [100 * f["saved"]["median"] for f in rows],
+                marker="o",
+                label=f"{label} (published {kind.published[method]})",
+            )
+        axes.set(title=kind.name, xlabel="samples or beams", ylim=(0, 100))
+        axes.legend(fontsize="small")
+    panels[0].set_ylabel("blocks saved, %")

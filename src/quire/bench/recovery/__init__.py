@@ -1,0 +1,1 @@
+"""`quire calibrate`, `quire bench recovery` and `quire simulate`."""

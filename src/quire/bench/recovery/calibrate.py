@@ -1,0 +1,231 @@
+"""`quire calibrate`: the CPS paper's table for this machine and model, where its roads cross, and what that depends on.
+
+Measuring is `quire.calibration.calibrate`'s; here its figures become a table, a picture and a profile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from quire.bench.recovery.crossing import crossing_range
+from quire.bench.report import Column, Report, save_plot, write_json
+from quire.calibration.calibrate import Calibration, Row, Swapping, calibrate_engine, check_copy_mode
+from quire.config import EngineConfig, format_size
+from quire.core.costs.cost_model import CostModel
+
+COLUMNS = (
+    Column("num_tokens", "input length", digits=0),
+    Column("swap_out_s", "swap out ms", scale=1e3, digits=3),
+    Column("swap_prep_s", "prep ms", scale=1e3, digits=3),
+    Column("swap_in_s", "swap in ms", scale=1e3, digits=3),
+    Column("swap_s", "swap latency ms", scale=1e3),
+    Column("swap_waits_s", "of it steps wait ms", scale=1e3),
+    Column("recompute_s", "recompute latency ms", scale=1e3),
+)
+LAYER_COLUMNS = (
+    Column("layer_swap_s", "swap by layer ms", scale=1e3),
+    Column("copy_overhead", "times as long", digits=2),
+)
+
+
+def run(
+    config: EngineConfig,
+    *,
+    lengths: Sequence[int] | None = None,
+    repeats: int = 3,
+    copy_mode: str = "block",
+    json_path: Path | None = None,
+    plot_path: Path | None = None,
+) -> None:
+    """Measure, print, keep the profile, and write what was asked for.
+
+    Raises:
+        ValueError: the model cannot be served, a length does not fit, or options contradict each other.
+    """
+    from quire.build import load, make_engine
+    from quire.calibration.profiles import profile_place
+
+    check_copy_mode(copy_mode)
+    if config.swap_space == 0:
+        raise ValueError("swap_space=0 is no swap tier, and there is no swapping to measure; leave it out")
+    if copy_mode == "layer" and config.swap_dir is not None:
+        raise ValueError("copy_mode=layer shows what copies to host memory cost; leave out swap_dir")
+    loaded = load(replace(config, skip_tokenizer_init=True))
+    config = with_swap_tier(config, loaded)
+    engine = make_engine(config, loaded, cost_model=CostModel())
+    calibration = calibrate_engine(engine, lengths=lengths, repeats=repeats, copy_mode=copy_mode)
+    engine.scheduler.check_integrity()
+    report = make_report(config, calibration, repeats)
+    place = profile_place(config, loaded.model, loaded.device)
+    try:
+        place.save(calibration.cost_model)
+        report.notes.append(f"Engines like this one find these costs in {place.path}.")
+    except OSError as error:
+        report.notes.append(f"The costs could not be kept in {place.path}: {error.strerror or error}.")
+    report.show()
+    if json_path is not None:
+        write_json({**report.as_json(), **profile_json(config, calibration)}, json_path)
+    if plot_path is not None:
+        save_plot(plot_path, lambda figure: draw(figure, calibration, report.title))
+
+
+def with_swap_tier(config: EngineConfig, loaded: Any) -> EngineConfig:
+    """The config, with host memory for one sequence of full length to swap to where it has no swap tier."""
+    from quire.memory_plan import free_memory
+
+    if config.swap_space is not None or config.swap_dir is not None:
+        return config
+    shape = loaded.model.config
+    block_bytes = shape.kv_bytes_per_token(str(loaded.model.dtype).removeprefix("torch.")) * config.block_size
+    num_blocks = -(-(config.max_model_len or shape.context_length) // config.block_size)
+    if config.num_kv_blocks is not None:
+        num_blocks = min(num_blocks, config.num_kv_blocks)
+    room = free_memory("cpu") // 4 // block_bytes
+    return replace(config, swap_space=max(1, min(num_blocks, room)) * block_bytes)
+
+
+# -- what it comes to --------------------------------------------------------------------------------------------------
+
+
+def make_report(config: EngineConfig, calibration: Calibration, repeats: int) -> Report:
+    has_layers = any(row.layer_swap is not None for row in calibration.rows)
+    report = Report(
+        "calibrate",
+        f"Coming back from a preemption: {config.model}, blocks of {calibration.block_size} tokens",
+        (*COLUMNS, *(LAYER_COLUMNS if has_layers else ())),
+        [_figure(row) for row in calibration.rows],
+    )
+    report.settings = {"repeats": repeats, "engine": asdict(config), "chunk": calibration.chunk}
+    report.notes = [*describe_crossing(calibration), describe_dependence(calibration)]
+    if has_layers:
+        report.notes.append(
+            "By layer: K and V of every block and layer copied by themselves, as in a cache that is laid out layer by "
+            "layer; otherwise a block is one copy. Both are blocks scattered over the pool, to and from host memory."
+        )
+    if not calibration.cost_model.is_calibrated:
+        report.notes.append(
+            "The cost model has seen too little to be called measured: give more --lengths, or more --repeats."
+        )
+    return report
+
+
+def profile_json(config: EngineConfig, calibration: Calibration) -> dict[str, Any]:
+    """What a simulation needs to stand in for this machine (`simulate.hardware.read_profile`)."""
+    return {
+        "model": config.model,
+        "bytes_per_token": calibration.bytes_per_token,
+        "block_size": calibration.block_size,
+        "max_tokens": calibration.max_tokens,
+        "crossing_points": calibration.crossing_points(),
+        "cost_model": calibration.cost_model.to_dict(),
+        "limits": {
+            "max_num_seqs": config.max_num_seqs,
+            "max_num_batched_tokens": config.max_num_batched_tokens,
+            "enable_prefix_caching": config.enable_prefix_caching,
+        },
+        "decodes": [asdict(decode) for decode in calibration.decodes],
+    }
+
+
+def describe_crossing(calibration: Calibration) -> list[str]:
+    """Where the roads cross, or that they do not and from which link on they would."""
+    points = calibration.crossing_points()
+    longest = calibration.max_tokens
+    first = _cheaper(calibration, calibration.block_size)
+    if points:
+        roads, lines = (first, _other(first)), []
+        for at, point in enumerate(points):
+            below, above = roads[at % 2], roads[(at + 1) % 2]
+            lines.append(f"Crossing point: {point:,} tokens, below it {below} is cheaper and from it on {above}.")
+        return lines
+    lengths = range(calibration.block_size, longest + 1, calibration.block_size)
+    found = crossing_range(calibration.cost_model, calibration.bytes_per_token, lengths, chunk=calibration.chunk)
+    if first == "swap":
+        condition, bandwidth, at = "slower", found.fastest, found.fastest_at
+    else:
+        condition, bandwidth, at = "faster", found.slowest, found.slowest_at
+    return [
+        f"There is no crossing point up to {longest:,} tokens: {first} is cheaper at every length. One begins to exist "
+        f"at {at:,} tokens, with a link {condition} than {format_rate(bandwidth)} each way."
+    ]
+
+
+def describe_dependence(calibration: Calibration) -> str:
+    """What the crossing point rests on."""
+    row = calibration.rows[-1]
+    out, into = (format_rate(row.num_bytes / max(1e-9, each.median)) for each in (row.swap.out, row.swap.into))
+    prefill = row.num_tokens / max(1e-9, row.recompute.median)
+    return (
+        f"It depends on the KV of a token ({format_size(calibration.bytes_per_token)}), the link ({out} out and {into} "
+        f"in, at {row.num_tokens:,} tokens) and prefill ({prefill:,.0f} tokens/s there, in steps of at most "
+        f"{calibration.chunk:,})."
+    )
+
+
+def _cheaper(calibration: Calibration, num_tokens: int) -> str:
+    costs, num_bytes = calibration.cost_model, num_tokens * calibration.bytes_per_token
+    swap = costs.save(num_bytes).seconds + costs.load(num_bytes).seconds
+    return "swap" if swap < costs.recompute(num_tokens, chunk=calibration.chunk).seconds else "recompute"
+
+
+def _other(road: str) -> str:
+    return "recompute" if road == "swap" else "swap"
+
+
+def format_rate(bandwidth: float) -> str:
+    """Bytes a second, for people."""
+    return f"{bandwidth / 1e6:,.1f} MB/s" if bandwidth < 1e9 else f"{bandwidth / 1e9:,.2f} GB/s"
+
+
+def _figure(row: Row) -> dict[str, Any]:
+    figure = {"num_tokens": row.num_tokens, "num_bytes": row.num_bytes, "recompute_s": asdict(row.recompute)}
+    figure |= _swap_figures(row.swap, "swap")
+    if row.layer_swap is not None:
+        figure |= _swap_figures(row.layer_swap, "layer_swap")
+        figure["copy_overhead"] = row.layer_swap.latency.median / row.swap.latency.median
+    return figure
+
+
+def _swap_figures(swap: Swapping, name: str) -> dict[str, Any]:
+    return {
+        f"{name}_out_s": asdict(swap.out),
+        f"{name}_prep_s": asdict(swap.prepare),
+        f"{name}_in_s": asdict(swap.into),
+        f"{name}_s": asdict(swap.latency),
+        f"{name}_waits_s": asdict(swap.waits),
+    }
+
+
+def draw(figure: Any, calibration: Calibration, title: str) -> None:
+    """Both roads over the length: points with their range, the cost model's curves, and where these cross."""
+    axes = figure.subplots()
+    rows = calibration.rows
+    measured = {"swap": [row.swap.latency for row in rows], "recompute": [row.recompute for row in rows]}
+    layers = [row.layer_swap.latency for row in rows if row.layer_swap is not None]
+    if layers:
+        measured["swap by layer"] = layers
+    colours = {"swap": "C0", "recompute": "C1", "swap by layer": "C2"}
+    lengths = [row.num_tokens for row in rows]
+    for name, spreads in measured.items():
+        medians = [spread.median * 1e3 for spread in spreads]
+        bounds = [[m - s.min * 1e3 for m, s in zip(medians, spreads, strict=True)]]
+        bounds.append([s.max * 1e3 - m for m, s in zip(medians, spreads, strict=True)])
+        axes.errorbar(lengths, medians, yerr=bounds, fmt="o", ms=4, capsize=3, color=colours[name], label=name)
+    costs, size = calibration.cost_model, calibration.bytes_per_token
+    fine = range(calibration.block_size, calibration.max_tokens + 1, calibration.block_size)
+    swap = [costs.save(n * size).seconds + costs.load(n * size).seconds for n in fine]
+    recompute = [costs.recompute(n, chunk=calibration.chunk).seconds for n in fine]
+    for values, name in ((swap, "swap"), (recompute, "recompute")):
+        axes.plot(fine, [value * 1e3 for value in values], color=colours[name], lw=1)
+    for point in calibration.crossing_points():
+        axes.axvline(point, color="grey", ls="--", lw=1)
+        axes.annotate(f"{point:,}", (point, 1), xycoords=("data", "axes fraction"), fontsize=8, va="top")
+    axes.set(xlabel="tokens", ylabel="ms", xscale="log", yscale="log")
+    axes.set_xticks([], minor=True)
+    axes.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45, fontsize=8)
+    axes.set_title(title, fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)

@@ -1,0 +1,102 @@
+"""What the crossing point depends on: the bandwidth of the link, against what computing costs. Pure arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quire.core.costs.interface import Costs, Prediction, StepShape
+
+_BISECTIONS = 60
+
+
+class PacedCosts:
+    """The costs of a machine whose link is held to a bandwidth (see `tiers.pace`).
+
+    Args:
+        costs: of the machine, with its link as fast as it goes.
+        bandwidth: bytes a second; a link is never faster than its own.
+    """
+
+    def __init__(self, costs: Costs, bandwidth: float) -> None:
+        self._costs = costs
+        self._bandwidth = bandwidth
+
+    def step(self, shape: StepShape) -> Prediction:
+        return self._costs.step(shape)
+
+    def recompute(
+        self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None
+    ) -> Prediction:
+        return self._costs.recompute(num_tokens, start=start, chunk=chunk, beside=beside)
+
+    def save(self, num_bytes: int) -> Prediction:
+        return self._paced(self._costs.save(num_bytes), num_bytes)
+
+    def load(self, num_bytes: int) -> Prediction:
+        return self._paced(self._costs.load(num_bytes), num_bytes)
+
+    def _paced(self, own: Prediction, num_bytes: int) -> Prediction:
+        paced = Prediction(num_bytes / self._bandwidth)
+        return own if own.seconds > paced.seconds else paced
+
+
+def bandwidth_for_crossing(costs: Costs, bytes_per_token: int, num_tokens: int, *, chunk: int) -> float:
+    """The bandwidth that a link must be held to so that both roads cost the same at `num_tokens`, in bytes a second.
+
+    Found by bisection over the pace: a slower one makes swapping dearer.
+
+    Args:
+        costs: with the link as fast as it goes.
+        bytes_per_token: of KV.
+        num_tokens: where the roads are to cross.
+        chunk: tokens that a step takes.
+
+    Raises:
+        ValueError: even the unhindered link is too slow for that.
+    """
+    num_bytes = num_tokens * bytes_per_token
+    recompute = costs.recompute(num_tokens, chunk=chunk).seconds
+    if costs.save(num_bytes).seconds + costs.load(num_bytes).seconds >= recompute:
+        raise ValueError(
+            f"no bandwidth makes the roads cross at {num_tokens} tokens: computing takes {recompute * 1e3:.1f} ms, and "
+            "swapping takes longer on the link as it is"
+        )
+    slow, fast = num_bytes / recompute, 2 * num_bytes / recompute  # one way alone takes as long; both together do
+    while _swap(PacedCosts(costs, fast), num_bytes) > recompute:
+        fast *= 2
+    for _ in range(_BISECTIONS):
+        middle = (slow + fast) / 2
+        if _swap(PacedCosts(costs, middle), num_bytes) > recompute:
+            slow = middle
+        else:
+            fast = middle
+    return fast
+
+
+@dataclass(frozen=True, slots=True)
+class CrossingRange:
+    """Between `slowest` and `fastest`, in bytes a second, there is a crossing point; outside, one road always wins."""
+
+    slowest: float  #: of a slower link nothing is ever swapped
+    slowest_at: int  #: tokens: what is swapped first, on a link that becomes faster
+    fastest: float  #: of a faster one everything is
+    fastest_at: int  #: tokens: what is computed first, on a link that becomes slower
+
+
+def crossing_range(costs: Costs, bytes_per_token: int, lengths: Sequence[int], *, chunk: int) -> CrossingRange:
+    """For which bandwidths of a link, the same both ways and without a latency, there is a crossing point.
+
+    Args:
+        costs: what computing costs.
+        bytes_per_token: of KV.
+        lengths: token counts to look at.
+        chunk: tokens that a step takes.
+    """
+    even = {n: 2 * n * bytes_per_token / costs.recompute(n, chunk=chunk).seconds for n in lengths}
+    slowest_at, fastest_at = min(even, key=even.__getitem__), max(even, key=even.__getitem__)
+    return CrossingRange(even[slowest_at], slowest_at, even[fastest_at], fastest_at)
+
+
+def _swap(costs: Costs, num_bytes: int) -> float:
+    return costs.save(num_bytes).seconds + costs.load(num_bytes).seconds

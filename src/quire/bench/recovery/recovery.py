@@ -1,0 +1,567 @@
+"""`quire bench recovery`: the CPS paper's experiment on the real engine.
+
+A pool of fixed size without a watermark, requests all at once, and every policy on the same requests in turns, each
+with an engine of its own over one loaded model. All engines begin with the same belief about costs.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from quire.bench.recovery.calibrate import format_rate
+from quire.bench.recovery.crossing import PacedCosts, bandwidth_for_crossing
+from quire.bench.recovery.forecast import QUANTITIES, compare, foretell
+from quire.bench.recovery.load import make_mix
+from quire.bench.recovery.run import SLOWER, LinkPlan, RecoveryRun, first_difference, link_of, mean, run_once
+from quire.bench.report import Column, Report, summarise
+from quire.bench.serving.figures import distribution
+from quire.bench.timing import WARM_UP, play, token_range
+from quire.config import EngineConfig
+from quire.core.costs.cost_model import CostModel
+from quire.core.costs.interface import find_crossings
+from quire.core.recovery.policies import make_policy
+from quire.engine.engine import Engine
+from quire.simulate.recording import Recorder
+
+POOL_BLOCKS = 512  #: the paper's
+LONGEST = 2048  #: tokens of a request
+_SWAP_SPACE = 4 * 2**30
+_DYNAMIC = "cost"
+_WAYS_BACK = ("recompute", "swap", "mixed", "turned")
+_WARM_UP_TOKENS = max(len(request.prompt_token_ids) + request.max_tokens for request in WARM_UP.requests)
+
+
+@dataclass(frozen=True)
+class RecoverySettings:
+    """What a run was asked for. The command line's help says what each field means."""
+
+    policies: Sequence[str] = ("recompute", "swap", "threshold:1024", "cost")
+    mix: str = "mixed"
+    num_requests: int = 200
+    runs: int = 3
+    crossing_at: int | None = None
+    alternate_link: tuple[float, float] | None = None  #: factor, seconds
+    slow_link_at: tuple[int, int | None] | None = None  #: preemptions
+    regret_sample: float = 0.0
+    profile: Path | None = None
+    forecast: bool = False
+    record: Path | None = None
+    repeats: int = 3  #: of a calibration
+    seed: int = 0
+
+    @property
+    def recorded_policy(self) -> str:
+        """Whose first run `record` gets."""
+        return _DYNAMIC if _DYNAMIC in self.policies else self.policies[0]
+
+    def as_json(self) -> dict[str, Any]:
+        return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
+
+
+COLUMNS = (
+    Column("policy", "policy"),
+    Column("recovery_s", "recovery s", digits=3),
+    Column("ahead_s", "of it ahead", digits=3),
+    Column("ttft_s", "mean TTFT ms", scale=1e3, digits=0),
+    Column("tpot_s", "mean TPOT ms", scale=1e3, digits=1),
+    Column("tpot_p99_s", "P99 TPOT ms", scale=1e3, digits=1),
+    Column("wall_s", "wall s"),
+    Column("preemptions", "preempted", digits=0),
+    Column("roads", "by road"),
+    Column("recomputed_tokens", "wasted tokens", digits=0),
+    Column("error_median", "error median", scale=100, digits=1, unit=" %"),
+    Column("error_p90", "p90", scale=100, digits=1, unit=" %"),
+    Column("regret", "regret", scale=100, digits=1, unit=" %"),
+)
+RATIO_COLUMNS = (
+    Column("name", "cost against the best static policy"),
+    Column("best", "best"),
+    Column("ratio", "ratio", digits=3),
+)
+FORECAST_COLUMNS = (
+    Column("policy", "policy"),
+    Column("name", "the first run, foretold"),
+    Column("engine", "engine", digits=3),
+    Column("simulator", "simulator", digits=3),
+    Column("error", "error", scale=100, digits=1, unit=" %"),
+)
+_COMPARED = {
+    "recovery_s": "seconds spent on recovery",
+    "ttft_s": "mean TTFT",
+    "tpot_s": "mean TPOT",
+    "tpot_p99_s": "P99 TPOT",
+    "wall_s": "wall time",
+}
+
+
+def run(
+    config: EngineConfig, settings: RecoverySettings, json_path: Path | None = None, plot_path: Path | None = None
+) -> bool:
+    """Run every policy, print, and write what was asked for.
+
+    Returns:
+        Whether all outputs are the same under every policy; the notes say where they are not.
+
+    Raises:
+        ValueError: a setting makes no sense, or the model cannot be served.
+    """
+    check(config, settings)
+    from quire.build import load
+
+    config = experiment_config(config)
+    loaded = load(config)
+    config = _with_swap_space(config, loaded)
+    belief, notes = believe(config, loaded, settings)
+    config, more = choose_bandwidth(config, loaded, belief, settings)
+    belief = learn_link(config, loaded, belief, settings.repeats)
+    plan = plan_link(config, settings)
+    runs: dict[str, list[RecoveryRun]] = {policy: [] for policy in settings.policies}
+    differences = []
+    for repetition in range(settings.runs):
+        for policy in settings.policies:
+            found = _run_policy(policy, repetition, config, loaded, belief, settings, plan)
+            first = runs[settings.policies[0]][repetition] if runs[settings.policies[0]][repetition:] else found
+            if (difference := first_difference(found.tokens, first.tokens)) is not None:
+                differences.append((policy, repetition, *difference))
+            runs[policy].append(found)
+    report = make_report(config, settings, runs)
+    report.notes = [*notes, *more, *report.notes, *_describe_differences(settings, differences)]
+    report.notes += _describe_recording(settings)
+    report.settings |= {"differences": differences}
+    report.publish(json_path, plot_path, lambda figure: draw(figure, runs))
+    _show_ratios(report.figures)
+    _show_forecasts(report.figures)
+    return not differences
+
+
+# -- setting up --------------------------------------------------------------------------------------------------------
+
+
+def check(config: EngineConfig, settings: RecoverySettings) -> None:
+    """Notice mistakes before anything is loaded.
+
+    Raises:
+        ValueError: what is wrong.
+    """
+    if not settings.policies or len(set(settings.policies)) < len(settings.policies):
+        raise ValueError(f"policies={','.join(settings.policies)} names something twice, or nothing")
+    for policy in settings.policies:
+        make_policy(policy, CostModel())
+    make_mix(settings.mix, settings.num_requests, LONGEST)
+    if not 0 <= settings.regret_sample < 1:
+        raise ValueError(f"regret_sample={settings.regret_sample:g} must be a share of decisions, 0 <= share < 1")
+    if config.swap_space == 0:
+        raise ValueError("swap_space=0 is no swap tier, and this compares swapping with computing again; leave it out")
+    if settings.crossing_at is not None and config.swap_bandwidth is not None:
+        raise ValueError("--crossing-at and --swap-bandwidth both say how fast the link is; give one of them")
+    has_bandwidth = settings.crossing_at is not None or config.swap_bandwidth is not None
+    for option, value in (("--alternate-link", settings.alternate_link), ("--slow-link-at", settings.slow_link_at)):
+        if value is not None and not has_bandwidth:
+            raise ValueError(f"{option} changes the link's bandwidth; give it one by --swap-bandwidth or --crossing-at")
+    if settings.forecast and (settings.alternate_link or settings.slow_link_at or settings.regret_sample):
+        raise ValueError(
+            "--forecast simulates a link that stays as it is, and roads that cost chooses; leave out --alternate-link, "
+            "--slow-link-at and --regret-sample"
+        )
+    if settings.alternate_link is not None and not all(value > 0 for value in settings.alternate_link):
+        raise ValueError("alternate_link: expected a factor and seconds above 0, such as 10,5")
+    if settings.record is not None:
+        _check_writable(settings.record)
+
+
+def _check_writable(path: Path) -> None:
+    """What an earlier run left there stays until there is something to write, and nothing is left where nothing was."""
+    was_there = path.exists()
+    try:
+        path.open("a").close()
+        if not was_there:
+            path.unlink()
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror}") from None
+
+
+def experiment_config(config: EngineConfig) -> EngineConfig:
+    """The paper's pool, no watermark, and arithmetic in which outputs can be compared, where nothing else is said."""
+    values: dict[str, Any] = {"watermark": 0.0, "skip_tokenizer_init": True}
+    if config.dtype == "auto":
+        values["dtype"] = "float32"
+    if config.num_kv_blocks is None and config.kv_cache_memory is None:
+        values["num_kv_blocks"] = POOL_BLOCKS
+    return replace(config, **values)
+
+
+def _with_swap_space(config: EngineConfig, loaded: Any) -> EngineConfig:
+    """The config with a swap tier, and no request longer than the experiment's."""
+    from quire.memory_plan import free_memory
+
+    values: dict[str, Any] = {"max_model_len": config.max_model_len or min(LONGEST, loaded.model.config.context_length)}
+    if config.swap_space is None and config.swap_dir is None:
+        values["swap_space"] = min(_SWAP_SPACE, free_memory("cpu") // 4)
+    return replace(config, **values)
+
+
+def believe(config: EngineConfig, loaded: Any, settings: RecoverySettings) -> tuple[CostModel, list[str]]:
+    """What steps, and the link as fast as it goes, cost: from a profile, or measured now."""
+    if settings.profile is not None:
+        from quire.simulate.hardware import read_profile
+
+        costs = read_profile(settings.profile).costs
+        assert isinstance(costs, CostModel)
+        return costs, [f"Costs to begin with: {settings.profile}."]
+    from quire.calibration.calibrate import calibrate_engine
+
+    engine = _make(replace(config, swap_bandwidth=None), loaded, "recompute")
+    lengths = [length for length in _powers(engine.max_model_len) if length >= config.block_size]
+    calibration = calibrate_engine(engine, lengths=lengths, repeats=settings.repeats)
+    _close(engine)
+    return calibration.cost_model, []
+
+
+def _powers(longest: int) -> list[int]:
+    return [*(64 << power for power in range(32) if 64 << power < longest), longest]
+
+
+def choose_bandwidth(
+    config: EngineConfig, loaded: Any, belief: CostModel, settings: RecoverySettings
+) -> tuple[EngineConfig, list[str]]:
+    """The config with the bandwidth by which the roads cross where they are to."""
+    if settings.crossing_at is None:
+        return config, []
+    model = loaded.model
+    size = model.config.kv_bytes_per_token(str(model.dtype).removeprefix("torch."))
+    chunk = config.max_num_batched_tokens
+    bandwidth = bandwidth_for_crossing(belief, size, settings.crossing_at, chunk=chunk)
+    paced = PacedCosts(belief, bandwidth)
+    points = find_crossings(paced, size, config.max_model_len or LONGEST, granularity=config.block_size, chunk=chunk)
+    text = ", ".join(f"{point:,}" for point in points) or "nowhere else than there"
+    note = (
+        f"A link of {format_rate(bandwidth)} (--swap-bandwidth {bandwidth:.0f}) makes both roads cost the same at "
+        f"{settings.crossing_at:,} tokens; by the cost model the cheaper one changes at: {text}."
+    )
+    return replace(config, swap_bandwidth=max(1, round(bandwidth))), [note]
+
+
+def learn_link(config: EngineConfig, loaded: Any, belief: CostModel, repeats: int) -> CostModel:
+    """The belief, with transfers measured on the link as it will be."""
+    from quire.calibration.calibrate import calibrate_engine
+
+    if config.swap_bandwidth is None:
+        return belief
+    engine = _make(config, loaded, "recompute")
+    lengths = [length for length in _powers(engine.max_model_len) if length >= config.block_size]
+    found = calibrate_engine(engine, lengths=lengths, repeats=min(repeats, 2), decodes=False).cost_model
+    _close(engine)
+    learnt = CostModel.from_dict(belief.to_dict())
+    learnt.saves, learnt.loads = found.saves, found.loads
+    return learnt
+
+
+def plan_link(config: EngineConfig, settings: RecoverySettings) -> LinkPlan:
+    factor, period_s = settings.alternate_link or (1.0, 0.0)
+    slow_at, normal_at = settings.slow_link_at or (None, None)
+    return LinkPlan(config.swap_bandwidth, factor, period_s, slow_at, normal_at)
+
+
+def _run_policy(
+    policy: str,
+    repetition: int,
+    config: EngineConfig,
+    loaded: Any,
+    belief: CostModel,
+    settings: RecoverySettings,
+    plan: LinkPlan,
+) -> RecoveryRun:
+    """One repetition under one policy, on an engine that is warm and believes what all do at first."""
+    gc.collect()  # the last engine's pool, before there is this one's
+    engine = _make(config, loaded, policy, settings.regret_sample)
+    low, span = token_range(engine.vocab_size)
+    length, seed = engine.max_model_len, settings.seed
+    load = make_mix(settings.mix, settings.num_requests, length, seed=seed, low=low, span=span)
+    load = load.shifted(repetition, low=low, span=span)
+    is_recorded = settings.record is not None and not repetition and policy == settings.recorded_policy
+    with _recording(engine, policy, settings, settings.record if is_recorded else None) as recorder:
+        if engine.max_model_len >= _WARM_UP_TOKENS:
+            play(engine, WARM_UP.shifted(repetition, low=low, span=span))
+        _teach(engine, belief)
+        if recorder is not None:
+            recorder.begin(belief.to_dict())
+        found = run_once(engine, load, plan, belief)
+    if settings.forecast:
+        found.forecast = compare(found, foretell(engine.scheduler.config, policy, belief, load))
+    _close(engine)
+    return found
+
+
+def _make(config: EngineConfig, loaded: Any, policy: str, regret_sample: float = 0.0) -> Engine:
+    """An engine that measures nothing at its start: what it believes is told to it."""
+    from quire.build import make_engine
+
+    costs = CostModel()
+    recovery = make_policy(policy, costs, regret_sample=regret_sample)
+    return make_engine(config, loaded, cost_model=costs, recovery=recovery)
+
+
+@contextmanager
+def _recording(engine: Engine, policy: str, settings: RecoverySettings, path: Path | None) -> Iterator[Recorder | None]:
+    """Write down what a fresh engine does; nothing where there is no path.
+
+    Raises:
+        ValueError: the file cannot be written, or not to its end.
+    """
+    if path is None:
+        yield None
+        return
+    try:
+        with path.open("w") as file:
+            recorder = Recorder(
+                file, engine.clock, policy=policy, model=engine.costs.model, regret_sample=settings.regret_sample
+            )
+            recorder.attach(engine)
+            yield recorder
+    except OSError as error:  # the engine opens no files while it runs, and answers for those of its swap tier
+        raise ValueError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _teach(engine: Engine, belief: CostModel) -> None:
+    """Let an engine, and its policy, believe this from now on."""
+    engine.costs.model.take_over(belief.to_dict())
+
+
+def _close(engine: Engine) -> None:
+    link = link_of(engine)
+    if link is not None:
+        link.close()
+
+
+# -- what it comes to --------------------------------------------------------------------------------------------------
+
+
+def make_report(config: EngineConfig, settings: RecoverySettings, runs: dict[str, list[RecoveryRun]]) -> Report:
+    num_blocks = f"{config.num_kv_blocks:,}" if config.num_kv_blocks is not None else "as many as fit"
+    report = Report(
+        "recovery",
+        f"Recovery: {config.model} in {config.dtype}, {num_blocks} blocks of {config.block_size} tokens, "
+        f"{settings.num_requests} requests, {settings.mix}",
+        COLUMNS,
+        [figure(policy, done) for policy, done in runs.items()],
+    )
+    report.settings = {**settings.as_json(), "engine": asdict(config)}
+    add_ratios(report.figures, runs)
+    report.notes = [_describe_link(config, settings)]
+    if _DYNAMIC in runs and settings.slow_link_at is not None:
+        report.notes += _describe_turnovers(runs[_DYNAMIC])
+    report.notes.append(
+        "recovery s: all seconds of the link (saving and loading victims' blocks, and what it saves ahead of "
+        "time: samples of an idle link, and blocks written through) and those of steps that computed again; "
+        "what share of a step that is, is judged by the same calibrated costs under every policy. of it "
+        "ahead: the seconds of the link that belong to no preemption. turned: of what was to be saved and "
+        "loaded, something was computed after all, since that had become shorter, or there was no other way. "
+        "error: of what cost predicted for the road that it took. regret: what the other road, taken on "
+        "purpose in a sample of decisions, would have saved."
+    )
+    return report
+
+
+def figure(policy: str, done: Sequence[RecoveryRun]) -> dict[str, Any]:
+    """One policy over all repetitions; the decisions are those of the first."""
+    roads = {road: mean([run.by_road.get(road, 0) for run in done]) for road in _WAYS_BACK}
+    errors = [spread for run in done if (spread := distribution(run.errors)) is not None]
+    spreads = [spread for run in done if (spread := distribution(run.repetition.tpot_s)) is not None]
+    first = done[0]
+    return {
+        "policy": policy,
+        "runs": len(done),
+        "requests": len(first.tokens),
+        "in": first.repetition.num_prompt_tokens,
+        "out_got": first.repetition.num_output_tokens,
+        "recovery_s": summarise(run.recovery_s for run in done),
+        "save_s": summarise(run.save_s for run in done),
+        "load_s": summarise(run.load_s for run in done),
+        "compute_s": summarise(run.compute_s for run in done),
+        "ahead_s": summarise(run.ahead_s for run in done),
+        "ttft_s": summarise(value for run in done if (value := mean(run.repetition.ttft_s)) is not None),
+        "tpot_s": summarise(spread["mean"] for spread in spreads),
+        "tpot_p99_s": summarise(spread["p99"] for spread in spreads),
+        "wall_s": summarise(run.repetition.wall_s for run in done),
+        "preemptions": summarise(len(run.recoveries) for run in done),
+        "by_road": roads,
+        "roads": ", ".join(f"{road} {count:.0f}" for road, count in roads.items() if count) or "–",
+        "recomputed_tokens": summarise(run.num_recomputed_tokens for run in done),
+        "error_median": summarise(spread["median"] for spread in errors),
+        "error_p90": summarise(spread["p90"] for spread in errors),
+        "regret": summarise(run.regret for run in done if run.regret is not None),
+        "turnovers": [run.turnovers() for run in done],
+        "phases": [asdict(phase) for phase in first.phases],
+        "forecast": first.forecast,
+        "crossings": [asdict(crossing) for crossing in first.crossings],
+        "decisions": [
+            {
+                "request": r.request_id,
+                "step": r.step_id,
+                "tokens": r.num_tokens,
+                "road": r.road.value,
+                "predicted_s": r.predicted,
+                "actual_s": r.seconds,
+                "is_complete": r.is_complete,
+                "is_turned": r.is_turned,
+            }
+            for r in first.recoveries
+        ],
+    }
+
+
+def add_ratios(figures: Sequence[dict[str, Any]], runs: dict[str, list[RecoveryRun]]) -> None:
+    """To the figure of cost: its quantities over those of the static policy that is best in them, run by run."""
+    by_policy = {found["policy"]: found for found in figures}
+    static = [policy for policy in runs if policy != _DYNAMIC]
+    if _DYNAMIC not in by_policy or not static:
+        return
+    ratios = {}
+    for name in _COMPARED:
+        known = [policy for policy in static if by_policy[policy][name] is not None]
+        best = min(known, key=lambda policy: by_policy[policy][name]["median"], default=None)
+        if best is None:
+            continue
+        pairs = zip(
+            (_value(run, name) for run in runs[_DYNAMIC]), (_value(run, name) for run in runs[best]), strict=True
+        )
+        ratio = summarise(ours / theirs for ours, theirs in pairs if ours is not None and theirs)
+        if ratio is not None:
+            ratios[name] = {"best": best, **ratio}
+    by_policy[_DYNAMIC]["against_best_static"] = ratios
+
+
+def _value(run: RecoveryRun, name: str) -> float | None:
+    if name == "recovery_s":
+        return run.recovery_s
+    if name == "wall_s":
+        return run.repetition.wall_s
+    if name == "ttft_s":
+        return mean(run.repetition.ttft_s)
+    spread = distribution(run.repetition.tpot_s)
+    return None if spread is None else spread["mean" if name == "tpot_s" else "p99"]
+
+
+def _show_ratios(figures: Sequence[dict[str, Any]]) -> None:
+    ratios = next((found["against_best_static"] for found in figures if "against_best_static" in found), None)
+    if ratios:
+        rows = [
+            {
+                "name": _COMPARED[name],
+                "best": ratio["best"],
+                "ratio": {key: ratio[key] for key in ("median", "min", "max")},
+            }
+            for name, ratio in ratios.items()
+        ]
+        Report("recovery", "", RATIO_COLUMNS, rows=rows).show()
+
+
+def _show_forecasts(figures: Sequence[dict[str, Any]]) -> None:
+    rows = [
+        {"policy": found["policy"], "name": QUANTITIES[name], **values}
+        for found in figures
+        for name, values in found["forecast"].items()
+    ]
+    if rows:
+        Report("recovery", "", FORECAST_COLUMNS, rows=rows).show()
+
+
+def _describe_link(config: EngineConfig, settings: RecoverySettings) -> str:
+    place = "host memory" if config.swap_dir is None else config.swap_dir
+    if config.swap_bandwidth is None:
+        return f"The link to {place} is as fast as it goes."
+    text = f"The link to {place} moves {format_rate(config.swap_bandwidth)}"
+    if settings.alternate_link is not None:
+        factor, seconds = settings.alternate_link
+        text += f", and {factor:g} times less in every second {seconds:g} s"
+    if settings.slow_link_at is not None:
+        slow_at, normal_at = settings.slow_link_at
+        text += f", {SLOWER} times less from preemption {slow_at} on"
+        text += f" to preemption {normal_at}" if normal_at is not None else ""
+    return text + "."
+
+
+def _describe_turnovers(done: Sequence[RecoveryRun]) -> list[str]:
+    lines = []
+    for number, run in enumerate(done, start=1):
+        parts = [
+            f"after preemption {start} "
+            + (f"by the {count}. one" if count is not None else "not before the next change")
+            for start, count in run.turnovers()
+        ]
+        lines.append(
+            f"Run {number}: decisions turned over {'; '.join(parts) or 'never, since the link did not change'}."
+        )
+    return lines
+
+
+def _describe_differences(settings: RecoverySettings, differences: Sequence[tuple[str, int, int, int]]) -> list[str]:
+    if not differences:
+        return [f"Outputs are the same, token for token, under {', '.join(settings.policies)}."]
+    return [
+        f"OUTPUTS DIFFER: {policy}, run {repetition + 1}: request {request} from its output token {token} on."
+        for policy, repetition, request, token in differences
+    ]
+
+
+def _describe_recording(settings: RecoverySettings) -> list[str]:
+    if settings.record is None:
+        return []
+    return [
+        f"Recorded: the first run of {settings.recorded_policy}, its prompts and answers with it. Play it again: "
+        f"quire simulate --recording {settings.record}"
+    ]
+
+
+# -- pictures ----------------------------------------------------------------------------------------------------------
+
+
+def draw(figure: Any, runs: dict[str, list[RecoveryRun]]) -> None:
+    """Seconds spent by policy; and, of the first run of cost, each decision with the model's crossing points."""
+    dynamic = runs.get(_DYNAMIC)
+    panels = figure.subplots(1, 2, width_ratios=(1, 2)) if dynamic else [figure.subplots()]
+    _draw_seconds(panels[0], runs)
+    if dynamic:
+        _draw_decisions(panels[1], dynamic[0])
+
+
+def _draw_seconds(axes: Any, runs: dict[str, list[RecoveryRun]]) -> None:
+    bottom = [0.0] * len(runs)
+    parts = (("save_s", "saving"), ("ahead_s", "saving ahead"), ("load_s", "loading"), ("compute_s", "computing again"))
+    for name, label in parts:
+        spreads = [summarise(getattr(run, name) for run in done) for done in runs.values()]
+        heights = [spread["median"] if spread is not None else 0.0 for spread in spreads]
+        axes.bar(range(len(runs)), heights, bottom=bottom, label=label)
+        bottom = [below + height for below, height in zip(bottom, heights, strict=True)]
+    axes.set_xticks(range(len(runs)), list(runs), rotation=30, ha="right", fontsize=8)
+    axes.set_ylabel("seconds spent on recovery")
+    axes.set_ylim(top=1.35 * max(*bottom, 1e-9))  # room for the legend
+    axes.legend(frameon=False, fontsize="small", loc="upper right")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_decisions(axes: Any, run: RecoveryRun) -> None:
+    fastest = max((phase.bandwidth for phase in run.phases if phase.bandwidth is not None), default=None)
+    ends = [*(phase.from_preemption for phase in run.phases[1:]), len(run.recoveries)]
+    for phase, end in zip(run.phases, ends, strict=True):
+        if phase.bandwidth is not None and phase.bandwidth != fastest:
+            axes.axvspan(phase.from_preemption, end, color="0.9", lw=0)
+    for road, colour in (("recompute", "C1"), ("swap", "C0"), ("mixed", "C2")):
+        own = [(at, r.num_tokens) for at, r in enumerate(run.recoveries) if r.road.value == road]
+        if own:
+            axes.scatter(*zip(*own, strict=True), s=9, color=colour, label=road)
+    most = max((len(crossing.points) for crossing in run.crossings), default=0)
+    places = [crossing.at_preemption for crossing in run.crossings]
+    for rank in range(most):
+        points = [c.points[rank] if len(c.points) > rank else float("nan") for c in run.crossings]
+        label = "crossing, by the model" if rank == 0 else None
+        axes.plot(places, points, color="black", lw=1, marker=".", ms=3, drawstyle="steps-post", label=label)
+    axes.set(xlabel="preemption (grey: the link is slowed down)", ylabel="tokens", title="cost: decisions, first run")
+    axes.spines[["top", "right"]].set_visible(False)
+    if run.recoveries:
+        axes.legend(frameon=False, fontsize="small")

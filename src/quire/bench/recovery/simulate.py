@@ -1,0 +1,386 @@
+"""`quire simulate`: recovery policies on a virtual clock, on the same requests, against a machine that is a table.
+
+Every seed draws one load, and every policy gets that same load, so that policies are compared in pairs. The virtual
+clock knows no noise: what differs from seed to seed is the load. How far to trust it: docs/simulate.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from quire.bench.report import Column, Report
+from quire.bench.workload import read_trace
+from quire.config import SchedulerConfig
+from quire.core.recovery.policies import make_policy
+from quire.simulate.figures import Interval, interval, paired_change
+from quire.simulate.hardware import PAPER, HardwareProfile, find_profile
+from quire.simulate.loads import PROMPT_SHARE, draw_short_long, speed_up
+from quire.simulate.simulation import Arrival, SimulationFigures, simulate
+
+SHORT_LONG = "short-long"
+DEFAULT_SEEDS = 20
+
+#: What the CPS paper reports of its own policy (section 4.2.2), in seconds; and P99 TPOT against the static ones.
+PAPERS_FIGURES = {"ttft_mean_s": 1.64835, "tpot_mean_s": 0.03655, "tpot_p99_s": 0.07057}
+PAPERS_CLAIM = (
+    "The paper's CPS (threshold:1024 on vLLM 0.2.4): P99 TPOT 13.1 % below swap and 20.1 % below recompute. Its "
+    "absolute times are no target: it gives neither its decode steps nor how its requests split into prompt and answer."
+)
+
+_COMPARED = ("ttft_mean_s", "tpot_mean_s", "tpot_p99_s")
+_HEADINGS = {"ttft_mean_s": "mean TTFT", "tpot_mean_s": "mean TPOT", "tpot_p99_s": "P99 TPOT"}
+
+
+@dataclass(frozen=True)
+class SimulateSettings:
+    """What a run was asked for. The command line's help says what each field means; None is the profile's own."""
+
+    profile: str = PAPER
+    trace: Path | None = None
+    lengths: str | None = None
+    policies: Sequence[str] = ("recompute", "swap", "threshold:1024", "cost")
+    num_blocks: int = 512
+    block_size: int = 16
+    swap_space: int = 4 * 2**30
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    max_model_len: int | None = None
+    enable_prefix_caching: bool | None = None
+    watermark: float = 0.0
+    num_requests: int | None = None
+    speed_up: float = 1.0
+    seeds: int | None = None
+    decode_scales: Sequence[float] = (1.0,)
+    prompt_share: tuple[float, float] = PROMPT_SHARE
+    swap_is_synchronous: bool | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
+
+
+@dataclass
+class Case:
+    """One policy on one profile, over all seeds."""
+
+    policy: str
+    decode_scale: float
+    runs: list[SimulationFigures] = field(default_factory=list)
+
+    def values(self, name: str) -> list[float]:
+        """One figure a seed, by the name that it has in the table."""
+        return [found for run in self.runs if (found := _VALUES[name](run)) is not None]
+
+
+_VALUES = {
+    "ttft_mean_s": lambda run: run.ttft_s and run.ttft_s.mean,
+    "ttft_p50_s": lambda run: run.ttft_s and run.ttft_s.p50,
+    "ttft_p99_s": lambda run: run.ttft_s and run.ttft_s.p99,
+    "tpot_mean_s": lambda run: run.tpot_s and run.tpot_s.mean,
+    "tpot_p50_s": lambda run: run.tpot_s and run.tpot_s.p50,
+    "tpot_p99_s": lambda run: run.tpot_s and run.tpot_s.p99,
+    "itl_mean_s": lambda run: run.itl_s and run.itl_s.mean,
+    "itl_p50_s": lambda run: run.itl_s and run.itl_s.p50,
+    "itl_p99_s": lambda run: run.itl_s and run.itl_s.p99,
+    "makespan_s": lambda run: run.makespan_s,
+    "preemptions": lambda run: run.num_preemptions,
+    "recomputed_tokens": lambda run: run.num_recomputed_tokens,
+    "recomputed_share": lambda run: run.num_recomputed_tokens / run.num_scheduled_tokens,
+    "recovery_s": lambda run: run.recovery_s,
+    "recompute_s": lambda run: run.recompute_s,
+    "save_s": lambda run: run.save_s,
+    "load_s": lambda run: run.load_s,
+    "ahead_s": lambda run: run.ahead_s,
+    "stall_s": lambda run: run.stall_s,
+    "wait_s": lambda run: run.wait_s,
+}
+
+
+def run(settings: SimulateSettings, json_path: Path | None = None, plot_path: Path | None = None) -> None:
+    """Simulate every policy, print, and write what was asked for.
+
+    Raises:
+        ValueError: a setting makes no sense, or a file cannot be read.
+    """
+    for name in ("policies", "decode_scales"):
+        given = getattr(settings, name)
+        if len(set(given)) < len(given):
+            raise ValueError(f"{name}={','.join(map(str, given))} names something twice")
+    profiles = {
+        scale: find_profile(settings.profile, decode_scale=scale, swap_is_synchronous=settings.swap_is_synchronous)
+        for scale in settings.decode_scales
+    }
+    first = next(iter(profiles.values()))
+    config = scheduler_config(settings, first)
+    for policy in settings.policies:
+        make_policy(policy, first.oracle())  # a name that is none is noticed before anything runs
+    loads = make_loads(settings)
+    cases = play(settings, profiles, config, loads)
+    report = Report("simulate", _title(settings, loads, first), COLUMNS, settings=_facts(settings, config))
+    report.figures = figures(cases)
+    report.rows = [_row(case, settings) for case in cases]
+    if first.name == PAPER and settings.trace is None:
+        report.rows.append(_papers_row(settings))
+    report.notes = notes(settings, first, config, cases)
+    report.publish(json_path, plot_path, lambda figure: draw(figure, cases))
+    if len(settings.policies) > 1:
+        _show_changes(settings, cases)
+
+
+def scheduler_config(settings: SimulateSettings, profile: HardwareProfile) -> SchedulerConfig:
+    """The limits: what was asked for, else the profile's own."""
+
+    def chosen(name: str) -> Any:
+        given = getattr(settings, name)
+        return getattr(profile.limits, name) if given is None else given
+
+    block_bytes = profile.bytes_per_token * settings.block_size
+    if settings.num_blocks < 1 or settings.block_size < 1:
+        raise ValueError(f"num_blocks={settings.num_blocks}, block_size={settings.block_size}: expected 1 or more")
+    if not 0 <= settings.watermark < 1:
+        raise ValueError(f"watermark={settings.watermark:g} must be a share of the pool, 0 <= watermark < 1")
+    return SchedulerConfig(
+        num_blocks=settings.num_blocks,
+        block_size=settings.block_size,
+        max_num_seqs=chosen("max_num_seqs"),
+        max_num_batched_tokens=chosen("max_num_batched_tokens"),
+        max_model_len=settings.max_model_len or settings.num_blocks * settings.block_size,
+        enable_prefix_caching=chosen("enable_prefix_caching"),
+        watermark_blocks=int(settings.watermark * settings.num_blocks),
+        num_swap_slots=settings.swap_space // block_bytes,
+        block_bytes=block_bytes,
+    )
+
+
+def make_loads(settings: SimulateSettings) -> list[list[Arrival]]:
+    """One load a seed; a trace is one load.
+
+    Raises:
+        ValueError: the settings contradict each other.
+    """
+    if settings.trace is not None:
+        if settings.lengths is not None:
+            raise ValueError("--trace and --lengths both say what is asked; give one of them")
+        if settings.seeds not in (None, 1):
+            raise ValueError(f"--seeds {settings.seeds}: a trace is one load, and nothing of it is drawn; leave it out")
+        lengths = read_trace(settings.trace).first(settings.num_requests)
+        trace = [Arrival(*each) for each in zip(lengths.arrival_s, lengths.prompt, lengths.output, strict=True)]
+        return [speed_up(trace, settings.speed_up)]
+    if settings.lengths not in (None, SHORT_LONG):
+        raise ValueError(f"lengths={settings.lengths!r} is not known; there is {SHORT_LONG} (or give --trace FILE)")
+    if settings.speed_up != 1:
+        raise ValueError("--speed-up is for a trace's arrivals; drawn requests come all at once")
+    num_requests = 200 if settings.num_requests is None else settings.num_requests
+    share = settings.prompt_share
+    return [draw_short_long(num_requests, seed, prompt_share=share) for seed in range(settings.seeds or DEFAULT_SEEDS)]
+
+
+def play(
+    settings: SimulateSettings,
+    profiles: Mapping[float, HardwareProfile],
+    config: SchedulerConfig,
+    loads: Sequence[Sequence[Arrival]],
+) -> list[Case]:
+    """Every load under every policy, on every profile."""
+    cases = [Case(policy, scale) for scale, policy in product(profiles, settings.policies)]
+    with _progress(len(cases) * len(loads)) as advance:
+        for case in cases:
+            profile = profiles[case.decode_scale]
+            for load in loads:
+                policy = make_policy(case.policy, profile.oracle())
+                case.runs.append(simulate(load, profile, config, policy))
+                advance()
+    return cases
+
+
+# -- what it comes to --------------------------------------------------------------------------------------------------
+
+COLUMNS = (
+    Column("decode_scale", "decode", digits=1),
+    Column("policy", "policy"),
+    *(Column(name, f"{heading} ms") for name, heading in _HEADINGS.items()),
+    Column("itl_p99_s", "P99 ITL ms"),
+    Column("makespan_s", "makespan s"),
+    Column("preemptions", "preempted"),
+    Column("roads", "by road"),
+    Column("recomputed_share", "wasted"),
+    Column("recovery_s", "recovery s"),
+)
+CHANGE_COLUMNS = (
+    Column("decode_scale", "decode", digits=1),
+    Column("policy", "policy"),
+    Column("base", "against"),
+    *(Column(name, heading) for name, heading in _HEADINGS.items()),
+)
+
+
+def figures(cases: Sequence[Case]) -> list[dict[str, Any]]:
+    """One figure a case: each quantity with its mean over the seeds and the bounds of that, and the paired changes."""
+    found = []
+    for case in cases:
+        figure: dict[str, Any] = {"policy": case.policy, "decode_scale": case.decode_scale, "seeds": len(case.runs)}
+        figure |= {name: asdict(interval(values)) if (values := case.values(name)) else None for name in _VALUES}
+        figure["by_road"] = _by_road(case)
+        figure["refused"] = sum(run.num_refused for run in case.runs)
+        figure["cut"] = sum(run.num_cut for run in case.runs)
+        figure["requests"] = sum(run.num_requests for run in case.runs)
+        figure["changes"] = {
+            base.policy: {name: asdict(change) for name in _COMPARED if (change := _change(case, base, name))}
+            for base in cases
+            if base is not case and base.decode_scale == case.decode_scale
+        }
+        figure["runs"] = [asdict(run) for run in case.runs]
+        found.append(figure)
+    return found
+
+
+def _change(case: Case, base: Case, name: str) -> Interval | None:
+    ours, theirs = case.values(name), base.values(name)
+    return paired_change(ours, theirs) if ours and len(ours) == len(theirs) and all(theirs) else None
+
+
+def _by_road(case: Case) -> dict[str, float]:
+    roads = sorted({road for run in case.runs for road in run.preemptions_by_road})
+    return {road: sum(run.preemptions_by_road.get(road, 0) for run in case.runs) / len(case.runs) for road in roads}
+
+
+def _row(case: Case, settings: SimulateSettings) -> dict[str, Any]:
+    def shown(name: str, scale: float = 1.0, digits: int = 1, unit: str = "") -> str:
+        values = case.values(name)
+        return _with_bounds(interval(values), scale, digits, unit) if values else "–"
+
+    return {
+        "decode_scale": _scale_cell(case.decode_scale, settings),
+        "policy": case.policy,
+        "ttft_mean_s": shown("ttft_mean_s", 1e3),
+        "tpot_mean_s": shown("tpot_mean_s", 1e3, 2),
+        "tpot_p99_s": shown("tpot_p99_s", 1e3, 2),
+        "itl_p99_s": shown("itl_p99_s", 1e3, 2),
+        "makespan_s": shown("makespan_s", 1.0, 2),
+        "preemptions": shown("preemptions"),
+        "roads": ", ".join(f"{road} {count:.1f}" for road, count in _by_road(case).items()) or "–",
+        "recomputed_share": shown("recomputed_share", 100, 1, " %"),
+        "recovery_s": shown("recovery_s", 1.0, 3),
+    }
+
+
+def _papers_row(settings: SimulateSettings) -> dict[str, Any]:
+    shown = {name: f"{value * 1e3:,.2f}" for name, value in PAPERS_FIGURES.items()}
+    return {"policy": "(the paper's CPS)", **dict.fromkeys(("roads",), "–"), **shown}
+
+
+def _show_changes(settings: SimulateSettings, cases: Sequence[Case]) -> None:
+    """Each policy against those named before it, on the same requests."""
+    rows = []
+    for at, case in enumerate(cases):
+        for base in cases[:at]:
+            if base.decode_scale != case.decode_scale:
+                continue
+            cells = {
+                name: _with_bounds(change, 100, 2, " %", signed=True)
+                for name in _COMPARED
+                if (change := _change(case, base, name)) is not None
+            }
+            scale = _scale_cell(case.decode_scale, settings)
+            rows.append({"decode_scale": scale, "policy": case.policy, "base": base.policy, **cells})
+    title = "Each policy against the others on the same requests, mean over the seeds with 95 % bounds"
+    Report("simulate", title, CHANGE_COLUMNS, rows=rows).show()
+
+
+def _scale_cell(scale: float, settings: SimulateSettings) -> str:
+    return f"×{scale:g}" if len(settings.decode_scales) > 1 or scale != 1 else ""
+
+
+def _with_bounds(found: Interval, scale: float, digits: int, unit: str, *, signed: bool = False) -> str:
+    sign = "+" if signed else ""
+    mean = f"{found.mean * scale:{sign},.{digits}f}"
+    if found.low is None or found.high is None:
+        return f"{mean}{unit}"
+    if signed:
+        return f"{mean}{unit} [{found.low * scale:+,.{digits}f}, {found.high * scale:+,.{digits}f}]"
+    return f"{mean} ± {(found.high - found.mean) * scale:,.{digits}f}{unit}"
+
+
+def notes(
+    settings: SimulateSettings, profile: HardwareProfile, config: SchedulerConfig, cases: Sequence[Case]
+) -> list[str]:
+    """What must be read with the table."""
+    lines = profile.sources()
+    if settings.trace is None:
+        low, high = settings.prompt_share
+        lines.append(
+            "The load: 128 to 2,048 tokens a request, half of them short, all at once (published); lengths even within "
+            f"short and long, of which {low:.0%} to {high:.0%} are the prompt (assumed)."
+        )
+    slots = f"{config.num_swap_slots:,} blocks in the swap tier" if config.num_swap_slots else "no swap tier"
+    caching = "on" if config.enable_prefix_caching else "off"
+    lines.append(
+        f"The engine: {config.num_blocks:,} blocks of {config.block_size} tokens, {config.watermark_blocks} of them "
+        f"left free by admission; {slots}; at most {config.max_num_seqs} sequences and "
+        f"{config.max_num_batched_tokens:,} tokens a step; prefix caching {caching}. The scheduler is Quire's own. "
+        "cost asks the profile itself, which is never wrong here."
+    )
+    if len(cases[0].runs) > 1:
+        lines.append(
+            f"±: 95 % of the mean over {len(cases[0].runs)} seeds (Student's t). Wasted: tokens computed again."
+        )
+    refused, cut = cases[0].runs[0].num_refused, cases[0].runs[0].num_cut
+    if refused or cut:
+        lines.append(
+            f"max_model_len={config.max_model_len}: {refused:,} requests were refused, since their prompts do not fit, "
+            f"and {cut:,} answers were cut."
+        )
+    if profile.name == PAPER and settings.trace is None:
+        lines.append(PAPERS_CLAIM)
+    return lines
+
+
+def _title(settings: SimulateSettings, loads: Sequence[Sequence[Arrival]], profile: HardwareProfile) -> str:
+    if settings.trace is None:
+        return f"{len(loads[0])} requests, {SHORT_LONG}, {len(loads)} seeds, simulated on {profile.name}"
+    tempo = "" if settings.speed_up == 1 else f", {settings.speed_up:g} times as fast"
+    return f"{settings.trace.stem}: {len(loads[0]):,} requests{tempo}, simulated on {profile.name}"
+
+
+def _facts(settings: SimulateSettings, config: SchedulerConfig) -> dict[str, Any]:
+    return {**settings.as_json(), "scheduler": asdict(config)}
+
+
+def draw(figure: Any, cases: Sequence[Case]) -> None:
+    """A panel a metric, a group a decode scale, a bar a policy with its bounds."""
+    panels = figure.subplots(1, len(_COMPARED))
+    policies = list(dict.fromkeys(case.policy for case in cases))
+    scales = list(dict.fromkeys(case.decode_scale for case in cases))
+    width = 0.8 / len(policies)
+    for axes, name in zip(panels, _COMPARED, strict=True):
+        for at, policy in enumerate(policies):
+            own = [case for case in cases if case.policy == policy and case.values(name)]
+            found = [interval(case.values(name)) for case in own]
+            places = [scales.index(case.decode_scale) + (at - (len(policies) - 1) / 2) * width for case in own]
+            errors = [(each.high - each.mean) * 1e3 if each.high is not None else 0.0 for each in found]
+            axes.bar(places, [each.mean * 1e3 for each in found], width * 0.9, yerr=errors, capsize=2, label=policy)
+        axes.set_xticks(range(len(scales)), [f"decode ×{scale:g}" for scale in scales])
+        axes.set_ylabel(f"{_HEADINGS[name]}, ms")
+        axes.set_ylim(bottom=0)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[-1].legend(fontsize="small")
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Any]:
+    """A line on a terminal's stderr that says how far it is."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=2) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda: progress.advance(task)

@@ -1,0 +1,133 @@
+"""What the outcomes of a load amount to. Pure arithmetic, so that every figure can be checked by hand.
+
+TTFT, the time to the first token, and E2EL, the end-to-end latency, count from when a request was due. TPOT, the time
+per output token, is (E2EL - TTFT) / (n - 1); ITL, the inter-token latency, is every single gap between chunks;
+normalised latency is E2EL / n, as in the PagedAttention paper (Kwon et al., SOSP '23, section 6.1). n counts output
+tokens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from quire.bench.report import summarise
+from quire.bench.serving.load_client import LoadResult, Outcome
+
+SLO_NAMES = {"ttft": "ttft_s", "tpot": "tpot_s", "e2el": "e2el_s"}
+
+
+def parse_goodput(text: str) -> dict[str, float]:
+    """Limits in seconds by name, from text in milliseconds such as ttft:500,tpot:100.
+
+    Raises:
+        ValueError: a name is not known, or a limit is no number above 0.
+    """
+    limits = {}
+    for part in text.split(","):
+        name, _, value = part.strip().partition(":")
+        try:
+            limit = float(value) / 1e3
+        except ValueError:
+            limit = 0.0
+        if name not in SLO_NAMES or not limit > 0:
+            known = ", ".join(SLO_NAMES)
+            raise ValueError(f"goodput={text!r}: expected limits in ms such as ttft:500,tpot:100, of {known}")
+        limits[name] = limit
+    return limits
+
+
+def ttft_s(outcome: Outcome) -> float:
+    return outcome.token_s[0] - outcome.arrival_s
+
+
+def e2el_s(outcome: Outcome) -> float:
+    """To the last token."""
+    return outcome.token_s[-1] - outcome.arrival_s
+
+
+def tpot_s(outcome: Outcome) -> float | None:
+    """None for an answer of one token."""
+    count = outcome.num_output_tokens
+    return (outcome.token_s[-1] - outcome.token_s[0]) / (count - 1) if count > 1 else None
+
+
+def itl_s(outcome: Outcome) -> list[float]:
+    return [later - earlier for earlier, later in pairwise(outcome.token_s)]
+
+
+def normalised_latency_s(outcome: Outcome) -> float:
+    return e2el_s(outcome) / max(1, outcome.num_output_tokens)
+
+
+def is_good(outcome: Outcome, limits: dict[str, float]) -> bool:
+    """Complete, and within every limit. An answer of one token has no TPOT, and so none that is too long."""
+    if not outcome.is_complete:
+        return False
+    found = {"ttft": ttft_s(outcome), "tpot": tpot_s(outcome) or 0.0, "e2el": e2el_s(outcome)}
+    return all(found[name] <= limit for name, limit in limits.items())
+
+
+def distribution(values: Iterable[float]) -> dict[str, float] | None:
+    """Mean and percentiles (linear between neighbours); None where nothing was measured. `median` is p50 again, under
+    the name that it has in all figures."""
+    import numpy as np
+
+    known = np.fromiter(values, dtype=float)
+    if not known.size:
+        return None
+    p50, p90, p99 = (float(value) for value in np.percentile(known, (50, 90, 99)))
+    found = {"mean": float(known.mean()), "p50": p50, "p90": p90, "p99": p99}
+    return {**found, "median": p50, "min": float(known.min()), "max": float(known.max())}
+
+
+def serving_figures(result: LoadResult, limits: dict[str, float] | None = None) -> dict[str, Any]:
+    """The measured part of a figure. Latencies are those of complete requests; the others are counted by kind."""
+    outcomes = result.outcomes
+    done = [outcome for outcome in outcomes if outcome.is_complete]
+    tokens_in = sum(outcome.num_prompt_tokens for outcome in done)
+    tokens_out = sum(outcome.num_output_tokens for outcome in done)
+    last = max((outcome.arrival_s for outcome in outcomes), default=0.0)
+    wall_s = result.wall_s
+    figures: dict[str, Any] = {
+        "requests": len(outcomes),
+        "completed": len(done),
+        "errors": dict(Counter(outcome.error for outcome in outcomes if outcome.error is not None)),
+        "offered_rate": len(outcomes) / last if last else None,
+        "in": tokens_in,
+        "out": sum(outcome.max_tokens for outcome in done),
+        "out_got": tokens_out,
+        "token_counts": _counted_by(done),
+        "wall_s": summarise([wall_s]),
+        "req_s": summarise([len(done) / wall_s]),
+        "out_tok_s": summarise([tokens_out / wall_s]),
+        "total_tok_s": summarise([(tokens_in + tokens_out) / wall_s]),
+        "ttft_s": distribution(map(ttft_s, done)),
+        "tpot_s": distribution(value for outcome in done if (value := tpot_s(outcome)) is not None),
+        "itl_s": distribution(gap for outcome in done for gap in itl_s(outcome)),
+        "e2el_s": distribution(map(e2el_s, done)),
+        "normalised_latency_s": distribution(map(normalised_latency_s, done)),
+        "client": {
+            "send_lag_s": distribution(o.sent_s - o.arrival_s for o in outcomes if o.sent_s is not None),
+            "ttft_from_send_s": distribution(o.token_s[0] - o.sent_s for o in done if o.sent_s is not None),
+            "e2el_from_send_s": distribution(o.token_s[-1] - o.sent_s for o in done if o.sent_s is not None),
+            "loop_lag_s": distribution(result.loop_lag_s),
+            "cpu_share": result.cpu_s / wall_s,
+        },
+    }
+    if limits:
+        good = sum(is_good(outcome, limits) for outcome in outcomes)
+        figures["goodput"] = {
+            "limits_s": limits,
+            "req_s": good / wall_s,
+            "share": good / len(outcomes),
+        }
+    return figures
+
+
+def _counted_by(outcomes: Sequence[Outcome]) -> str | None:
+    """Who counted the output tokens: `usage` (the server), `chunks` (the client), `both` (some so, some so)."""
+    kinds = {"chunks" if outcome.num_counted_tokens is None else "usage" for outcome in outcomes}
+    return "both" if len(kinds) > 1 else next(iter(kinds), None)

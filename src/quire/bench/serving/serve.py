@@ -1,0 +1,235 @@
+"""`quire bench serve`: how long the users of a server wait, at a given rate of requests.
+
+Works against any OpenAI-compatible URL, and against several in turns, at one rate or over a sweep of rates. The load is
+an open loop: it is decided beforehand, and no request waits for the answer to another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from quire.bench.report import Report
+from quire.bench.serving.arrivals import DrawnLoad, Load, RecordedLoad, scale_trace
+from quire.bench.serving.figures import serving_figures
+from quire.bench.serving.load_client import LoadClient, LoadResult
+from quire.bench.serving.load_target import Target, common_vocab_size, find_target, prepare
+from quire.bench.serving.serve_report import (
+    SWEEP_COLUMNS,
+    draw_distributions,
+    draw_sweep,
+    metric_table,
+    notes,
+    sweep_rows,
+)
+from quire.bench.timing import token_range
+from quire.bench.workload import Lengths, Workload, make_workload, read_trace, read_workload, uniform_lengths
+
+DEFAULT_DURATION_S = 60.0
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """What a run was asked for. The command line's help says what each field means."""
+
+    urls: Sequence[str]
+    model: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    chat: bool = False
+    rates: Sequence[float] = ()  #: none: the recording's own
+    burstiness: float = 1.0
+    num_requests: int | None = None
+    duration_s: float | None = None
+    trace: Path | None = None
+    time_scale: float = 1.0
+    length_scale: float = 1.0
+    max_input_len: int | None = None
+    max_output_len: int | None = None
+    workload: Path | None = None
+    input_len: tuple[int, int] = (64, 512)
+    output_len: tuple[int, int] = (32, 128)
+    shared_prefix: int = 0
+    text: bool = False
+    vocab_size: int | None = None
+    ignore_eos: bool = True
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    timeout_s: float = 600.0
+    goodput: Mapping[str, float] = field(default_factory=dict)  #: limits in seconds by name
+    seed: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        values = {**asdict(self), "api_key": None if self.api_key is None else "given"}
+        values["rates"] = [_as_json(rate) for rate in self.rates]
+        return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+
+
+def run_serve(
+    settings: ServeSettings,
+    json_path: Path | None = None,
+    plot_path: Path | None = None,
+    requests_path: Path | None = None,
+) -> bool:
+    """Measure, print, and write what was asked for.
+
+    Returns:
+        Whether every load had at least one request that was answered.
+
+    Raises:
+        ValueError: a setting makes no sense, or a server does not answer at all.
+    """
+    targets = [
+        find_target(url, settings.api_key, settings.model, is_chat=settings.chat, extra=settings.extra_body)
+        for url in settings.urls
+    ]
+    label, count = Counter(target.label for target in targets).most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"{count} servers are called {label}; tell them apart: --url a=http://... --url b=http://...")
+    vocab_size = settings.vocab_size or common_vocab_size(targets)
+    as_text = settings.text or settings.chat or (vocab_size is None and settings.workload is None)
+    low, span = token_range(vocab_size) if vocab_size is not None else token_range(sys.maxsize)
+    load = make_load(settings, low, span)
+    rates: Sequence[float | None] = settings.rates or (None,)
+    workloads = [load.at(rate) for rate in rates]
+    for target in targets:
+        for workload in workloads:
+            target.check_fit(workload)
+    targets = [asyncio.run(prepare(target, workloads[0], as_text=as_text)) for target in targets]
+
+    report = Report("serve", _title(targets, workloads, rates), SWEEP_COLUMNS, settings=settings.as_json())
+    results: list[LoadResult] = []
+    for rate, workload in zip(rates, workloads, strict=True):
+        for target in targets:
+            # Other token ids each time, so that no cache carries over from one load to the next.
+            shifted = workload.shifted(len(results), low=low, span=span)
+            results.append(play(target, shifted, settings.timeout_s, rate))
+            measured = serving_figures(results[-1], dict(settings.goodput))
+            report.figures.append({**_facts(target, workload, rate, settings), **measured})
+    report.notes = notes(report.figures, results, dict(settings.goodput))
+    draw: Callable[[Any], None]
+    if len(results) == 1:
+        report.columns, report.rows = metric_table(report.figures[0])
+        draw = partial(draw_distributions, result=results[0], limits=settings.goodput)
+    else:
+        report.rows = sweep_rows(report.figures)
+        draw = partial(draw_sweep, figures=report.figures)
+    report.publish(json_path, plot_path, draw)
+    if requests_path is not None:
+        write_requests(requests_path, report.figures, results)
+    return all(figure["completed"] for figure in report.figures)
+
+
+def make_load(settings: ServeSettings, low: int, span: int) -> Load:
+    """The load that the settings describe, with token ids from [low, low + span)."""
+    if settings.workload is not None:
+        workload = read_workload(settings.workload)
+        requests = sorted(workload.requests[: settings.num_requests], key=lambda request: request.arrival_s)
+        workload = replace(workload, requests=requests, ignore_eos=workload.ignore_eos and settings.ignore_eos)
+        arrivals = [request.arrival_s for request in requests]
+        if any(arrivals):
+            return RecordedLoad(lambda count: workload, arrivals, settings.duration_s)
+        return DrawnLoad(lambda count: workload, len(requests), settings.duration_s, settings.burstiness, settings.seed)
+    if settings.trace is not None:
+        lengths = scale_trace(
+            read_trace(settings.trace).first(settings.num_requests),
+            time_scale=settings.time_scale,
+            length_scale=settings.length_scale,
+            max_input_len=settings.max_input_len,
+            max_output_len=settings.max_output_len,
+        )
+        name = settings.trace.stem
+        return RecordedLoad(
+            lambda count: _make(settings, name, lengths.first(count), low, span), lengths.arrival_s, settings.duration_s
+        )
+
+    def draw(count: int) -> Workload:
+        lengths = uniform_lengths(count, settings.input_len, settings.output_len, seed=settings.seed)
+        return _make(settings, "uniform", lengths, low, span)
+
+    duration_s = settings.duration_s
+    if duration_s is None and settings.num_requests is None:
+        duration_s = DEFAULT_DURATION_S
+    return DrawnLoad(draw, settings.num_requests, duration_s, settings.burstiness, settings.seed)
+
+
+def play(target: Target, workload: Workload, timeout_s: float, rate: float | None = None) -> LoadResult:
+    """One load on one server."""
+    requests = [target.write(request, workload) for request in workload.requests]
+    with _progress(target, len(requests), rate) as watch:
+        return asyncio.run(LoadClient(target.endpoint, target.url, timeout_s=timeout_s, watch=watch).run(requests))
+
+
+def write_requests(path: Path, figures: Sequence[dict[str, Any]], results: Sequence[LoadResult]) -> None:
+    """Every request of every load as one line of JSON."""
+    try:
+        with path.open("w") as file:
+            for figure, result in zip(figures, results, strict=True):
+                where = {"label": figure["label"], "request_rate": figure["request_rate"]}
+                for outcome in result.outcomes:
+                    file.write(json.dumps({**where, **asdict(outcome)}) + "\n")
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _make(settings: ServeSettings, name: str, lengths: Lengths, low: int, span: int) -> Workload:
+    made = make_workload(name, lengths, shared_prefix=settings.shared_prefix, seed=settings.seed, low=low, span=span)
+    return replace(made, ignore_eos=settings.ignore_eos)
+
+
+def _facts(target: Target, workload: Workload, rate: float | None, settings: ServeSettings) -> dict[str, Any]:
+    words = target.word_length
+    return {
+        "peer": target.label,
+        "label": target.label,
+        "url": target.url,
+        "model": target.model,
+        "workload": workload.name,
+        "request_rate": _as_json(rate),
+        "burstiness": settings.burstiness if settings.trace is None else None,
+        "prompts": "token ids" if words is None else "words",
+        "tokens_per_word": None if words is None else words.tokens_per_word,
+    }
+
+
+def _as_json(rate: float | None) -> float | str | None:
+    return "inf" if rate == math.inf else rate  # JSON has no infinity
+
+
+def _title(targets: Sequence[Target], workloads: Sequence[Workload], rates: Sequence[float | None]) -> str:
+    names = ", ".join(target.label for target in targets)
+    count = workloads[0].requests
+    if len(rates) > 1:
+        return f"Serving {workloads[0].name} by {names}"
+    rate = f"{rates[0]:g} requests/s" if rates[0] is not None else "its own rate"
+    return f"Serving {workloads[0].name} by {names}: {len(count)} requests at {rate}"
+
+
+@contextmanager
+def _progress(target: Target, total: int, rate: float | None) -> Iterator[Callable[[LoadClient], None] | None]:
+    """A line on a terminal's stderr that says how far a load is."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[counts]}"), TimeElapsedColumn())
+    # Drawn twice a second: what the client does with its processor is part of what it measures.
+    with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=2) as progress:
+        named = target.label if rate is None else f"{target.label}, {rate:g}/s"
+        task = progress.add_task(named, total=total, counts="")
+
+        def watch(client: LoadClient) -> None:
+            counts = f"{client.num_sent} sent, {client.num_ended} done"
+            counts += f", {client.num_failed} failed" if client.num_failed else ""
+            progress.update(task, completed=client.num_ended, counts=counts)
+
+        yield watch

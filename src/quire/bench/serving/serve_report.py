@@ -1,0 +1,229 @@
+"""How the figures of `quire bench serve` look: tables, sentences, pictures. Measures nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from quire.bench.report import Column
+from quire.bench.serving.figures import e2el_s, itl_s, tpot_s, ttft_s
+from quire.bench.serving.load_client import LoadResult
+
+BREAKS_BELOW = 0.9  #: goodput has broken where a smaller share of the requests is within the limits
+# A client that is later than this itself has measured itself too.
+_NOTABLE_LAG_S = 0.01
+
+_METRICS = {
+    "ttft_s": "TTFT, ms",
+    "tpot_s": "TPOT, ms",
+    "itl_s": "ITL, ms",
+    "e2el_s": "E2EL, ms",
+    "normalised_latency_s": "normalised, ms/token",
+}
+_STATISTICS = ("mean", "p50", "p90", "p99")
+
+SWEEP_COLUMNS = (
+    Column("rate", "req/s"),
+    Column("label", "server"),
+    Column("completed", "done", digits=0),
+    Column("failed", "failed", digits=0),
+    Column("ttft_p50", "TTFT p50 ms", scale=1e3, digits=0),
+    Column("ttft_p99", "p99", scale=1e3, digits=0),
+    Column("tpot_p50", "TPOT p50 ms", scale=1e3, digits=1),
+    Column("tpot_p99", "p99", scale=1e3, digits=1),
+    Column("itl_p99", "ITL p99 ms", scale=1e3, digits=1),
+    Column("normalised", "normalised ms/token", scale=1e3, digits=1),
+    Column("out_tok_s", "out tok/s", digits=1),
+    Column("goodput", "goodput req/s"),
+    Column("good_share", "within limits", scale=100, digits=0, unit=" %"),
+)
+
+
+def metric_table(figure: Mapping[str, Any]) -> tuple[tuple[Column, ...], list[dict[str, Any]]]:
+    """Of one load: a row a metric."""
+    columns = (Column("metric", ""), *(Column(name, name, scale=1e3, digits=1) for name in _STATISTICS))
+    rows = [{"metric": heading, **(figure[key] or {})} for key, heading in _METRICS.items()]
+    return columns, rows
+
+
+def sweep_rows(figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Of several loads: a row each."""
+    return [_sweep_row(figure) for figure in figures]
+
+
+def _sweep_row(figure: Mapping[str, Any]) -> dict[str, Any]:
+    def of(key: str, statistic: str) -> float | None:
+        return figure[key][statistic] if figure[key] is not None else None
+
+    goodput = figure.get("goodput") or {}
+    return {
+        "rate": figure["request_rate"] if figure["request_rate"] is not None else figure["offered_rate"],
+        "label": figure["label"],
+        "completed": figure["completed"],
+        "failed": figure["requests"] - figure["completed"],
+        "ttft_p50": of("ttft_s", "p50"),
+        "ttft_p99": of("ttft_s", "p99"),
+        "tpot_p50": of("tpot_s", "p50"),
+        "tpot_p99": of("tpot_s", "p99"),
+        "itl_p99": of("itl_s", "p99"),
+        "normalised": of("normalised_latency_s", "mean"),
+        "out_tok_s": figure["out_tok_s"],
+        "goodput": goodput.get("req_s"),
+        "good_share": goodput.get("share"),
+    }
+
+
+def notes(
+    figures: Sequence[Mapping[str, Any]], results: Sequence[LoadResult], limits: Mapping[str, float]
+) -> list[str]:
+    """What must be read with the tables. Nothing that went wrong is left out."""
+    found = []
+    if len(figures) == 1:
+        found += _summary(figures[0])
+    for figure, result in zip(figures, results, strict=True):
+        found += _errors(figure, result, where="" if len(figures) == 1 else f"{_where(figure)}: ")
+    if limits and len(figures) > 1:
+        found += _breaking_points(figures, limits)
+    found += _token_counts(figures)
+    found += _client_lag(figures)
+    return found
+
+
+def _summary(figure: Mapping[str, Any]) -> list[str]:
+    lines = [
+        f"{figure['completed']} of {figure['requests']} requests were answered in {_median(figure, 'wall_s'):.1f} s: "
+        f"{_median(figure, 'req_s'):.2f} requests/s, {_median(figure, 'out_tok_s'):.1f} output tokens/s, "
+        f"{_median(figure, 'total_tok_s'):.0f} tokens/s in and out."
+    ]
+    if goodput := figure.get("goodput"):
+        lines.append(
+            f"Goodput under {_named(goodput['limits_s'])}: {goodput['req_s']:.2f} requests/s, "
+            f"{goodput['share']:.0%} of all requests."
+        )
+    return lines
+
+
+def _errors(figure: Mapping[str, Any], result: LoadResult, where: str) -> list[str]:
+    lines = []
+    for kind, count in sorted(figure["errors"].items()):
+        first = next(outcome.error_message for outcome in result.outcomes if outcome.error == kind)
+        lines.append(f"{where}{count} of {figure['requests']} requests failed: {kind}. The first: {first}")
+    if lines and figure["completed"]:
+        lines.append(f"{where}latencies are those of the {figure['completed']} requests that were answered.")
+    if figure["out_got"] < figure["out"]:
+        lines.append(f"{where}{figure['out_got']:,} of {figure['out']:,} output tokens came; some answers ended early.")
+    return lines
+
+
+def _breaking_points(figures: Sequence[Mapping[str, Any]], limits: Mapping[str, float]) -> list[str]:
+    """Of each server, the highest rate up to which every load had nearly all requests within the limits."""
+    lines = []
+    for label in dict.fromkeys(figure["label"] for figure in figures):
+        own = sorted((f for f in figures if f["label"] == label), key=lambda f: _rate(f))
+        broken = next((f for f in own if f["goodput"]["share"] < BREAKS_BELOW), None)
+        held = [f for f in own if broken is None or _rate(f) < _rate(broken)]
+        words = f"{label}: {BREAKS_BELOW:.0%} of the requests are within {_named(limits)}"
+        words += f" up to {_rate(held[-1]):g} requests/s" if held else " at no rate"
+        lines.append(f"{words}, and no more at {_rate(broken):g}." if broken is not None and held else f"{words}.")
+    return lines
+
+
+def _token_counts(figures: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = []
+    for label in dict.fromkeys(figure["label"] for figure in figures):
+        own = [figure for figure in figures if figure["label"] == label]
+        counted = {figure["token_counts"] for figure in own} - {None}
+        if counted == {"usage"}:
+            how = "token counts are the server's usage"
+        elif counted == {"chunks"}:
+            how = "the server gives no usage, so that each chunk counts as one token and prompts are as planned"
+        elif counted:
+            how = "token counts are the server's usage where it gave it, chunks elsewhere"
+        else:
+            continue
+        words = own[0]["tokens_per_word"]
+        form = "prompts are token ids" if words is None else f"prompts are words of {words:.2f} tokens"
+        lines.append(f"{label}: {how}; {form}.")
+    return lines
+
+
+def _client_lag(figures: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How late the client itself was, at worst."""
+    lags = [figure["client"]["send_lag_s"] for figure in figures if figure["client"]["send_lag_s"]]
+    loops = [figure["client"]["loop_lag_s"] for figure in figures if figure["client"]["loop_lag_s"]]
+    if not lags:
+        return []
+    p99, loop = max(lag["p99"] for lag in lags), max((lag["p99"] for lag in loops), default=0.0)
+    share = max(figure["client"]["cpu_share"] for figure in figures)
+    words = (
+        f"The client sent {p99 * 1e3:.1f} ms late (p99) and read {loop * 1e3:.1f} ms late (p99 of its loop), with "
+        f"{share:.0%} of a core; latencies count from when a request was due, so that this is part of them."
+    )
+    if max(p99, loop) > _NOTABLE_LAG_S:
+        words += " That is much: give the client a core of its own, or a lower rate."
+    return [words]
+
+
+def draw_sweep(figure: Any, figures: Sequence[Mapping[str, Any]]) -> None:
+    """The papers' picture: normalised latency against request rate, a line a server; and goodput, if asked for."""
+    figures = [f for f in figures if math.isfinite(_rate(f))]
+    has_goodput = any("goodput" in f for f in figures)
+    panels = figure.subplots(1, 1 + has_goodput, squeeze=False)[0]
+    for label in dict.fromkeys(f["label"] for f in figures):
+        own = sorted((f for f in figures if f["label"] == label), key=_rate)
+        known = [f for f in own if f["normalised_latency_s"] is not None]
+        latencies = [f["normalised_latency_s"]["mean"] for f in known]
+        panels[0].plot([_rate(f) for f in known], latencies, marker="o", label=label)
+        if has_goodput:
+            panels[1].plot([_rate(f) for f in own], [f["goodput"]["req_s"] for f in own], marker="o", label=label)
+    panels[0].set(xlabel="request rate, requests/s", ylabel="normalised latency, s/token")
+    if has_goodput:
+        rates = sorted({_rate(f) for f in figures})
+        panels[1].plot(rates, rates, color="grey", linestyle=":", linewidth=1, label="all requests")
+        limits = next(f["goodput"]["limits_s"] for f in figures if "goodput" in f)
+        panels[1].set(xlabel="request rate, requests/s", ylabel=f"goodput, requests/s\n(under {_named(limits)})")
+    for axes in panels:
+        axes.set_ylim(bottom=0)
+        axes.set_xlim(left=0)
+        axes.legend(fontsize="small")
+        axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_distributions(figure: Any, result: LoadResult, limits: Mapping[str, float]) -> None:
+    """Of one load: which share of the requests, or of the gaps, took at most so long."""
+    done = [outcome for outcome in result.outcomes if outcome.is_complete]
+    drawn = (
+        ("ttft", "TTFT", [ttft_s(outcome) for outcome in done]),
+        ("tpot", "TPOT", [value for outcome in done if (value := tpot_s(outcome)) is not None]),
+        ("itl", "ITL", [gap for outcome in done for gap in itl_s(outcome)]),
+        ("e2el", "E2EL", [e2el_s(outcome) for outcome in done]),
+    )
+    panels = figure.subplots(1, len(drawn), sharey=True)
+    for axes, (name, heading, values) in zip(panels, drawn, strict=True):
+        if values:
+            shares = [(i + 1) / len(values) for i in range(len(values))]
+            axes.step([value * 1e3 for value in sorted(values)], shares, where="post")
+        if name in limits:
+            axes.axvline(limits[name] * 1e3, color="grey", linestyle=":")
+        axes.set(xlabel=f"{heading}, ms", ylim=(0, 1))
+        axes.set_xlim(left=0)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("share of requests (ITL: of gaps)")
+
+
+def _rate(figure: Mapping[str, Any]) -> float:
+    rate = figure["request_rate"] if figure["request_rate"] is not None else figure["offered_rate"]
+    return float(rate or 0.0)
+
+
+def _where(figure: Mapping[str, Any]) -> str:
+    return f"{figure['label']} at {_rate(figure):g}/s"
+
+
+def _named(limits: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {limit * 1e3:g} ms" for name, limit in limits.items())
+
+
+def _median(figure: Mapping[str, Any], key: str) -> float:
+    return float(figure[key]["median"])

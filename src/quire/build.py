@@ -1,0 +1,284 @@
+"""From an `EngineConfig` to a running engine: model, tokenizer, KV pool, runner.
+
+The one place that knows all the parts by name. Whatever cannot be served is refused here, before the first request.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import time
+import weakref
+from dataclasses import dataclass
+
+import torch
+
+from quire.attention.interface import KVLayout
+from quire.attention.torch_attention import TorchAttention
+from quire.calibration.calibrate import quick_profile
+from quire.calibration.profiles import ProfileKeeper, ProfilePlace, profile_place
+from quire.config import EngineConfig, SchedulerConfig, format_size
+from quire.core.block_keys import Namespace
+from quire.core.costs.cost_model import CostModel
+from quire.core.recovery.interface import RecoveryPolicy
+from quire.core.recovery.policies import make_policy
+from quire.engine.engine import Engine, process_namespace, read_prefix_file
+from quire.loading.load import load_model
+from quire.loading.source import ModelSource, resolve_model
+from quire.memory_plan import plan_pool, plan_swap_slots
+from quire.models.base import CausalLM
+from quire.models.model_config import check_tokenizer_fits
+from quire.runner.batch import InputBatch
+from quire.runner.kv_cache import KVCache
+from quire.runner.model_runner import ModelRunner
+from quire.sampling_params import SamplingParams
+from quire.text.tokenizer import Tokenizer
+from quire.tiers.disk_space import DiskSpace
+from quire.tiers.host_space import HostSpace
+from quire.tiers.link import Link
+from quire.tiers.swap_space import SwapSpace
+
+logger = logging.getLogger("quire")
+
+_SAMPLING_DEFAULTS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model in memory, which several engines (of other block sizes, say) may share."""
+
+    source: ModelSource
+    model: CausalLM
+    tokenizer: Tokenizer | None
+    device: str
+
+
+def start_engine(config: EngineConfig, *, memory_share: float = 1.0) -> Engine:
+    """Load everything and hand over an engine that is ready for requests.
+
+    Args:
+        memory_share: of the memory for KV pools that the config leaves open; several engines on one device share it.
+
+    Raises:
+        ValueError: the model, a file or a combination of options cannot be served.
+    """
+    return make_engine(config, load(config), memory_share=memory_share)
+
+
+def load(config: EngineConfig) -> LoadedModel:
+    """The model and the tokenizer that a config names.
+
+    Raises:
+        ValueError: the model or a file cannot be served.
+    """
+    started = time.monotonic()
+    make_policy(config.recovery_policy, CostModel())  # a typo is told before the weights are read
+    device = _choose_device(config.device)
+    if device == "cpu":
+        _keep_freed_memory()
+    if config.num_threads is not None:
+        torch.set_num_threads(config.num_threads)
+    source = resolve_model(config.model, load_format=config.load_format)
+    tokenizer = None if config.skip_tokenizer_init else load_tokenizer(source)
+    if tokenizer is not None:
+        check_tokenizer_fits(source.config, tokenizer.vocab_size)
+    model = load_model(
+        source,
+        dtype=config.dtype,
+        device=device,
+        load_format=config.load_format,
+        seed=config.seed,
+        use_tqdm=config.use_tqdm,
+    )
+    logger.info(
+        "%s: %s, %.1f M parameters, %s on %s, loaded in %.1f s",
+        source.name,
+        model.config.architecture,
+        model.config.num_parameters / 1e6,
+        _name(model.dtype),
+        device,
+        time.monotonic() - started,
+    )
+    return LoadedModel(source, model, tokenizer, device)
+
+
+def make_engine(
+    config: EngineConfig,
+    loaded: LoadedModel,
+    *,
+    memory_share: float = 1.0,
+    cost_model: CostModel | None = None,
+    recovery: RecoveryPolicy | None = None,
+) -> Engine:
+    """An engine with a pool of its own over a model that is loaded.
+
+    Args:
+        config: of the engine.
+        loaded: may be shared.
+        memory_share: of the memory for a KV pool that the config leaves open.
+        cost_model: learns from every step; None is the profile of such engines, or a fresh one.
+        recovery: in the place of `config.recovery_policy`. With it or a cost model, no profile is looked for, measured
+            or kept.
+
+    Raises:
+        ValueError: the pool cannot be made as asked.
+    """
+    source, model, tokenizer = loaded.source, loaded.model, loaded.tokenizer
+    prefix = _read_prefix(config, tokenizer)
+    shape = model.config
+    layout = KVLayout(shape.num_layers, shape.num_kv_heads, config.block_size, shape.head_dim)
+    plan = plan_pool(
+        config,
+        block_bytes=layout.block_bytes(model.dtype.itemsize),
+        model_max_len=shape.context_length,
+        weight_bytes=model.weight_bytes(),
+        device=loaded.device,
+        num_pinned_tokens=len(prefix),
+        memory_share=memory_share,
+    )
+    logger.info(plan.breakdown())
+    num_swap_slots = plan_swap_slots(config, plan, device=loaded.device, memory_share=memory_share)
+    namespace = _namespace(model, config)
+    cache = KVCache(plan.num_blocks, layout, model.dtype, torch.device(loaded.device))
+    link = _make_link(config, cache, plan.block_bytes, num_swap_slots, namespace) if num_swap_slots else None
+    runner = ModelRunner(
+        model,
+        cache,
+        TorchAttention(cache.tensor, layout, shape.num_heads),
+        InputBatch(config.max_num_seqs, plan.max_model_len, config.block_size),
+        shape.vocab_size,
+        link,
+    )
+    eos_token_ids = dict.fromkeys(source.eos_token_ids)
+    if tokenizer is not None and tokenizer.eos_token_id is not None:
+        eos_token_ids[tokenizer.eos_token_id] = None
+    has_profile = cost_model is None and recovery is None and link is not None and config.recovery_policy == "cost"
+    place = profile_place(config, model, loaded.device) if has_profile else None
+    kept = place.load() if place is not None else None
+    cost_model = cost_model or kept or CostModel()
+    engine = Engine(
+        SchedulerConfig(
+            num_blocks=plan.num_blocks,
+            block_size=config.block_size,
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens,
+            max_model_len=plan.max_model_len,
+            enable_prefix_caching=config.enable_prefix_caching,
+            watermark_blocks=int(config.watermark * plan.num_blocks),
+            num_swap_slots=num_swap_slots,
+            swap_write_through=config.swap_write_through,
+            block_bytes=plan.block_bytes,
+        ),
+        runner,
+        vocab_size=shape.vocab_size,
+        tokenizer=tokenizer,
+        eos_token_ids=tuple(eos_token_ids),
+        namespace=namespace,
+        seed=config.seed,
+        sampling_defaults=_sampling_defaults(source),
+        recovery=recovery or make_policy(config.recovery_policy, cost_model, seed=config.seed),
+        cost_model=cost_model,
+    )
+    if place is not None and link is not None:
+        _keep_profile(engine, cost_model, place, link, is_measured=kept is not None)
+    if prefix:
+        logger.info("pinned prefix: %d of %d tokens are computed and kept", engine.pin_prefix(prefix), len(prefix))
+    return engine
+
+
+def _keep_profile(engine: Engine, cost_model: CostModel, place: ProfilePlace, link: Link, *, is_measured: bool) -> None:
+    """For the next such engines to find: a short profile at the first start, and what this one learns."""
+    if not is_measured:
+        started = time.monotonic()
+        quick_profile(engine, cost_model)
+        seconds = time.monotonic() - started
+        logger.info("recovery: measured both roads back in %.1f s; quire calibrate shows them", seconds)
+    keeper = ProfileKeeper(place, cost_model, link, is_kept=is_measured)
+    if not is_measured:
+        keeper.keep()
+    engine.on_stats.append(keeper.note)
+    # Nobody closes an engine: it is let go of, and with it ends whatever holds it, a server's thread or a script.
+    weakref.finalize(engine, keeper.keep)
+
+
+def load_tokenizer(source: ModelSource) -> Tokenizer:
+    """The model's tokenizer; presets have one for bytes."""
+    if source.path is None:
+        return Tokenizer.byte_level(source.config.vocab_size)
+    return Tokenizer.from_dir(source.path)
+
+
+def _choose_device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device=cuda, but torch sees no CUDA device; use device=cpu or a torch build with CUDA")
+    return name
+
+
+def _keep_freed_memory() -> None:
+    """Have glibc's malloc keep what is freed: by default it gives the activations' pages back to the system after every
+    operation, and clearing them anew took 4 to 7 % of a run's time. Elsewhere (musl, macOS) nothing happens."""
+    top_pad, trim_threshold, mmap_threshold = -2, -1, -3  # names of mallopt(3)
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(mmap_threshold, 1 << 30)
+    mallopt(trim_threshold, (1 << 31) - 1)
+    mallopt(top_pad, 64 << 20)
+
+
+def _read_prefix(config: EngineConfig, tokenizer: Tokenizer | None) -> list[int]:
+    if config.pin_prefix is None:
+        return []
+    if tokenizer is None:
+        raise ValueError("pin_prefix is text and needs a tokenizer; leave out skip_tokenizer_init")
+    return tokenizer.encode(read_prefix_file(config.pin_prefix))
+
+
+def _make_link(config: EngineConfig, cache: KVCache, block_bytes: int, num_slots: int, namespace: Namespace) -> Link:
+    """The swap tier, and the way there."""
+    space: SwapSpace
+    if config.swap_dir is not None:
+        space = DiskSpace(config.swap_dir, num_slots, block_bytes, namespace.root())
+        place = f"a file in {config.swap_dir}"
+    else:
+        try:
+            space = HostSpace(num_slots, block_bytes, pinned=cache.tensor.is_cuda)
+        except RuntimeError as error:
+            size = format_size(num_slots * block_bytes)
+            raise ValueError(f"the host gives no {size} to swap to: {error}; lower swap_space") from None
+        place = "host memory"
+    limit = "" if config.swap_bandwidth is None else f", at most {format_size(config.swap_bandwidth)} a second"
+    logger.info("swap: up to %d blocks (%s) in %s%s", num_slots, format_size(num_slots * block_bytes), place, limit)
+    return Link(cache.tensor, space, bandwidth=config.swap_bandwidth)
+
+
+def _namespace(model: CausalLM, config: EngineConfig) -> Namespace:
+    shape = model.config
+    dtype = _name(model.dtype)
+    return Namespace(
+        weights=process_namespace(),
+        dtype=dtype,
+        kv_dtype=dtype,
+        geometry=f"{shape.num_layers}x{shape.num_kv_heads}x{shape.head_dim}/{config.block_size}",
+        rope=repr(shape.rope),
+    )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _sampling_defaults(source: ModelSource) -> dict[str, float]:
+    """What generation_config.json recommends, as far as it is valid."""
+    found = {name: source.generation_config[name] for name in _SAMPLING_DEFAULTS if name in source.generation_config}
+    if source.generation_config.get("do_sample") is False:  # said, not left out: the model wants to be greedy
+        found["temperature"] = 0.0
+    try:
+        SamplingParams(**found)
+    except ValueError as error:
+        logger.warning("%s: generation_config.json is not followed: %s", source.name, error)
+        return {}
+    return found

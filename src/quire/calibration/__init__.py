@@ -1,0 +1,1 @@
+"""What loading and computing cost on this machine: measured on an idle engine, kept on disk."""

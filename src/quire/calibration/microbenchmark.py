@@ -1,0 +1,309 @@
+"""Steps that nobody asked for, on an engine that is idle, to see how long they take.
+
+They go the way of real ones, through the KV cache manager, the runner and the link, but past the scheduler, so that
+nothing runs beside them. Whatever they take is given back. Knows nothing about what becomes of the seconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+import torch
+
+from quire.core.costs.interface import EMPTY_STEP, StepShape
+from quire.core.request import Request
+from quire.core.request import Sequence as BlockSequence
+from quire.engine.engine import Engine
+from quire.outputs import NewSequence, SchedulerOutput, StepOutput, TransferReport
+from quire.runner.model_runner import ModelRunner
+from quire.sampling_params import SamplingParams
+from quire.tiers.link import Link
+
+_GREEDY = SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True, detokenize=False)
+_NO_STEP = -1  # these steps have no place in the engine's count
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    shape: StepShape
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TransferTime:
+    """All full blocks of a sequence, moved one way."""
+
+    kind: str  #: save or load
+    num_bytes: int
+    wall_s: float  #: from the first thought to the report
+    copy_s: float  #: the link was busy with it
+    wait_s: float  #: nothing else could have run: bookkeeping, and what the step waits for
+
+
+class BlocksLost(RuntimeError):
+    """What was swapped is not what comes back."""
+
+
+class Rehearsal:
+    """Has an idle engine to itself, from entering to leaving.
+
+    Args:
+        engine: over a real model, without requests.
+        seed: of the tokens.
+
+    Raises:
+        ValueError: the engine has requests, or computes nothing.
+    """
+
+    def __init__(self, engine: Engine, seed: int = 0) -> None:
+        runner = engine.runner
+        if not isinstance(runner, ModelRunner):
+            raise ValueError("there is nothing to measure: this engine's runner has no model")
+        if engine.has_unfinished():
+            raise ValueError("this engine has requests; measure one that is idle")
+        self.config = engine.scheduler.config
+        self._kv = engine.scheduler.kv
+        self._runner = runner
+        self._clock = engine.clock
+        self._vocab_size = engine.vocab_size
+        self._random = random.Random(seed)
+        self._next_id = itertools.count(-1, -1)  # the engine's own are never negative
+        self._known: list[BlockSequence] = []
+
+    def __enter__(self) -> Rehearsal:
+        # The runner hears with the next step only who has ended; of an idle engine all have.
+        self._execute(SchedulerOutput(_NO_STEP, removed_seq_ids=list(self._runner.batch.row_of)))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for seq in list(self._known):
+            self.forget(seq)
+
+    def scatter(self) -> None:
+        """Let free blocks be no neighbours, as they are after a while of serving. What was cached is lost."""
+        pool = self._kv.pool
+        blocks = [pool.allocate() for _ in range(pool.num_available)]
+        self._random.shuffle(blocks)
+        for block in blocks:
+            pool.release(block)
+
+    # -- computing ---------------------------------------------------------------------------------------------------
+
+    def compute(self, num_tokens: int) -> tuple[BlockSequence, list[StepTime]]:
+        """Compute tokens that nobody has seen before, in the engine's chunks, one after the other.
+
+        Returns:
+            The sequence, which holds its blocks until `forget`, and what each step took.
+
+        Raises:
+            ValueError: the pool has no room.
+        """
+        seq = self._new_sequence(num_tokens)
+        self._known.append(seq)
+        times = []
+        shown = seq.token_ids[:num_tokens]  # the last one is known, but not computed
+        for start in range(0, num_tokens, self.config.max_num_batched_tokens):
+            count = min(self.config.max_num_batched_tokens, num_tokens - start)
+            self._kv.begin_step()
+            placed = self._kv.append_slots(seq, count)
+            if placed is None:
+                raise ValueError(f"the pool has no room for {num_tokens} tokens")
+            out = SchedulerOutput(_NO_STEP, [seq.seq_id], [count], total_tokens=count)
+            if start:
+                out.new_blocks[seq.seq_id] = placed[0]
+            else:
+                out.new_sequences.append(self._describe(seq.seq_id, shown, 0, seq.block_table))
+            _, seconds = self._execute(out)
+            shape = StepShape(1, 1, 0.0, start) if count == 1 else EMPTY_STEP.plus_chunk(start, count)
+            times.append(StepTime(shape, seconds))
+        return seq, times
+
+    def decode(self, num_seqs: int, context: int, num_steps: int) -> list[StepTime]:
+        """Steps of so many sequences with a token each, that look back on `context` tokens at first.
+
+        What they look back on was never computed; how long it takes does not depend on it.
+
+        Raises:
+            ValueError: the engine has no room.
+        """
+        if not self.has_room_to_decode(num_seqs, context, num_steps):
+            raise ValueError(f"the engine has no room for {num_seqs} sequences of {context + num_steps} tokens")
+        pool = self._kv.pool
+        per_seq = self._kv.blocks_for(context + num_steps)
+        tables = [[pool.allocate() for _ in range(per_seq)] for _ in range(num_seqs)]
+        ids = [next(self._next_id) for _ in range(num_seqs)]
+        newcomers = [
+            self._describe(seq_id, self._tokens(context + 1), context, table)
+            for seq_id, table in zip(ids, tables, strict=True)
+        ]
+        times = []
+        try:
+            for step in range(num_steps):
+                out = SchedulerOutput(_NO_STEP, ids, [1] * num_seqs, newcomers, total_tokens=num_seqs)
+                newcomers = []
+                _, seconds = self._execute(out)
+                times.append(StepTime(StepShape(num_seqs, num_seqs, 0.0, num_seqs * (context + step)), seconds))
+        finally:
+            for table in tables:
+                for block in reversed(table):
+                    pool.release(block)
+            self._execute(SchedulerOutput(_NO_STEP, removed_seq_ids=ids))
+        return times
+
+    # -- moving ------------------------------------------------------------------------------------------------------
+
+    def swap_out(self, seq: BlockSequence) -> TransferTime:
+        """Save a sequence's full blocks, and give all of its blocks up. What was saved before is saved again.
+
+        Raises:
+            ValueError: there is no swap tier, or it has no room.
+            BlocksLost: on the way.
+        """
+        kv = self._kv
+        self.require_link()
+        if not self.has_room_for(seq):
+            raise ValueError(
+                f"swapping {seq.num_computed_tokens} tokens takes more than the {kv.tier.num_available} blocks that "
+                "the swap tier can give; raise swap_space"
+            )
+        for key in seq.block_keys:  # or they would not be saved again
+            kv.tier.drop(key)
+        started = self._clock()
+        kv.keep([seq], 0, set(seq.block_table))
+        kv.free(seq)
+        out = SchedulerOutput(_NO_STEP, removed_seq_ids=[seq.seq_id], transfers=kv.take_transfers())
+        return self._move("save", out, started)
+
+    def swap_in(self, seq: BlockSequence) -> TransferTime:
+        """Load what `swap_out` saved into blocks of the pool.
+
+        Raises:
+            BlocksLost: on the way.
+        """
+        kv = self._kv
+        started = self._clock()
+        kept = kv.find_kept(seq, 0)
+        assert kept is not None, "what was saved is gone"
+        kv.begin_load(seq, kept)
+        kv.release_kept(seq)
+        taken = self._move("load", SchedulerOutput(_NO_STEP, transfers=kv.take_transfers()), started)
+        kv.end_load(seq)
+        return taken
+
+    def has_room_for(self, seq: BlockSequence) -> bool:
+        """Whether the swap tier can take a sequence's full blocks."""
+        return self._kv.tier.num_available >= len(self._kv.full_blocks(seq))
+
+    def has_room_to_decode(self, num_seqs: int, context: int, num_steps: int) -> bool:
+        """Whether the engine can run so many sequences for so many steps."""
+        config, length = self.config, context + num_steps
+        return (
+            num_seqs <= min(config.max_num_seqs, config.max_num_batched_tokens)
+            and context > 0
+            and length <= config.max_model_len
+            and num_seqs * self._kv.blocks_for(length) <= self._kv.pool.num_available
+        )
+
+    def use_link(self, link: Link | None) -> Link | None:
+        """Move blocks over another link from now on. Returns the one that was used so far."""
+        usual, self._runner.link = self._runner.link, link
+        return usual
+
+    def require_link(self) -> Link:
+        """Raises:
+        ValueError: there is no swap tier.
+        """
+        if self._runner.link is None:
+            raise ValueError("there is no swap tier to measure; give swap_space or swap_dir")
+        return self._runner.link
+
+    @property
+    def link(self) -> Link | None:
+        return self._runner.link
+
+    @property
+    def cache(self) -> torch.Tensor:
+        """The device's blocks."""
+        return self._runner.cache.tensor
+
+    def forget(self, seq: BlockSequence) -> None:
+        """Give back what a sequence holds anywhere, with the names of its blocks: its tokens mean nothing."""
+        kv = self._kv
+        while kv.num_under_way:
+            result, _ = self._execute(SchedulerOutput(_NO_STEP, transfers=kv.take_transfers()))
+            kv.end_transfers(result.transfers)
+            if not self._is_moving():
+                break
+        kv.release_kept(seq)
+        kv.free(seq)
+        for key in seq.block_keys:
+            kv.tier.drop(key)
+            if (block := kv.pool.find(key)) is not None:
+                kv.pool.withdraw(block)
+        self._execute(SchedulerOutput(_NO_STEP, removed_seq_ids=[seq.seq_id]))
+        self._known.remove(seq)
+
+    def _move(self, kind: str, out: SchedulerOutput, started: float) -> TransferTime:
+        handed_over = self._clock()
+        reports: list[TransferReport] = []
+        stall_s = 0.0
+        while self._kv.num_under_way:
+            result, _ = self._execute(out)
+            out = SchedulerOutput(_NO_STEP)
+            self._kv.end_transfers(result.transfers)
+            reports += result.transfers
+            stall_s += result.stall_s
+            if self._kv.num_under_way and not self._is_moving():
+                raise BlocksLost(f"the link did not {kind} what it was given")
+        ended = self._clock()
+        num_lost = sum(len(report.failed) for report in reports)
+        if num_lost:
+            raise BlocksLost(f"{num_lost} blocks did not arrive at a {kind}; see the log")
+        return TransferTime(
+            kind=kind,
+            num_bytes=sum(report.num_bytes for report in reports),
+            wall_s=ended - started,
+            copy_s=sum(report.copy_s for report in reports),
+            wait_s=handed_over - started + stall_s,
+        )
+
+    def _is_moving(self) -> bool:
+        """Whether the link has something to report yet."""
+        return self._runner.link is not None and self._runner.link.num_outstanding > 0
+
+    # -- what a step is made of --------------------------------------------------------------------------------------
+
+    def _execute(self, out: SchedulerOutput) -> tuple[StepOutput, float]:
+        """The step's result and seconds, until the device is done with it."""
+        started = self._clock()
+        result = self._runner.execute(out)
+        if self._runner.device.type == "cuda":
+            torch.cuda.synchronize(self._runner.device)  # without a token to sample, nothing has waited for it
+        return result, self._clock() - started
+
+    def _tokens(self, count: int) -> list[int]:
+        return [self._random.randrange(self._vocab_size) for _ in range(count)]
+
+    def _new_sequence(self, num_tokens: int) -> BlockSequence:
+        seq_id = next(self._next_id)
+        token_ids = self._tokens(num_tokens + 1)  # as of a request that has just got its next token
+        request = Request(f"rehearsal{seq_id}", token_ids, _GREEDY)
+        seq = BlockSequence(seq_id, 0, request, token_ids)
+        request.sequences = request.live = [seq]
+        return seq
+
+    def _describe(self, seq_id: int, tokens: list[int], num_computed: int, table: Sequence[int]) -> NewSequence:
+        return NewSequence(
+            seq_id=seq_id,
+            index=0,
+            token_ids=tokens,
+            num_prompt_tokens=len(tokens),
+            num_computed_tokens=num_computed,
+            block_table=list(table),
+            sampling_params=_GREEDY,
+            seed=0,
+        )

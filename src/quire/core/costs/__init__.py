@@ -1,0 +1,1 @@
+"""What loading and computing cost: learnt from what was measured, asked before every decision."""

@@ -1,0 +1,211 @@
+"""Measured costs: every step and every transfer teaches, every prediction is compared with what came.
+
+The engine tells the model what things took; recovery asks it what they would take. Starts from crude priors, is usable
+at once and says so (`is_calibrated`). One thread only. Knows no clock, no file and no request.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from quire.core.costs.change_detector import has_changed
+from quire.core.costs.interface import Prediction, StepShape, find_crossings
+from quire.core.costs.step_cost import StepCost
+from quire.core.costs.transfer_cost import TransferCost
+
+VERSION = 1  #: of `to_dict`
+
+_SHORTEST_S = 1e-9  #: clocks that stand still count as this
+_FAILING_AFTER = 3  #: transfers one way, one after the other, that did not arrive whole
+
+
+class CostModel:
+    """Predicts steps, recomputing and transfers (`Costs`) from what steps and transfers have taken so far.
+
+    Errors of its own predictions are remembered from when it is calibrated. Where several in a row miss on one side,
+    the machine or the link has changed: then everything that is older is rescaled by that change, at once
+    (`num_refreshes` counts). The two ways of the link change together, unless one of them is seen to go on as it was.
+    """
+
+    def __init__(self) -> None:
+        self.steps = StepCost()
+        self.saves = TransferCost()
+        self.loads = TransferCost()
+        self.num_refreshes = 0
+        self._num_transfers = 0
+        self._failures = {"save": 0, "load": 0}  #: in a row, up to now
+        self._latest_two = {"save": (0, 0), "load": (0, 0)}  #: by kind: which transfers were the last but one, the last
+        self.engine_seconds = 0.0  #: of all steps observed
+        self.link_seconds = 0.0  #: of all transfers observed
+        self.link_bytes = 0  #: that these moved
+
+    def take_over(self, costs: dict[str, Any]) -> None:
+        """Believe from now on what another model did (`to_dict`); what this one has counted stays."""
+        other = CostModel.from_dict(costs)
+        self.steps, self.saves, self.loads = other.steps, other.saves, other.loads
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether steps and both ways of the link have been measured often enough to be more than a guess."""
+        return self.steps.is_calibrated and self.is_link_calibrated
+
+    @property
+    def is_link_calibrated(self) -> bool:
+        return self.saves.is_calibrated and self.loads.is_calibrated
+
+    @property
+    def is_link_usable(self) -> bool:
+        """Whether both ways of the link have been measured, and bring what is given to them."""
+        return self.is_link_calibrated and not (self.is_failing("save") or self.is_failing("load"))
+
+    def is_failing(self, kind: str) -> bool:
+        """Whether the last few transfers one way, "save" or "load", did not arrive whole: until the next one does."""
+        return self._failures[kind] >= _FAILING_AFTER
+
+    # -- predicting ----------------------------------------------------------------------------------------------
+
+    def step(self, shape: StepShape) -> Prediction:
+        """Seconds of a step; one without tokens takes none."""
+        return self.steps.predict(shape)
+
+    def recompute(
+        self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None
+    ) -> Prediction:
+        """Seconds that computing tokens [start, start + num_tokens) adds, in chunks of at most `chunk` tokens.
+
+        The difference of the steps with and without them. A last chunk of one token counts as prefill. Without
+        anything `beside`, the steps are there for these tokens alone and count whole.
+        """
+        return self.steps.recompute(num_tokens, start, chunk, beside)
+
+    def save(self, num_bytes: int) -> Prediction:
+        """Seconds that the link is busy with taking bytes to the swap tier."""
+        return self.saves.predict(num_bytes)
+
+    def load(self, num_bytes: int) -> Prediction:
+        """Seconds that the link is busy with bringing bytes back."""
+        return self.loads.predict(num_bytes)
+
+    def crossing_points(
+        self, bytes_per_token: int, max_tokens: int, *, granularity: int = 16, chunk: int | None = None
+    ) -> list[int]:
+        """Token counts at which the cheaper of swap and recompute changes (`find_crossings`)."""
+        return find_crossings(self, bytes_per_token, max_tokens, granularity=granularity, chunk=chunk)
+
+    # -- learning ------------------------------------------------------------------------------------------------
+
+    def observe_step(self, shape: StepShape, seconds: float) -> None:
+        """Take in a step that was executed. One without tokens, or whose seconds are no number, teaches nothing."""
+        if shape.num_tokens <= 0 or not 0.0 <= seconds < math.inf:
+            return
+        self.engine_seconds += seconds
+        steps = self.steps
+        steps.observe(shape, seconds if seconds > _SHORTEST_S else _SHORTEST_S)
+        if steps.misses.misses and has_changed([steps.misses], slower_after=8, faster_after=4):
+            steps.follow()
+            self.num_refreshes += 1
+
+    def observe_transfer(self, kind: str, num_bytes: int, seconds: float, *, continues: bool = False) -> None:
+        """Take in a run of blocks that was moved, or a piece of one.
+
+        Args:
+            kind: "save" or "load".
+            num_bytes: of the run. None, or seconds that are no number, teach nothing.
+            seconds: that the link was busy with it.
+            continues: the run of the last piece of this kind.
+
+        Raises:
+            ValueError: another kind.
+        """
+        cost = self._transfers(kind)
+        if num_bytes <= 0 or not 0.0 <= seconds < math.inf:
+            return
+        self.link_seconds += seconds
+        self.link_bytes += num_bytes
+        self._failures[kind] = 0
+        self._num_transfers += 1
+        self._latest_two[kind] = self._latest_two[kind][1], self._num_transfers
+        cost.observe(num_bytes, max(seconds, _SHORTEST_S), continues=continues)
+        side = has_changed([self.saves.misses, self.loads.misses], slower_after=4, faster_after=2)
+        if side:
+            self.num_refreshes += 1
+            self._follow_link(side)
+
+    def observe_failure(self, kind: str) -> None:
+        """Take in a transfer, "save" or "load", that did not arrive whole: how long it took says nothing."""
+        self._failures[kind] += 1
+
+    def _follow_link(self, side: int) -> None:
+        """Both ways have changed, but one that was seen since to be as before."""
+        for kind, other in (("save", "load"), ("load", "save")):
+            way, that = self._transfers(kind), self._transfers(other)
+            if way.misses.side != side:
+                continue
+            is_other_unseen = self._latest_two[other][1] < self._latest_two[kind][0]  # a first miss may be noise
+            change = way.follow()
+            if is_other_unseen:
+                that.rescale(change)
+
+    @property
+    def is_link_suspect(self) -> bool:
+        """Whether the latest transfer missed its prediction by more than noise: another one would tell."""
+        return bool(self.saves.misses.misses or self.loads.misses.misses)
+
+    @property
+    def is_save_telling(self) -> bool:
+        """Whether saving something now would tell if the latest miss was none of chance."""
+        if self.is_failing("save"):
+            return False
+        is_load_newer = self._latest_two["load"][1] > self._latest_two["save"][1]
+        return bool(self.saves.misses.misses) or (bool(self.loads.misses.misses) and is_load_newer)
+
+    @property
+    def suspected_slowness(self) -> float:
+        """By which factor the link would be slower than it was, if the latest miss was none of chance; else 1."""
+        misses = self.saves.misses.misses or self.loads.misses.misses
+        return math.exp(misses[-1]) if misses else 1.0
+
+    def prediction_errors(self, kind: str) -> list[float]:
+        """The latest |predicted - actual| / actual, oldest first.
+
+        Args:
+            kind: "step", "save" or "load".
+        """
+        return list(self.steps.errors if kind == "step" else self._transfers(kind).errors)
+
+    def _transfers(self, kind: str) -> TransferCost:
+        if kind == "save":
+            return self.saves
+        if kind == "load":
+            return self.loads
+        raise ValueError(f"transfers are of kind 'save' or 'load', not {kind!r}")
+
+    # -- keeping -------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """What it has learnt, as plain numbers, lists and dicts."""
+        return {
+            "version": VERSION,
+            "steps": self.steps.to_dict(),
+            "saves": self.saves.to_dict(),
+            "loads": self.loads.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Any) -> CostModel:
+        """The inverse of `to_dict`; predictions are the same but for rounding, errors and seconds start anew.
+
+        Raises:
+            ValueError: it is not a cost model, or of another version.
+        """
+        if not isinstance(data, dict) or data.get("version") != VERSION:
+            raise ValueError(f"this is no cost model of version {VERSION}")
+        model = cls()
+        try:
+            model.steps = StepCost.from_dict(data["steps"])
+            model.saves = TransferCost.from_dict(data["saves"])
+            model.loads = TransferCost.from_dict(data["loads"])
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise ValueError(f"this is no cost model: {error}") from error
+        return model

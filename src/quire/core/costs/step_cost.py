@@ -1,0 +1,322 @@
+"""What a step costs, learnt from steps.
+
+    seconds = F(num_tokens) + c2 * attended + c3 * context_decode + c4 * num_seqs
+
+F, which holds the fixed cost too, never falls and is piecewise linear with a point an octave; the rest is never
+negative. Samples are kept by kind of step (octaves of its tokens and of what they look back on), a few of each: a
+thousand decode steps do not push out what is known of prefill. Every so often all is fitted anew to what is kept, by
+least squares of relative errors in which an outlier counts little. Knows nothing about requests or clocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from statistics import median
+from typing import Any, NamedTuple
+
+from quire.core.costs.change_detector import MissRun
+from quire.core.costs.interface import EMPTY_STEP, NOTHING, Prediction, StepShape
+from quire.core.costs.piecewise import PiecewiseLinear, isotonic
+
+_KIND_SAMPLES = 6
+_MAX_KINDS = 48
+_NUM_ERRORS = 256
+_ENOUGH = 16  #: steps for a fit that deserves to be called measured
+_PREFILL_TOKENS = 16  #: a step of so many more tokens than sequences tells what computing again costs
+_REFIT_EVERY = 256
+_HURRIED_REFIT = 16  #: where predictions have become worse than the fit was
+_PRIOR = (5e-3, 5e-4, 7.5e-8, 3e-6, 2e-4)  #: c0, seconds a token, c2, c3, c4: of a small model on a CPU
+_PRIOR_WEIGHT = 0.02  #: of a sample
+_LEAST_S = 1e-9  #: keeps logarithms and ratios of predictions defined
+_FIRM = 1.0 + 1e-9  #: keeps the equations solvable where samples cannot tell two coefficients apart
+_POINT_PRIOR = 1.0  #: samples' worth of belief that an octave lies on the straight line
+_HALF_LIFE = 8192.0  #: steps
+_HUBER = 1.5  #: deviations from which on a residual counts no more than in proportion to it
+_MISS = 0.4  #: log ratio that no noise explains, of a kind of step that is known
+
+
+class _Sample(NamedTuple):
+    num_tokens: int
+    num_seqs: int
+    attended: float
+    context_decode: int
+    seconds: float
+    number: int  #: which observation
+
+
+class StepCost:
+    """Bounded memory; `observe` takes microseconds, and a fit, once in hundreds of steps, a millisecond or two."""
+
+    def __init__(self) -> None:
+        self.num_observed = 0
+        self.num_prefills = 0  #: of these, steps that told something about computing many tokens at once
+        self.misses = MissRun()
+        self.errors: deque[float] = deque(maxlen=_NUM_ERRORS)  #: |predicted - actual| / actual, once calibrated
+        self._kinds: dict[tuple[int, int], deque[_Sample]] = {}  #: the one that was met last stands last
+        self._num_fitted = 0  #: observed when it was fitted last
+        self._recent_error = 0.0  #: of the latest predictions, decaying mean, relative
+        self._spread = 1.0  #: scatter of single steps around the fit, relative
+        self._line = _PRIOR
+        self._curve = PiecewiseLinear([(0.0, _PRIOR[0])], after=_PRIOR[1])
+        self._counts: dict[int, int] = {}  #: samples by octave of num_tokens
+
+    @property
+    def is_calibrated(self) -> bool:
+        return self.num_observed >= _ENOUGH
+
+    @property
+    def coefficients(self) -> tuple[float, float, float]:
+        """c2, c3, c4 as they are believed to be: seconds a pair, a token of context, a sequence."""
+        return self._line[2:]
+
+    def seconds(self, shape: StepShape) -> float:
+        if shape.num_tokens <= 0:
+            return 0.0
+        _, _, c2, c3, c4 = self._line
+        fixed = self._curve(shape.num_tokens)
+        return fixed + c2 * shape.attended + c3 * shape.context_decode + c4 * shape.num_seqs
+
+    def predict(self, shape: StepShape) -> Prediction:
+        seconds = self.seconds(shape)
+        return Prediction(seconds, seconds * self._relative(shape.num_tokens))
+
+    def recompute(self, num_tokens: int, start: int, chunk: int, beside: StepShape | None) -> Prediction:
+        """As in `Costs`: the steps with the span less the steps without, summed up without going through them."""
+        if num_tokens <= 0:
+            return NOTHING
+        chunk = max(1, chunk)
+        num_whole, rest = divmod(num_tokens, chunk)
+        num_steps = num_whole + (rest > 0)
+        with_others = beside or EMPTY_STEP
+        others = with_others.num_tokens
+        without = self._curve(others) if others > 0 else 0.0
+        _, _, c2, _, c4 = self._line
+        seconds = c4 * num_steps
+        if num_whole:
+            seconds += num_whole * (self._curve(others + chunk) - without)
+        if rest:
+            seconds += self._curve(others + rest) - without
+        # Chunks [s, e) that follow each other: n * (s + n/2) = (e^2 - s^2) / 2 adds up to that of the whole span.
+        seconds += c2 * num_tokens * (start + num_tokens / 2)
+        base = self.seconds(with_others) * num_steps**0.5  # a difference is as unsure as what it is taken from
+        return Prediction(seconds, self._relative(others + min(chunk, num_tokens)) * math.hypot(seconds, base))
+
+    def observe(self, shape: StepShape, seconds: float) -> None:
+        """Take in one step that was executed: its shape, and how long it took."""
+        num_tokens, num_seqs = shape.num_tokens, shape.num_seqs
+        attended, context = shape.attended, shape.context_decode
+        _, _, c2, c3, c4 = self._line
+        predicted = self._curve(num_tokens) + c2 * attended + c3 * context + c4 * num_seqs + _LEAST_S
+        error = abs(predicted - seconds) / seconds
+        key = num_tokens.bit_length(), int(attended + context).bit_length()
+        kind = self._kinds.pop(key, None)
+        if kind is None:
+            if len(self._kinds) >= _MAX_KINDS:
+                del self._kinds[next(iter(self._kinds))]
+            kind = deque(maxlen=_KIND_SAMPLES)
+        elif self.num_observed >= _ENOUGH and len(kind) >= 3:
+            self.misses.note(math.log(seconds / predicted), _MISS)
+        self._kinds[key] = kind
+        if self.num_observed >= _ENOUGH:
+            self.errors.append(error)
+        self.num_observed += 1
+        kind.append(_Sample(num_tokens, num_seqs, attended, context, seconds, self.num_observed))
+        self.num_prefills += num_tokens - num_seqs >= _PREFILL_TOKENS
+        self._recent_error += (min(error, 2.0) - self._recent_error) / 8.0
+        self._refit_if_due(is_new_kind=len(kind) <= 2)
+
+    def _refit_if_due(self, *, is_new_kind: bool) -> None:
+        since = self.num_observed - self._num_fitted
+        if self.num_observed <= 4 * _ENOUGH:
+            is_due = since * 4 >= self.num_observed
+        elif is_new_kind or self._recent_error > 2.0 * self._spread + 0.02:
+            is_due = since >= _HURRIED_REFIT
+        else:
+            is_due = since >= min(_REFIT_EVERY, self.num_observed // 4)
+        if is_due:
+            self.fit()
+
+    def follow(self) -> None:
+        """The machine has changed by what the run of misses says: take everything older by that factor."""
+        num_new = len(self.misses.misses)
+        factor = math.exp(self.misses.take())
+        last_old = self.num_observed - num_new
+        for kind in self._kinds.values():
+            rescaled = [s._replace(seconds=s.seconds * factor) if s.number <= last_old else s for s in kind]
+            kind.clear()
+            kind.extend(rescaled)
+        c0, c1, c2, c3, c4 = self._line
+        self._line = c0 * factor, c1 * factor, c2 * factor, c3 * factor, c4 * factor
+        self._curve = self._curve.scaled(factor)
+        self.fit()
+
+    def fit(self) -> None:
+        """Fit line, coefficients and curve to the samples that are kept."""
+        samples = [sample for kind in self._kinds.values() for sample in kind]
+        if not samples:
+            return
+        speed = median(s.seconds / _line_seconds(_PRIOR, s) for s in samples)
+        prior = tuple(speed * c for c in _PRIOR)
+        if self._num_fitted == 0:
+            self._line = prior[0], prior[1], prior[2], prior[3], prior[4]
+            self._curve = PiecewiseLinear([(0.0, prior[0])], after=prior[1])
+        for _ in range(3 if self.num_observed <= 4 * _ENOUGH else 1):
+            self._fit_line(samples, prior)
+            self._draw_curve(samples)
+        self._num_fitted = self.num_observed
+
+    def _fit_line(self, samples: list[_Sample], prior: tuple[float, ...]) -> None:
+        """One round of robust least squares for c0 to c4, given how far the curve leaves its straight line."""
+        p0, p1, p2, p3, p4 = prior
+        c0, c1, c2, c3, c4 = self._line
+        curve, cut, now = self._curve, _HUBER * max(self._spread, 0.01), self.num_observed
+        # Normal equations in multiples of the prior, the upper triangle row by row, and the right side.
+        # The prior's proportions pull in proportion to what there is: a coefficient 100 times its own is no offence.
+        r0, r1, r2 = (_PRIOR_WEIGHT / max(1.0, c / p) ** 2 for c, p in ((c0, p0), (c1, p1), (c2, p2)))
+        r3, r4 = (_PRIOR_WEIGHT / max(1.0, c / p) ** 2 for c, p in ((c3, p3), (c4, p4)))
+        w00, w11, w22, w33, w44 = r0, r1, r2, r3, r4
+        w01 = w02 = w03 = w04 = w12 = w13 = w14 = w23 = w24 = w34 = 0.0
+        for n, num_seqs, attended, context, seconds, number in samples:
+            fixed = curve(n)
+            predicted = fixed + c2 * attended + c3 * context + c4 * num_seqs + _LEAST_S
+            miss = abs(seconds / predicted - 1.0)
+            weight = 0.5 ** ((now - number) / _HALF_LIFE) * (1.0 if miss <= cut else cut / miss)
+            z0, z1, z2 = p0 / predicted, p1 * n / predicted, p2 * attended / predicted
+            z3, z4 = p3 * context / predicted, p4 * num_seqs / predicted
+            y = weight * (seconds - fixed + c0 + c1 * n) / predicted
+            r0 += z0 * y
+            r1 += z1 * y
+            r2 += z2 * y
+            r3 += z3 * y
+            r4 += z4 * y
+            w = weight * z0
+            w00 += w * z0
+            w01 += w * z1
+            w02 += w * z2
+            w03 += w * z3
+            w04 += w * z4
+            w = weight * z1
+            w11 += w * z1
+            w12 += w * z2
+            w13 += w * z3
+            w14 += w * z4
+            w = weight * z2
+            w22 += w * z2
+            w23 += w * z3
+            w24 += w * z4
+            w33 += weight * z3 * z3
+            w34 += weight * z3 * z4
+            w44 += weight * z4 * z4
+        m = _solve_non_negative(
+            [
+                [w00 * _FIRM, w01, w02, w03, w04],
+                [w01, w11 * _FIRM, w12, w13, w14],
+                [w02, w12, w22 * _FIRM, w23, w24],
+                [w03, w13, w23, w33 * _FIRM, w34],
+                [w04, w14, w24, w34, w44 * _FIRM],
+            ],
+            [r0, r1, r2, r3, r4],
+        )
+        self._line = p0 * m[0], p1 * m[1], p2 * m[2], p3 * m[3], p4 * m[4]
+
+    def _draw_curve(self, samples: list[_Sample]) -> None:
+        """F: the straight line, moved in each octave by the median of what it misses there."""
+        c0, c1, c2, c3, c4 = self._line
+        octaves: dict[int, list[tuple[int, float, float]]] = {}
+        for n, num_seqs, attended, context, seconds, _ in samples:
+            rest = seconds - c2 * attended - c3 * context - c4 * num_seqs
+            octaves.setdefault(n.bit_length(), []).append((n, rest - c0 - c1 * n, seconds))
+        xs, ys, weights, misses = [], [], [], []
+        for octave in sorted(octaves):
+            members = octaves[octave]
+            count = len(members)
+            x = sum(n for n, _, _ in members) / count
+            moved = median(miss for _, miss, _ in members)
+            misses += [abs(miss - moved) / seconds for _, miss, seconds in members]
+            xs.append(x)
+            ys.append(max(0.0, c0 + c1 * x + moved * count / (count + _POINT_PRIOR)))
+            weights.append(count / max(ys[-1], 1e-9) ** 2)
+        self._counts = {octave: len(members) for octave, members in octaves.items()}
+        ys = isotonic(ys, weights)
+        before = min(c1, ys[0] / xs[0])
+        self._curve = PiecewiseLinear(list(zip(xs, ys, strict=True)), before, c1)
+        if self.num_observed >= 8:
+            self._spread = min(1.0, max(0.01, 1.4826 * median(misses)))
+
+    def _relative(self, num_tokens: int) -> float:
+        """Standard error of a step's prediction, relative."""
+        if self.num_observed < 8:
+            return 1.0
+        octave = num_tokens.bit_length()
+        count = self._counts.get(octave, 0)
+        if count:
+            return self._spread / math.sqrt(min(count, _KIND_SAMPLES))
+        distance: int = min(abs(octave - other) for other in self._counts)
+        return min(1.0, math.ldexp(self._spread, distance))
+
+    def to_dict(self) -> dict[str, Any]:
+        samples = sorted((sample for kind in self._kinds.values() for sample in kind), key=lambda s: s.number)
+        return {"num_observed": self.num_observed, "samples": [list(sample) for sample in samples]}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> StepCost:
+        """The inverse of `to_dict`, fitted.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is not one.
+        """
+        cost = cls()
+        num_observed = int(data["num_observed"])
+        for fields in data["samples"]:
+            sample = _Sample(*fields)
+            n, num_seqs, attended, context, seconds, number = sample
+            if not (n >= 1 and num_seqs >= 0 and 0 <= attended < math.inf and context >= 0 and 0 < seconds < math.inf):
+                raise ValueError(f"{sample} is no step")
+            if not 1 <= number <= num_observed:
+                raise ValueError(f"{sample} was never observed")
+            key = n.bit_length(), int(attended + context).bit_length()
+            cost._kinds.setdefault(key, deque(maxlen=_KIND_SAMPLES)).append(sample)
+            cost.num_prefills += n - num_seqs >= _PREFILL_TOKENS
+        if len(cost._kinds) > _MAX_KINDS:
+            raise ValueError("more kinds of steps than are ever kept")
+        cost.num_observed = min(num_observed, 4 * _ENOUGH)  # so that it is fitted in earnest
+        cost.fit()
+        cost.num_observed = cost._num_fitted = num_observed
+        return cost
+
+
+def _line_seconds(line: tuple[float, ...], sample: _Sample) -> float:
+    c0, c1, c2, c3, c4 = line
+    n, num_seqs, attended, context, _, _ = sample
+    return c0 + c1 * n + c2 * attended + c3 * context + c4 * num_seqs
+
+
+def _solve_non_negative(matrix: list[list[float]], right: list[float]) -> list[float]:
+    """Solve a small positive definite system; unknowns that come out negative are set to 0 and left out."""
+    active = list(range(len(right)))
+    while active:
+        solution = _solve([[matrix[i][j] for j in active] for i in active], [right[i] for i in active])
+        least = min(range(len(active)), key=solution.__getitem__)
+        if solution[least] >= 0.0:
+            result = [0.0] * len(right)
+            for i, value in zip(active, solution, strict=True):
+                result[i] = value
+            return result
+        del active[least]
+    return [0.0] * len(right)
+
+
+def _solve(a: list[list[float]], b: list[float]) -> list[float]:
+    """Gaussian elimination without pivoting, in place: the matrix is symmetric and positive definite."""
+    size = len(b)
+    for i in range(size):
+        for j in range(i + 1, size):
+            factor = a[j][i] / a[i][i]
+            if factor:
+                for k in range(i + 1, size):
+                    a[j][k] -= factor * a[i][k]
+                b[j] -= factor * b[i]
+    for i in reversed(range(size)):
+        b[i] = (b[i] - sum(a[i][k] * b[k] for k in range(i + 1, size))) / a[i][i]
+    return b

@@ -1,0 +1,260 @@
+"""What moving bytes one way costs, learnt from transfers: seconds over bytes, monotone and piecewise linear.
+
+Transfers of like size (half an octave) form a bin, of which the last few count; the middle of a bin is a point of the
+curve. A line, latency and bandwidth, through all points continues it where nothing was measured. A transfer that is
+reported in pieces is a sample of each size that it passes. Where its pieces begin to miss what was predicted, they wait
+until it is known whether that was noise, or a change; then the transfer counts from there on, so that no sample is of
+two speeds. Knows nothing about what is moved, nor where to.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import deque
+from statistics import median
+from typing import Any
+
+from quire.core.costs.change_detector import MissRun
+from quire.core.costs.interface import NOTHING, Prediction
+from quire.core.costs.piecewise import PiecewiseLinear, isotonic
+
+_BIN_SAMPLES = 12  #: with outliers in under a third of them, the middle third is clean
+_MAX_BINS = 64
+_NUM_ERRORS = 256
+_ENOUGH = 4  #: transfers for a curve that deserves to be called measured
+_PRIOR_LATENCY_S = 1e-4
+_PRIOR_S_PER_BYTE = 1e-9
+_PRIOR_WEIGHT = 0.01  #: of a point: decides latency against bandwidth where all transfers were of one size
+_POINT_PRIOR = 3.0  #: transfers' worth of belief that a bin lies on the line
+_CUTS = (math.inf, 0.2, 0.1)  #: rounds of fitting the line, and the relative miss from which on a point counts less
+_HALF_LIFE = 256.0  #: transfers after which a bin's point has half its say against its neighbours
+_KNOWN_MISS, _UNKNOWN_MISS = 0.4, 1.0  #: log ratios that no noise explains, where a size is known and where it is new
+
+_Sample = tuple[float, float, int]  #: bytes, seconds, and which observation began it
+
+
+class TransferCost:
+    """One direction of the link. Bounded memory; `observe` and `predict` take microseconds."""
+
+    def __init__(self) -> None:
+        self.num_observed = 0
+        self.misses = MissRun()
+        self.errors: deque[float] = deque(maxlen=_NUM_ERRORS)  #: |predicted - actual| / actual, once calibrated
+        self._log_ratios: deque[float] = deque(maxlen=32)
+        self._bins: dict[int, deque[_Sample]] = {}
+        self._moved = 0.0  #: bytes of the latest transfer so far
+        self._run: _Sample | None = None  #: what of it counts so far
+        self._pending: _Sample | None = None  #: what of it came after that, and misses
+        self._curve: PiecewiseLinear | None = None  #: None where samples came since it was drawn
+        self._xs: list[float] = []
+        self._relative: list[float] = []  #: deviation of each point, relative
+
+    @property
+    def is_calibrated(self) -> bool:
+        return self.num_observed >= _ENOUGH
+
+    def predict(self, num_bytes: float) -> Prediction:
+        if num_bytes <= 0:
+            return NOTHING
+        curve = self._curve or self._draw()
+        seconds = curve(num_bytes)
+        xs = self._xs
+        if not xs:
+            return Prediction(seconds, seconds)
+        if num_bytes > xs[-1]:
+            relative = self._relative[-1] * (num_bytes / xs[-1]) ** 0.5
+        elif num_bytes < xs[0]:
+            relative = self._relative[0] * (xs[0] / num_bytes) ** 0.5
+        else:
+            relative = self._relative[bisect_right(xs, num_bytes) - 1]
+        return Prediction(seconds, seconds * min(1.0, relative))
+
+    def observe(self, num_bytes: int, seconds: float, *, continues: bool = False) -> None:
+        """Take in a transfer, or a piece of one: bytes, and the seconds that the link was busy with them.
+
+        Args:
+            continues: what was observed last.
+        """
+        self._moved = self._moved + num_bytes if continues else float(num_bytes)
+        predicted = self._predict_piece(num_bytes)
+        log_ratio = math.log(seconds / predicted)
+        side = self.misses.side
+        if self.is_calibrated:
+            self.errors.append(abs(predicted - seconds) / seconds)
+            is_known = len(self._bins.get(_bin_of(self._moved), ())) >= _ENOUGH
+            self.misses.note(log_ratio, _KNOWN_MISS if is_known else _UNKNOWN_MISS)
+        if self.num_observed > 0:
+            self._log_ratios.append(log_ratio)
+        self.num_observed += 1
+        self._take_in((float(num_bytes), seconds, self.num_observed), continues, has_turned=self.misses.side != side)
+
+    def _take_in(self, piece: _Sample, continues: bool, *, has_turned: bool) -> None:
+        """Args:
+        has_turned: it is the first to miss on its side, or the first that does not.
+        """
+        if not continues or self._run is None:
+            self._run, self._pending = piece, None
+        elif has_turned and self.misses.side:
+            self._run, self._pending = _joined(self._run, self._pending), piece
+            return
+        elif self._pending is not None and self.misses.side:
+            self._pending = _joined(self._pending, piece)
+            return
+        else:
+            self._run, self._pending = _joined(_joined(self._run, self._pending), piece), None
+        self._put(self._run)
+
+    def _predict_piece(self, num_bytes: int) -> float:
+        """Seconds of the last `num_bytes` of what has been moved: their share of the whole without its latency.
+
+        Not the curve's rise there, which its points' noise makes steep here and flat there.
+        """
+        curve = self._curve or self._draw()
+        whole = max(1e-9, curve(self._moved))  # a logarithm is taken of it
+        if num_bytes >= self._moved:
+            return whole
+        return max(whole - curve(0.0), whole / 2) * num_bytes / self._moved
+
+    def _put(self, sample: _Sample) -> None:
+        """One sample of a transfer in each bin: the latest."""
+        key = _bin_of(sample[0])
+        if key not in self._bins and len(self._bins) >= _MAX_BINS:
+            del self._bins[min(self._bins, key=lambda other: self._bins[other][-1][2])]
+        ring = self._bins.setdefault(key, deque(maxlen=_BIN_SAMPLES))
+        if ring and ring[-1][2] == sample[2]:
+            ring.pop()
+        ring.append(sample)
+        self._curve = None
+
+    def follow(self) -> float:
+        """The link has changed by what the run of misses says: take everything older by that factor.
+
+        Returns:
+            Its logarithm.
+        """
+        num_new = len(self.misses.misses)
+        change = self.misses.take()
+        self.rescale(change, num_new)
+        for _ in range(min(num_new, len(self._log_ratios))):  # they told of the change, not of noise
+            self._log_ratios.pop()
+        if self._pending is not None:
+            self._run, self._pending = self._pending, None
+            self._put(self._run)
+        return change
+
+    def rescale(self, change: float, num_new: int = 0) -> None:
+        """Take all transfers but the newest by a factor.
+
+        Args:
+            change: its logarithm.
+            num_new: so many came after the change.
+        """
+        factor = math.exp(change)
+        last_old = self.num_observed - num_new
+        for ring in self._bins.values():
+            rescaled = [(x, y * factor if index <= last_old else y, index) for x, y, index in ring]
+            ring.clear()
+            ring.extend(rescaled)
+        if self._run is not None and self._run[2] <= last_old:
+            x, y, index = self._run
+            self._run = x, y * factor, index
+        self._curve = None
+
+    def _draw(self) -> PiecewiseLinear:
+        points = sorted(self._middle(ring) for ring in self._bins.values())
+        latency, s_per_byte = self._fit_line(points)
+        if not points:
+            self._xs, self._relative = [], []
+            self._curve = PiecewiseLinear([(0.0, latency)], after=s_per_byte)
+            return self._curve
+        shrunk = []  # towards the line: a single transfer may be an outlier
+        for x, y, _, count in points:
+            line = latency + s_per_byte * x
+            shrunk.append(line + (y - line) * count / (count + _POINT_PRIOR))
+        ys = isotonic(shrunk, [weight for _, _, weight, _ in points])
+        self._xs = [x for x, _, _, _ in points]
+        spread = self._spread()
+        self._relative = [spread / count**0.5 for _, _, _, count in points]
+        # Below the first point the line goes on, but not to less than the latency and not below zero.
+        before = max(0.0, min(s_per_byte, (ys[0] - latency) / self._xs[0]))
+        self._curve = PiecewiseLinear(list(zip(self._xs, ys, strict=True)), before, s_per_byte)
+        return self._curve
+
+    def _middle(self, ring: deque[_Sample]) -> tuple[float, float, float, int]:
+        """A bin as a point: (bytes, seconds, weight, how many). Means of the middle thirds: outliers have no say."""
+        xs = sorted(x for x, _, _ in ring)
+        ys = sorted(y for _, y, _ in ring)
+        count = len(xs)
+        cut = count // 3
+        kept = count - 2 * cut
+        weight = count * 0.5 ** ((self.num_observed - ring[-1][2]) / _HALF_LIFE)
+        return sum(xs[cut : count - cut]) / kept, sum(ys[cut : count - cut]) / kept, max(weight, 1e-3), count
+
+    def _fit_line(self, points: list[tuple[float, float, float, int]]) -> tuple[float, float]:
+        """(latency, seconds a byte), neither negative, by least squares of relative errors."""
+        if not points:
+            return _PRIOR_LATENCY_S, _PRIOR_S_PER_BYTE
+        speed = median(y / (_PRIOR_LATENCY_S + _PRIOR_S_PER_BYTE * x) for x, y, _, _ in points)
+        a0, b0 = speed * _PRIOR_LATENCY_S, speed * _PRIOR_S_PER_BYTE
+        a, b = a0, b0
+        for cut in _CUTS:
+            # The prior's proportions pull in proportion to what there is: a latency 100 times its own is no offence.
+            aa, bb, ab = _PRIOR_WEIGHT / max(a, a0) ** 2, _PRIOR_WEIGHT / max(b, b0) ** 2, 0.0
+            ay, by = aa * a0, bb * b0
+            for x, y, weight, _ in points:
+                miss = abs(1.0 - (a + b * x) / y)
+                weight = weight if miss <= cut else weight * cut / miss
+                u, v = 1.0 / y, x / y
+                aa += weight * u * u
+                ab += weight * u * v
+                bb += weight * v * v
+                ay += weight * u
+                by += weight * v
+            determinant = aa * bb * (1.0 + 1e-9) - ab * ab  # more than nothing, in spite of rounding
+            a = (ay * bb - by * ab) / determinant
+            b = (by * aa - ay * ab) / determinant
+            if a < 0.0:
+                a, b = 0.0, by / bb
+            elif b < 0.0:
+                a, b = ay / aa, 0.0
+        return a, b
+
+    def _spread(self) -> float:
+        """Scatter of single transfers around the curve, relative: a standard deviation that outliers do not move."""
+        if len(self._log_ratios) < _ENOUGH:
+            return 1.0
+        return min(1.0, max(0.02, 1.4826 * median(abs(ratio) for ratio in self._log_ratios)))
+
+    def to_dict(self) -> dict[str, Any]:
+        samples = sorted((sample for ring in self._bins.values() for sample in ring), key=lambda sample: sample[2])
+        return {"num_observed": self.num_observed, "samples": [[x, y, index] for x, y, index in samples]}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> TransferCost:
+        """The inverse of `to_dict`.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is not one.
+        """
+        cost = cls()
+        cost.num_observed = int(data["num_observed"])
+        for x, y, index in data["samples"]:
+            if not (1.0 <= x < math.inf and 0.0 < y < math.inf and 0 <= index <= cost.num_observed):
+                raise ValueError(f"({x}, {y}, {index}) is no transfer")
+            ring = cost._bins.setdefault(_bin_of(x), deque(maxlen=_BIN_SAMPLES))
+            ring.append((float(x), float(y), int(index)))
+        if len(cost._bins) > _MAX_BINS:
+            raise ValueError("more sizes than are ever kept")
+        for ring in cost._bins.values():
+            x, y, _, _ = cost._middle(ring)
+            cost._log_ratios.extend(math.log(seconds / y) for _, seconds, _ in ring)
+        return cost
+
+
+def _joined(first: _Sample, then: _Sample | None) -> _Sample:
+    return first if then is None else (first[0] + then[0], first[1] + then[1], first[2])
+
+
+def _bin_of(num_bytes: float) -> int:
+    return int(2.0 * math.log2(num_bytes))

@@ -1,0 +1,1 @@
+"""Whom to preempt, and by which mode the victim comes back."""

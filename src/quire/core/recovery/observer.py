@@ -1,0 +1,112 @@
+"""Tells the cost model and the recovery log what steps and transfers really took.
+
+Called once a step. Knows seconds only as they are given to it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quire.core.costs.cost_model import CostModel
+from quire.core.costs.interface import StepShape, transfer_seconds
+from quire.core.recovery.log import Recomputed, RecoveryLog
+from quire.outputs import TransferReport
+
+logger = logging.getLogger("quire")
+
+_STRETCH_S = 20e-3  #: of pieces, before the model is told: single ones tell of threads that were woken late
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """Pieces of one run on the link, one after the other, of which the model has not been told yet."""
+
+    num_bytes: int = 0
+    seconds: float = 0.0
+    continues: bool = False  #: the model has been told of the run's earlier pieces
+
+
+class CostObserver:
+    """Args:
+    model: learns from every step and transfer.
+    log: gets each recovery's share of them.
+    """
+
+    def __init__(self, model: CostModel, log: RecoveryLog) -> None:
+        self.model = model
+        self._log = log
+        self._stretches = {"save": _Stretch(), "load": _Stretch()}
+
+    def note(self, shape: StepShape, seconds: float, reports: Sequence[TransferReport]) -> None:
+        """A step is over.
+
+        Args:
+            shape: what it computed.
+            seconds: that executing it took, less those for which copying blocks held it up (`StepOutput.stall_s`).
+            reports: of transfers that ended with it.
+        """
+        for report in reports:
+            self._note_transfer(report)
+        if not shape.num_tokens:
+            return  # it only waited for transfers
+        for recomputed in self._log.recomputed:
+            self._log.note_compute(recomputed.request_id, seconds * self._share(shape, recomputed))
+        self.model.observe_step(shape, seconds)
+
+    def _note_transfer(self, report: TransferReport) -> None:
+        """The log tells once when the link begins to fail, and once when it is over."""
+        model, kind = self.model, report.kind
+        was_failing = model.is_failing(kind)
+        if report.failed:
+            self._stretches[kind] = _Stretch()
+            model.observe_failure(kind)
+        elif report.is_cancelled:
+            self._end_run(kind)
+        elif report.num_bytes:
+            self._add_piece(report)
+        if was_failing == model.is_failing(kind):
+            return
+        if was_failing:
+            logger.warning("swap: a %s has arrived whole again", kind)
+        else:
+            logger.warning(
+                "swap: %ss go on failing; where costs are weighed, nobody swaps until one has arrived whole", kind
+            )
+
+    def _add_piece(self, report: TransferReport) -> None:
+        if not report.continues:
+            self._end_run(report.kind)
+            self._stretches[report.kind] = _Stretch()
+        stretch = self._stretches[report.kind]
+        stretch.num_bytes += report.num_bytes
+        stretch.seconds += report.copy_s
+        predicted_s = transfer_seconds(self.model, report.kind, stretch.num_bytes)
+        if max(stretch.seconds, predicted_s) >= _STRETCH_S:
+            self._tell(report.kind)
+        elif not report.has_more:
+            self._end_run(report.kind)
+
+    def _end_run(self, kind: str) -> None:
+        """A run may be short as a whole; but what is left of a longer one tells nothing new."""
+        stretch = self._stretches[kind]
+        if stretch.num_bytes and not stretch.continues:
+            self._tell(kind)
+
+    def _tell(self, kind: str) -> None:
+        stretch = self._stretches[kind]
+        self._stretches[kind] = _Stretch(continues=True)
+        self.model.observe_transfer(kind, stretch.num_bytes, stretch.seconds, continues=stretch.continues)
+
+    def _share(self, shape: StepShape, recomputed: Recomputed) -> float:
+        """The part of a step that went into tokens which had been computed before.
+
+        A model that sees no difference yet does not make them free: they count at least a tenth of the average token.
+        """
+        average = recomputed.count / shape.num_tokens
+        whole = self.model.step(shape).seconds
+        if whole <= 0:
+            return average
+        without = shape.minus_chunk(recomputed.start, recomputed.count)
+        return min(1.0, max(average / 10, 1.0 - self.model.step(without).seconds / whole))

@@ -1,0 +1,137 @@
+"""A request and its sequences: what a client sent, and how far it has come.
+
+A request owns one or more sequences (samples or beams), each with one block table. It is preempted and finished as a
+whole. Knows nothing about who schedules it; `core.kv_cache_manager` alone changes block tables and keys.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+
+from quire.core.beam_search import BeamSearch
+from quire.core.block_keys import PUBLIC_ONLY, DomainSpans
+from quire.sampling_params import BeamSearchParams, SamplingParams
+
+
+class RequestStatus(enum.Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    FINISHED_STOPPED = "stop"
+    FINISHED_LENGTH = "length"
+    FINISHED_ABORTED = "abort"
+    FINISHED_ERROR = "error"
+
+    @property
+    def is_finished(self) -> bool:
+        return self.name.startswith("FINISHED")
+
+
+@dataclass(slots=True)
+class Loading:
+    """Blocks of a sequence's table that are on their way from the swap tier."""
+
+    start: int  #: the first token whose KV they bring
+    end: int  #: the token after the last one
+    op_ids: set[int] = field(default_factory=set)  #: not yet reported
+
+
+class Sequence:
+    """One block table and the tokens whose KV it holds or will hold."""
+
+    __slots__ = (
+        "block_keys", "block_table", "candidates", "cumulative_logprob", "finish_reason", "index", "is_in_runner",
+        "kept_keys", "loading", "num_computed_tokens", "num_lost_tokens", "num_prompt_tokens", "num_registered",
+        "request", "seq_id", "stop_reason", "token_ids",
+    )  # fmt: skip
+
+    def __init__(self, seq_id: int, index: int, request: Request, token_ids: list[int]) -> None:
+        self.seq_id = seq_id
+        self.index = index
+        self.request = request
+        self.token_ids = token_ids  #: prompt and output
+        self.num_prompt_tokens = len(request.prompt_token_ids)
+        self.num_computed_tokens = 0  #: tokens with KV in the block table (or being computed in the step under way)
+        self.block_table: list[int] = []
+        self.block_keys: list[bytes] = []  #: of full blocks, as far as they were asked for
+        self.num_registered = 0  #: blocks at the front of the table whose keys were offered to the pool
+        self.is_in_runner = False
+        self.kept_keys: list[bytes] = []  #: of blocks that the swap tier holds for it until it goes on
+        self.loading: Loading | None = None
+        self.num_lost_tokens = 0  #: tokens that it had computed once: as far as that, computing is done again
+        #: A beam's continuations (token, log-probability), until those of its siblings are there too.
+        self.candidates: list[tuple[int, float]] | None = None
+        self.cumulative_logprob = 0.0
+        self.finish_reason: RequestStatus | None = None
+        self.stop_reason: int | str | None = None
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        return self.token_ids[self.num_prompt_tokens :]
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    def __repr__(self) -> str:
+        name = f"{self.request.request_id}/{self.index}"
+        return f"Sequence({name}, {self.num_computed_tokens} of {len(self.token_ids)} tokens)"
+
+
+class Request:
+    """What a client sent.
+
+    Args:
+        request_id: unique among the requests that are alive.
+        prompt_token_ids: at least one.
+        sampling_params: how tokens are chosen; with `beam`, of it only the stop tokens count.
+        beam: beam search instead of sampling.
+        arrival: its place in the order of arrival; among equal priorities the smaller one goes first.
+        priority: smaller goes first.
+        seed: address of its random numbers.
+        stop_token_ids: all tokens that end a sequence: the model's own (unless ignored) and the client's.
+        domains: who may share its blocks.
+    """
+
+    def __init__(
+        self,
+        request_id: str,
+        prompt_token_ids: Seq[int],
+        sampling_params: SamplingParams,
+        *,
+        beam: BeamSearchParams | None = None,
+        arrival: int = 0,
+        priority: int = 0,
+        seed: int = 0,
+        max_tokens: int = 16,
+        stop_token_ids: tuple[int, ...] = (),
+        eos_token_ids: tuple[int, ...] = (),
+        domains: DomainSpans = PUBLIC_ONLY,
+    ) -> None:
+        self.request_id = request_id
+        self.prompt_token_ids = list(prompt_token_ids)
+        self.sampling_params = sampling_params
+        self.beam = beam
+        self.order = (priority, arrival)
+        self.seed = seed
+        self.max_tokens = max_tokens
+        self.stop_token_ids = frozenset(stop_token_ids)
+        self.eos_token_ids = frozenset(eos_token_ids)
+        self.domains = domains
+        self.status = RequestStatus.WAITING
+        self.sequences: list[Sequence] = []  #: all, by index; of a beam search the running beams
+        self.live: list[Sequence] = []  #: those that still want tokens
+        self.num_cached_tokens: int | None = None  #: set when it is first scheduled
+        self.num_preemptions = 0
+        self.beams: BeamSearch | None = None
+        self.error: str | None = None
+
+    @property
+    def width(self) -> int:
+        """How many sequences it may run at once."""
+        return self.beam.beam_width if self.beam is not None else self.sampling_params.n
+
+    def __repr__(self) -> str:
+        return f"Request({self.request_id}, {self.status.name}, {len(self.prompt_token_ids)} prompt tokens)"

@@ -1,0 +1,1 @@
+"""`step()`: schedule, execute, update; the only place where deciding and doing meet."""

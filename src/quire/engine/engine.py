@@ -1,0 +1,403 @@
+"""The engine: schedule, execute, update, until every request has its answer.
+
+The one place where `core` and `runner` meet. Knows nothing about HTTP, asyncio or how prompts were made.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from quire.config import SchedulerConfig
+from quire.core.block_keys import PUBLIC_ONLY, DomainSpans, Namespace
+from quire.core.costs.cost_model import CostModel
+from quire.core.recovery.interface import RecoveryPolicy
+from quire.core.recovery.observer import CostObserver
+from quire.core.request import Request, RequestStatus
+from quire.core.scheduler import Scheduler
+from quire.engine.input_processor import Accepted, Intake
+from quire.engine.request_state import Answer
+from quire.outputs import SchedulerOutput, Stats, StepOutput
+from quire.runner.model_runner import Runner
+from quire.runner.random import derived_seed
+from quire.sampling_params import BeamSearchParams, SamplingParams
+from quire.text.tokenizer import Tokenizer
+
+logger = logging.getLogger("quire")
+
+
+class Engine:
+    """Requests in, answers out, one step at a time. Not thread-safe: one thread owns it.
+
+    Args:
+        scheduler_config: limits and pool size.
+        runner: executes steps.
+        vocab_size: of the model.
+        tokenizer: None takes and gives token ids only.
+        eos_token_ids: the model's own end tokens.
+        namespace: of the KV blocks.
+        seed: for requests that bring none.
+        clock: seconds, monotonic.
+        recovery: whom to preempt, and by which road the victim comes back; None always computes again.
+        cost_model: learns from every step; None is a fresh one.
+    """
+
+    def __init__(
+        self,
+        scheduler_config: SchedulerConfig,
+        runner: Runner,
+        *,
+        vocab_size: int,
+        tokenizer: Tokenizer | None = None,
+        eos_token_ids: Sequence[int] = (),
+        namespace: Namespace | None = None,
+        seed: int = 0,
+        sampling_defaults: dict[str, Any] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        recovery: RecoveryPolicy | None = None,
+        cost_model: CostModel | None = None,
+    ) -> None:
+        self.scheduler = Scheduler(scheduler_config, namespace.root() if namespace is not None else b"", recovery)
+        self.costs = CostObserver(cost_model or CostModel(), self.scheduler.recovery_log)
+        self.runner = runner
+        self.vocab_size = vocab_size
+        self.tokenizer = tokenizer
+        self.eos_token_ids = tuple(eos_token_ids)
+        self.seed = seed
+        self.sampling_defaults = sampling_defaults or {}
+        self.intake = Intake(scheduler_config, vocab_size, tokenizer, sampling_defaults)
+        self.clock = clock
+        self.max_model_len = scheduler_config.max_model_len
+        self.last_stats: Stats | None = None
+        self.on_stats: list[Callable[[Stats], None]] = []
+        self._answers: dict[str, Answer] = {}
+        self._serial = 0
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def add_request(
+        self,
+        prompt: str | Sequence[int],
+        params: SamplingParams | BeamSearchParams | None = None,
+        *,
+        request_id: str | None = None,
+        priority: int = 0,
+        domains: DomainSpans = PUBLIC_ONLY,
+        prompt_token_ids: Sequence[int] | None = None,
+        answer_lead: str = "",
+    ) -> Answer:
+        """Queue a request.
+
+        Args:
+            prompt: text, or token ids.
+            params: how to choose tokens; None takes the model's own defaults.
+            request_id: unique among those alive; made up if None.
+            priority: smaller goes first.
+            domains: who may share its KV blocks.
+            prompt_token_ids: the prompt's token ids where `prompt` is its text and is encoded already.
+            answer_lead: blanks that the answer's text starts without (`Tokenizer.answer_lead`).
+
+        Raises:
+            ValueError: it can never be served; the message says why.
+        """
+        accepted = self.intake.accept(
+            prompt,
+            params,
+            priority=priority,
+            domains=domains,
+            prompt_token_ids=prompt_token_ids,
+            answer_lead=answer_lead,
+        )
+        return self.add(accepted, request_id=request_id)
+
+    def add(self, accepted: Accepted, *, request_id: str | None = None, arrival_time: float | None = None) -> Answer:
+        """Queue a request that `intake` has accepted.
+
+        Args:
+            accepted: by the intake of this engine, in whatever thread.
+            request_id: unique among those alive; made up if None.
+            arrival_time: when it came, in seconds on the engine's clock; None is now.
+
+        Raises:
+            ValueError: the id is in use.
+        """
+        if request_id is not None and not isinstance(request_id, str):
+            raise ValueError(f"request_id={request_id!r} is not a string")
+        sampling = accepted.sampling_params
+        eos = () if accepted.ignore_eos else self.eos_token_ids
+        request = Request(
+            request_id if request_id is not None else self._free_id(),
+            accepted.prompt_token_ids,
+            sampling,
+            beam=accepted.beam,
+            arrival=self._serial,
+            priority=accepted.priority,
+            seed=sampling.seed if sampling.seed is not None else derived_seed(self.seed, self._serial),
+            max_tokens=accepted.max_tokens if accepted.max_tokens is not None else self.max_model_len,
+            stop_token_ids=(*eos, *sampling.stop_token_ids),
+            eos_token_ids=eos,
+            domains=accepted.domains,
+        )
+        self.scheduler.add(request)
+        self._serial += 1
+        arrived = self.clock() if arrival_time is None else arrival_time
+        answer = Answer(request, accepted.text, self.tokenizer, arrived, accepted.answer_lead)
+        self._answers[request.request_id] = answer
+        return answer
+
+    def _free_id(self) -> str:
+        number = self._serial
+        while f"request-{number}" in self._answers:  # a caller may have named one so
+            number += 1
+        return f"request-{number}"
+
+    def default_sampling_params(self, **given: Any) -> SamplingParams:
+        """What `generation_config.json` recommends, with `given` over it."""
+        return self.intake.default_sampling_params(**given)
+
+    def abort(self, request_id: str) -> Answer | None:
+        """End a request wherever it is; its blocks are free at once. None where it has ended already."""
+        answer = self._answers.pop(request_id, None)
+        if answer is not None:
+            self.scheduler.finish_request(request_id, RequestStatus.FINISHED_ABORTED)
+            answer.finish(self.clock())
+        return answer
+
+    def has_unfinished(self) -> bool:
+        return self.scheduler.has_unfinished()
+
+    # -- a step ------------------------------------------------------------------------------------------------------
+
+    def step(self) -> list[Answer]:
+        """Run one step. Returns the answers that grew or ended in it.
+
+        Where the runner raises, the requests of the step end with an error and the others go on; the exception is
+        logged. Nothing that the failed step was to write is ever found again. Ctrl-C waits for the step's end.
+        """
+        with interrupts_put_off():
+            return self._step()
+
+    def _step(self) -> list[Answer]:
+        scheduler = self.scheduler
+        before = replace(scheduler.counts)
+        started = self.clock()
+        out = scheduler.schedule()
+        scheduled = self.clock()
+        if not out.seq_ids and scheduler.requests and not scheduler.kv.num_under_way:
+            raise AssertionError("requests are waiting, and nothing could be scheduled")
+        num_prompt_tokens = 0
+        for new in out.new_sequences:
+            metrics = self._answers[scheduler.request_of(new.seq_id).request_id].metrics
+            if metrics.first_scheduled_time is None:
+                metrics.first_scheduled_time = scheduled
+                num_prompt_tokens += len(scheduler.request_of(new.seq_id).prompt_token_ids)
+        try:
+            result = self.runner.execute(out)
+        except Exception as error:
+            logger.exception("step %d failed; its requests end with an error", out.step_id)
+            return self._end([r.request_id for r in scheduler.fail_step(_describe(error))])
+        except BaseException:
+            scheduler.fail_step("interrupted")
+            raise
+        executed = self.clock()
+        self.costs.note(scheduler.step_shape, max(0.0, executed - scheduled - result.stall_s), result.transfers)
+        token_gaps: list[float] = []
+        changed = self._update(result, executed, token_gaps)
+        ended = self.clock()
+        self._note(out, before, num_prompt_tokens, token_gaps, result.stall_s, (started, scheduled, executed, ended))
+        return changed
+
+    def _update(self, result: StepOutput, now: float, token_gaps: list[float]) -> list[Answer]:
+        scheduler = self.scheduler
+        for seq_id, entries in result.prompt_logprobs.items():
+            self._answers[scheduler.request_of(seq_id).request_id].add_prompt_logprobs(entries)
+        failed = [scheduler.request_of(seq_id).request_id for seq_id in result.failed]
+        changed: dict[str, Answer] = {}
+        ended: list[str] = list(failed)
+        for update in scheduler.update(result):
+            request = update.sequence.request
+            answer = self._answers[request.request_id]
+            changed[request.request_id] = answer
+            if request.error is not None:
+                continue  # a sample of it went wrong just before
+            if (last := answer.last_token_time(update.sequence.index)) is not None:
+                token_gaps.append(now - last)
+            try:
+                stop = answer.add(update, now)
+            except Exception as error:  # its text is its own affair: the others go on
+                logger.exception("request %s: its answer could not be written", request.request_id)
+                scheduler.finish_request(request.request_id, RequestStatus.FINISHED_ERROR, _describe(error))
+                request.status, request.error = RequestStatus.FINISHED_ERROR, _describe(error)
+                ended.append(request.request_id)
+                continue
+            if stop is not None:
+                scheduler.finish_sequence(update.sequence, RequestStatus.FINISHED_STOPPED, stop)
+            if request.status.is_finished:
+                ended.append(request.request_id)
+        for answer in self._end(ended):
+            changed[answer.request.request_id] = answer
+        return list(changed.values())
+
+    def _end(self, request_ids: list[str]) -> list[Answer]:
+        now = self.clock()
+        answers = []
+        for request_id in request_ids:
+            answer = self._answers.pop(request_id, None)
+            if answer is not None:
+                answer.finish(now)
+                answers.append(answer)
+                if answer.request.error is not None:
+                    logger.error("request %s failed: %s", request_id, answer.request.error)
+        return answers
+
+    def _note(
+        self,
+        out: SchedulerOutput,
+        before: Any,
+        num_prompt_tokens: int,
+        token_gaps: list[float],
+        stall_s: float,
+        times: tuple[float, float, float, float],
+    ) -> None:
+        started, scheduled, executed, ended = times
+        counts = self.scheduler.counts
+        self.last_stats = stats = replace(
+            self.standing(),
+            step_id=out.step_id,
+            time=ended,
+            num_scheduled_seqs=len(out.seq_ids),
+            num_scheduled_tokens=out.total_tokens,
+            num_sampled_tokens=counts.sampled_tokens - before.sampled_tokens,
+            prefix_queries=counts.prefix_queries - before.prefix_queries,
+            prefix_hits=counts.prefix_hits - before.prefix_hits,
+            preemptions=counts.preemptions - before.preemptions,
+            schedule_s=scheduled - started,
+            execute_s=executed - scheduled,
+            update_s=ended - executed,
+            num_prompt_tokens=num_prompt_tokens,
+            token_gaps=token_gaps,
+            recovery=self.scheduler.recovery_log.take_stats(),
+            stall_s=stall_s,
+        )
+        for listener in self.on_stats:
+            listener(stats)
+
+    def standing(self) -> Stats:
+        """What stands now, as the figures of a step that did nothing: after aborts between two steps, say."""
+        scheduler, kv = self.scheduler, self.scheduler.kv
+        tier, block_bytes = kv.tier, scheduler.config.block_bytes
+        return Stats(
+            step_id=self.last_stats.step_id if self.last_stats is not None else 0,
+            time=self.clock(),
+            num_running=len(scheduler.running),
+            num_waiting=len(scheduler.waiting),
+            num_preempted=scheduler.num_preempted,
+            num_scheduled_seqs=0,
+            num_scheduled_tokens=0,
+            num_sampled_tokens=0,
+            num_blocks=kv.pool.num_blocks,
+            num_used_blocks=kv.pool.num_used,
+            num_cached_blocks=kv.pool.num_cached,
+            num_logical_blocks=kv.num_logical_blocks,
+            num_kv_tokens=kv.num_kv_tokens,
+            prefix_queries=0,
+            prefix_hits=0,
+            preemptions=0,
+            schedule_s=0.0,
+            execute_s=0.0,
+            update_s=0.0,
+            swap_bytes=tier.num_slots * block_bytes,
+            swap_used_bytes=(tier.num_slots - tier.num_available) * block_bytes,
+        )
+
+    # -- a prefix that is kept ----------------------------------------------------------------------------------------
+
+    def pin_prefix(self, prompt: str | Sequence[int]) -> int:
+        """Compute a prefix and keep its full blocks for good.
+
+        Returns:
+            The number of tokens kept: full blocks only.
+
+        Raises:
+            ValueError: it does not fit, or nothing would find it.
+            RuntimeError: computing it failed.
+        """
+        if not self.scheduler.config.enable_prefix_caching:
+            raise ValueError("a pinned prefix is found by prefix caching; leave enable_prefix_caching on")
+        answer = self.add_request(
+            prompt, SamplingParams(max_tokens=2, temperature=0, detokenize=False, ignore_eos=True)
+        )
+        request = answer.request
+        try:
+            while answer.metrics.first_token_time is None and not answer.is_finished:
+                self.step()
+            if request.error is not None:
+                raise RuntimeError(f"the prefix could not be computed: {request.error}")
+            if answer.is_finished:
+                raise ValueError(
+                    f"the prefix has {len(request.prompt_token_ids)} tokens, and max_model_len={self.max_model_len} "
+                    "leaves no room for a request after it; shorten it or raise max_model_len"
+                )
+            pinned = self.scheduler.pin_prefix(request.request_id)
+        finally:
+            self.abort(request.request_id)
+        return pinned * self.scheduler.config.block_size
+
+
+@contextmanager
+def interrupts_put_off() -> Iterator[None]:
+    """Let Ctrl-C wait until the block is done: between two instructions of the scheduler its books do not add up.
+
+    A second Ctrl-C does not wait. Signals reach the main thread only, so elsewhere there is nothing to do.
+    """
+    usual = signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
+    if not callable(usual):
+        yield
+        return
+    is_pending = False
+
+    def note(number: int, frame: Any) -> None:
+        nonlocal is_pending
+        if is_pending:
+            usual(number, frame)
+        is_pending = True
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+        if is_pending:
+            usual(signal.SIGINT, None)
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def process_namespace() -> str:
+    """A name for weights whose digest nobody has taken: no other process has it, so nothing is shared by mistake."""
+    return f"process:{uuid.uuid4().hex}"
+
+
+def read_prefix_file(path: str) -> str:
+    """The text of a --pin-prefix file.
+
+    Raises:
+        ValueError: it cannot be read, or is empty.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"pin_prefix={path!r} cannot be read: {error}") from None
+    if not text:
+        raise ValueError(f"pin_prefix={path!r} is empty")
+    return text

@@ -1,0 +1,130 @@
+"""What a client sent, as a request that can be served; or a refusal that says why it cannot.
+
+Reads the model's facts and changes nothing, so any thread may ask, also while the engine runs; survives pickling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from quire.config import SchedulerConfig
+from quire.core.block_keys import PUBLIC_ONLY, DomainSpans, check_domains
+from quire.core.scheduler import check_limits
+from quire.sampling_params import BeamSearchParams, SamplingParams
+from quire.text.bad_words import encode_bad_words
+from quire.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A request that can be served."""
+
+    text: str | None  #: of the prompt, if it came as text
+    prompt_token_ids: Sequence[int]
+    sampling_params: SamplingParams  #: complete; with `beam`, of it only the end counts
+    beam: BeamSearchParams | None = None
+    priority: int = 0
+    domains: DomainSpans = PUBLIC_ONLY
+    answer_lead: str = ""  #: blanks that the answer's text starts without (`Tokenizer.answer_lead`)
+
+    @property
+    def max_tokens(self) -> int | None:
+        return self.beam.max_tokens if self.beam is not None else self.sampling_params.max_tokens
+
+    @property
+    def ignore_eos(self) -> bool:
+        return self.beam.ignore_eos if self.beam is not None else self.sampling_params.ignore_eos
+
+
+class Intake:
+    """The facts about a model by which its requests are judged.
+
+    Args:
+        limits: of the scheduler.
+        vocab_size: of the model.
+        tokenizer: None takes token ids only.
+        sampling_defaults: what the model's own files recommend.
+    """
+
+    def __init__(
+        self,
+        limits: SchedulerConfig,
+        vocab_size: int,
+        tokenizer: Tokenizer | None = None,
+        sampling_defaults: dict[str, Any] | None = None,
+    ) -> None:
+        self.limits = limits
+        self.max_model_len = limits.max_model_len
+        self.vocab_size = vocab_size
+        self.tokenizer = tokenizer
+        self.sampling_defaults = sampling_defaults or {}
+
+    def accept(
+        self,
+        prompt: str | Sequence[int],
+        params: SamplingParams | BeamSearchParams | None = None,
+        *,
+        priority: int = 0,
+        domains: DomainSpans = PUBLIC_ONLY,
+        prompt_token_ids: Sequence[int] | None = None,
+        answer_lead: str = "",
+    ) -> Accepted:
+        """Encode and check a request; the arguments are those of `Engine.add_request`.
+
+        Raises:
+            ValueError: it can never be served; the message says why.
+        """
+        if not isinstance(prompt, str):
+            text, prompt_token_ids = None, prompt
+        else:
+            text = prompt
+            if prompt_token_ids is None:
+                if self.tokenizer is None:
+                    raise ValueError("there is no tokenizer (skip_tokenizer_init); give prompt_token_ids, not text")
+                prompt_token_ids = self.tokenizer.encode(prompt)
+        if not isinstance(prompt_token_ids, (list, tuple)):
+            raise ValueError(f"a prompt is text or a list of token ids, not {type(prompt_token_ids).__name__}")
+        if not isinstance(priority, int):
+            raise ValueError(f"priority={priority!r} is not an integer; smaller goes first")
+        check_domains(domains)
+        beam = params if isinstance(params, BeamSearchParams) else None
+        sampling = _end_of(beam) if beam is not None else self._complete(params)  # type: ignore[arg-type]
+        width = beam.beam_width if beam is not None else sampling.n
+        check_limits(self.limits, len(prompt_token_ids), width, is_beam=beam is not None)
+        self._check_tokens(prompt_token_ids)
+        return Accepted(text, prompt_token_ids, sampling, beam, priority, domains, answer_lead)
+
+    def default_sampling_params(self, **given: Any) -> SamplingParams:
+        """What `generation_config.json` recommends, with `given` over it."""
+        return SamplingParams(**{**self.sampling_defaults, **given})
+
+    def _check_tokens(self, token_ids: Sequence[int]) -> None:
+        for token in token_ids:
+            if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < self.vocab_size:
+                last = self.vocab_size - 1
+                raise ValueError(f"prompt token {token!r} is not an id of this model; they go from 0 to {last}")
+
+    def _complete(self, params: SamplingParams | None) -> SamplingParams:
+        if params is None:
+            params = self.default_sampling_params()
+        if not isinstance(params, SamplingParams):
+            raise ValueError(f"sampling parameters are given as SamplingParams(...), not {params!r:.80}")
+        if self.tokenizer is None and (params.stop or params.bad_words):
+            name = "stop" if params.stop else "bad_words"
+            raise ValueError(f"{name} needs a tokenizer, and there is none (skip_tokenizer_init)")
+        if params.bad_words and self.tokenizer is not None:
+            words = encode_bad_words(self.tokenizer, params.bad_words)
+            params = replace(params, bad_words_token_ids=(*params.bad_words_token_ids, *map(tuple, words)))
+        params.check_vocabulary(self.vocab_size)
+        return params
+
+
+def _end_of(beam: BeamSearchParams) -> SamplingParams:
+    return SamplingParams(
+        temperature=0,
+        max_tokens=beam.max_tokens,
+        ignore_eos=beam.ignore_eos,
+        skip_special_tokens=beam.skip_special_tokens,
+    )

@@ -1,0 +1,225 @@
+"""The answer to one request while it grows: text, log-probabilities, times.
+
+Turns the scheduler's sequences into what a user sees. Knows nothing about blocks or steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quire.core.beam_search import Hypothesis
+from quire.core.request import Request, RequestStatus
+from quire.core.scheduler import SequenceUpdate
+from quire.outputs import CompletionOutput, Delta, Logprob, RequestMetrics, RequestOutput, TokenLogprobs
+from quire.text.detokenizer import IncrementalDetokenizer
+from quire.text.tokenizer import Tokenizer
+
+
+class _Completion:
+    """One output."""
+
+    __slots__ = (
+        "cumulative_logprob", "detokenizer", "finish_reason", "is_told", "last_token_time", "logprobs", "num_told",
+        "stop_reason", "token_ids",
+    )  # fmt: skip
+
+    def __init__(self, detokenizer: IncrementalDetokenizer | None, has_logprobs: bool) -> None:
+        self.detokenizer = detokenizer
+        self.token_ids: list[int] = []
+        self.logprobs: list[dict[int, Logprob]] | None = [] if has_logprobs else None
+        self.cumulative_logprob: float | None = 0.0 if has_logprobs else None
+        self.finish_reason: str | None = None
+        self.stop_reason: int | str | None = None
+        self.last_token_time: float | None = None
+        self.num_told = 0  #: tokens that `take_progress` has given out
+        self.is_told = False  #: how it ended, too
+
+    def take_progress(self, index: int) -> Delta | None:
+        if self.is_told:
+            return None
+        self.is_told = self.finish_reason is not None
+        text = self.detokenizer.take_delta(self.is_told) if self.detokenizer is not None else ""
+        start, self.num_told = self.num_told, len(self.token_ids)
+        if not (text or self.is_told or self.num_told > start):
+            return None
+        return Delta(
+            index,
+            text,
+            self.token_ids[start:],
+            self.logprobs[start:] if self.logprobs is not None else None,
+            self.finish_reason,
+            self.stop_reason,
+        )
+
+
+class Answer:
+    """What has come of a request so far.
+
+    Args:
+        request: as the scheduler knows it.
+        prompt: its text, if it came as text.
+        tokenizer: None makes no text.
+        arrival_time: seconds on the engine's clock.
+        answer_lead: blanks that the text starts without (`Tokenizer.answer_lead`).
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        prompt: str | None,
+        tokenizer: Tokenizer | None,
+        arrival_time: float,
+        answer_lead: str = "",
+    ) -> None:
+        self.request = request
+        self.prompt = prompt
+        self.tokenizer = tokenizer
+        self._lead = answer_lead
+        self.metrics = RequestMetrics(arrival_time)
+        self._completions: dict[int, _Completion] = {}
+        self._prompt_entries: dict[int, TokenLogprobs] = {}
+
+    @property
+    def is_finished(self) -> bool:
+        return self.request.status.is_finished
+
+    def add(self, update: SequenceUpdate, now: float) -> str | None:
+        """Take in new tokens. Returns the stop string that they complete: the sequence must end there."""
+        seq, params = update.sequence, self.request.sampling_params
+        if self.request.beam is not None:
+            return None  # its beams may all change until the search ends; `finish` takes them
+        completion = self._completions.get(seq.index)
+        if completion is None:
+            completion = self._completions[seq.index] = _Completion(self._detokenizer(), params.logprobs is not None)
+        if self.metrics.first_token_time is None:
+            self.metrics.first_token_time = now
+        self.metrics.last_token_time = now
+        completion.last_token_time = now
+        completion.token_ids.extend(update.token_ids)
+        if completion.logprobs is not None and update.logprobs is not None:
+            completion.logprobs.extend(self._decode(entry) for entry in update.logprobs)
+            completion.cumulative_logprob = seq.cumulative_logprob
+        if seq.finish_reason is not None:
+            completion.finish_reason = seq.finish_reason.value
+            completion.stop_reason = seq.stop_reason
+        if completion.detokenizer is None:
+            return None
+        shown = update.token_ids
+        if seq.finish_reason is RequestStatus.FINISHED_STOPPED and not params.include_stop_str_in_output:
+            shown = shown[:-1]  # the token that ended it is no part of the text
+        stop = None
+        if shown:
+            has_enough = len(completion.token_ids) >= params.min_tokens
+            stop = completion.detokenizer.append(shown, check_stop=has_enough)
+        if stop is not None:
+            completion.finish_reason, completion.stop_reason = RequestStatus.FINISHED_STOPPED.value, stop
+        return stop
+
+    def last_token_time(self, index: int) -> float | None:
+        """When the output with this index got its last token; None before its first."""
+        completion = self._completions.get(index)
+        return completion.last_token_time if completion is not None else None
+
+    def add_prompt_logprobs(self, entries: Iterable[tuple[int, TokenLogprobs]]) -> None:
+        self._prompt_entries.update(entries)  # again after a preemption: the same values
+
+    def finish(self, now: float) -> None:
+        """The request has ended: note the time, and how the outputs that are still open ended."""
+        self.metrics.finished_time = now
+        self.metrics.num_preemptions = self.request.num_preemptions
+        search = self.request.beams
+        if search is not None and search.is_done:
+            self._take_beams(search.finished)
+        if not self._completions:  # it ended before its first token
+            self._completions[0] = _Completion(self._detokenizer(), self.request.sampling_params.logprobs is not None)
+        for completion in self._completions.values():
+            if completion.finish_reason is None:
+                completion.finish_reason = self.request.status.value
+            if completion.detokenizer is not None:
+                completion.detokenizer.finish()
+
+    def _take_beams(self, found: Iterable[Hypothesis]) -> None:
+        self.metrics.first_token_time = self.metrics.last_token_time = self.metrics.finished_time
+        for index, hypothesis in enumerate(found):
+            completion = self._completions[index] = _Completion(self._detokenizer(), has_logprobs=False)
+            completion.token_ids = list(hypothesis.token_ids)
+            completion.cumulative_logprob = hypothesis.sum_logprob
+            completion.finish_reason = "stop" if hypothesis.stopped else "length"
+            if completion.detokenizer is not None:
+                completion.detokenizer.append(completion.token_ids[:-1] if hypothesis.stopped else completion.token_ids)
+
+    def _detokenizer(self) -> IncrementalDetokenizer | None:
+        params = self.request.sampling_params
+        if self.tokenizer is None or not params.detokenize:
+            return None
+        return IncrementalDetokenizer(
+            self.tokenizer,
+            skip_special_tokens=params.skip_special_tokens,
+            stop=params.stop,
+            include_stop_str_in_output=params.include_stop_str_in_output,
+            prompt_token_ids=self.request.prompt_token_ids,
+            lead=self._lead,
+        )
+
+    def _decode(self, entry: TokenLogprobs) -> dict[int, Logprob]:
+        """The likeliest tokens, likeliest first, and the chosen one (last, where it is not among them)."""
+        text = self.tokenizer.token_text if self.tokenizer is not None else None
+        found = {
+            token: Logprob(logprob, rank, text(token) if text else None)
+            for rank, (token, logprob) in enumerate(zip(entry.top_ids, entry.top_logprobs, strict=True), start=1)
+        }
+        token = entry.token_id
+        found[token] = Logprob(entry.logprob, entry.rank, text(token) if text else None)
+        return found
+
+    def to_output(self) -> RequestOutput:
+        """A snapshot. Text is what is decided so far; while a stop string may still match, part of it may go again."""
+        request = self.request
+        prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+        if request.sampling_params.prompt_logprobs is not None:
+            decoded = {position: self._decode(entry) for position, entry in self._prompt_entries.items()}
+            prompt_logprobs = [decoded.get(position) for position in range(len(request.prompt_token_ids))]
+        outputs = [
+            CompletionOutput(
+                index=index,
+                text=completion.detokenizer.text if completion.detokenizer is not None else "",
+                token_ids=list(completion.token_ids),
+                logprobs=list(completion.logprobs) if completion.logprobs is not None else None,
+                cumulative_logprob=completion.cumulative_logprob,
+                finish_reason=completion.finish_reason,
+                stop_reason=completion.stop_reason,
+            )
+            for index, completion in sorted(self._completions.items())
+        ]
+        return RequestOutput(
+            request_id=request.request_id,
+            prompt=self.prompt,
+            prompt_token_ids=list(request.prompt_token_ids),
+            outputs=outputs,
+            num_cached_tokens=request.num_cached_tokens or 0,
+            metrics=self.metrics,
+            prompt_logprobs=prompt_logprobs,
+            finished=self.is_finished,
+            error=request.error,
+        )
+
+    def take_deltas(self) -> list[tuple[int, str]]:
+        """For each output the text that became safe to send since the last call: whole characters, no part of what
+        may still be a stop string."""
+        deltas = []
+        for index, completion in sorted(self._completions.items()):
+            if completion.detokenizer is not None:
+                is_final = completion.finish_reason is not None
+                if text := completion.detokenizer.take_delta(is_final):
+                    deltas.append((index, text))
+        return deltas
+
+    def take_progress(self) -> list[Delta]:
+        """What each output gained since the last call, for whoever sends more than text; see `take_deltas`, which
+        takes from the same text."""
+        if len(self._completions) == 1:
+            ((index, completion),) = self._completions.items()
+            delta = completion.take_progress(index)
+            return [] if delta is None else [delta]
+        found = (completion.take_progress(index) for index, completion in sorted(self._completions.items()))
+        return [delta for delta in found if delta is not None]

@@ -1,0 +1,192 @@
+"""Who asks: API keys, and the tenants that they stand for.
+
+Knows the header, the keys and the secret on disk. A key itself never leaves this file: everything else sees its id.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import logging
+import os
+import secrets
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from quire.core.block_keys import PUBLIC_ONLY, DomainSpans, tenant_domain
+from quire.server.errors import ApiError, error_response
+from quire.server.settings import ServerSettings
+
+logger = logging.getLogger("quire.server")
+
+KEYS_VARIABLE = "QUIRE_API_KEY"
+PUBLIC_KEY_ID = "public"  #: everyone, where no keys are set
+SECRET_FILE = "tenant-secret"
+SECRET_BYTES = 32
+_OPEN_PATHS = frozenset({"/health"})  # a supervisor asks it, and has no key
+
+
+class Authenticate:
+    """Lets through who names a key in ``Authorization: Bearer``, and notes whose it is in ``scope["state"]["key_id"]``.
+
+    Every path but /health needs one. Without keys everyone is let through, as `PUBLIC_KEY_ID`. (ASGI middleware)
+    """
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+        self.app = app
+        self._ids = {_digest(key.encode()): key_id(key, settings.tenant_secret) for key in settings.api_keys}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in _OPEN_PATHS:
+            await self.app(scope, receive, send)
+            return
+        try:
+            found = self._identify(scope["headers"])
+        except ApiError as error:
+            await error_response(error)(scope, receive, send)
+            return
+        scope.setdefault("state", {})["key_id"] = found
+        await self.app(scope, receive, send)
+
+    def _identify(self, headers: Iterable[tuple[bytes, bytes]]) -> str:
+        if not self._ids:
+            return PUBLIC_KEY_ID
+        given = next((value for name, value in headers if name == b"authorization"), None)
+        if given is None:
+            raise _refusal("this server needs an API key; send the header Authorization: Bearer KEY")
+        scheme, _, key = given.partition(b" ")
+        if scheme.lower() != b"bearer":
+            raise _refusal("the API key is sent as Authorization: Bearer KEY, and this header says something else")
+        digest = _digest(key.strip())
+        found = None
+        for known, known_id in self._ids.items():  # all of them, so that time tells nothing about where it matched
+            if hmac.compare_digest(digest, known):
+                found = known_id
+        if found is None:
+            raise _refusal("this API key is not known to the server")
+        return found
+
+
+def key_id_of(scope: Scope) -> str:
+    """Whose request it is, as `Authenticate` noted it; `PUBLIC_KEY_ID` where that does not stand before the app."""
+    found: str = scope.get("state", {}).get("key_id", PUBLIC_KEY_ID)
+    return found
+
+
+def domains_of(key_id: str, settings: ServerSettings) -> DomainSpans:
+    """Who may share the KV of what this key sends: nobody else; everyone where no keys are set."""
+    if not settings.api_keys:
+        return PUBLIC_ONLY
+    return ((0, tenant_domain(key_id, settings.tenant_secret or b"")),)
+
+
+def key_id(key: str, secret: bytes | None) -> str:
+    """A short name of a key for logs and limits: always the same, and it tells nothing about the key."""
+    return hmac.new(secret or b"", b"key-id:" + key.encode(), hashlib.sha256).hexdigest()[:16]
+
+
+def load_api_keys(
+    given: Sequence[str] = (), *, file: str | Path | None = None, environ: Mapping[str, str] = os.environ
+) -> tuple[str, ...]:
+    """All keys from the command line, the environment (QUIRE_API_KEY, separated by commas) and a file (one a line).
+
+    Raises:
+        ValueError: a source was named and has no usable key. Serving everyone because a file was empty would be the
+            worst way to learn of it. The message says where, and never repeats a key.
+    """
+    keys = [_checked(key, f"--api-key, number {number}") for number, key in enumerate(given, 1)]
+    if KEYS_VARIABLE in environ:
+        parts = [part.strip() for part in environ[KEYS_VARIABLE].split(",")]
+        if not any(parts):
+            raise ValueError(f"{KEYS_VARIABLE} is set and names no key; give it one, or unset it to serve without keys")
+        keys += [_checked(part, f"{KEYS_VARIABLE}, number {number}") for number, part in enumerate(parts, 1) if part]
+    if file is not None:
+        keys += _keys_in(Path(file).expanduser())
+    return tuple(dict.fromkeys(keys))
+
+
+def _keys_in(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ValueError(f"--api-key-file {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"--api-key-file {path} is not text; it has one key a line") from None
+    stripped = ((number, line.strip()) for number, line in enumerate(lines, 1))
+    keys = [
+        _checked(line, f"--api-key-file {path}, line {number}")
+        for number, line in stripped
+        if line and not line.startswith("#")
+    ]
+    if not keys:
+        raise ValueError(f"--api-key-file {path} has no key; write one a line, or leave the option out")
+    return keys
+
+
+def _checked(key: str, where: str) -> str:
+    if not key:
+        raise ValueError(f"the API key from {where} is empty")
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ValueError(f"the API key from {where} has a space or a sign that a header cannot carry; use plain ASCII")
+    return key
+
+
+def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the server keeps what must survive a restart: $XDG_STATE_HOME/quire, or ~/.local/state/quire."""
+    home = environ.get("XDG_STATE_HOME")
+    return (Path(home) if home else Path("~/.local/state").expanduser()) / "quire"
+
+
+def load_tenant_secret(directory: Path | None = None) -> bytes:
+    """The secret that tenants' KV blocks are named with; made at the first call, and the same ever after.
+
+    Args:
+        directory: `state_directory()` if None. Processes that share it share the secret.
+
+    Raises:
+        ValueError: it can be neither read nor kept, or what is there is damaged.
+    """
+    try:
+        path = (directory if directory is not None else state_directory()) / SECRET_FILE
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        secret = _read_or_make(path)
+        mode = path.stat().st_mode
+    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home directory
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ValueError(
+            f"the secret that keeps tenants apart cannot be kept in {directory or 'the state directory'}: {reason}; "
+            "set XDG_STATE_HOME to a directory that this user may write"
+        ) from None
+    if len(secret) != SECRET_BYTES:
+        raise ValueError(f"{path} is damaged: {len(secret)} bytes in place of {SECRET_BYTES}; delete it for a new one")
+    if mode & 0o077:
+        logger.warning("%s can be read by others, who could tell tenants' blocks apart; chmod 600 it", path)
+    return secret
+
+
+def _read_or_make(path: Path) -> bytes:
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # of processes that start together one makes it, and all read the same
+        if not path.exists():
+            descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{SECRET_FILE}-")  # mode 0600
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(secrets.token_bytes(SECRET_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(unfinished, path)  # whole or not at all
+        return path.read_bytes()
+    finally:
+        os.close(folder)
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()  # equal lengths: comparing then tells nothing about a key's length
+
+
+def _refusal(message: str) -> ApiError:
+    return ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})

@@ -1,0 +1,244 @@
+"""JSON bodies: read, checked against their model, and refused in words that name the field.
+
+A large body is parsed in a child process: parsing holds the interpreter, and a step of the engine waits for it. Knows
+pydantic; knows nothing about what the fields mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import reprlib
+import signal
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO, Any, Protocol, TypeVar, get_args
+
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+from starlette.requests import Request
+from starlette.responses import Response
+
+from quire.server.errors import RETRY_SOON, ApiError
+
+
+class BodyCheck(Protocol):
+    """What a body is held to beside its model; survives pickling, since a child process asks it."""
+
+    def check(self, body: Any) -> None:
+        """Raises:
+        ApiError: the body cannot be served, whatever else is in it.
+        """
+
+
+T = TypeVar("T", bound=BaseModel)
+Limits = Mapping[str | None, BodyCheck]  #: by the models' names; None is the default model
+LARGE_BODY_BYTES = 256 * 1024  #: of token ids, this takes some 4 ms to parse
+FILE_IN_SCOPE = "quire.body_file"  #: in the ASGI scope of a request with a large body: its `BodyFile`
+_NICENESS = 10  # of the child: who sends a large body can wait for it rather than the engine
+_PRIMITIVES = {"str", "int", "float", "bool"}
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
+_UNSUPPORTED = {"literal_error", "too_long", "none_required"}  # where the field's own words say what is taken
+
+
+class BodyFile:
+    """A large body while it arrives, in memory that another process can read: nobody has to send it there.
+
+    Bytes that are there until `close`: in memory on Linux, elsewhere in a temporary file.
+    """
+
+    def __init__(self) -> None:
+        self._file: IO[bytes]
+        if hasattr(os, "memfd_create"):
+            self._file = os.fdopen(os.memfd_create("body"), "w+b", buffering=0)
+            self._path = f"/proc/{os.getpid()}/fd/{self._file.fileno()}"
+        else:
+            self._file = NamedTemporaryFile(prefix="body-", buffering=0)  # noqa: SIM115 - `close` closes it
+            self._path = self._file.name
+        self._is_taken = False
+
+    def write(self, piece: bytes) -> None:
+        self._file.write(piece)
+
+    def take_path(self) -> str:
+        """Where any process of this user can read them; `take` then gives none."""
+        self._is_taken = True
+        return self._path
+
+    def take(self) -> bytes:
+        """All of them, once."""
+        if self._is_taken:
+            return b""
+        self._is_taken = True
+        self._file.seek(0)
+        return self._file.read()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class BodyReader:
+    """Owns the child process that parses large bodies; it starts with the first of them.
+
+    Args:
+        prompt_limits: gives those of the models that are ready, by name. A large body with a longer prompt ends in the
+            child.
+    """
+
+    def __init__(self, prompt_limits: Callable[[], Limits] = dict) -> None:
+        self._prompt_limits = prompt_limits
+        self._child: ProcessPoolExecutor | None = None
+
+    async def read(self, request: Request, kind: type[T]) -> T:
+        """The body as a `kind`.
+
+        Raises:
+            ApiError: it is not JSON, or not what it should be.
+        """
+        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if content_type != "application/json" and not content_type.endswith("+json"):
+            # A page of another origin may send other types without asking: they must not reach a model.
+            got = content_type or "nothing"
+            raise ApiError(415, f"the body must be JSON; send Content-Type: application/json, not {got!r:.100}")
+        file: BodyFile | None = request.scope.get(FILE_IN_SCOPE)
+        if file is None:
+            return parse(await request.body(), kind)
+        return await self._parse_in_child(file.take_path(), kind)
+
+    async def _parse_in_child(self, path: str, kind: type[T]) -> T:
+        if self._child is None:
+            # spawn: a fork would copy whatever locks the engine's threads hold
+            self._child = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_set_up_child)
+        limits = await asyncio.to_thread(self._prompt_limits)
+        try:
+            value, error = await asyncio.get_running_loop().run_in_executor(self._child, _try_parse, path, kind, limits)
+        except BrokenProcessPool:
+            self._child = None  # the next large body starts another
+            message = "the process that reads large bodies ended; try again"
+            raise ApiError(503, message, headers=RETRY_SOON) from None
+        if value is None:
+            raise ApiError(**error)
+        return value
+
+    def close(self) -> None:
+        """End the child process."""
+        if self._child is not None:
+            self._child.shutdown(wait=False, cancel_futures=True)
+            self._child = None
+
+
+class JsonRoute(APIRoute):
+    """A route whose endpoint takes the request and its body: `async def ask(request, body: SomeModel) -> Response`.
+
+    OpenAPI shows the body like any other; reading it is up to the application's `BodyReader` (`app.state.bodies`).
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        endpoint = self.endpoint
+        assert self.body_field is not None
+        kind: Any = self.body_field.field_info.annotation
+
+        async def handle(request: Request) -> Response:
+            bodies: BodyReader = request.app.state.bodies
+            response: Response = await endpoint(request, await bodies.read(request, kind))
+            return response
+
+        return handle
+
+
+def parse(raw: bytes, kind: type[T]) -> T:
+    """A checked body.
+
+    Raises:
+        ApiError: naming the field at fault.
+    """
+    try:
+        return kind.model_validate_json(raw)
+    except ValidationError as error:
+        raise _refusal(error.errors(include_url=False, include_context=False), kind) from None
+
+
+def _try_parse(path: str, kind: type[T], limits: Limits) -> tuple[T | None, dict[str, Any]]:
+    try:
+        value = parse(Path(path).read_bytes(), kind)
+        if (limit := limits.get(getattr(value, "model", None))) is not None:
+            limit.check(value)
+        return value, {}
+    except ApiError as error:
+        return None, {"status": error.status, "message": error.message, "param": error.param, "code": error.code}
+
+
+def _set_up_child() -> None:
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(_NICENESS)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides when to end
+
+
+def _refusal(errors: list[ErrorDetails], kind: Any) -> ApiError:
+    first = errors[0]
+    if first["type"] == "json_invalid":
+        why = first["msg"].removeprefix("Invalid JSON: ")
+        return ApiError(400, f"the body is not JSON: {why}", code="invalid_json")
+    if not first["loc"]:
+        return ApiError(400, "the body must be a JSON object", code="invalid_type")
+    # A value that is not served (an image, a schema) says more than the fields that come with it.
+    unknown = [error for error in errors if error["type"] == "extra_forbidden"]
+    if unknown and (len(unknown[0]["loc"]) == 1 or not any(error["type"] == "literal_error" for error in errors)):
+        names = list(dict.fromkeys(map(_path, unknown)))[:10]
+        return ApiError(
+            400, f"not supported by this server: {', '.join(names)}; leave it out", names[0], "unknown_parameter"
+        )
+    of_field = [error for error in errors if error["loc"][0] == first["loc"][0] and error not in unknown]
+    meant = max(of_field, key=_depth)  # of a union's members, the one that came furthest is what was meant
+    path, about = _path(meant), _description(kind, meant["loc"])
+    if meant["type"] == "missing":
+        return ApiError(400, f"{path} is missing: {about or 'it must be given'}", path, "missing_required_parameter")
+    reason = meant["msg"][:1].lower() + meant["msg"][1:]
+    if about:
+        reason = about if meant["type"] in _UNSUPPORTED or len(of_field) > 1 else f"{reason}. {about}"
+    return ApiError(400, f"{path}={_SHORT.repr(meant['input'])} is not valid: {reason}", path, "invalid_value")
+
+
+def _depth(error: ErrorDetails) -> tuple[int, int]:
+    last = error["loc"][-1]
+    return len(error["loc"]), last if isinstance(last, int) else 0
+
+
+def _path(error: ErrorDetails) -> str:
+    """Where in the body: messages[0].content."""
+    path = ""
+    for position, part in enumerate(error["loc"]):
+        is_key = error["type"] == "extra_forbidden" and position == len(error["loc"]) - 1
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif is_key or not _is_union_member(part):
+            path += f".{part}" if path else part
+    return f"{path:.200}"
+
+
+def _is_union_member(part: str) -> bool:
+    """Whether a part of a location is a type's name, which is no part of the body."""
+    return "[" in part or part in _PRIMITIVES or part.startswith("constrained-")
+
+
+def _description(kind: Any, loc: tuple[int | str, ...]) -> str | None:
+    """What the innermost named field on the way to `loc` is about."""
+    about = None
+    for part in loc:
+        model = _model_in(kind)
+        if isinstance(part, str) and model is not None and part in model.model_fields:
+            about, kind = model.model_fields[part].description, model.model_fields[part].annotation
+    return about
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model that a type is, or holds: Message of list[Message] | None."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)

@@ -1,0 +1,1 @@
+"""OpenAI's API: from a body to its answer."""

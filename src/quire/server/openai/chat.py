@@ -1,0 +1,105 @@
+"""POST /v1/chat/completions: messages in, the assistant's next one out, whole or as a stream.
+
+Knows what chat looks like; how prompts are made and run is elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from quire.async_engine.async_engine import Delta, Started
+from quire.outputs import CompletionOutput, RequestOutput
+from quire.sampling_params import SamplingParams
+from quire.server.errors import invalid
+from quire.server.http.body import JsonRoute
+from quire.server.openai.endpoint import Endpoint
+from quire.server.openai.logprobs import Entry, chat_logprobs
+from quire.server.openai.openapi import streamed
+from quire.server.openai.prompts import Prompt, encode_messages
+from quire.server.openai.response import AnswerForm
+from quire.server.openai.sampling import sampling_params
+from quire.server.openai.schema import (
+    ERROR_RESPONSES,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatCompletionRequest,
+    Usage,
+)
+from quire.server.registry import ModelRegistry, ServedModel
+from quire.server.settings import ServerSettings
+
+
+def chat_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRouter:
+    """The route, over the models of `registry`."""
+    router = APIRouter(route_class=JsonRoute, tags=["generate"])
+    endpoint = _ChatEndpoint(registry, settings)
+
+    @router.post(
+        "/v1/chat/completions",
+        response_model=ChatCompletion,
+        responses={**ERROR_RESPONSES, 200: streamed(ChatCompletionChunk)},
+        summary="Answer a conversation",
+    )
+    async def create_chat_completion(request: Request, body: ChatCompletionRequest) -> Response:
+        return await endpoint.answer(request, body)
+
+    return router
+
+
+class _ChatForm(AnswerForm[ChatCompletionRequest]):
+    """A choice's text is in a message, or in what it gains of one; its role comes first."""
+
+    kind, chunk_kind = "chat.completion", "chat.completion.chunk"
+
+    def whole(self, outputs: list[RequestOutput], usage: Usage) -> ChatCompletion:
+        (output,) = outputs
+        return ChatCompletion(
+            **self.generation.head(self.kind),
+            choices=[self.choice(0, completion) for completion in output.outputs],  # type: ignore[misc]
+            usage=usage,
+            **self._about_prompt(output),
+        )
+
+    def opening(self, number: int, started: Started) -> list[dict[str, Any]]:
+        more = {"prompt_token_ids": started.prompt_token_ids} if self._has_token_ids else {}
+        opening = {"delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
+        return [{"choices": [{"index": index, **opening}], **more} for index in range(self._num_choices)]
+
+    def _text(self, gained: CompletionOutput | Delta) -> dict[str, Any]:
+        if isinstance(gained, CompletionOutput):
+            return {"message": {"role": "assistant", "content": gained.text}}
+        return {"delta": {"content": gained.text} if gained.text else {}}
+
+    def _logprobs(self, number: int, gained: CompletionOutput | Delta, entries: Sequence[Entry]) -> dict[str, Any]:
+        content = chat_logprobs(self._tokenizer, gained.token_ids, entries, self._num_top)
+        return {"content": content, "refusal": None}
+
+
+class _ChatEndpoint(Endpoint[ChatCompletionRequest]):
+    id_prefix, prompt_field, form = "chatcmpl", "messages", _ChatForm
+
+    def _sampling_params(self, body: ChatCompletionRequest, model: ServedModel) -> SamplingParams:
+        limits = {body.max_completion_tokens, body.max_tokens} - {None}
+        if len(limits) > 1:
+            raise invalid(
+                f"max_tokens={body.max_tokens} and max_completion_tokens={body.max_completion_tokens} are two names of "
+                "one limit; give one of them",
+                "max_tokens",
+            )
+        if body.top_logprobs is not None and not body.logprobs:
+            raise invalid("top_logprobs goes with logprobs=true", "top_logprobs")
+        return sampling_params(
+            body,
+            model,
+            max_tokens=next(iter(limits), None),
+            logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+        )
+
+    async def _encode(self, body: ChatCompletionRequest, model: ServedModel) -> list[Prompt]:
+        is_truncated = body.truncate_prompt_tokens is not None
+        return [await encode_messages(model, body.messages, body, is_truncated=is_truncated)]

@@ -1,0 +1,161 @@
+"""POST /v1/completions: texts or token ids in, what follows them out, whole or as a stream.
+
+Knows what completions look like; how prompts are made and run is elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from quire.async_engine.async_engine import Delta, Started
+from quire.outputs import CompletionOutput, RequestOutput
+from quire.sampling_params import SamplingParams
+from quire.server.errors import invalid
+from quire.server.http.body import JsonRoute
+from quire.server.openai.endpoint import Endpoint
+from quire.server.openai.generation import Generation
+from quire.server.openai.logprobs import CompletionLogprobsWriter, Entry
+from quire.server.openai.openapi import streamed
+from quire.server.openai.prompts import Prompt, encode_texts, tokenizer_of
+from quire.server.openai.response import AnswerForm
+from quire.server.openai.sampling import sampling_params
+from quire.server.openai.schema import ERROR_RESPONSES, Completion, CompletionRequest, Usage
+from quire.server.registry import ModelRegistry, ServedModel
+from quire.server.settings import ServerSettings
+
+_MAX_TOKENS = 16  # OpenAI's default
+
+
+def completion_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRouter:
+    """The route, over the models of `registry`."""
+    router = APIRouter(route_class=JsonRoute, tags=["generate"])
+    endpoint = _CompletionEndpoint(registry, settings)
+
+    @router.post(
+        "/v1/completions",
+        response_model=Completion,
+        responses={**ERROR_RESPONSES, 200: streamed(Completion)},
+        summary="Continue a text",
+    )
+    async def create_completion(request: Request, body: CompletionRequest) -> Response:
+        return await endpoint.answer(request, body)
+
+    return router
+
+
+class _CompletionForm(AnswerForm[CompletionRequest]):
+    """A choice is a text, after its prompt's where that is echoed."""
+
+    kind = chunk_kind = "text_completion"
+
+    def __init__(self, generation: Generation, body: CompletionRequest) -> None:
+        super().__init__(generation, body)
+        self._hides_special_tokens = generation.params.skip_special_tokens
+        self._writers: dict[int, CompletionLogprobsWriter] = {}  # by the index of a choice
+
+    def whole(self, outputs: list[RequestOutput], usage: Usage) -> Completion:
+        if self.body.max_tokens == 0:
+            usage.total_tokens, usage.completion_tokens = usage.prompt_tokens, 0
+            for output in outputs:
+                _forget_answers(output)
+        return Completion(
+            **self.generation.head(self.kind),
+            choices=[
+                self._whole_choice(number, output, completion)  # type: ignore[misc]
+                for number, output in enumerate(outputs)
+                for completion in output.outputs
+            ],
+            usage=usage,
+        )
+
+    def opening(self, number: int, started: Started) -> list[dict[str, Any]]:
+        if not self.body.echo and not self._has_token_ids:
+            return []
+        more = {"prompt_token_ids": started.prompt_token_ids, "token_ids": []} if self._has_token_ids else {}
+        opening = {"text": self._echo(number), "logprobs": None, "finish_reason": None, **more}
+        return [{"choices": [{"index": self._index(number, i), **opening}]} for i in range(self._num_choices)]
+
+    def _whole_choice(self, number: int, output: RequestOutput, completion: CompletionOutput) -> dict[str, Any]:
+        echoed: dict[str, list[Any]] = {}
+        if self.body.echo and self._has_logprobs and output.prompt_logprobs is not None:
+            writer = self._writer(number, completion.index)
+            echoed = writer.write(output.prompt_token_ids, output.prompt_logprobs, self._num_top)
+        shown = {**self.choice(number, completion), **self._about_prompt(output)}
+        if echoed:
+            shown["logprobs"] = {name: entries + shown["logprobs"][name] for name, entries in echoed.items()}
+        shown["text"] = self._echo(number) + completion.text
+        return shown
+
+    def _text(self, gained: CompletionOutput | Delta) -> dict[str, Any]:
+        return {"text": gained.text}
+
+    def _logprobs(self, number: int, gained: CompletionOutput | Delta, entries: Sequence[Entry]) -> dict[str, Any]:
+        return self._writer(number, gained.index).write(gained.token_ids, entries, self._num_top)
+
+    def _echo(self, number: int) -> str:
+        """The prompt's text, where it is asked for."""
+        if not self.body.echo:
+            return ""
+        prompt = self.generation.prompts[number]
+        if prompt.text is not None:
+            return prompt.text
+        text: str = self._tokenizer.decode(prompt.token_ids, skip_special_tokens=self._hides_special_tokens)
+        return text
+
+    def _writer(self, number: int, index: int) -> CompletionLogprobsWriter:
+        """What counts the characters of a choice."""
+        index = self._index(number, index)
+        if index not in self._writers:
+            self._writers[index] = CompletionLogprobsWriter(self._tokenizer, self._hides_special_tokens)
+        return self._writers[index]
+
+
+def _forget_answers(output: RequestOutput) -> None:
+    for completion in output.outputs:
+        completion.text, completion.token_ids, completion.stop_reason = "", [], None
+        completion.logprobs = [] if completion.logprobs is not None else None
+        completion.finish_reason = "length"
+
+
+class _CompletionEndpoint(Endpoint[CompletionRequest]):
+    id_prefix, prompt_field, form = "cmpl", "prompt", _CompletionForm
+
+    def _sampling_params(self, body: CompletionRequest, model: ServedModel) -> SamplingParams:
+        if body.best_of is not None and body.best_of != (body.n or 1):
+            raise invalid(f"best_of={body.best_of} is not served; leave it out, or ask for n", "best_of")
+        max_tokens = _MAX_TOKENS if body.max_tokens is None else body.max_tokens
+        own: dict[str, Any] = {"max_tokens": max_tokens, "logprobs": body.logprobs}
+        if body.echo and body.logprobs is not None:
+            if body.stream:
+                raise invalid("echo with logprobs is not streamed: leave out one of the three", "stream")
+            own["prompt_logprobs"] = max(body.logprobs, body.prompt_logprobs or 0)
+        if max_tokens == 0:
+            if not body.echo or body.stream:
+                raise invalid("max_tokens=0 goes with echo, and without stream", "max_tokens")
+            own["max_tokens"] = 1  # the engine makes one token at least; it is not shown
+        return sampling_params(body, model, **own)
+
+    async def _encode(self, body: CompletionRequest, model: ServedModel) -> list[Prompt]:
+        given = body.prompts
+        n = body.n or 1
+        if len(given) * n > self.settings.max_answers:
+            raise invalid(
+                f"{len(given)} prompts with n={n} are more answers than the {self.settings.max_answers} that one "
+                "request may ask for; send several requests",
+                "n" if n > 1 else "prompt",
+            )
+        if isinstance(given[0], list):
+            if body.echo:
+                tokenizer_of(model)  # there must be one, to show them as text
+            return [Prompt(token_ids) for token_ids in given]
+        return await encode_texts(
+            model,
+            given,
+            add_special_tokens=body.add_special_tokens is not False,
+            is_truncated=body.truncate_prompt_tokens is not None,
+        )

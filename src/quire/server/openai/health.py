@@ -1,0 +1,68 @@
+"""GET /health and GET /version: whether this process can serve, and what it is.
+
+Health is a heartbeat through every engine's thread, so that a process whose HTTP answers while its engine hangs is
+not taken for a healthy one. Knows the models' states; nothing about what they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel
+
+import quire
+from quire.async_engine.async_engine import AsyncEngine, ModelState
+from quire.server.openai.schema import ERROR_RESPONSES
+from quire.server.registry import ModelRegistry
+from quire.server.settings import ServerSettings
+
+HealthStatus = Literal["ok", "loading", "draining", "hanging", "failed"]
+_REFUSALS: dict[int | str, dict[str, Any]] = {"4XX": ERROR_RESPONSES["4XX"]}
+_WORDS: dict[ModelState, HealthStatus] = {
+    ModelState.READY: "ok",
+    ModelState.LOADING: "loading",
+    ModelState.DRAINING: "draining",
+    ModelState.FAILED: "failed",
+}
+_GRAVITY: tuple[HealthStatus, ...] = ("ok", "loading", "draining", "hanging", "failed")
+
+
+class Health(BaseModel):
+    """Of several models, the gravest state."""
+
+    status: HealthStatus
+
+
+class Version(BaseModel):
+    version: str
+
+
+def health_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRouter:
+    """The two routes."""
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/health", responses={**_REFUSALS, 503: {"model": Health, "description": "It cannot serve now."}})
+    async def health(response: Response) -> Health:
+        """Whether every model answers: a heartbeat through each engine. Needs no API key."""
+        engines = [model.async_engine for model in registry]
+        found = await asyncio.gather(*(_status(engine, settings.heartbeat_timeout_s) for engine in engines))
+        status = max(found, key=_GRAVITY.index)
+        if status != "ok":
+            response.status_code = 503
+        return Health(status=status)
+
+    @router.get("/version", responses=_REFUSALS)
+    async def version() -> Version:
+        """The version of the server."""
+        return Version(version=quire.__version__)
+
+    return router
+
+
+async def _status(engine: AsyncEngine, timeout_s: float) -> HealthStatus:
+    if engine.state in (ModelState.READY, ModelState.DRAINING) and not await engine.heartbeat(timeout_s):
+        # An engine that starts over, or has just given up, does not answer either, and says so.
+        return "hanging" if engine.state in (ModelState.READY, ModelState.DRAINING) else _WORDS[engine.state]
+    return _WORDS[engine.state]

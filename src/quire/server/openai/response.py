@@ -1,0 +1,93 @@
+"""What an answer looks like, whole and chunk by chunk, as far as both generating endpoints show it alike.
+
+Knows neither the text's form nor that of its logprobs: those are each endpoint's own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+from quire.async_engine.async_engine import Delta, Started
+from quire.outputs import CompletionOutput, RequestOutput
+from quire.server.openai.generation import Generation
+from quire.server.openai.logprobs import Entry, prompt_logprobs
+from quire.server.openai.schema import GenerationRequest, Reply, Usage
+
+B = TypeVar("B", bound=GenerationRequest)
+
+
+class AnswerForm(ABC, Generic[B]):
+    """The form of one answer. Subclasses say what is their endpoint's own.
+
+    Args:
+        generation: what runs.
+        body: what was asked for.
+    """
+
+    kind: ClassVar[str]  #: `object` of a whole answer
+    chunk_kind: ClassVar[str]  #: and of a chunk
+
+    def __init__(self, generation: Generation, body: B) -> None:
+        self.generation = generation
+        self.body = body
+        self._num_choices = generation.params.n  # of each prompt
+        self._tokenizer = generation.model.async_engine.engine.tokenizer
+        self._has_logprobs = generation.params.logprobs is not None
+        self._num_top = generation.params.logprobs or 0
+        self._has_token_ids = bool(body.return_token_ids)
+
+    @abstractmethod
+    def whole(self, outputs: list[RequestOutput], usage: Usage) -> Reply:
+        """The whole answer, of an output to each prompt."""
+
+    @abstractmethod
+    def opening(self, number: int, started: Started) -> list[dict[str, Any]]:
+        """The chunks with which the answers to prompt `number` begin, without their head."""
+
+    @abstractmethod
+    def _text(self, gained: CompletionOutput | Delta) -> dict[str, Any]:
+        """The field of a choice that holds its text, or what it gained of it."""
+
+    @abstractmethod
+    def _logprobs(self, number: int, gained: CompletionOutput | Delta, entries: Sequence[Entry]) -> dict[str, Any]:
+        """What `entries`, one a token that a choice gained, are shown as."""
+
+    @property
+    def is_only_text(self) -> bool:
+        """Whether nothing but the text shows what a choice gains before its end."""
+        return not self._has_logprobs and not self._has_token_ids
+
+    def is_worth_a_chunk(self, delta: Delta) -> bool:
+        return bool(delta.text or delta.finish_reason or not self.is_only_text)
+
+    def choice(self, number: int, gained: CompletionOutput | Delta) -> dict[str, Any]:
+        """A choice of prompt `number`, or what it gained."""
+        shown = {
+            "index": self._index(number, gained.index),
+            **self._text(gained),
+            "logprobs": None,
+            "finish_reason": gained.finish_reason,
+        }
+        if self._has_logprobs and gained.logprobs is not None:
+            shown["logprobs"] = self._logprobs(number, gained, gained.logprobs)
+        if gained.finish_reason is not None:
+            shown["stop_reason"] = gained.stop_reason
+        if self._has_token_ids:
+            shown["token_ids"] = gained.token_ids
+        return shown
+
+    def _index(self, number: int, index: int) -> int:
+        """Choices are numbered through, prompt by prompt."""
+        return number * self._num_choices + index
+
+    def _about_prompt(self, output: RequestOutput) -> dict[str, Any]:
+        """What a whole answer shows of a prompt."""
+        shown: dict[str, Any] = {}
+        top = self.body.prompt_logprobs
+        if self._has_token_ids:
+            shown["prompt_token_ids"] = output.prompt_token_ids
+        if top is not None and output.prompt_logprobs is not None:
+            shown["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs, output.prompt_token_ids, top)
+        return shown

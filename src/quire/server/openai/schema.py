@@ -1,0 +1,380 @@
+"""What the endpoints take and give: bodies, answers, chunks, usage.
+
+Names, types, ranges and what they mean, as OpenAPI shows them. Knows nothing about engines or HTTP. A field that is not
+here is refused by name; one that is here works. Null counts as absent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from quire.sampling_params import MAX_LOGPROBS, SamplingParams
+
+T = TypeVar("T")
+#: Lists stop at their first bad item: a body of a million bad ones is refused as fast as a body of one.
+Items = Annotated[list[T], Field(fail_fast=True)]
+NonEmpty = Annotated[list[T], Field(fail_fast=True, min_length=1)]
+NoItems = Annotated[list[Any], Field(max_length=0)]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+StopString = Annotated[str, Field(min_length=1, max_length=1024)]
+Count = Annotated[int, Field(ge=1, lt=2**31)]
+
+
+def option(text: str, **limits: Any) -> Any:
+    """An optional field, what it means and which values it takes."""
+    return Field(default=None, description=text, **limits)
+
+
+class Body(BaseModel):
+    """A JSON object from a client."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            return {name: value for name, value in given.items() if value is not None}
+        return given
+
+
+class StreamOptions(Body):
+    include_usage: bool | None = option("A last chunk with the usage, and `usage: null` in the others.")
+    continuous_usage_stats: bool | None = option("The usage so far in every chunk; goes with include_usage.")
+    include_obfuscation: Literal[False] | None = option("Nothing is obfuscated here: false is taken.")
+
+
+class ModelBody(Body):
+    """A body that names a model."""
+
+    model: str | None = option("One of GET /v1/models; by default the first.")
+
+
+class GenerationRequest(ModelBody):
+    """The fields that completions and chat completions share."""
+
+    # How tokens are chosen: the fields of SamplingParams by the same names, ranges included.
+    n: int | None = option("Answers to each prompt; they share the prompt's KV. 1 by default.", ge=1, le=1024)
+    temperature: float | None = option("0 is greedy; by default what the model recommends, or 1.", ge=0, le=100)
+    top_p: float | None = option("Keep the likeliest tokens up to this probability.", gt=0, le=1)
+    top_k: int | None = option("Keep the k likeliest tokens; 0 or -1 keeps all.", ge=-1, lt=2**31)
+    min_p: float | None = option("Keep tokens at least so likely as this share of the likeliest one.", ge=0, le=1)
+    repetition_penalty: float | None = option("Above 1 makes tokens of prompt and answer less likely.", gt=0, le=100)
+    presence_penalty: float | None = option("Taken from the logits of tokens in the answer.", ge=-2, le=2)
+    frequency_penalty: float | None = option("Taken as many times as the token is in the answer.", ge=-2, le=2)
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = option(
+        "Token id -> added to its logit, from -100 to 100."
+    )
+    bad_words: Annotated[list[StopString], Field(fail_fast=True, max_length=1024)] | None = option(
+        "Words that are never completed."
+    )
+    bad_words_token_ids: Items[NonEmpty[TokenId]] | None = option("The same as token ids.")
+    allowed_token_ids: NonEmpty[TokenId] | None = option("Only these are ever chosen.")
+    seed: int | None = option("The same seed gives the same tokens, whatever else runs.", ge=-(2**63), lt=2**63)
+    stop: StopString | Annotated[list[StopString], Field(fail_fast=True, max_length=64)] | None = option(
+        "A string, or up to 64 of them, before which the answer ends; each of 1 to 1024 characters."
+    )
+    stop_token_ids: Items[TokenId] | None = option("Tokens that end the answer, beside the model's own.")
+    include_stop_str_in_output: bool | None = option("Show the stop string that ended the answer.")
+    ignore_eos: bool | None = option("The model's own end tokens do not end the answer.")
+    min_tokens: int | None = option("Nothing ends the answer before so many tokens.", ge=0, lt=2**31)
+    prompt_logprobs: int | None = option(
+        "Log-probabilities of the prompt's tokens, and of so many likeliest ones; not with stream.",
+        ge=0,
+        le=MAX_LOGPROBS,
+    )
+    skip_special_tokens: bool | None = option("Leave special tokens out of the text; true by default.")
+    detokenize: bool | None = option("Make text at all; true by default.")
+
+    # How the prompt is made.
+    truncate_prompt_tokens: int | None = option(
+        "Keep the last so many tokens of the prompt; -1: as many as leave room for max_tokens.", ge=-1, lt=2**31
+    )
+
+    # How the answer comes.
+    stream: bool | None = option("Send the answer as it grows, as server-sent events.")
+    stream_options: StreamOptions | None = option("Only with stream.")
+    return_token_ids: bool | None = option("Show the token ids of prompt and answer.")
+    priority: int | None = option("Smaller goes first; 0 by default.", ge=-(2**31), lt=2**31)
+
+    # What clients send without meaning anything by it.
+    user: str | None = option("Who asks; nothing depends on it.")
+    safety_identifier: str | None = option("Who asks; nothing depends on it.")
+    prompt_cache_key: str | None = option("Prefixes are found by their tokens; nothing depends on it.")
+    metadata: dict[str, Any] | None = option("Nothing depends on it.")
+    store: Literal[False] | None = option("Nothing is stored: false is taken.")
+    service_tier: Literal["auto", "default"] | None = option("There is one tier: auto and default are taken.")
+
+    def given_sampling(self) -> dict[str, Any]:
+        """The fields of `SamplingParams` that were given; max_tokens and logprobs are each endpoint's own."""
+        return {name: getattr(self, name) for name in _SAMPLING & self.model_fields_set}
+
+    @property
+    def wants_usage(self) -> bool:
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    @property
+    def wants_running_usage(self) -> bool:
+        return self.wants_usage and bool(self.stream_options and self.stream_options.continuous_usage_stats)
+
+
+_SAMPLING = {field.name for field in fields(SamplingParams)} & set(GenerationRequest.model_fields)
+
+
+class Reply(BaseModel):
+    """A JSON object to a client; fields that were not set are not shown."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class PromptTokensDetails(Reply):
+    cached_tokens: int = Field(description="Of the prompt's tokens, those whose KV was there already.")
+
+
+class Usage(Reply):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails | None = None
+
+
+class ShownLogprob(Reply):
+    logprob: float
+    rank: int | None = Field(default=None, description="1 is the likeliest.")
+    decoded_token: str | None = None
+
+
+#: A token of the prompt: the log-probabilities of it and of the likeliest ones, by token id.
+PromptLogprobs = list[dict[str, ShownLogprob] | None]
+
+
+class ErrorDetail(Reply):
+    message: str = Field(description="What was wrong, what was expected and how to mend it.")
+    type: str = Field(description="invalid_request_error, rate_limit_error, server_error and the like.")
+    param: str | None = Field(description="The field of the body that is at fault.")
+    code: str | None = Field(description="For programs, such as context_length_exceeded.")
+
+
+class ErrorBody(Reply):
+    error: ErrorDetail
+
+
+#: What any endpoint may answer beside what it is for, as OpenAPI shows it.
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    400: {"model": ErrorBody, "description": "The body asks for what cannot be done; `param` names the field."},
+    404: {"model": ErrorBody, "description": "There is no such model; the message lists those that there are."},
+    "4XX": {"model": ErrorBody, "description": "The request cannot be taken: no key, too large, too many."},
+    503: {"model": ErrorBody, "description": "The model is loading, has failed, or the server is shutting down."},
+    "5XX": {"model": ErrorBody, "description": "The server failed."},
+}
+
+
+# -- POST /v1/chat/completions -------------------------------------------------------------------------------------
+
+
+class TextPart(Body):
+    type: Literal["text"] = Field(description='Models here read text only: {"type": "text", "text": ...}.')
+    text: str = Field(description="The text.")
+
+
+class Message(Body):
+    """One turn of a conversation. developer is another word for system."""
+
+    role: Literal["system", "developer", "user", "assistant"] = Field(
+        description="system, developer, user or assistant. Tools are not served yet."
+    )
+    content: str | Items[TextPart] = Field(description="A text, or a list of text parts.")
+    name: str | None = option("Handed to the chat template.")
+    reasoning_content: str | None = option("Handed to the chat template.")
+
+    # What an answer of some server had, and its client sends back.
+    refusal: Literal[""] | None = option("Only empty.")
+    tool_calls: NoItems | None = option("Tools are not served yet: only an empty list is taken.")
+    annotations: NoItems | None = option("Only an empty list is taken.")
+
+
+class ResponseFormat(Body):
+    type: Literal["text"] = Field(description='Answers are plain text: only {"type": "text"} is taken.')
+
+
+class TemplateOptions(Body):
+    """How messages become a prompt; /tokenize takes the same."""
+
+    add_generation_prompt: bool | None = option(
+        "Open the assistant's turn at the end; true by default, but with continue_final_message."
+    )
+    continue_final_message: bool | None = option("Leave the last message open: the answer goes on with it.")
+    chat_template_kwargs: dict[str, Any] | None = option("Variables of the chat template, such as enable_thinking.")
+    add_special_tokens: bool | None = option(
+        "Put around the rendered template what the model expects; false by default: templates write it themselves."
+    )
+
+
+class ChatCompletionRequest(TemplateOptions, GenerationRequest):
+    messages: NonEmpty[Message] = Field(description="The conversation: at least one message.")
+    max_completion_tokens: Count | None = option("At most so many tokens; by default as many as fit.")
+    max_tokens: Count | None = option("The older name of max_completion_tokens.")
+    logprobs: bool | None = option("The log-probability of each token.")
+    top_logprobs: int | None = option(
+        "Also those of so many likeliest tokens; goes with logprobs.", ge=0, le=MAX_LOGPROBS
+    )
+
+    # What clients send without meaning anything by it.
+    response_format: ResponseFormat | None = option("Answers are plain text.")
+    modalities: Annotated[list[Literal["text"]], Field(max_length=1)] | None = option('Only ["text"].')
+    tools: NoItems | None = option("Tools are not served yet: only an empty list is taken.")
+    tool_choice: Literal["none", "auto"] | None = option("Tools are not served yet: none and auto are taken.")
+    parallel_tool_calls: bool | None = option("Nothing depends on it without tools.")
+    functions: NoItems | None = option("Functions are not served: only an empty list is taken.")
+    function_call: Literal["none", "auto"] | None = option("Functions are not served: none and auto are taken.")
+
+
+class TopLogprob(Reply):
+    token: str
+    logprob: float
+    bytes: list[int] | None = Field(description="Tokens may be parts of a character: its bytes in UTF-8.")
+
+
+class TokenLogprob(TopLogprob):
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(Reply):
+    content: list[TokenLogprob]
+    refusal: None = None
+
+
+class AssistantMessage(Reply):
+    role: Literal["assistant"]
+    content: str
+
+
+class ChatChoice(Reply):
+    index: int
+    message: AssistantMessage
+    logprobs: ChatLogprobs | None = None
+    finish_reason: str = Field(description="stop or length.")
+    stop_reason: int | str | None = Field(default=None, description="The stop string or stop token that ended it.")
+    token_ids: list[int] | None = None
+
+
+class ChatCompletion(Reply):
+    id: str
+    object: Literal["chat.completion"]
+    created: int = Field(description="Seconds since 1970.")
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+    prompt_token_ids: list[int] | None = None
+    prompt_logprobs: PromptLogprobs | None = None
+
+
+class MessageDelta(Reply):
+    role: Literal["assistant"] | None = Field(default=None, description="In the first chunk of each choice.")
+    content: str | None = None
+
+
+class ChatChunkChoice(Reply):
+    index: int
+    delta: MessageDelta
+    logprobs: ChatLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    token_ids: list[int] | None = None
+
+
+class ChatCompletionChunk(Reply):
+    """One event of a stream."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    choices: list[ChatChunkChoice]
+    usage: Usage | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+# -- POST /v1/completions ------------------------------------------------------------------------------------------
+
+
+class CompletionRequest(GenerationRequest):
+    prompt: str | NonEmpty[str] | NonEmpty[TokenId] | NonEmpty[NonEmpty[TokenId]] = Field(
+        description="A text, a list of texts, token ids, or a list of lists of token ids.", union_mode="left_to_right"
+    )
+    max_tokens: int | None = option("At most so many tokens; 16 by default. 0 goes with echo.", ge=0, lt=2**31)
+    echo: bool | None = option("Put the prompt before the answer; with logprobs, its log-probabilities too.")
+    logprobs: int | None = option(
+        "The log-probability of each token, and of so many likeliest ones.", ge=0, le=MAX_LOGPROBS
+    )
+    add_special_tokens: bool | None = option("Put around a text what the model expects (a bos token); true by default.")
+    best_of: int | None = option("Only the same as n: as many answers are made as are shown.", ge=1, le=1024)
+
+    @property
+    def prompts(self) -> list[Any]:
+        """All of them, be it one: texts, or lists of token ids."""
+        given: Any = self.prompt
+        return [given] if isinstance(given, str) or isinstance(given[0], int) else given
+
+
+class CompletionLogprobs(Reply):
+    """Lists that run in parallel, one entry a token."""
+
+    text_offset: list[int] = Field(description="Where in the text the token begins, in characters.")
+    tokens: list[str]
+    token_logprobs: list[float | None] = Field(description="Null for the first token of an echoed prompt.")
+    top_logprobs: list[dict[str, float] | None] | None
+
+
+class CompletionChoice(Reply):
+    index: int = Field(description="Prompt by prompt, each with its n answers.")
+    text: str
+    logprobs: CompletionLogprobs | None = None
+    finish_reason: str | None = Field(default=None, description="stop or length; null while a stream goes on.")
+    stop_reason: int | str | None = Field(default=None, description="The stop string or stop token that ended it.")
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+    prompt_logprobs: PromptLogprobs | None = None
+
+
+class Completion(Reply):
+    """The answer, and each chunk of a streamed one."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int = Field(description="Seconds since 1970.")
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage | None = None
+
+
+# -- POST /tokenize and POST /detokenize ---------------------------------------------------------------------------
+
+
+class TokenizeRequest(TemplateOptions, ModelBody):
+    """A prompt, or messages."""
+
+    prompt: str | None = option("A text.")
+    messages: NonEmpty[Message] | None = option("A conversation, which the chat template makes a text of.")
+    add_special_tokens: bool | None = option(
+        "Put around the text what the model expects (a bos token); by default for a prompt, not for messages."
+    )
+    return_token_strs: bool | None = option("Show each token as text too.")
+
+
+class TokenizeReply(Reply):
+    count: int
+    max_model_len: int = Field(description="The longest sequence, prompt and answer together.")
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+class DetokenizeRequest(ModelBody):
+    tokens: Items[TokenId] = Field(description="The token ids.")
+
+
+class DetokenizeReply(Reply):
+    prompt: str = Field(description="The text, special tokens included.")

@@ -1,0 +1,72 @@
+"""POST /tokenize and POST /detokenize, as vLLM has them: what the model reads of a prompt or a conversation, and back.
+
+Runs nothing on the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from quire.server.errors import invalid
+from quire.server.http.body import JsonRoute
+from quire.server.openai.endpoint import json_reply
+from quire.server.openai.generation import check_ready
+from quire.server.openai.prompts import Prompt, encode_messages, encode_texts, tokenizer_of
+from quire.server.openai.schema import (
+    ERROR_RESPONSES,
+    DetokenizeReply,
+    DetokenizeRequest,
+    TokenizeReply,
+    TokenizeRequest,
+)
+from quire.server.registry import ModelRegistry, ServedModel
+
+
+def tokenize_routes(registry: ModelRegistry) -> APIRouter:
+    """The routes, over the models of `registry`."""
+    router = APIRouter(route_class=JsonRoute, tags=["tokens"])
+
+    def find_model(name: str | None) -> ServedModel:
+        model = registry.get(name)
+        check_ready(model)
+        return model
+
+    @router.post("/tokenize", response_model=TokenizeReply, responses=ERROR_RESPONSES, summary="Text to token ids")
+    async def tokenize(request: Request, body: TokenizeRequest) -> Response:
+        model = find_model(body.model)
+        prompt = await _encode(model, body)
+        answer = TokenizeReply(
+            count=len(prompt.token_ids),
+            max_model_len=model.async_engine.engine.max_model_len,
+            tokens=prompt.token_ids,
+        )
+        if body.return_token_strs:
+            answer.token_strs = list(map(tokenizer_of(model).token_text, prompt.token_ids))
+        return json_reply(answer)
+
+    @router.post("/detokenize", response_model=DetokenizeReply, responses=ERROR_RESPONSES, summary="Token ids to text")
+    async def detokenize(request: Request, body: DetokenizeRequest) -> Response:
+        model = find_model(body.model)
+        decode = partial(tokenizer_of(model).decode, body.tokens, skip_special_tokens=False)
+        return json_reply(DetokenizeReply(prompt=await asyncio.to_thread(decode)))
+
+    return router
+
+
+async def _encode(model: ServedModel, body: TokenizeRequest) -> Prompt:
+    if (body.prompt is None) == (body.messages is None):
+        raise invalid("give a prompt or messages, one of the two", "prompt")
+    if body.messages is not None:
+        return await encode_messages(model, body.messages, body, is_truncated=True)
+    if body.add_generation_prompt or body.continue_final_message or body.chat_template_kwargs:
+        raise invalid("the options of chat templates go with messages", "messages")
+    assert body.prompt is not None
+    (prompt,) = await encode_texts(
+        model, [body.prompt], add_special_tokens=body.add_special_tokens is not False, is_truncated=True
+    )
+    return prompt

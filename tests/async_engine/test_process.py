@@ -1,0 +1,230 @@
+"""An engine in a process of its own is served as one in a thread is, and what ends that process ends nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from async_engine.child_engines import ends_while_it_loads, refuses, treacherous, usual
+from async_engine.harness import TIMEOUT_S, collect, deltas_of, finish, greedy, run, until
+from quire.async_engine.async_engine import EngineUnavailable, Finished, ModelState, RequestFailed, Started
+from quire.async_engine.process import ProcessEngine
+from quire.outputs import RequestOutput, Stats
+from quire.sampling_params import SamplingParams
+
+
+@pytest.fixture(params=["thread", "event loop"])
+def reader(request: pytest.FixtureRequest) -> str:
+    """Who takes in what the process reports."""
+    who: str = request.param
+    return who
+
+
+@asynccontextmanager
+async def in_process(
+    make: Callable[[], Any], reader: str = "event loop", **options: Any
+) -> AsyncIterator[ProcessEngine]:
+    engine = ProcessEngine("tiny", make, **options)
+    engine.start(asyncio.get_running_loop() if reader == "event loop" else None)
+    try:
+        await engine.wait_ready()
+        yield engine
+    finally:
+        await asyncio.to_thread(engine.shutdown)
+
+
+def pid_of(engine: ProcessEngine) -> int:
+    return engine._host._process.pid  # type: ignore[attr-defined]
+
+
+def test_it_serves_as_an_engine_in_a_thread_does(reader: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "quire")
+    stats: list[Stats] = []
+    ended: list[RequestOutput] = []
+
+    async def scene() -> None:
+        async with in_process(usual, reader, on_stats=stats.append, on_finished=ended.append) as engine:
+            assert pid_of(engine) != os.getpid()
+            assert await engine.heartbeat(TIMEOUT_S)
+            expected = usual()
+            facts = engine.engine
+            assert facts.max_model_len == expected.max_model_len
+            assert facts.vocab_size == expected.vocab_size
+            assert facts.default_sampling_params() == expected.default_sampling_params()
+            assert facts.tokenizer.decode(facts.tokenizer.encode("Hällo")) == "Hällo"
+
+            params = SamplingParams(n=2, max_tokens=9, seed=1, logprobs=2)
+            answer = expected.add_request("Once upon a time", params)
+            while expected.has_unfinished():
+                expected.step()
+            events = await collect(engine, "Once upon a time", params, request_id="a")
+            assert isinstance(events[0], Started)
+            assert isinstance(events[-1], Finished)
+            for output in answer.to_output().outputs:
+                assert events[-1].output.outputs[output.index] == output
+                assert "".join(delta.text for delta in deltas_of(events, output.index)) == output.text
+
+            with pytest.raises(ValueError, match="max_model_len"):
+                await finish(engine, [1] * 5000, request_id="a")
+            stream = engine.generate("left", greedy(400), request_id="left")
+            await anext(stream)
+            await stream.aclose()
+            assert await engine.heartbeat(TIMEOUT_S)
+            assert await engine.drain(TIMEOUT_S) == 0
+            assert engine.state is ModelState.DRAINING
+
+    run(scene())
+    assert [(output.request_id, output.outputs[0].finish_reason) for output in ended] == [
+        ("a", "length"),
+        ("left", "abort"),
+    ]
+    assert stats[-1].num_blocks == 400
+    theirs = [record.getMessage() for record in caplog.records if record.process != os.getpid()]
+    loaded = [line for line in theirs if "LlamaForCausalLM" in line]
+    assert [line.partition(":")[0] for line in loaded] == ["random"], "its log lines are ours, and bare"
+
+
+@pytest.mark.parametrize("token", [67, 68], ids=["hangs", "ends"])
+def test_a_request_at_which_the_process_hangs_or_ends_every_time_is_given_up(
+    token: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        async with in_process(treacherous, hang_timeout_s=4.0) as engine:
+            pid = pid_of(engine)
+            with pytest.raises(RequestFailed, match="engine process ended with status"):
+                await finish(engine, [token], request_id="bad")
+            await until(lambda: engine.state is ModelState.READY)
+            assert (await finish(engine, [1], request_id="good")).outputs[0].finish_reason == "length"
+            assert pid_of(engine) != pid
+
+    run(scene())
+    if token == 67:
+        assert "a step has not ended" in caplog.text
+        assert "in betray" in caplog.text, "where it hung"
+    assert f"ended with status {70 if token == 67 else 9}" in caplog.text
+
+
+def test_a_process_that_is_killed_is_started_again_and_an_exception_or_ctrl_c_does_not_even_end_it(reader: str) -> None:
+    async def scene() -> None:
+        async with in_process(treacherous, reader) as engine:
+            pid = pid_of(engine)
+            lost = [asyncio.create_task(finish(engine, [n], greedy(400), request_id=str(n))) for n in range(2)]
+            waits = asyncio.create_task(finish(engine, [3], request_id="waits"))
+            await until(lambda: len(engine._sent) == 3 and engine.queue_length() == 1)
+            os.kill(pid, signal.SIGKILL)
+            for result in await asyncio.gather(*lost, return_exceptions=True):
+                assert isinstance(result, RequestFailed)
+            assert (await waits).outputs[0].finish_reason == "length"
+            assert pid_of(engine) != pid
+
+            pid = pid_of(engine)
+            with pytest.raises(RequestFailed, match="on purpose"):
+                await finish(engine, [66], greedy(400), request_id="bad")
+            await until(lambda: engine.state is ModelState.READY)
+            os.kill(pid, signal.SIGINT)  # the terminal sends it to all
+            await finish(engine, [1], request_id="good")
+            assert pid_of(engine) == pid
+
+    run(scene())
+
+
+def test_a_process_that_ends_three_times_within_a_minute_has_failed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    async def scene() -> None:
+        engine = ProcessEngine("tiny", partial(ends_while_it_loads, str(log)))
+        engine.start()
+        with pytest.raises(EngineUnavailable, match=r"3 times.*status 3"):
+            await engine.wait_ready()
+        engine.shutdown()
+
+    run(scene())
+    assert len(log.read_text().splitlines()) == 3
+
+
+def test_a_model_that_cannot_be_loaded_says_why_and_is_not_tried_again() -> None:
+    async def scene() -> None:
+        engine = ProcessEngine("tiny", refuses)
+        engine.start()
+        with pytest.raises(EngineUnavailable, match="no such model"):
+            await engine.wait_ready()
+        engine.shutdown()
+
+    run(scene())
+
+
+def test_what_cannot_be_sent_to_a_process_says_so() -> None:
+    async def scene() -> None:
+        engine = ProcessEngine("tiny", lambda: usual())
+        engine.start()
+        with pytest.raises(EngineUnavailable, match=r"cannot be started.*pickle"):
+            await engine.wait_ready()
+        engine.shutdown()
+
+    run(scene())
+
+
+def test_an_event_loop_that_has_ended_does_not_keep_the_engine_from_ending() -> None:
+    engine = ProcessEngine("tiny", usual)
+
+    async def begin() -> None:
+        engine.start(asyncio.get_running_loop())
+        await engine.wait_ready()
+
+    run(begin())
+    engine.shutdown()
+    assert not engine._host._thread.is_alive()  # type: ignore[attr-defined]
+
+
+def test_shutdown_does_not_wait_for_a_model_that_loads() -> None:
+    engine = ProcessEngine("tiny", usual)
+    engine.start()
+    engine.shutdown()
+    assert not engine._host._process.is_alive()  # type: ignore[attr-defined]
+
+
+PARENT = """
+import asyncio, os, signal, sys
+from async_engine.child_engines import usual
+from quire.async_engine.process import ProcessEngine
+
+async def main():
+    engine = ProcessEngine("tiny", usual)
+    engine.start()
+    await engine.wait_ready()
+    print(engine._host._process.pid, flush=True)
+    {end}
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "pass"], ids=["killed", "without a shutdown"])
+def test_when_the_parent_ends_so_does_the_engine_process(end: str, tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT.format(end=end))
+    path = os.pathsep.join(sys.path)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    pid = int(done.stdout)
+
+    def has_ended() -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        except FileNotFoundError:
+            return True
+
+    run(until(has_ended))

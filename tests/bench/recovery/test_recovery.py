@@ -1,0 +1,417 @@
+"""`quire bench recovery`: the same tokens whatever the policy, and figures that say what each did."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from checkpoints import make_checkpoint
+from quire.bench.recovery.load import MIXES, make_mix
+from quire.bench.recovery.recovery import RecoverySettings, add_ratios, figure, run
+from quire.bench.recovery.run import LinkPlan, Phase, RecoveryRun, first_difference, run_once
+from quire.bench.report import Repetition
+from quire.bench.timing import token_range
+from quire.build import LoadedModel, load, make_engine
+from quire.cli.main import app
+from quire.config import EngineConfig
+from quire.core.costs.cost_model import CostModel
+from quire.core.costs.interface import EMPTY_STEP
+from quire.core.recovery.interface import Candidate, Preemption, RecoveryPolicy, Surroundings
+from quire.core.recovery.log import Recovery
+from quire.core.recovery.policies import Road, make_policy
+from quire.runner.model_runner import ModelRunner
+from quire.simulate.recording import Recording
+
+SPAN = 250
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> EngineConfig:
+    model = make_checkpoint("llama", tmp_path_factory.mktemp("llama"))
+    return EngineConfig(
+        str(model), device="cpu", dtype="float32", num_kv_blocks=20, max_model_len=128, max_num_batched_tokens=64,
+        max_num_seqs=8, block_size=8, watermark=0.0, swap_space="1MiB", use_tqdm=False, skip_tokenizer_init=True,
+        enable_prefix_caching=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def loaded(config: EngineConfig) -> LoadedModel:
+    return load(config)
+
+
+# -- the requests ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_requests_have_the_papers_lengths(mix: str) -> None:
+    requests = make_mix(mix, 200, 4096, seed=3).requests
+    totals = [len(request.prompt_token_ids) + request.max_tokens for request in requests]
+    assert all(128 <= total <= 2048 for total in totals)
+    num_long = sum(total > 1024 for total in totals)
+    assert num_long == {"short": 0, "long": 200, "mixed": 100, "shared": 100}[mix]
+    assert make_mix(mix, 200, 4096, seed=3) == make_mix(mix, 200, 4096, seed=3) != make_mix(mix, 200, 4096, seed=4)
+
+
+def test_lengths_shrink_with_the_engines_limit() -> None:
+    for mix in MIXES:
+        requests = make_mix(mix, 50, 128, low=0, span=SPAN).requests
+        assert all(2 <= len(r.prompt_token_ids) + r.max_tokens <= 128 for r in requests)
+        assert all(0 <= token < SPAN for r in requests for token in r.prompt_token_ids)
+
+
+def test_half_of_the_shared_mix_begins_alike() -> None:
+    requests = make_mix("shared", 40, 2048).requests
+    prefix = requests[0].prompt_token_ids[:512]
+    sharing = [r for r in requests if r.prompt_token_ids[:512] == prefix]
+    assert len(sharing) == 20
+    assert all(len(r.prompt_token_ids) >= 512 + 32 for r in sharing)
+
+
+def test_an_unknown_mix_is_refused() -> None:
+    with pytest.raises(ValueError, match="mix='all' is not one of short, long, mixed, shared"):
+        make_mix("all", 3, 2048)
+    with pytest.raises(ValueError, match="expected at least 1"):
+        make_mix("short", 0, 2048)
+
+
+# -- the same tokens ---------------------------------------------------------------------------------------------------
+
+
+class AlwaysMixed(RecoveryPolicy):
+    """The youngest gives way; its front half is computed again while the back loads."""
+
+    def choose(self, candidates: list[Candidate], around: Surroundings) -> Preemption:
+        youngest = candidates[-1]
+        middle = youngest.num_full_blocks // 2
+        if not middle or not youngest.has_room(middle, around.free_slots):
+            return Preemption(youngest.request, Road.RECOMPUTE)
+        return Preemption(youngest.request, Road.MIXED, middle)
+
+
+POLICIES = ("recompute", "swap", "threshold:48", "threshold:48:swap-above", "cost")
+
+
+@pytest.mark.parametrize("mix", ["mixed", "shared"])
+@pytest.mark.parametrize("caching", [False, True], ids=["", "prefix caching"])
+def test_outputs_are_the_same_under_every_policy(
+    config: EngineConfig, loaded: LoadedModel, mix: str, caching: bool
+) -> None:
+    load_ = make_mix(mix, 12, 128, low=3, span=SPAN)
+    ample = make_engine(replace(config, num_kv_blocks=300, recovery_policy="recompute"), loaded)
+    expected = run_once(ample, load_, LinkPlan(), CostModel())
+    assert not expected.recoveries
+    roads = set()
+    for policy in (*POLICIES, "mixed"):
+        costs = CostModel()
+        recovery = AlwaysMixed() if policy == "mixed" else make_policy(policy, costs)
+        with_caching = replace(config, enable_prefix_caching=caching)
+        engine = make_engine(with_caching, loaded, cost_model=costs, recovery=recovery)
+        found = run_once(engine, load_, LinkPlan(), CostModel())
+        assert first_difference(found.tokens, expected.tokens) is None, policy
+        assert found.recoveries, policy
+        assert not engine.scheduler.kv.pool.num_used
+        roads |= set(found.by_road)
+        assert found.recovery_s > 0
+    assert roads == {"recompute", "swap", "mixed"}
+
+
+def test_the_first_difference_is_found() -> None:
+    assert first_difference([[1, 2], [3, 4, 5]], [[1, 2], [3, 4, 5]]) is None
+    assert first_difference([[1, 2], [3, 4, 5]], [[1, 2], [3, 9, 5]]) == (1, 1)
+    assert first_difference([[1, 2]], [[1, 2, 3]]) == (0, 2)
+
+
+# -- the link ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_link_is_as_fast_as_planned() -> None:
+    assert LinkPlan().at(1.0, 1) is None
+    assert LinkPlan(100.0).at(1.0, 1) == 100.0
+    alternating = LinkPlan(100.0, factor=10, period_s=5.0)
+    assert [alternating.at(s, 0) for s in (0.0, 4.9, 5.0, 9.9, 10.0)] == [100, 100, 10, 10, 100]
+    slowed = LinkPlan(100.0, slow_at=20, normal_at=40)
+    assert [slowed.at(0.0, n) for n in (0, 19, 20, 39, 40)] == [100, 100, 10, 10, 100]
+    assert LinkPlan(100.0, slow_at=20).at(0.0, 1000) == 10
+
+
+def test_the_link_changes_in_mid_run(config: EngineConfig, loaded: LoadedModel) -> None:
+    engine = make_engine(replace(config, recovery_policy="cost", num_kv_blocks=16, swap_bandwidth=10**8), loaded)
+    found = run_once(engine, make_mix("mixed", 16, 128, low=3, span=SPAN), LinkPlan(1e8, slow_at=1), CostModel())
+    assert [phase.bandwidth for phase in found.phases] == [1e8, 1e7]
+    assert found.phases[1].from_preemption >= 1
+    assert found.crossings
+    assert isinstance(engine.runner, ModelRunner)
+    assert engine.runner.link is not None
+    assert engine.runner.link.bandwidth == 1e7
+
+
+def recovery(road: Road, seconds: float = 1.0, predicted: float | None = None) -> Recovery:
+    known = {} if predicted is None else {road.value: predicted}
+    return Recovery("r", road, 100, 1, known, load_s=seconds, is_complete=True)
+
+
+def a_run(
+    recoveries: list[Recovery], phases: list[Phase] | None = None, *, load_s: float = 1.0, ahead_s: float = 0.0
+) -> RecoveryRun:
+    repetition = Repetition(2.0, 10, 10, [0.1, 0.3], [0.01, 0.03])
+    return RecoveryRun(repetition, [[1], [2]], recoveries, 7, 0.0, load_s, 0.5, ahead_s, phases or [])
+
+
+def test_a_turn_over_is_three_decisions_in_a_row_that_are_not_the_usual() -> None:
+    swap, compute, probe = recovery(Road.SWAP), recovery(Road.RECOMPUTE), recovery(Road.MIXED)
+    recoveries = [swap] * 10 + [swap, probe, swap] + [compute] * 7 + [compute, swap, swap, swap] + [swap] * 5
+    phases = [Phase(0.0, 0, 100.0), Phase(1.0, 10, 10.0), Phase(2.0, 20, 100.0)]
+    assert a_run(recoveries, phases).turnovers() == [(10, 4), (20, 2)]
+    assert a_run([swap] * 30, phases).turnovers() == [(10, None), (20, None)]
+    assert a_run([swap] * 5, phases[:1]).turnovers() == []
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_figure_says_what_was_spent_and_how_well_it_was_predicted() -> None:
+    recoveries = [recovery(Road.SWAP, 2.0, 1.0), recovery(Road.SWAP, 1.0, 1.1), recovery(Road.RECOMPUTE)]
+    turned = replace(recovery(Road.SWAP, 1.0, 9.0), is_turned=True)
+    found = figure("cost", [a_run([*recoveries, turned], load_s=4.0, ahead_s=0.25)])
+    assert found["recovery_s"]["median"] == 4.75, "what was saved ahead of time is not free"
+    assert found["ahead_s"]["median"] == 0.25
+    assert found["by_road"] == {"recompute": 1, "swap": 2, "mixed": 0, "turned": 1}
+    assert found["roads"] == "recompute 1, swap 2, turned 1"
+    assert found["error_median"]["median"] == pytest.approx(0.3)
+    assert found["ttft_s"]["median"] == pytest.approx(0.2)
+    assert found["tpot_s"]["median"] == pytest.approx(0.02)
+    assert found["recomputed_tokens"]["median"] == 7
+    assert len(found["decisions"]) == 4
+
+
+def test_cost_is_compared_with_the_best_static_policy_run_by_run() -> None:
+    runs = {
+        "swap": [a_run([], load_s=3.5), a_run([], load_s=1.5)],
+        "recompute": [a_run([], load_s=9.5), a_run([], load_s=9.5)],
+        "cost": [a_run([], load_s=1.5), a_run([], load_s=1.5)],
+    }
+    figures = [figure(policy, done) for policy, done in runs.items()]
+    add_ratios(figures, runs)
+    ratio = figures[2]["against_best_static"]["recovery_s"]
+    assert ratio == {"best": "swap", "median": 0.75, "min": 0.5, "max": 1.0}
+    assert "against_best_static" not in figures[0]
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(config: EngineConfig) -> list[str]:
+    return [
+        "bench", "recovery", "--model", config.model, "--device", "cpu", "--num-kv-blocks", "20", "--max-model-len",
+        "128", "--block-size", "8", "--num-requests", "10", "--runs", "1", "--repeats", "1", "--no-use-tqdm",
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    """A machine on which computing takes 1 ms a token, and a link that takes next to nothing."""
+    model = CostModel()
+    for n in (8, 16, 32, 64, 128):
+        for _ in range(4):
+            model.observe_step(EMPTY_STEP.plus_chunk(0, n), 0.01 + 1e-3 * n)
+            for kind in ("save", "load"):
+                model.observe_transfer(kind, 768 * n, 1e-6 + 1e-10 * 768 * n)
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps({"cost_model": model.to_dict(), "bytes_per_token": 768}))
+    return path
+
+
+def test_the_command_compares_policies_and_writes_what_it_found(
+    small: list[str], profile: Path, tmp_path: Path
+) -> None:
+    written, picture = tmp_path / "r.json", tmp_path / "r.png"
+    options = ["--policies", "recompute,swap,cost", "--crossing-at", "64", "--alternate-link", "10,0.5"]
+    options += ["--profile", str(profile)]
+    files = ["--json", str(written), "--plot", str(picture)]
+    result = CliRunner().invoke(app, [*small, *options, "--regret-sample", "0.2", *files])
+    assert result.exit_code == 0, result.output
+    assert "Outputs are the same, token for token, under recompute, swap, cost." in result.output
+    assert "makes both roads cost the same at 64 tokens" in result.output
+    assert "cost against the best static policy" in result.output
+    data = json.loads(written.read_text())
+    assert data["benchmark"] == "recovery"
+    assert data["settings"]["differences"] == []
+    bandwidth = data["settings"]["engine"]["swap_bandwidth"]
+    assert bandwidth == pytest.approx(2 * 64 * 768 / 0.074, rel=0.1)
+    assert [found["policy"] for found in data["figures"]] == ["recompute", "swap", "cost"]
+    for found in data["figures"]:
+        assert found["preemptions"]["median"] > 0
+        assert len(found["decisions"]) == found["preemptions"]["median"]
+    assert set(data["figures"][2]["against_best_static"]) >= {"recovery_s", "ttft_s", "tpot_s"}
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_outputs_that_differ_fail_loudly(
+    config: EngineConfig, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import quire.bench.recovery.recovery as bench
+
+    def broken(*arguments: object) -> RecoveryRun:
+        found = run_once(*arguments)  # type: ignore[arg-type]
+        broken.calls += 1  # type: ignore[attr-defined]
+        if broken.calls == 2:  # type: ignore[attr-defined]
+            found.tokens[3][1] += 1
+        return found
+
+    broken.calls = 0  # type: ignore[attr-defined]
+    monkeypatch.setattr(bench, "run_once", broken)
+    settings = RecoverySettings(policies=("recompute", "swap"), num_requests=6, runs=1, repeats=1)
+    assert not run(config, settings)
+    assert "OUTPUTS DIFFER: swap, run 1: request 3 from its output token 1 on." in capsys.readouterr().out
+
+
+def test_a_profile_is_where_it_begins(config: EngineConfig, tmp_path: Path) -> None:
+    profile = tmp_path / "p.json"
+    common = ["--model", config.model, "--device", "cpu", "--block-size", "8", "--max-model-len", "128"]
+    made = CliRunner().invoke(app, ["calibrate", *common, "--repeats", "2", "--no-use-tqdm", "--json", str(profile)])
+    assert made.exit_code == 0, made.output
+    options = ["--num-kv-blocks", "20", "--num-requests", "6", "--runs", "1", "--policies", "cost", "--no-use-tqdm"]
+    options += ["--forecast"]
+    result = CliRunner().invoke(app, ["bench", "recovery", *common, *options, "--profile", str(profile)])
+    assert result.exit_code == 0, result.output
+    assert f"Costs to begin with: {profile}" in result.output.replace("\n", "")
+    assert "mean TTFT" in result.output[result.output.index("foretold") :]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--policies", "swap,swap"], "names something twice"),
+        (["--policies", "hope"], "recovery_policy='hope'"),
+        (["--mix", "all"], "mix='all'"),
+        (["--alternate-link", "10"], "alternate_link='10'"),
+        (["--alternate-link", "10,5"], "give it one by"),
+        (["--slow-link-at", "20,10"], "slow_link_at='20,10'"),
+        (["--crossing-at", "64", "--swap-bandwidth", "100MB"], "give one of them"),
+        (["--regret-sample", "2"], "regret_sample=2"),
+        (["--swap-space", "0"], "swap_space=0"),
+        (["--record", "/no/such/place/run.jsonl"], "cannot write /no/such/place/run.jsonl: No such file or directory"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_loaded(options: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, ["bench", "recovery", "--model", "/no/such/model", *options])
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+# -- recording ---------------------------------------------------------------------------------------------------------
+
+
+def of_the_load(recording: Recording) -> list[dict[str, Any]]:
+    """The events after those that warmed the engine up."""
+    begin = next(at for at, event in enumerate(recording.events) if "begin" in event)
+    return recording.events[begin + 1 :]
+
+
+def tamper(path: Path) -> int:
+    """Give a sequence one token more in a step in the middle of a recorded load. Returns the step's number."""
+    recording = Recording.read(path)
+    steps = [event for event in of_the_load(recording) if event.get("num_scheduled_tokens")]
+    step = steps[len(steps) // 2]
+    step["num_scheduled_tokens"][0] += 1
+    recording.write(path)
+    number: int = step["schedule"]
+    return number
+
+
+def test_a_recorded_run_is_played_again_exactly_and_held_against_the_simulator(
+    small: list[str], profile: Path, tmp_path: Path
+) -> None:
+    recorded, measured, replayed = tmp_path / "run.jsonl", tmp_path / "measured.json", tmp_path / "replayed.json"
+    options = ["--policies", "swap,cost", "--profile", str(profile), "--regret-sample", "0.2"]
+    result = CliRunner().invoke(app, [*small, *options, "--record", str(recorded), "--json", str(measured)])
+    assert result.exit_code == 0, result.output
+    assert f"quire simulate --recording {recorded}" in result.output
+    cost = json.loads(measured.read_text())["figures"][1]
+    recording = Recording.read(recorded)
+    assert recording.policy == "cost"
+    assert [event["begin"] is not None for event in recording.events if "begin" in event] == [True]
+    assert any(event.get("transfers") for event in recording.events), "nothing was swapped, so that little is proved"
+
+    result = CliRunner().invoke(app, ["simulate", "--recording", str(recorded), "--json", str(replayed)])
+    assert result.exit_code == 0, result.output
+    assert "The schedule came out exactly" in result.output
+    (found,) = json.loads(replayed.read_text())["figures"]
+    assert found["is_exact"]
+    assert found["num_requests"] == 10
+    assert found["num_preemptions"] == cost["preemptions"]["median"] > 0
+    assert found["num_output_tokens"] == cost["out_got"]
+    assert found["tpot_s"]["mean"] == pytest.approx(cost["tpot_s"]["median"], rel=0.1)
+
+    beside = ["--recording", str(recorded), "--profile", str(profile), "--json", str(replayed)]
+    result = CliRunner().invoke(app, ["simulate", *beside])
+    assert result.exit_code == 0, result.output
+    assert "P99 TPOT" in result.output[result.output.index("foretold") :]
+    (found,) = json.loads(replayed.read_text())["figures"]
+    assert found["simulated"]["num_output_tokens"] == cost["out_got"]
+
+    number = tamper(recorded)
+    result = CliRunner().invoke(app, ["simulate", *beside])
+    assert result.exit_code == 1, result.output
+    assert f"THE SCHEDULE DIFFERS: step {number} differs in num_scheduled_tokens" in result.output
+    assert "foretold" not in result.output
+
+
+def test_without_cost_it_is_the_first_policys_first_run_that_is_recorded(
+    config: EngineConfig, profile: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.jsonl"
+    policies = ("threshold:48", "recompute")
+    settings = RecoverySettings(policies=policies, num_requests=6, runs=2, profile=profile, record=path)
+    assert run(config, settings)
+    recording = Recording.read(path)
+    assert recording.policy == "threshold:48"
+    low, span = token_range(256)
+    first = make_mix("mixed", 6, 128, low=low, span=span).requests  # a later run's tokens are shifted
+    prompts = [event["prompt_token_ids"] for event in of_the_load(recording) if "add" in event]
+    assert prompts == [request.prompt_token_ids for request in first]
+
+
+def test_a_run_that_fails_leaves_what_was_recorded_of_it(
+    config: EngineConfig, profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import quire.bench.recovery.recovery as bench
+
+    def fails(*arguments: object) -> RecoveryRun:
+        raise RuntimeError("injected")
+
+    monkeypatch.setattr(bench, "run_once", fails)
+    path = tmp_path / "run.jsonl"
+    settings = RecoverySettings(policies=("cost",), num_requests=6, runs=1, profile=profile, record=path)
+    with pytest.raises(RuntimeError, match="injected") as failure:
+        run(config, settings)
+    assert failure.tb is not None  # it keeps whatever is not closed alive, and unwritten
+    assert "begin" in Recording.read(path).events[-1]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk that is always full")
+def test_a_disk_that_is_full_is_told_as_that(config: EngineConfig, profile: Path) -> None:
+    full = Path("/dev/full")
+    settings = RecoverySettings(policies=("cost",), num_requests=6, runs=1, profile=profile, record=full)
+    with pytest.raises(ValueError, match="cannot write /dev/full: No space left on device"):
+        run(config, settings)
+
+
+def test_an_earlier_recording_stays_where_there_is_nothing_to_record(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text("an earlier one\n")
+    result = CliRunner().invoke(app, ["bench", "recovery", "--model", "/no/such/model", "--record", str(path)])
+    assert result.exit_code == 2
+    assert path.read_text() == "an earlier one\n"

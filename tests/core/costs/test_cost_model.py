@@ -1,0 +1,523 @@
+"""The cost model against worlds whose costs are known, seen through noise."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from statistics import median
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quire.core.costs.cost_model import CostModel
+from quire.core.costs.interface import Prediction, StepShape
+from quire.core.costs.piecewise import PiecewiseLinear, isotonic
+from quire.simulate.published_costs import CPS_A6000, PUBLISHED
+from quire.simulate.table_costs import DecodeCosts, TableCosts
+
+BLOCK_BYTES = 36_864 * 16  # opt-125m in float32
+
+
+class World:
+    """A machine whose costs are known: flat up to 24 tokens a step, then linear, and a link with latency."""
+
+    def __init__(self, seed: int, *, bandwidth: float = 150e6, latency: float = 2e-3) -> None:
+        self.random = random.Random(seed)
+        self.bandwidth = bandwidth
+        self.latency = latency
+        self.slowness = 1.0
+        self.c2, self.c3, self.c4 = 2e-8, 5e-7, 1e-4
+
+    def step(self, shape: StepShape) -> float:
+        fixed = 0.02 + 3e-4 * max(0, shape.num_tokens - 24)
+        rest = self.c2 * shape.attended + self.c3 * shape.context_decode + self.c4 * shape.num_seqs
+        return self.slowness * (fixed + rest)
+
+    def transfer(self, num_bytes: float) -> float:
+        return self.latency + num_bytes / self.bandwidth
+
+    def seen(self, seconds: float) -> float:
+        """With noise of a tenth, and now and then three times too long."""
+        return seconds * max(0.5, self.random.gauss(1.0, 0.1)) * (3.0 if self.random.random() < 0.05 else 1.0)
+
+    def shape(self) -> StepShape:
+        pick = self.random.randint
+        num_decodes = pick(0, 32)
+        context = sum(pick(10, 2000) for _ in range(num_decodes))
+        if num_decodes and self.random.random() < 0.75:
+            return StepShape(num_decodes, num_decodes, 0.0, context)
+        decoding = StepShape(num_decodes, num_decodes, 0.0, context)
+        return decoding.plus_chunk(self.random.choice((0, 0, pick(0, 2000))), pick(2, 512 - num_decodes))
+
+    def teach_steps(self, model: CostModel, count: int) -> None:
+        for _ in range(count):
+            shape = self.shape()
+            model.observe_step(shape, self.seen(self.step(shape)))
+
+    def teach_transfers(self, model: CostModel, count: int) -> None:
+        for number in range(count):
+            num_bytes = self.random.randint(1, 100) * BLOCK_BYTES
+            model.observe_transfer(("save", "load")[number % 2], num_bytes, self.seen(self.transfer(num_bytes)))
+
+    def recompute(self, num_tokens: int, start: int, chunk: int, beside: StepShape) -> float:
+        seconds = 0.0
+        for at in range(start, start + num_tokens, chunk):
+            count = min(chunk, start + num_tokens - at)
+            seconds += self.step(beside.plus_chunk(at, count)) - self.step(beside)
+        return seconds
+
+
+def relative_errors(predict: Callable[[], Iterator[tuple[Prediction, float]]]) -> list[float]:
+    return sorted(abs(prediction.seconds / truth - 1.0) for prediction, truth in predict())
+
+
+# -- steps ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_step_costs_are_learnt_through_noise_and_outliers(seed: int) -> None:
+    world, model = World(seed), CostModel()
+    world.teach_steps(model, 1000)
+
+    def unseen() -> Iterator[tuple[Prediction, float]]:
+        for _ in range(300):
+            shape = world.shape()
+            yield model.step(shape), world.step(shape)
+
+    errors = relative_errors(unseen)
+    assert errors[150] < 0.05
+    assert errors[270] < 0.12
+    assert model.num_refreshes == 0, "noise was taken for a change"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_recomputing_is_learnt_from_steps_of_all_kinds(seed: int) -> None:
+    world, model = World(seed), CostModel()
+    world.teach_steps(model, 1000)
+    beside = StepShape(16, 16, 0.0, 16 * 800)
+    for num_tokens, start in ((256, 0), (512, 0), (1024, 512), (2000, 0)):
+        predicted = model.recompute(num_tokens, start=start, chunk=496, beside=beside)
+        assert predicted.seconds == pytest.approx(world.recompute(num_tokens, start, 496, beside), rel=0.15)
+        assert 0.0 < predicted.deviation < 0.5 * predicted.seconds
+
+
+def test_the_coefficients_themselves_are_found_where_the_samples_can_tell_them() -> None:
+    world, model = World(3), CostModel()
+    world.c2, world.c3 = 4e-7, 2e-6  # attention weighs as much as the rest
+    world.teach_steps(model, 3000)
+    c2, c3, _ = model.steps.coefficients
+    assert c2 == pytest.approx(world.c2, rel=0.15)
+    assert c3 == pytest.approx(world.c3, rel=0.2)
+
+
+def test_a_thousand_decode_steps_do_not_push_out_what_is_known_of_prefill() -> None:
+    world, model = World(5), CostModel()
+    world.teach_steps(model, 600)
+    for count in range(3000):
+        shape = StepShape(16, 16, 0.0, 16 * (100 + count % 900))
+        model.observe_step(shape, world.seen(world.step(shape)))
+    prefill = StepShape(0, 0).plus_chunk(0, 500)
+    assert model.step(prefill).seconds == pytest.approx(world.step(prefill), rel=0.15)
+
+
+@pytest.mark.parametrize("factor", [10.0, 0.1])
+def test_a_machine_that_changes_tenfold_is_followed_within_twenty_steps(factor: float) -> None:
+    world, model = World(7), CostModel()
+    world.teach_steps(model, 600)
+    world.slowness = factor
+    world.teach_steps(model, 20)
+    for shape in (StepShape(16, 16, 0.0, 8000), StepShape(0, 0).plus_chunk(0, 512)):
+        assert model.step(shape).seconds == pytest.approx(world.step(shape), rel=0.3)
+    assert model.num_refreshes >= 1
+
+
+def test_recomputing_is_the_steps_with_the_span_less_the_steps_without() -> None:
+    world, model = World(9), CostModel()
+    world.teach_steps(model, 300)
+    beside = StepShape(8, 8, 0.0, 4000)
+    by_steps = sum(
+        model.step(beside.plus_chunk(start, count)).seconds - model.step(beside).seconds
+        for start, count in ((64, 200), (264, 200), (464, 100))
+    )
+    assert model.recompute(500, start=64, chunk=200, beside=beside).seconds == pytest.approx(by_steps)
+    alone = sum(model.step(StepShape(0, 0).plus_chunk(start, 250)).seconds for start in (0, 250))
+    assert model.recompute(500, chunk=250).seconds == pytest.approx(alone)
+
+
+# -- transfers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("latency", "bandwidth"), [(2e-3, 150e6), (1e-4, 10e6), (5e-2, 2e9), (1e-5, 20e9)])
+def test_transfer_costs_are_learnt_through_noise_and_outliers(latency: float, bandwidth: float) -> None:
+    world, model = World(1, latency=latency, bandwidth=bandwidth), CostModel()
+    world.teach_transfers(model, 300)
+    for num_blocks in (16, 64, 100, 400):  # the last was never seen
+        truth = world.transfer(num_blocks * BLOCK_BYTES)
+        assert model.save(num_blocks * BLOCK_BYTES).seconds == pytest.approx(truth, rel=0.25)
+        assert model.load(num_blocks * BLOCK_BYTES).seconds == pytest.approx(truth, rel=0.25)
+    assert model.num_refreshes == 0, "noise was taken for a change"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_link_that_changes_tenfold_is_followed_within_twenty_transfers_and_back(seed: int) -> None:
+    world, model = World(seed), CostModel()
+    world.teach_transfers(model, 200)
+    for factor in (0.1, 10.0):
+        world.bandwidth *= factor
+        world.latency /= factor
+        world.teach_transfers(model, 20)
+        for num_blocks in (8, 50, 100):
+            truth = world.transfer(num_blocks * BLOCK_BYTES)
+            assert model.save(num_blocks * BLOCK_BYTES).seconds == pytest.approx(truth, rel=0.35)
+            assert model.load(num_blocks * BLOCK_BYTES).seconds == pytest.approx(truth, rel=0.35)
+
+
+def test_a_handful_of_transfers_is_enough_to_notice_a_change() -> None:
+    world, model = World(2), CostModel()
+    world.teach_transfers(model, 100)
+    num_bytes = 50 * BLOCK_BYTES
+    for number in range(4):
+        model.observe_transfer(("save", "load")[number % 2], num_bytes, 10 * world.transfer(num_bytes))
+    assert model.num_refreshes == 1
+    assert model.save(num_bytes // 5).seconds == pytest.approx(10 * world.transfer(num_bytes // 5), rel=0.3)
+    for number in range(2):  # nothing is faster by chance
+        model.observe_transfer(("save", "load")[number % 2], num_bytes, world.transfer(num_bytes))
+    assert model.num_refreshes == 2
+    assert model.load(num_bytes * 2).seconds == pytest.approx(world.transfer(num_bytes * 2), rel=0.3)
+
+
+def teach_pieces(world: World, model: CostModel, kind: str, num_blocks: int, *, latency: float = 0.0) -> None:
+    """A transfer in pieces of one block, two, four, and then eight each; the first one has the latency."""
+    size, left = 1, num_blocks
+    while left:
+        count = min(size, left)
+        seconds = world.seen(count * BLOCK_BYTES / world.bandwidth + (latency if left == num_blocks else 0.0))
+        model.observe_transfer(kind, count * BLOCK_BYTES, seconds, continues=left < num_blocks)
+        left -= count
+        size = min(8, 2 * size)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("latency", "bandwidth"), [(2e-3, 150e6), (1e-5, 20e9)])
+def test_whole_transfers_are_learnt_from_their_pieces(latency: float, bandwidth: float, seed: int) -> None:
+    world, model = World(seed, latency=latency, bandwidth=bandwidth), CostModel()
+    for number in range(60):
+        kind = ("save", "load")[number % 2]
+        teach_pieces(world, model, kind, world.random.randint(1, 100), latency=latency)
+    for num_blocks in (4, 16, 64, 100, 200):
+        truth = world.transfer(num_blocks * BLOCK_BYTES)
+        assert model.save(num_blocks * BLOCK_BYTES).seconds == pytest.approx(truth, rel=0.25)
+        assert model.load(num_blocks * BLOCK_BYTES).seconds == pytest.approx(truth, rel=0.25)
+
+
+def test_a_link_that_changes_during_a_transfer_is_followed_during_it() -> None:
+    world, model = World(2), CostModel()
+    block_s = BLOCK_BYTES / world.bandwidth
+    for _ in range(20):
+        for kind in ("save", "load"):
+            teach_pieces(world, model, kind, 60, latency=world.latency)
+
+    def move(slowness: float) -> None:
+        model.observe_transfer("load", 4 * BLOCK_BYTES, slowness * 4 * block_s, continues=True)
+
+    for slowness, num_pieces in ((10.0, 4), (1.0, 2), (10.0, 4)):
+        refreshes = model.num_refreshes
+        for _ in range(num_pieces):
+            assert model.num_refreshes == refreshes
+            move(slowness)
+        assert model.num_refreshes == refreshes + 1
+        for num_blocks in (2, 20, 60, 120):
+            truth = slowness * num_blocks * block_s
+            assert model.load(num_blocks * BLOCK_BYTES).seconds == pytest.approx(truth, rel=0.35)
+            assert model.save(num_blocks * BLOCK_BYTES).seconds == pytest.approx(truth, rel=0.35), "it is one link"
+    for _ in range(10):
+        move(10.0)
+    assert model.num_refreshes == 3, "it goes on as it is"
+    assert model.load(60 * BLOCK_BYTES).seconds == pytest.approx(600 * block_s, rel=0.2)
+
+
+def test_a_piece_that_is_late_by_chance_tells_little_of_the_others() -> None:
+    world, model = World(2), CostModel()
+    block_s = BLOCK_BYTES / world.bandwidth
+    for _ in range(20):
+        model.observe_transfer("load", 8 * BLOCK_BYTES, world.latency + 8 * block_s)
+        for _ in range(4):
+            model.observe_transfer("load", 8 * BLOCK_BYTES, 8 * block_s, continues=True)
+    before = model.load(40 * BLOCK_BYTES).seconds
+    assert before == pytest.approx(world.transfer(40 * BLOCK_BYTES), rel=0.05)
+    model.observe_transfer("load", 8 * BLOCK_BYTES, world.latency + 8 * block_s)
+    for slowness in (1.0, 20.0, 1.0, 1.0):
+        model.observe_transfer("load", 8 * BLOCK_BYTES, slowness * 8 * block_s, continues=True)
+    assert model.num_refreshes == 0
+    assert model.load(40 * BLOCK_BYTES).seconds == pytest.approx(before, rel=0.1)
+
+
+def test_pieces_go_on_after_a_model_was_kept_and_read() -> None:
+    world, model = World(2), CostModel()
+    for _ in range(10):
+        teach_pieces(world, model, "load", 40)
+    model.observe_transfer("load", BLOCK_BYTES, BLOCK_BYTES / world.bandwidth)
+    model = CostModel.from_dict(json.loads(json.dumps(model.to_dict())))
+    before = model.load(40 * BLOCK_BYTES).seconds
+    for _ in range(4):
+        model.observe_transfer("load", 4 * BLOCK_BYTES, 4 * BLOCK_BYTES / world.bandwidth, continues=True)
+    assert model.load(40 * BLOCK_BYTES).seconds == pytest.approx(before, rel=0.1)
+
+
+def test_a_direction_that_nobody_has_seen_since_changes_with_the_other() -> None:
+    world, model = World(3), CostModel()
+    world.teach_transfers(model, 100)
+    num_bytes = 50 * BLOCK_BYTES
+    for _ in range(4):
+        model.observe_transfer("save", num_bytes, 10 * world.transfer(num_bytes))
+    assert 5 < model.load(num_bytes).seconds / world.transfer(num_bytes) < 15, "by as much as four misses tell"
+    for _ in range(2):  # but it had not
+        model.observe_transfer("load", num_bytes, world.transfer(num_bytes))
+    assert model.load(num_bytes).seconds == pytest.approx(world.transfer(num_bytes), rel=0.35)
+    assert model.save(num_bytes).seconds == pytest.approx(world.transfer(num_bytes), rel=0.35)
+
+
+def test_one_direction_may_change_while_the_other_goes_on() -> None:
+    world, model = World(4), CostModel()
+    world.teach_transfers(model, 100)
+    num_bytes = 50 * BLOCK_BYTES
+    for _ in range(10):
+        model.observe_transfer("save", num_bytes, 10 * world.transfer(num_bytes))
+        model.observe_transfer("load", num_bytes, world.transfer(num_bytes))
+    assert model.save(num_bytes).seconds == pytest.approx(10 * world.transfer(num_bytes), rel=0.2)
+    assert model.load(num_bytes).seconds == pytest.approx(world.transfer(num_bytes), rel=0.2)
+
+
+def test_online_errors_of_predictions_are_kept_and_small() -> None:
+    world, model = World(6), CostModel()
+    world.teach_steps(model, 800)
+    world.teach_transfers(model, 400)
+    for kind in ("step", "save", "load"):
+        errors = sorted(model.prediction_errors(kind))
+        assert len(errors) <= 256
+        assert median(errors) < 0.15
+        assert errors[len(errors) * 9 // 10] < 0.4
+    with pytest.raises(ValueError, match="save"):
+        model.prediction_errors("copy")
+    with pytest.raises(ValueError, match="save"):
+        model.observe_transfer("copy", 1, 1.0)
+
+
+# -- whatever is seen -------------------------------------------------------------------------------------------------
+
+SECONDS = st.floats(1e-6, 1e3) | st.sampled_from((0.0, 1e-12, float("nan"), float("inf"), -1.0))
+SHAPES = st.builds(
+    StepShape,
+    num_tokens=st.integers(0, 4096),
+    num_seqs=st.integers(0, 256),
+    attended=st.floats(0, 1e8),
+    context_decode=st.integers(0, 10**6),
+)
+STEPS = st.lists(st.tuples(SHAPES, SECONDS), max_size=60)
+TRANSFERS = st.lists(st.tuples(st.sampled_from(("save", "load")), st.integers(0, 10**10), SECONDS), max_size=60)
+
+
+def taught(steps: list[tuple[StepShape, float]], transfers: list[tuple[str, int, float]]) -> CostModel:
+    model = CostModel()
+    for shape, seconds in steps:
+        model.observe_step(shape, seconds)
+    for kind, num_bytes, seconds in transfers:
+        model.observe_transfer(kind, num_bytes, seconds)
+    return model
+
+
+def never_falls(values: list[Prediction]) -> bool:
+    assert all(value.seconds >= 0.0 and value.deviation >= 0.0 for value in values)
+    return all(a.seconds <= b.seconds * (1 + 1e-9) + 1e-12 for a, b in pairwise(values))
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS, TRANSFERS, SHAPES, st.integers(1, 600), st.integers(0, 4000))
+def test_predictions_are_never_negative_and_never_fall(
+    steps: list[tuple[StepShape, float]],
+    transfers: list[tuple[str, int, float]],
+    shape: StepShape,
+    chunk: int,
+    start: int,
+) -> None:
+    model = taught(steps, transfers)
+    counts = [1, 2, 3, 15, 16, 17, 100, 511, 512, 513, 1000, 5000, 20_000]
+    seqs, attended, context = shape.num_seqs, shape.attended, shape.context_decode
+    assert never_falls([model.step(StepShape(count, seqs, attended, context)) for count in counts])
+    for beside in (None, shape):
+        assert never_falls([model.recompute(n, start=start, chunk=chunk, beside=beside) for n in (0, *counts)])
+    for predict in (model.save, model.load):
+        assert never_falls([predict(num_bytes) for num_bytes in (0, 1, 4096, 10**5, 10**6, 10**7, 10**9, 10**11)])
+    assert model.step(StepShape(0, 0)) == model.recompute(0) == model.save(0) == Prediction(0.0)
+
+
+@settings(max_examples=50, deadline=None)
+@given(STEPS, TRANSFERS, SHAPES)
+def test_what_was_learnt_survives_as_json(
+    steps: list[tuple[StepShape, float]], transfers: list[tuple[str, int, float]], shape: StepShape
+) -> None:
+    model = taught(steps, transfers)
+    model.steps.fit()
+    again = CostModel.from_dict(json.loads(json.dumps(model.to_dict())))
+    assert again.is_calibrated == model.is_calibrated
+    assert again.to_dict() == model.to_dict()
+    for num_bytes in (10**3, 10**7):
+        assert again.save(num_bytes).seconds == pytest.approx(model.save(num_bytes).seconds)
+        assert again.load(num_bytes).seconds == pytest.approx(model.load(num_bytes).seconds)
+
+
+def test_a_model_that_comes_back_predicts_as_it_did() -> None:
+    world, model = World(8), CostModel()
+    world.teach_steps(model, 500)
+    world.teach_transfers(model, 50)
+    again = CostModel.from_dict(model.to_dict())
+    for _ in range(100):
+        shape = world.shape()
+        assert again.step(shape).seconds == pytest.approx(model.step(shape).seconds, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: data.update(version=0),
+        lambda data: data.pop("steps"),
+        lambda data: data["saves"].pop("samples"),
+        lambda data: data["loads"].update(samples=[[1.0, -1.0, 1]]),
+        lambda data: data["loads"].update(samples=[["a", 1.0, 1]]),
+        lambda data: data["loads"].update(samples=[[float("nan"), 1.0, 1]]),
+        lambda data: data["steps"].update(samples=[[1, 2, 3]]),
+        lambda data: data["steps"].update(samples=[[8, 8, 0.0, 0, float("inf"), 1]]),
+        lambda data: data["steps"].update(samples=[[0.5, 8, 0.0, 0, 1.0, 1]]),
+        lambda data: data["steps"].update(samples=[[8, 8, 0.0, 0, 1.0, 10**9]]),
+        lambda data: data["steps"].update(num_observed=None),
+        lambda data: data.update(saves=[]),
+    ],
+)
+def test_what_is_no_cost_model_is_refused(spoil: Callable[[dict[str, object]], object]) -> None:
+    world, model = World(8), CostModel()
+    world.teach_steps(model, 50)
+    world.teach_transfers(model, 10)
+    data = json.loads(json.dumps(model.to_dict()))
+    spoil(data)
+    with pytest.raises(ValueError, match="no cost model"):
+        CostModel.from_dict(data)
+
+
+def test_a_cold_model_can_be_asked_and_says_that_it_guesses() -> None:
+    model = CostModel()
+    assert not model.is_calibrated
+    for prediction in (model.step(StepShape(8, 8, 0.0, 100)), model.recompute(512), model.save(10**6)):
+        assert prediction.seconds > 0.0
+        assert prediction.deviation == pytest.approx(prediction.seconds)
+    world = World(1)
+    world.teach_steps(model, 16)
+    assert not model.is_calibrated, "the link has not been measured"
+    world.teach_transfers(model, 8)
+    assert model.is_calibrated
+
+
+def test_memory_stays_bounded() -> None:
+    world, model = World(1), CostModel()
+    world.teach_steps(model, 500)
+    pick = world.random.randint
+    for number in range(2000):
+        model.observe_step(StepShape(2 ** pick(0, 14), 1, 2.0 ** pick(0, 40), 0), 1.0)
+        model.observe_transfer("save", 2 ** pick(0, 60), 1.0 + number)
+    assert len(model.to_dict()["steps"]["samples"]) <= 300
+    assert len(model.to_dict()["saves"]["samples"]) <= 800
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+
+def test_published_rows_come_back_exactly_and_lines_lie_between() -> None:
+    costs = CPS_A6000.costs()
+    for row in CPS_A6000.rows:
+        num_bytes = row.num_tokens * CPS_A6000.bytes_per_token
+        assert costs.save(num_bytes).seconds == pytest.approx((row.swap_out_ms + row.swap_prep_ms) / 1e3)
+        assert costs.load(num_bytes).seconds == pytest.approx(row.swap_in_ms / 1e3)
+        assert costs.recompute(row.num_tokens, chunk=row.num_tokens).seconds == pytest.approx(row.recompute_ms / 1e3)
+        assert costs.step(StepShape(0, 0).plus_chunk(0, row.num_tokens)).seconds == pytest.approx(
+            row.recompute_ms / 1e3
+        )
+    assert costs.recompute(768, chunk=768).seconds == pytest.approx((8.30 + 12.30) / 2e3)
+    assert costs.recompute(16384, chunk=16384).seconds == pytest.approx((97.60 + 2 * (97.60 - 42.90)) / 1e3)
+    assert PUBLISHED["cps-a6000"] is CPS_A6000
+
+
+def test_the_papers_roads_cross_once_near_its_1024() -> None:
+    # Between 512 and 1,024 tokens swap less recompute goes from (3.236 + 0.034 + 3.366) - 8.30 = -1.664 ms
+    # to (6.257 + 0.050 + 6.379) - 12.30 = +0.386 ms: zero at 512 + 512 * 1.664 / 2.050 = 927.6, in blocks 928.
+    costs = CPS_A6000.costs()
+    assert costs.crossing_points(CPS_A6000.bytes_per_token, 8192) == [928]
+    assert costs.crossing_points(CPS_A6000.bytes_per_token, 8192, granularity=1) == [928]
+    assert costs.crossing_points(CPS_A6000.bytes_per_token, 512) == []
+
+
+def test_assumed_decode_costs_scale_and_published_ones_stay() -> None:
+    once, twice = CPS_A6000.costs(), CPS_A6000.costs(decode_scale=2.0)
+    decode = StepShape(32, 32, 0.0, 32 * 500)
+    assert twice.step(decode).seconds == pytest.approx(2 * once.step(decode).seconds)
+    assert twice.recompute(1024, chunk=1024) == once.recompute(1024, chunk=1024)
+    assert "decode" in CPS_A6000.assumed
+    assert "recompute" in CPS_A6000.published
+
+
+def test_a_table_adds_a_chunk_to_a_step_that_pays_the_fixed_cost_already() -> None:
+    costs = CPS_A6000.costs()
+    decode = StepShape(16, 16, 0.0, 8000)
+    both = costs.step(decode.plus_chunk(512, 256)).seconds - costs.step(decode).seconds
+    assert costs.recompute(256, start=512, chunk=256, beside=decode).seconds == pytest.approx(both)
+    assert both == pytest.approx((12.30 - 8.30) / 2e3)
+
+
+def table(swap: list[tuple[int, float]], recompute: list[tuple[int, float]]) -> TableCosts:
+    half = [(tokens, seconds / 2) for tokens, seconds in swap]
+    return TableCosts(half, half, recompute, 1, DecodeCosts(0.0, 0.0, 0.0))
+
+
+def test_crossing_points_may_be_none_one_the_other_way_round_or_several() -> None:
+    linear = [(0, 0.0), (1000, 1.0)]
+    assert table([(0, 0.0), (1000, 0.5)], linear).crossing_points(1, 1000) == []
+    with_latency = table([(0, 0.25), (1000, 0.75)], linear)  # the longer, the better swap: they meet at 500
+    assert with_latency.crossing_points(1, 1000) == [512]
+    assert with_latency.crossing_points(1, 1000, granularity=1) == [501]
+    wavy = table([(0, 0.1), (200, 0.15), (400, 0.5), (1000, 0.8)], linear)
+    assert wavy.crossing_points(1, 1000, granularity=1) == [134, 267, 601]
+
+
+def test_a_learnt_models_crossing_point_is_the_worlds() -> None:
+    world, model = World(2, latency=0.1, bandwidth=500e6), CostModel()
+    world.teach_steps(model, 1500)
+    world.teach_transfers(model, 400)
+    alone = StepShape(0, 0)
+    truth = next(n for n in range(16, 4096, 16) if 2 * world.transfer(36_864 * n) < world.step(alone.plus_chunk(0, n)))
+    crossings = model.crossing_points(36_864, 2048)
+    assert len(crossings) == 1
+    assert crossings[0] == pytest.approx(truth, rel=0.2)
+
+
+@pytest.mark.parametrize("rows", [[], [(512, 2.0), (512, 3.0)], [(512, 2.0), (1024, 1.0)], [(1, -1.0)]])
+def test_tables_that_make_no_sense_are_refused(rows: list[tuple[int, float]]) -> None:
+    with pytest.raises(ValueError, match=r"point|negative"):
+        PiecewiseLinear(rows)
+    with pytest.raises(ValueError, match=r"point|negative"):
+        table(rows, [(1, 1.0)])
+
+
+def test_a_table_needs_bytes_per_token() -> None:
+    with pytest.raises(ValueError, match="bytes_per_token"):
+        TableCosts([(1, 1.0)], [(1, 1.0)], [(1, 1.0)], 0, DecodeCosts(0.0, 0.0, 0.0))
+
+
+@given(st.lists(st.tuples(st.floats(-100, 100), st.floats(0.1, 10)), max_size=30))
+def test_isotonic_sequences_never_fall_and_keep_the_mean(pairs: list[tuple[float, float]]) -> None:
+    values, weights = [value for value, _ in pairs], [weight for _, weight in pairs]
+    result = isotonic(values, weights)
+    assert all(a <= b for a, b in pairwise(result))
+    before = sum(value * weight for value, weight in pairs)
+    assert sum(v * w for v, w in zip(result, weights, strict=True)) == pytest.approx(before, abs=1e-6)
+    assert isotonic(sorted(values), weights) == pytest.approx(sorted(values))

@@ -1,0 +1,773 @@
+"""Recovery policies, one rule at a time: whom they preempt, and by which road the victim is to come back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quire.core.costs.cost_model import CostModel
+from quire.core.costs.interface import Prediction, StepShape
+from quire.core.recovery.decision_log import Decision, DecisionLog
+from quire.core.recovery.eviction_stats import Survival
+from quire.core.recovery.interface import MAX_PREEMPTIONS
+from quire.core.recovery.log import RecoveryLog
+from quire.core.recovery.policies import (
+    Candidate,
+    Cost,
+    Preemption,
+    Recompute,
+    RecoveryPolicy,
+    Road,
+    Surroundings,
+    Swap,
+    Threshold,
+    make_policy,
+)
+from quire.core.recovery.recovery_cost import CandidateCosts
+from quire.core.request import Request
+from quire.sampling_params import SamplingParams
+from quire.simulate.published_costs import CPS_A6000
+
+BLOCK = 16
+BLOCK_BYTES = 1000
+DECODING = StepShape(4, 4, 0.0, 2000)
+
+
+class Once(Survival):
+    """Nobody is preempted a second time."""
+
+    again = 0.0  # type: ignore[assignment]
+
+
+AROUND = Surroundings(
+    block_size=BLOCK, block_bytes=BLOCK_BYTES, chunk=512, free_slots=10_000, queued_bytes=0, beside=DECODING,
+    now_step=1, survival=Once(),
+)  # fmt: skip
+
+
+def candidate(
+    num_tokens: int = 160,
+    *,
+    name: str = "r",
+    preempted: int = 0,
+    width: int = 1,
+    num_freed: int | None = None,
+    num_shared: int = 0,
+    saved: Iterable[int] = (),
+    idle: Iterable[int] = (),
+    gap: range = range(0),
+) -> Candidate:
+    """One that holds all its blocks but the first `num_shared` alone.
+
+    Args:
+        saved: places of blocks that the swap tier has.
+        idle: of these, those that nobody keeps there.
+    """
+    request = Request(name, [1], SamplingParams(n=width))
+    request.num_preemptions = preempted
+    full = num_tokens // BLOCK
+    num_freed = -(-num_tokens // BLOCK) if num_freed is None else num_freed
+    to_save = set(range(num_shared, full)) - set(saved) - set(gap)
+    return Candidate(
+        request, num_tokens, num_freed, num_shared, count_from(to_save, full), count_from(set(idle), full), gap
+    )
+
+
+def count_from(places: set[int], num_blocks: int) -> tuple[int, ...]:
+    return tuple(sum(place >= at for place in places) for at in range(num_blocks + 1))
+
+
+class FlatCosts:
+    """So many seconds a token and a byte."""
+
+    def __init__(self, *, token: float = 1e-3, save: float = 0.0, load: float = 0.0, deviation: float = 0.0) -> None:
+        self.token, self.per_byte, self.deviation = token, {"save": save, "load": load}, deviation
+
+    def step(self, shape: StepShape) -> Prediction:
+        return Prediction(0.01 + self.token * shape.num_tokens)
+
+    def recompute(
+        self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None
+    ) -> Prediction:
+        return Prediction(self.token * num_tokens, self.deviation * self.token * num_tokens)
+
+    def save(self, num_bytes: int) -> Prediction:
+        return Prediction(self.per_byte["save"] * num_bytes, self.deviation * self.per_byte["save"] * num_bytes)
+
+    def load(self, num_bytes: int) -> Prediction:
+        return Prediction(self.per_byte["load"] * num_bytes, self.deviation * self.per_byte["load"] * num_bytes)
+
+
+def flat(swap_over_recompute: float, deviation: float = 0.0) -> FlatCosts:
+    """Swapping full blocks costs so many times what computing them again does, half of it each way."""
+    each = 1e-3 * BLOCK / BLOCK_BYTES * swap_over_recompute / 2
+    return FlatCosts(save=each, load=each, deviation=deviation)
+
+
+# -- static policies --------------------------------------------------------------------------------------------------
+
+
+def test_static_policies_take_the_youngest() -> None:
+    candidates = [candidate(100, name="old"), candidate(1000, name="young", preempted=50)]
+    for policy in (Recompute(), Swap(), Threshold(512), Threshold(512, swap_above=True)):
+        assert policy.choose(candidates, AROUND).victim is candidates[-1].request
+
+
+def road_of(policy: RecoveryPolicy, one: Candidate, around: Surroundings = AROUND) -> Road:
+    return policy.choose([one], around).road
+
+
+def test_a_threshold_swaps_up_to_it_and_computes_above_or_the_other_way_round() -> None:
+    below, at, above = candidate(1008), candidate(1024), candidate(1025)
+    assert [road_of(Threshold(1024), one) for one in (below, at, above)] == [Road.SWAP, Road.SWAP, Road.RECOMPUTE]
+    reverse = Threshold(1024, swap_above=True)
+    assert [road_of(reverse, one) for one in (below, at, above)] == [Road.RECOMPUTE, Road.RECOMPUTE, Road.SWAP]
+
+
+def test_nobody_swaps_without_room_or_without_anything_to_swap() -> None:
+    full_tier = replace(AROUND, free_slots=9)
+    for policy in (Swap(), Threshold(1024), Cost(flat(0.1))):
+        assert road_of(policy, candidate(160)) is Road.SWAP
+        assert road_of(policy, candidate(160, width=2), full_tier) is Road.RECOMPUTE
+        assert road_of(policy, candidate(160, saved=[0]), full_tier) is Road.SWAP
+        assert road_of(policy, candidate(15)) is Road.RECOMPUTE
+        assert road_of(policy, candidate(160, num_shared=10)) is Road.RECOMPUTE
+        assert road_of(policy, candidate(160, saved=range(10)), replace(AROUND, free_slots=0)) is Road.SWAP
+
+
+def test_what_the_tier_has_of_a_victim_is_no_room_for_the_rest_of_it() -> None:
+    full_tier = replace(AROUND, free_slots=9)  # three of them have its own blocks
+    for policy in (Swap(), Threshold(1024), Cost(flat(0.1), mixed_margin=1.0)):
+        assert road_of(policy, candidate(160, saved=range(3)), full_tier) is Road.SWAP
+        assert road_of(policy, candidate(160, saved=range(3), idle=range(3)), full_tier) is Road.RECOMPUTE
+    roads = CandidateCosts(flat(0.1), candidate(160, saved=range(3), idle=range(3)), full_tier)
+    assert roads.mixed(1) is not None, "the first is not kept"
+    assert roads.mixed(0) is None
+
+
+def test_policies_are_made_by_name() -> None:
+    model = CostModel()
+    assert isinstance(make_policy("recompute", None), Recompute)
+    assert isinstance(make_policy("swap", None), Swap)
+    threshold, reverse = make_policy("threshold:1024", None), make_policy("threshold:512:swap-above", None)
+    assert isinstance(threshold, Threshold)
+    assert (threshold.num_tokens, threshold.swap_above) == (1024, False)
+    assert isinstance(reverse, Threshold)
+    assert (reverse.num_tokens, reverse.swap_above) == (512, True)
+    cost = make_policy("cost", model, regret_sample=0.05, seed=3)
+    assert isinstance(cost, Cost)
+    assert (cost.costs, cost.regret_sample) == (model, 0.05)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "lifo", "threshold", "threshold:", "threshold:x", "threshold:-1", "threshold:1:2", "threshold:1:swap-above:",
+     "swap:1", "cost:1", "recompute:", "threshold:²"],
+)  # fmt: skip
+def test_a_policy_that_does_not_exist_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ValueError, match="recovery_policy"):
+        make_policy(text, CostModel())
+
+
+def test_cost_needs_a_model() -> None:
+    with pytest.raises(ValueError, match="cost model"):
+        make_policy("cost", None)
+
+
+# -- what roads cost --------------------------------------------------------------------------------------------------
+
+
+def test_the_roads_of_a_request_add_up() -> None:
+    costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
+    roads = CandidateCosts(costs, candidate(168), AROUND)  # 10 full blocks and 8 tokens
+    swap, mixed = roads.swap(), roads.mixed(4)
+    assert swap is not None
+    assert mixed is not None
+    assert roads.recompute().spent.seconds == pytest.approx(0.168)
+    assert swap.spent.seconds == pytest.approx(0.020 + 0.030 + 0.008)
+    assert mixed.spent.seconds == pytest.approx(0.064 + 0.012 + 0.018 + 0.008)
+    assert mixed.back_after == pytest.approx(max(0.064, 0.018) + 0.012 + 0.008)
+
+
+def test_what_others_hold_comes_back_by_no_road_and_what_is_saved_is_not_saved_again() -> None:
+    costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
+    roads = CandidateCosts(costs, candidate(168, num_shared=4, saved=range(4, 8)), AROUND)
+    swap = roads.swap()
+    assert swap is not None
+    assert roads.recompute().spent.seconds == pytest.approx(0.168 - 0.064)
+    assert swap.spent.seconds == pytest.approx(2 * 0.002 + 6 * 0.003 + 0.008)
+
+
+@pytest.mark.parametrize(("saved", "to_save"), [(range(4), 6), (range(2, 6), 4), (range(6, 10), 2)])
+def test_what_a_mixed_road_has_to_save_depends_on_which_blocks_the_tier_has(saved: Iterable[int], to_save: int) -> None:
+    costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
+    roads = CandidateCosts(costs, candidate(160, saved=saved), AROUND)
+    mixed = roads.mixed(4)
+    assert mixed is not None
+    assert mixed.spent.seconds == pytest.approx(0.064 + to_save * 0.002 + 6 * 0.003)
+    assert roads.link_seconds(6) == pytest.approx(to_save * 0.002 + 6 * 0.003)
+
+
+def test_where_the_back_is_saved_already_the_mixed_road_may_save_nothing() -> None:
+    costs = FlatCosts(token=1e-3, save=1e-4, load=1e-6)  # to save a block takes as long as to compute six
+    best = CandidateCosts(costs, candidate(160, saved=range(7, 10)), AROUND).best_mixed()
+    assert best is not None
+    assert best.keep_from == 7
+    assert best.spent.seconds == pytest.approx(7 * 0.016 + 3 * 0.001)
+
+
+def test_what_is_not_there_yet_is_computed_by_every_road() -> None:
+    """A victim that was coming back: two blocks are there, two are to be computed, and four are being loaded."""
+    costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
+    one = candidate(128, saved=range(4, 8), gap=range(2, 4))
+    for around in (AROUND, lost(1)):
+        roads = CandidateCosts(costs, one, around)
+        assert roads.swap() is None
+        assert roads.mixed(3) is None
+        mixed, best = roads.mixed(4), roads.best_mixed()
+        assert mixed is not None
+        assert best is not None
+        assert best.keep_from >= 4
+    assert mixed.spent.seconds == pytest.approx(0.032 + 4 * 0.003), "of the first four, two are found again"
+    assert roads.recompute().spent.seconds == pytest.approx(6 * 0.016), "however few blocks others lose"
+
+
+def lost(*counts: int) -> Surroundings:
+    """Where so many blocks were gone of requests that came back."""
+    survival = Survival()
+    for count in counts:
+        survival.observe(1000, count)
+    return replace(AROUND, survival=survival)
+
+
+def test_only_what_will_be_lost_costs_to_bring_back() -> None:
+    costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
+    roads = CandidateCosts(costs, candidate(168), lost(2))  # 10 full blocks, of which 8 stay
+    swap, tail = roads.swap(), roads.mixed(8)
+    assert swap is not None
+    assert tail is not None
+    assert roads.recompute().spent.seconds == pytest.approx(0.032 + 0.008)
+    assert swap.spent.seconds == pytest.approx(0.020 + 0.006 + 0.008), "all is saved, and little loaded"
+    assert tail.spent.seconds == pytest.approx(0.004 + 0.006 + 0.008)
+    best = roads.best_mixed()
+    assert best is not None
+    assert best.keep_from == 8
+
+
+def test_costs_are_means_over_what_may_be_lost() -> None:
+    costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
+    roads = CandidateCosts(costs, candidate(160), lost(2, 6))
+    middle = roads.mixed(6)  # four blocks saved
+    assert middle is not None
+    assert roads.num_lost == 4
+    assert roads.recompute().spent.seconds == pytest.approx(4 * 0.016)
+    loaded, computed = (2 + 4) / 2, (0 + 2) / 2
+    assert middle.spent.seconds == pytest.approx(4 * 0.002 + loaded * 0.003 + computed * 0.016)
+
+
+def test_where_little_is_lost_little_is_saved() -> None:
+    costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
+    assert road_of(Cost(costs), candidate(1600)) is Road.SWAP
+    choice = Cost(costs).choose([candidate(1600)], lost(9, 10, 11, 10))
+    assert choice.road is Road.MIXED
+    assert 100 - 11 <= choice.keep_from <= 100 - 9
+
+
+def test_a_save_is_worth_more_where_requests_are_preempted_again() -> None:
+    costs = FlatCosts(token=1e-3, save=1e-5, load=8e-6)  # computing a block takes 16 ms, swapping it 18
+    assert road_of(Cost(costs), candidate(160)) is Road.RECOMPUTE
+    thrashing = replace(AROUND, survival=Survival())
+    for _ in range(60):
+        thrashing.survival.observe_preemption(is_repeated=True)
+    assert road_of(Cost(costs), candidate(160), thrashing) is Road.SWAP
+    swap = CandidateCosts(costs, candidate(160), thrashing).swap()
+    assert swap is not None
+    assert swap.spent.seconds == pytest.approx(0.18), "what it takes now is what it takes"
+
+
+def test_a_load_waits_behind_what_the_link_has_to_do() -> None:
+    costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
+    busy = replace(AROUND, queued_bytes=100 * BLOCK_BYTES)
+    idle_swap, busy_swap = (CandidateCosts(costs, candidate(160), around).swap() for around in (AROUND, busy))
+    assert idle_swap is not None
+    assert busy_swap is not None
+    assert busy_swap.spent == idle_swap.spent
+    assert busy_swap.back_after == pytest.approx(idle_swap.back_after + 0.3)
+    assert road_of(Cost(costs), candidate(160)) is Road.SWAP
+    assert road_of(Cost(costs), candidate(160), busy) is Road.RECOMPUTE
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(2, 60), st.integers(0, 15), st.integers(0, 5), st.integers(0, 60), st.integers(0, 200),
+    st.floats(1e-6, 1e-2), st.floats(1e-9, 1e-4), st.floats(1e-9, 1e-4), st.booleans(),
+)  # fmt: skip
+def test_the_mixed_road_is_the_best_of_all_splits_at_which_computing_and_loading_meet(
+    full: int, tail: int, shared: int, queued: int, num_saved: int, token: float, save: float, load: float,
+    is_front_saved: bool,
+) -> None:  # fmt: skip
+    saved = range(num_saved) if is_front_saved else range(max(0, full - num_saved), full)
+    costs = FlatCosts(token=token, save=save, load=load)
+    one = candidate(full * BLOCK + tail, num_shared=min(shared, full), saved=saved)
+    roads = CandidateCosts(costs, one, replace(AROUND, queued_bytes=queued * BLOCK_BYTES))
+    best = roads.best_mixed()
+    splits = [roads.mixed(at) for at in range(roads.first + 1, full)]
+    if best is None:
+        assert not splits
+        return
+    assert roads.first < best.keep_from < full
+    fastest = min(split.back_after for split in splits if split is not None)
+    pure = [roads.recompute().back_after] + [swap.back_after for swap in (roads.swap(),) if swap is not None]
+    if fastest < min(pure):  # else an end is best, which is no mixed road
+        assert best.back_after == pytest.approx(fastest)
+
+
+# -- cost: roads ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ratio", "road"), [(0.3, Road.SWAP), (3.0, Road.RECOMPUTE)])
+def test_cost_takes_the_cheaper_road(ratio: float, road: Road) -> None:
+    decision = Cost(flat(ratio)).choose([candidate(1600)], AROUND)
+    assert decision.road is road
+    assert decision.predicted["recompute"] == pytest.approx(1.6)
+    assert decision.predicted["swap"] == pytest.approx(1.6 * ratio)
+
+
+def test_near_the_crossing_a_request_comes_back_by_both_roads_at_once() -> None:
+    decision = Cost(flat(1.0)).choose([candidate(1600)], AROUND)
+    assert decision.road is Road.MIXED
+    assert 0 < decision.keep_from < 100
+    assert decision.predicted["mixed"] == pytest.approx(1.6)  # spends what either would, and is back sooner
+    front, back = decision.keep_from * BLOCK * 1e-3, (100 - decision.keep_from) * BLOCK * 1e-3 / 2
+    assert front == pytest.approx(back, abs=0.03)
+
+
+def test_a_mixed_road_is_for_requests_with_one_sequence() -> None:
+    assert Cost(flat(1.0)).choose([candidate(1600, width=2)], AROUND).road is not Road.MIXED
+
+
+def test_a_mixed_road_that_spends_more_is_not_taken() -> None:
+    # Balanced, it would be back in 0.86 of the time, and keep link and steps busy for 1.29 of it.
+    assert Cost(flat(1.5)).choose([candidate(1600)], AROUND).road is Road.RECOMPUTE
+
+
+def test_the_paper_table_decides_as_its_rows_say() -> None:
+    around = replace(AROUND, block_bytes=BLOCK * CPS_A6000.bytes_per_token, chunk=8192, beside=StepShape(0, 0))
+    policy = Cost(CPS_A6000.costs(), mixed_margin=1.0)
+    assert road_of(policy, candidate(512), around) is Road.SWAP
+    assert road_of(policy, candidate(2048), around) is Road.RECOMPUTE
+
+
+def test_requests_keep_their_road_until_the_other_is_cheaper_by_more_than_is_sure() -> None:
+    costs = flat(0.8, deviation=0.1)
+    policy = Cost(costs, mixed_margin=1.0)
+    assert road_of(policy, candidate(1600)) is Road.SWAP
+    for ratio, expected in ((1.03, Road.SWAP), (1.2, Road.RECOMPUTE), (0.98, Road.RECOMPUTE), (0.8, Road.SWAP)):
+        costs.per_byte = flat(ratio).per_byte
+        assert road_of(policy, candidate(1600)) is expected
+    costs.deviation = 0.0  # where both are sure, the least difference counts
+    costs.per_byte = flat(1.03).per_byte
+    assert road_of(policy, candidate(1600)) is Road.RECOMPUTE
+
+
+# -- cost: victims ----------------------------------------------------------------------------------------------------
+
+
+def victim_of(policy: Cost, candidates: list[Candidate]) -> int:
+    return [c.request for c in candidates].index(policy.choose(candidates, AROUND).victim)
+
+
+def test_the_victim_costs_least_for_each_block_that_it_frees() -> None:
+    policy = Cost(flat(9.0))
+    assert victim_of(policy, [candidate(1600, num_shared=80), candidate(1600)]) == 0
+    assert victim_of(policy, [candidate(1600), candidate(1600, num_freed=20)]) == 0
+    assert victim_of(policy, [candidate(1600), candidate(1600, num_shared=80)]) == 1
+
+
+def test_a_younger_one_is_preferred_to_an_older_that_is_hardly_cheaper() -> None:
+    policy = Cost(flat(9.0))
+    assert victim_of(policy, [candidate(1600), candidate(1600)]) == 1
+    assert victim_of(policy, [candidate(1600, num_freed=150), candidate(1600)]) == 1
+    assert victim_of(policy, [candidate(1600, num_freed=250), candidate(1600)]) == 0
+
+
+def test_being_preempted_again_and_again_gets_dearer_by_and_by() -> None:
+    policy = Cost(flat(9.0))
+    older = candidate(1600, num_freed=180)
+    assert victim_of(policy, [older, candidate(1600)]) == 1
+    assert victim_of(policy, [older, candidate(1600, preempted=1)]) == 1
+    assert victim_of(policy, [older, candidate(1600, preempted=3)]) == 0
+
+
+def test_one_that_need_not_be_saved_again_is_the_victim_again() -> None:
+    policy = Cost(flat(0.3))
+    saved = candidate(1600, saved=range(100), preempted=2)
+    assert victim_of(policy, [candidate(1600), saved]) == 1
+    assert victim_of(policy, [saved, candidate(1600)]) == 1  # hardly cheaper
+
+
+def test_one_that_frees_nothing_is_chosen_only_where_nobody_frees_anything() -> None:
+    policy = Cost(flat(9.0))
+    useless = candidate(160, num_freed=0, num_shared=10)
+    assert victim_of(policy, [candidate(160_000), useless]) == 0
+    assert victim_of(policy, [useless, useless]) in (0, 1)
+
+
+CANDIDATES = st.lists(
+    st.builds(
+        candidate,
+        st.integers(10 * BLOCK, 300 * BLOCK),
+        preempted=st.integers(0, MAX_PREEMPTIONS - 1),
+        width=st.integers(1, 3),
+        num_freed=st.integers(0, 300),
+        num_shared=st.integers(0, 10),
+        saved=st.sets(st.integers(0, 300)),
+        idle=st.sets(st.integers(0, 9)),
+    ),
+    min_size=1,
+    max_size=12,
+)
+AROUNDS = st.builds(
+    Surroundings,
+    block_size=st.sampled_from((1, 16, 32)),
+    block_bytes=st.integers(0, 10**7),
+    chunk=st.integers(1, 4096),
+    free_slots=st.integers(0, 300),
+    queued_bytes=st.integers(0, 10**9),
+    beside=st.builds(StepShape, st.integers(0, 512), st.integers(0, 64), st.floats(0, 1e6), st.integers(0, 10**5)),
+    now_step=st.integers(0, 10**6),
+)
+
+
+def warm_model(seed: int = 1, bandwidth: float = 150e6) -> CostModel:
+    rng, model = random.Random(seed), CostModel()
+    for count in range(200):
+        shape = StepShape(8, 8, 0.0, 8 * (100 + count)) if count % 4 else StepShape(0, 0).plus_chunk(0, 64 + count)
+        seconds = 0.02 + 4e-4 * shape.num_tokens + 1e-6 * shape.context_decode
+        model.observe_step(shape, seconds * rng.uniform(0.9, 1.1))
+        num_bytes = rng.randint(1, 100) * 600_000
+        model.observe_transfer(("save", "load")[count % 2], num_bytes, 2e-3 + num_bytes / bandwidth)
+    return model
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    CANDIDATES,
+    st.lists(AROUNDS, min_size=1, max_size=6),
+    st.sampled_from(("recompute", "swap", "threshold:500", "threshold:500:swap-above", "cost", "cost-cold", "table")),
+)
+def test_every_policy_always_chooses_something_possible(
+    candidates: list[Candidate], arounds: list[Surroundings], name: str
+) -> None:
+    policy: RecoveryPolicy
+    if name == "table":
+        policy = Cost(CPS_A6000.costs(), regret_sample=0.5)
+    elif name.startswith("cost"):
+        policy = make_policy("cost", CostModel() if name == "cost-cold" else warm_model(), regret_sample=0.3)
+    else:
+        policy = make_policy(name, None)
+    for around in arounds:
+        choice = policy.choose(candidates, around)
+        chosen = next(c for c in candidates if c.request is choice.victim)
+        assert all(seconds >= 0.0 for seconds in choice.predicted.values())
+        if choice.road is Road.SWAP:
+            not_shared = chosen.num_full_blocks - chosen.num_shared
+            assert not_shared > 0
+            assert chosen.num_to_save + chosen.idle_from[0] <= around.free_slots
+        if choice.road is Road.MIXED:
+            assert chosen.request.width == 1
+            assert chosen.num_shared < choice.keep_from < chosen.num_full_blocks
+            assert chosen.has_room(choice.keep_from, around.free_slots)
+        if isinstance(policy, Cost):
+            assert choice.road.value in choice.predicted
+            policy.note_actual(choice.victim.request_id, 0.1)
+
+
+# -- cost: learning ---------------------------------------------------------------------------------------------------
+
+
+class Life:
+    """Preemptions one after the other, on a machine whose link can be set, told to the model as they come."""
+
+    def __init__(self, bandwidth: float, *, num_tokens: int = 800, seed: int = 0, **options: float) -> None:
+        self.random = random.Random(seed)
+        self.bandwidth = bandwidth
+        self.num_tokens = num_tokens
+        self.model = CostModel()
+        self.policy = Cost(self.model, seed=seed, **options)  # type: ignore[arg-type]
+        self.around = replace(AROUND, block_bytes=36_864 * BLOCK, beside=StepShape(8, 8, 0.0, 4000))
+        self.count = 0
+        self.probe_seconds = 0.0
+        self._loads: list[int] = []
+
+    def seconds(self, shape: StepShape) -> float:
+        return 0.02 + 3e-4 * shape.num_tokens + 2e-8 * shape.attended + 5e-7 * shape.context_decode
+
+    def noisy(self, seconds: float) -> float:
+        return seconds * self.random.gauss(1.0, 0.08) * (3.0 if self.random.random() < 0.03 else 1.0)
+
+    def transfer(self, kind: str, num_blocks: int) -> float:
+        num_bytes = num_blocks * self.around.block_bytes
+        seconds = self.noisy(1e-3 + num_bytes / self.bandwidth)
+        self.model.observe_transfer(kind, num_bytes, seconds)
+        return seconds
+
+    def compute(self, num_tokens: int, start: int = 0) -> float:
+        return num_tokens * 3e-4 + 2e-8 * num_tokens * (start + num_tokens / 2)
+
+    def preempt(self) -> Preemption:
+        for _ in range(8):
+            shape = StepShape(8, 8, 0.0, 4000)
+            self.model.observe_step(shape, self.noisy(self.seconds(shape)))
+        chunk = StepShape(7, 7, 0.0, 3500).plus_chunk(0, self.random.randint(100, 500))
+        self.model.observe_step(chunk, self.noisy(self.seconds(chunk)))
+        while self._loads:
+            self.transfer("load", self._loads.pop())
+        self.count += 1
+        one = candidate(self.num_tokens, name=str(self.count))
+        choice = self.policy.choose([one], self.around)
+        if choice.road is Road.RECOMPUTE:
+            actual = self.compute(self.num_tokens)
+        else:
+            num_blocks = one.num_full_blocks - choice.keep_from
+            saved = self.transfer("save", num_blocks)
+            self._loads.append(num_blocks)
+            front = self.compute(choice.keep_from * BLOCK)
+            actual = 2 * saved + front
+            if self.policy.decisions[-1].is_probe:
+                self.probe_seconds += 2 * saved
+        self.policy.note_actual(str(self.count), actual)
+        return choice
+
+    def preempt_until(self, road: Road, share: int = 1) -> int:
+        """How many preemptions it takes until so many in a row take a road."""
+        in_a_row = 0
+        for count in range(1, 200):
+            in_a_row = in_a_row + 1 if self.preempt().road is road else 0
+            if in_a_row == share:
+                return count
+        raise AssertionError(f"{road} is never taken")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_decisions_turn_over_within_twenty_preemptions_of_a_change_and_back(seed: int) -> None:
+    life = Life(600e6, seed=seed)
+    for _ in range(100):
+        life.preempt()
+    assert life.preempt().road is Road.SWAP
+    life.bandwidth /= 10
+    assert life.preempt_until(Road.RECOMPUTE) <= 20
+    for _ in range(60):
+        life.preempt()
+    life.bandwidth *= 10
+    assert life.preempt_until(Road.SWAP) <= 20
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_probes_stay_under_their_share_of_the_engines_seconds(seed: int) -> None:
+    life = Life(20e6, seed=seed)
+    probes = sum(life.preempt().road is Road.MIXED for _ in range(600))
+    assert probes >= 10, "a road that is not taken is never looked at"
+    assert life.probe_seconds <= 0.01 * life.model.engine_seconds * 1.2, "noise alone may exceed what was charged"
+    assert all(decision.is_probe == (decision.road is Road.MIXED) for decision in life.policy.decisions)
+
+
+def test_computing_is_probed_where_everything_is_swapped_and_no_prompt_comes() -> None:
+    model = warm_model(bandwidth=5e9)
+    policy = Cost(model)
+    around = replace(AROUND, block_bytes=600_000)
+    roads = []
+    for count in range(200):
+        for _ in range(20):
+            model.observe_step(StepShape(8, 8, 0.0, 4000), 0.03)
+        model.observe_transfer("save", 10**6, 2e-3)
+        roads.append(policy.choose([candidate(1600, name=str(count))], around).road)
+    assert Road.RECOMPUTE not in roads
+    assert 5 <= roads.count(Road.MIXED) <= 30
+    first = next(decision for decision in policy.decisions if decision.is_probe)
+    assert first.probe is not None
+    assert first.probe.cost.keep_from <= 100 // 8
+
+
+def test_an_unknown_link_gets_a_block_before_it_gets_a_request() -> None:
+    life = Life(1e6)  # a thousand times slower than any guess
+    roads = [life.preempt() for _ in range(60)]
+    assert all(choice.road is not Road.SWAP for choice in roads)
+    parts = [50 - choice.keep_from for choice in roads if choice.road is Road.MIXED]
+    assert parts[0] == 1
+
+
+def test_an_unknown_link_gets_no_request_of_several_sequences() -> None:
+    assert road_of(Cost(CostModel()), candidate(1600, width=2)) is Road.RECOMPUTE
+    assert road_of(Cost(warm_model(bandwidth=5e9)), candidate(1600, width=2)) is Road.SWAP
+
+
+def test_the_same_calls_with_the_same_seed_decide_the_same() -> None:
+    def play(seed: int) -> list[tuple[Road, int]]:
+        life = Life(300e6, seed=seed, regret_sample=0.2)
+        return [(choice.road, choice.keep_from) for choice in (life.preempt() for _ in range(150))]
+
+    assert play(1) == play(1)
+    assert play(1) != play(2)
+
+
+def test_predictions_of_decisions_are_good_and_regret_is_known() -> None:
+    life = Life(600e6, regret_sample=0.05)
+    for _ in range(400):
+        life.preempt()
+    policy = life.policy
+    assert policy.median_error is not None
+    assert policy.p90_error is not None
+    assert policy.median_error < 0.15
+    assert policy.p90_error < 0.4
+    samples = [decision for decision in policy.decisions if decision.is_sample]
+    assert 8 <= len(samples) <= 40
+    assert all(decision.road is Road.RECOMPUTE for decision in samples[3:])
+    assert policy.regret == pytest.approx(0.0, abs=0.05)
+
+
+def test_regret_is_what_the_other_road_would_have_saved() -> None:
+    log = DecisionLog()
+    assert log.regret is None
+    assert log.error_quantile(0.5) is None
+    for request_id, actual in (("a", 0.75), ("b", 0.5)):  # cheaper than the 1.0 that was passed over
+        log.add(Decision(request_id, 1, 100, Road.SWAP, {"recompute": 1.0, "swap": 2.0}, is_sample=True))
+        log.note_actual(request_id, actual)
+    assert log.regret == pytest.approx(0.75 / 1.25)
+    assert log.errors == [pytest.approx(1.25 / 0.75), pytest.approx(3.0)]
+    assert log.note_actual("a", 1.0) is None
+
+
+@pytest.mark.parametrize("first", [1.0, 3.0])
+def test_noise_is_no_regret(first: float) -> None:
+    decisions, recoveries = DecisionLog(), RecoveryLog()
+    predicted = {"recompute": 2.0, "swap": 2.0}
+    total = 0.0
+    for number in range(100):
+        name, actual = str(number), 4.0 - first if number % 2 else first
+        decisions.add(Decision(name, number, 100, Road.SWAP, predicted, is_sample=True))
+        decisions.note_actual(name, actual)
+        choice = Preemption(candidate(name=name).request, Road.SWAP, predicted=predicted, is_sample=True)
+        recoveries.give_up(number, name, 100, choice, [])
+        recoveries.note_compute(name, actual)
+        recoveries.complete(name)
+        stats = recoveries.take_stats()
+        assert stats is not None
+        assert stats.num_regret_samples == 1
+        assert stats.regret_s >= 0.0, "it is counted, and counters do not fall"
+        total += stats.regret_s
+    assert decisions.regret == 0.0
+    assert total == max(0.0, 2.0 - first), "a counter stands at its highest: at most what a single one seemed to save"
+
+
+def test_a_return_by_another_road_than_the_chosen_one_tells_nothing_about_that() -> None:
+    decisions, recoveries = DecisionLog(), RecoveryLog()
+    recoveries.on_complete.append(lambda r: decisions.note_actual(r.request_id, r.seconds, is_turned=r.is_turned))
+    for name, is_turned in (("a", True), ("b", False)):
+        decisions.add(Decision(name, 1, 100, Road.SWAP, {"swap": 1.0, "recompute": 2.0}, is_sample=is_turned))
+        choice = Preemption(candidate(name=name).request, Road.SWAP, predicted={"swap": 1.0})
+        recoveries.give_up(1, name, 100, choice, [])
+        if is_turned:
+            recoveries.note_turn(name)
+        recoveries.note_compute(name, 0.5)
+        recoveries.complete(name)
+    assert [decision.is_turned for decision in decisions] == [True, False]
+    assert decisions.errors == [1.0]
+    assert decisions.regret is None, "the sample never was one"
+    assert [recovery.is_turned for recovery in recoveries.over] == [True, False]
+    stats = recoveries.take_stats()
+    assert stats is not None
+    assert stats.errors == [("swap", 1.0)]
+
+
+def test_what_takes_much_longer_than_predicted_is_a_surprise() -> None:
+    policy = Cost(warm_model())
+    assert policy.prober is not None
+    predicted = policy.choose([candidate(1600)], AROUND).predicted
+    road = policy.decisions[-1].road.value
+    policy.note_actual("r", 1.5 * predicted[road])
+    assert policy.prober.surprise_seconds == 0.0
+    policy.choose([candidate(1600)], AROUND)
+    decision = policy.decisions[-1]
+    policy.note_actual("r", 5.0 * decision.predicted[decision.road.value])
+    assert policy.prober.surprise_seconds == pytest.approx(4.0 * decision.predicted[decision.road.value])
+
+
+def test_the_log_of_decisions_is_bounded() -> None:
+    log = DecisionLog(size=3)
+    for number in range(10):
+        log.add(Decision(str(number), number, 100, Road.SWAP))
+    assert [decision.request_id for decision in log] == ["7", "8", "9"]
+    assert log.note_actual("2", 1.0) is None
+    assert log.note_actual("8", 1.0) is not None
+
+
+# -- cost: the second look ---------------------------------------------------------------------------------------------
+
+
+def test_what_was_saved_is_computed_where_the_link_has_become_slow_since() -> None:
+    costs = FlatCosts(token=1e-3, load=1.6e-5)  # a block takes 16 ms either way
+    policy = Cost(costs)
+    assert policy.is_worth_loading(0, 160, AROUND)
+    costs.per_byte["load"] = 3e-5
+    assert not policy.is_worth_loading(0, 160, AROUND)
+    costs.per_byte["load"] = 1e-5
+    assert policy.is_worth_loading(0, 160, AROUND)
+    assert policy.is_worth_loading(0, 160, replace(AROUND, queued_bytes=100 * BLOCK_BYTES)), "nobody else waits for it"
+
+
+LARGE_BLOCKS = replace(AROUND, block_bytes=600_000)
+
+
+def fast_model(failing: str | None = None) -> CostModel:
+    """Of a link that is worth using, as long as it brings what it is given."""
+    model = warm_model(bandwidth=5e9)
+    while failing is not None and not model.is_failing(failing):
+        model.observe_failure(failing)
+    return model
+
+
+def test_what_is_being_saved_is_given_up_where_saving_and_loading_take_longer_than_computing() -> None:
+    costs = FlatCosts(token=1e-3, save=0.8e-5, load=0.8e-5)  # a block takes 16 ms by either road
+    policy = Cost(costs)
+    assert policy.is_worth_saving(0, 160, AROUND)
+    costs.per_byte["save"] = 2e-5
+    assert not policy.is_worth_saving(0, 160, AROUND)
+    again = Survival()
+    for _ in range(50):
+        again.observe_preemption(is_repeated=True)
+    assert policy.is_worth_saving(0, 160, replace(AROUND, survival=again)), "it will be of use more often than once"
+
+
+def test_nothing_more_is_saved_over_a_link_that_loses_what_it_is_given() -> None:
+    assert Cost(fast_model()).is_worth_saving(0, 160, LARGE_BLOCKS)
+    assert not Cost(fast_model(failing="save")).is_worth_saving(0, 160, LARGE_BLOCKS)
+
+
+def test_the_second_look_computes_beside_what_goes_on() -> None:
+    chunks: set[int] = set()
+
+    class Noting(FlatCosts):
+        def recompute(
+            self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None
+        ) -> Prediction:
+            chunks.add(chunk)
+            return super().recompute(num_tokens, start=start, chunk=chunk, beside=beside)
+
+    policy = Cost(Noting(load=1e-6))
+    policy.is_worth_loading(0, 160, AROUND)
+    assert chunks == {512 - DECODING.num_tokens}
+    road_of(policy, candidate(160))
+    assert len(chunks) == 1, "the first look does so too"
+
+
+def test_nothing_is_loaded_over_a_link_that_brings_nothing() -> None:
+    assert Cost(fast_model()).is_worth_loading(0, 160, LARGE_BLOCKS)
+    model = fast_model(failing="load")
+    assert not Cost(model).is_worth_loading(0, 160, LARGE_BLOCKS)
+    assert road_of(Cost(model), candidate(1600), LARGE_BLOCKS) is not Road.SWAP

@@ -1,0 +1,184 @@
+"""An exception at each stage of a step: who gets a 500, who notices nothing, and that the server goes on."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import httpx
+import pytest
+
+from quire.async_engine.process import ProcessEngine
+from quire.build import start_engine
+from quire.engine.engine import Engine
+from quire.server.registry import ServedModel
+from server.faults.clients import Stream
+from server.faults.faulty import Fault, raise_in_answer, spoil_logits
+from serving import MODEL, PATIENCE_S, SMALL, RunningServer, make_model, running, wait_until
+
+CONFIG = replace(SMALL, num_kv_blocks=128, max_model_len=2048, max_num_seqs=2)
+ENDLESS = {"max_tokens": 2000, "ignore_eos": True}
+GREEDY = {"max_tokens": 12, "ignore_eos": True, "temperature": 0, "prompt": [7, 8, 9]}
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as threads:
+        yield threads
+
+
+def begin_two(server: RunningServer, threads: ThreadPoolExecutor) -> tuple[Stream, Future[httpx.Response]]:
+    """A stream and a whole answer that run, and fill the batch."""
+    stream = Stream(server.url, threads, {"model": MODEL, "prompt": [5, 6], **ENDLESS})
+    whole = threads.submit(server.complete, prompt=[6, 7], **ENDLESS)
+    wait_until(lambda: len(server.engine.scheduler.running) == 2)
+    return stream, whole
+
+
+def queue_two(server: RunningServer, threads: ThreadPoolExecutor) -> tuple[Stream, Future[httpx.Response]]:
+    """The same question, streamed and whole, behind them."""
+    async_engine = server.registry.get(None).async_engine
+    whole = threads.submit(server.complete, **GREEDY)
+    stream = Stream(server.url, threads, {"model": MODEL, **GREEDY}, waits=False)
+    wait_until(lambda: async_engine.queue_length() == 2)
+    return stream, whole
+
+
+def check_that_it_serves(server: RunningServer, expected: str) -> None:
+    server.wait_for_state(MODEL, "ready")
+    assert server.get("/health").json() == {"status": "ok"}
+    (card,) = server.get("/v1/models").json()["data"]
+    assert (card["state"], card.get("error")) == ("ready", None)
+    assert server.complete(**GREEDY).json()["choices"][0]["text"] == expected
+    server.wait_until_idle()
+    server.engine.scheduler.check_integrity()
+
+
+def assert_failed(stream: Stream, whole: Future[httpx.Response]) -> None:
+    """Both were told so, in OpenAI's form."""
+    answer = whole.result(PATIENCE_S)
+    assert answer.status_code == 500
+    events = stream.events()
+    assert events[-1] == "[DONE]"
+    for error in (answer.json()["error"], events[-2]["error"]):
+        assert error["type"] == "server_error"
+        assert error["code"] == "request_failed"
+        assert "Injected: on purpose" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "num_engines"),
+    [("schedule", 2), ("execute", 1), ("update", 2), ("figures", 2)],
+    ids=lambda value: str(value),
+)
+def test_a_step_that_fails_fails_what_runs_and_what_waits_does_not_notice(
+    stage: str, num_engines: int, threads: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    fault = Fault(stage)
+    with running(make_model(CONFIG, start=fault)) as server:
+        expected = server.complete(**GREEDY).json()["choices"][0]["text"]
+        begun = begin_two(server, threads)
+        queued_stream, queued_whole = queue_two(server, threads)
+        fault.arm()
+        assert_failed(*begun)
+        assert queued_whole.result(PATIENCE_S).json()["choices"][0]["text"] == expected
+        assert queued_stream.text() == expected
+        check_that_it_serves(server, expected)
+    assert fault.num_made == num_engines, "after a failed step the engine goes on; after anything else it starts over"
+    logged = [
+        record for record in caplog.records if record.exc_info and "Injected" in str(record.exc_info[1].__class__)
+    ]
+    assert logged, "the whole of it is in the log"
+
+
+@pytest.mark.parametrize(("break_it", "why"), [(spoil_logits, "not numbers"), (raise_in_answer, "on purpose")])
+def test_a_request_that_cannot_be_sampled_or_written_fails_alone(
+    break_it: Callable[[Engine, int], None], why: str, threads: ThreadPoolExecutor
+) -> None:
+    with running(make_model(replace(CONFIG, max_num_seqs=8))) as server:
+        expected = server.complete(**{**GREEDY, "max_tokens": 150}).json()["choices"][0]["text"]
+        bad = threads.submit(server.complete, prompt=[6, 7], **ENDLESS)
+        bad_stream = Stream(server.url, threads, {"model": MODEL, "prompt": [6, 8], **ENDLESS})
+        wait_until(lambda: len(server.engine.scheduler.running) == 2)
+        good = Stream(server.url, threads, {"model": MODEL, **GREEDY, "max_tokens": 150})
+        break_it(server.engine, 6)
+        answer = bad.result(PATIENCE_S)
+        assert answer.status_code == 500
+        for error in (answer.json()["error"], bad_stream.events()[-2]["error"]):
+            assert (error["type"], error["code"]) == ("server_error", "request_failed")
+            assert why in error["message"]
+        assert good.text() == expected
+        server.wait_until_idle()
+        server.engine.scheduler.check_integrity()
+
+
+def test_an_engine_that_fails_while_a_client_leaves_starts_over(threads: ThreadPoolExecutor) -> None:
+    fault = Fault("abort")
+    with running(make_model(CONFIG, start=fault)) as server:
+        expected = server.complete(**GREEDY).json()["choices"][0]["text"]
+        stream, whole = begin_two(server, threads)
+        fault.arm()
+        stream.leave()
+        assert whole.result(PATIENCE_S).status_code == 500
+        check_that_it_serves(server, expected)
+    assert fault.num_made == 2
+
+
+def test_an_engine_that_fails_again_and_again_has_failed_and_every_endpoint_says_so() -> None:
+    fault = Fault("schedule", lasts=True)
+    with running(make_model(CONFIG, start=fault)) as server:
+        fault.arm()
+        answers = [server.complete(**GREEDY) for _ in range(4)]
+        server.wait_for_state(MODEL, "failed")
+        assert {answer.status_code for answer in answers} <= {500, 503}
+        late = server.chat()
+        assert late.status_code == 503
+        assert late.json()["error"]["code"] == "model_failed"
+        assert "Retry-After" in late.headers
+        assert "3 times within 60 s" in late.json()["error"]["message"]
+        health = server.get("/health")
+        assert (health.status_code, health.json()) == (503, {"status": "failed"})
+        (card,) = server.get("/v1/models").json()["data"]
+        assert card["state"] == "failed"
+        assert "Injected: on purpose" in card["error"]
+    assert fault.num_made == 3
+
+
+def test_while_it_starts_over_new_requests_are_told_to_come_again() -> None:
+    may_load = threading.Event()
+    fault = Fault("schedule")
+
+    def start(config: Any) -> Engine:
+        assert fault.num_made == 0 or may_load.wait(PATIENCE_S)
+        return fault(config)
+
+    with running(make_model(CONFIG, start=start)) as server, ThreadPoolExecutor(1) as threads:
+        fault.arm()
+        waiting = threads.submit(server.complete, **GREEDY)
+        server.wait_for_state(MODEL, "loading")
+        refused = server.complete()
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "model_loading")
+        assert refused.headers["Retry-After"] == "1"
+        assert server.get("/health").json() == {"status": "loading"}
+        may_load.set()
+        assert waiting.result(PATIENCE_S).status_code == 200, "it had not begun, and was sent to the next engine"
+
+
+def test_an_engine_process_that_is_killed_is_started_again_and_the_server_goes_on(threads: ThreadPoolExecutor) -> None:
+    engine = ProcessEngine(MODEL, partial(start_engine, CONFIG))
+    with running(ServedModel(MODEL, engine, 1_700_000_000)) as server:
+        expected = server.complete(**GREEDY).json()["choices"][0]["text"]
+        stream = Stream(server.url, threads, {"model": MODEL, "prompt": [5, 6], **ENDLESS})
+        (process,) = multiprocessing.active_children()
+        process.kill()
+        events = stream.events()
+        assert events[-1] == "[DONE]"
+        assert events[-2]["error"]["code"] == "request_failed"
+        wait_until(lambda: engine.state == "ready" and multiprocessing.active_children() != [process])
+        assert server.get("/health").json() == {"status": "ok"}
+        assert server.complete(**GREEDY).json()["choices"][0]["text"] == expected

@@ -1,0 +1,126 @@
+"""Bodies that are no JSON, of another type, or large."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire.server.http.body import LARGE_BODY_BYTES, BodyFile, BodyReader
+from quire.server.registry import ModelRegistry
+from quire.server.settings import ServerSettings
+from serving import MODEL, RunningServer, make_model, running
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"{", b"null", b"[]", b'"prompt"', b"\xff\xfe", b'{"prompt": "\xff"}', b'{"prompt": "\\ud800"}',
+        b"[" * 100_000, b'{"prompt": "a", "seed": ' + b"9" * 5000 + b"}", b'{"prompt": "a", "temperature": NaN}',
+    ],
+)  # fmt: skip
+def test_what_is_no_json_object_is_refused(server: RunningServer, content: bytes) -> None:
+    answer = server.send("POST", "/v1/completions", content=content, headers=JSON)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded"])
+def test_another_type_is_refused_since_a_foreign_page_could_send_it_unasked(
+    server: RunningServer, kind: str | None
+) -> None:
+    content = json.dumps({"prompt": "Hello"}).encode()
+    answer = server.send("POST", "/v1/completions", content=content, headers={"Content-Type": kind} if kind else {})
+    assert answer.status_code == 415
+    assert "application/json" in answer.json()["error"]["message"]
+
+
+def test_an_unknown_path_and_another_method_are_errors_in_the_same_form(server: RunningServer) -> None:
+    answer = server.post("/v1/embeddings")
+    assert answer.status_code == 404
+    assert "/v1/embeddings" in answer.json()["error"]["message"]
+    answer = server.get("/v1/completions")
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "POST"
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_a_large_body_is_read_like_any_other() -> None:
+    with running(make_model(), settings=ServerSettings(max_body_bytes=4 * LARGE_BODY_BYTES)) as server:
+        spaces = " " * LARGE_BODY_BYTES
+        small = server.complete(temperature=0).json()["choices"]
+        body = json.dumps({"model": MODEL, "prompt": "Hello", "max_tokens": 8, "temperature": 0}) + spaces
+        answer = server.send("POST", "/v1/completions", content=body, headers=JSON)
+        assert answer.json()["choices"] == small
+        error = server.complete(prompt=[1] * LARGE_BODY_BYTES).json()["error"]
+        assert error["code"] == "context_length_exceeded"
+        error = server.complete(suffix=spaces).json()["error"]
+        assert (error["param"], error["code"]) == ("suffix", "unknown_parameter")
+        error = server.complete(prompt=["a"] * (LARGE_BODY_BYTES // 5) + [1]).json()["error"]
+        assert error["param"] == f"prompt[{LARGE_BODY_BYTES // 5}]"
+        assert server.complete(prompt="a" * 5 * LARGE_BODY_BYTES).status_code == 413
+
+
+def test_a_large_prompt_that_cannot_fit_ends_where_it_was_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, token_ids = "a" * LARGE_BODY_BYTES, [1] * LARGE_BODY_BYTES
+    read = BodyReader.read
+    returned: list[object] = []
+
+    async def note(*args: Any) -> Any:
+        returned.append(value := await read(*args))
+        return value
+
+    def refusals() -> list[str]:
+        with running(make_model(), settings=ServerSettings(max_body_bytes=8 * LARGE_BODY_BYTES)) as server:
+            prompts = (text, [text, "short"], token_ids, [[1], token_ids])
+            return [server.complete(prompt=prompt).json()["error"]["message"] for prompt in prompts]
+
+    monkeypatch.setattr(BodyReader, "read", note)
+    in_child = refusals()
+    assert not returned
+    monkeypatch.setattr(ModelRegistry, "prompt_limits", lambda _: {})
+    assert refusals() == in_child
+    assert len(returned) == len(in_child), "they came back, and were refused in this process"
+
+
+def test_a_large_prompt_that_may_fit_comes_back() -> None:
+    text = "a" * LARGE_BODY_BYTES
+    with running(make_model(), settings=ServerSettings(max_body_bytes=2 * LARGE_BODY_BYTES)) as server:
+        assert server.complete(prompt=text, model="other").json()["error"]["code"] == "model_not_found"
+        cut = server.complete(prompt=text, truncate_prompt_tokens=5).json()
+        assert cut["usage"]["prompt_tokens"] == 5
+        error = server.chat(messages=[{"role": "user", "content": text}]).json()["error"]
+        assert (error["param"], error["code"]) == ("messages", "context_length_exceeded")
+
+
+@pytest.mark.parametrize("has_memfd", [True, False], ids=["in memory", "in a file"])
+def test_a_body_file_is_there_until_it_is_closed(has_memfd: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not has_memfd:
+        monkeypatch.delattr(os, "memfd_create")
+    file = BodyFile()
+    file.write(b"one ")
+    file.write(b"two")
+    path = Path(file.take_path())
+    assert path.read_bytes() == b"one two"
+    assert file.take() == b""
+    file.close()
+    assert not path.exists()
+
+
+def test_when_the_process_that_reads_large_bodies_dies_its_request_may_come_again() -> None:
+    with running(make_model()) as server:
+        before = set(multiprocessing.active_children())
+        assert server.complete(suffix=" " * LARGE_BODY_BYTES).status_code == 400
+        (child,) = set(multiprocessing.active_children()) - before
+        child.kill()
+        child.join()
+        answers = [server.complete(suffix=" " * LARGE_BODY_BYTES) for _ in range(2)]
+        assert {answer.status_code for answer in answers} <= {400, 503}  # an executor may have noticed before
+        assert answers[-1].status_code == 400
+        assert all(answer.headers["retry-after"] == "1" for answer in answers if answer.status_code == 503)

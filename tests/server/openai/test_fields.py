@@ -1,0 +1,295 @@
+"""Every field that is taken works, and what asks for something that is not there is refused by name."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from annotated_types import Ge, Gt, Le, Lt
+
+from quire.sampling_params import SamplingParams
+from quire.server.openai.schema import ChatCompletionRequest, CompletionRequest
+from serving import MODEL, RunningServer
+
+
+def text_of(server: RunningServer, **body: Any) -> str:
+    answer = server.complete(**{"temperature": 0, **body})
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["choices"][0]["text"])
+
+
+def test_every_field_of_the_engine_s_sampling_is_a_field_of_both_endpoints() -> None:
+    names = {field.name for field in fields(SamplingParams)}
+    assert names <= set(CompletionRequest.model_fields)
+    assert names <= set(ChatCompletionRequest.model_fields)
+
+
+def bounds() -> list[tuple[str, float, bool]]:
+    """(field, value, whether it is within the range) at the ends of every range that the document states."""
+    cases = []
+    sampled = {field.name for field in fields(SamplingParams)}
+    for name, field in CompletionRequest.model_fields.items():
+        if name not in sampled or name == "max_tokens":  # 0 is the endpoint's own
+            continue
+        is_whole = "int" in str(field.annotation)
+        for limit in field.metadata:
+            match limit:
+                case Ge(ge=low):
+                    cases += [(name, low, True), (name, low - 1, False)]
+                case Gt(gt=low):
+                    cases += [(name, low, False), (name, low + 1e-6, True)]
+                case Le(le=high):
+                    cases += [(name, high, True), (name, high + (1 if is_whole else 1e-3), False)]
+                case Lt(lt=high):
+                    cases += [(name, high - 1, True), (name, high, False)]
+    return cases  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(("name", "value", "is_valid"), bounds())
+def test_the_documented_range_of_a_field_is_the_engine_s(name: str, value: float, is_valid: bool) -> None:
+    given: dict[str, Any] = {name: value, "max_tokens": None}
+    if is_valid:
+        SamplingParams(**given)
+    else:
+        with pytest.raises(ValueError, match=name):
+            SamplingParams(**given)
+
+
+def test_null_counts_as_absent(server: RunningServer) -> None:
+    nothing = dict.fromkeys([*CompletionRequest.model_fields, "a_field_that_does_not_exist"])
+    nothing |= {"model": MODEL, "prompt": "Hello", "temperature": 0}
+    assert text_of(server, **nothing) == text_of(server, max_tokens=None)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"user": "someone"}, {"metadata": {"a": "b"}}, {"store": False}, {"service_tier": "auto"},
+        {"safety_identifier": "x"}, {"prompt_cache_key": "x"}, {"stream": False}, {"stream_options": {}},
+        {"n": 1}, {"top_k": -1}, {"logit_bias": {}}, {"stop": []}, {"priority": 0},
+    ],
+)  # fmt: skip
+def test_what_clients_send_without_meaning_anything_is_taken(server: RunningServer, field: dict[str, Any]) -> None:
+    assert server.complete(**field).status_code == 200
+    assert server.chat(**field).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"response_format": {"type": "text"}}, {"tools": []}, {"tool_choice": "none"}, {"parallel_tool_calls": True},
+        {"functions": []}, {"modalities": ["text"]}, {"max_completion_tokens": 4, "max_tokens": None},
+        {"max_completion_tokens": 8, "max_tokens": 8},
+    ],
+)  # fmt: skip
+def test_what_chat_clients_send_without_meaning_anything_is_taken(server: RunningServer, field: dict[str, Any]) -> None:
+    assert server.chat(**field).status_code == 200
+
+
+def test_best_of_is_taken_where_it_is_n(server: RunningServer) -> None:
+    assert server.complete(best_of=1).status_code == 200
+    assert server.complete(best_of=2, n=2).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"suffix": "the end"}, "suffix"),
+        ({"best_of": 2}, "best_of"),
+        ({"guided_json": {}}, "guided_json"),
+        ({"use_beam_search": True}, "use_beam_search"),
+        ({"max_token": 3}, "max_token"),
+        ({"store": True}, "store"),
+        ({"service_tier": "flex"}, "service_tier"),
+        ({"temperature": -1}, "temperature"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"temperature": True}, "temperature"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 1.5}, "max_tokens"),
+        ({"min_tokens": 9}, "min_tokens"),
+        ({"stop": ""}, "stop"),
+        ({"stop": ["a", ""]}, "stop[1]"),
+        ({"stop": "a", "detokenize": False}, "stop"),
+        ({"stop_token_ids": [99999]}, "stop_token_ids"),
+        ({"logit_bias": {"a": 1}}, "logit_bias"),
+        ({"logit_bias": {"99999": 1}}, "logit_bias"),
+        ({"logit_bias": {"1": 101}}, "logit_bias.1"),
+        ({"allowed_token_ids": []}, "allowed_token_ids"),
+        ({"logprobs": 101}, "logprobs"),
+        ({"n": 0}, "n"),
+        ({"n": 65}, "n"),
+        ({"seed": 2**63}, "seed"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": [[1], []]}, "prompt[1]"),
+        ({"prompt": [1, "a"]}, "prompt[1]"),
+        ({"prompt": [99999]}, "prompt"),
+        ({"prompt": [-1]}, "prompt[0]"),
+        ({"prompt": None}, "prompt"),
+        ({"prompt": ["a"] * 20, "n": 60}, "n"),
+        ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": True, "stream_options": {"chunks": 3}}, "stream_options.chunks"),
+        ({"stream": True, "prompt_logprobs": 1}, "prompt_logprobs"),
+        ({"stream": True, "echo": True, "logprobs": 1}, "stream"),
+        ({"stream": "yes"}, "stream"),
+    ],
+)
+def test_what_completions_cannot_do_is_refused_by_name(server: RunningServer, body: dict[str, Any], param: str) -> None:
+    answer = server.complete(**body)
+    assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    assert (error["type"], error["param"]) == ("invalid_request_error", param)
+    assert error["code"]
+    assert param.partition("[")[0].partition(".")[0] in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"functions": [{}]}, "functions"),
+        ({"response_format": {"type": "json_object"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format.type"),
+        ({"modalities": ["audio"]}, "modalities[0]"),
+        ({"reasoning_effort": "high"}, "reasoning_effort"),
+        ({"web_search_options": {}}, "web_search_options"),
+        ({"echo": True}, "echo"),
+        ({"max_completion_tokens": 4}, "max_tokens"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"logprobs": 2}, "logprobs"),
+        ({"messages": []}, "messages"),
+        ({"messages": "Hello"}, "messages"),
+        ({"messages": ["Hello"]}, "messages[0]"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
+        ({"messages": [{"content": "Hello"}]}, "messages[0].role"),
+        ({"messages": [{"role": "tool", "content": "Hello"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": "a", "mood": "b"}]}, "messages[0].mood"),
+        ({"messages": [{"role": "assistant", "content": "a", "tool_calls": [{}]}]}, "messages[0].tool_calls"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x"}}]}]},
+            "messages[0].content[0].type",
+        ),
+        ({"chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"add_generation_prompt": False}}, "chat_template_kwargs"),
+        ({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message"),
+    ],
+)
+def test_what_chat_cannot_do_is_refused_by_name(server: RunningServer, body: dict[str, Any], param: str) -> None:
+    answer = server.chat(**body)
+    assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    assert (error["type"], error["param"]) == ("invalid_request_error", param)
+    assert param.rpartition("[")[0].partition("[")[0] in error["message"]
+
+
+def test_all_unknown_fields_are_named_at_once(server: RunningServer) -> None:
+    error = server.complete(suffix="x", best_off=2).json()["error"]
+    assert "suffix" in error["message"]
+    assert "best_off" in error["message"]
+
+
+def test_a_wrong_model_name_lists_the_right_ones(server: RunningServer) -> None:
+    for path, body in (
+        ("/v1/completions", {"prompt": "Hello"}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}]}),
+        ("/tokenize", {"prompt": "Hello"}),
+        ("/detokenize", {"tokens": [1]}),
+    ):
+        answer = server.post(path, model="gpt-4", **body)
+        assert answer.status_code == 404
+        error = answer.json()["error"]
+        assert (error["param"], error["code"]) == ("model", "model_not_found")
+        assert MODEL in error["message"]
+
+
+def test_without_a_model_s_name_the_first_one_answers(server: RunningServer) -> None:
+    assert server.complete(model=None).json()["model"] == MODEL
+
+
+# -- fields that change what is made ---------------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_text(server: RunningServer) -> None:
+    assert text_of(server, temperature=1, seed=3) == text_of(server, temperature=1, seed=3)
+    assert text_of(server, temperature=1, seed=3) != text_of(server, temperature=1, seed=4)
+
+
+def test_sampling_fields_reach_the_sampler(server: RunningServer) -> None:
+    greedy = text_of(server)
+    assert text_of(server, temperature=5, top_k=1) == greedy
+    assert text_of(server, temperature=5, top_p=1e-6) == greedy
+    assert text_of(server, temperature=5, min_p=1) == greedy
+    assert text_of(server, logit_bias={"65": 100}) == "A" * 8
+    assert text_of(server, allowed_token_ids=[66]) == "B" * 8
+    assert text_of(server, allowed_token_ids=[65, 66], bad_words=["A"]) == "B" * 8
+    assert text_of(server, allowed_token_ids=[65, 66], bad_words_token_ids=[[66]]) == "A" * 8
+    assert text_of(server, allowed_token_ids=[65, 66], repetition_penalty=100) not in ("A" * 8, "B" * 8)
+    assert text_of(server, allowed_token_ids=[65, 66], presence_penalty=2, logit_bias={"65": 1}) != "A" * 8
+    assert text_of(server, allowed_token_ids=[65, 66], frequency_penalty=2, logit_bias={"65": 3}) != "A" * 8
+
+
+def test_ends_are_where_they_were_asked_for(server: RunningServer) -> None:
+    def ending(**body: Any) -> tuple[str, str, Any]:
+        choice = server.complete(**body).json()["choices"][0]
+        return choice["text"], choice["finish_reason"], choice["stop_reason"]
+
+    only_a = {"logit_bias": {"65": 100}}
+    assert ending(**only_a, stop="AAA") == ("", "stop", "AAA")
+    assert ending(**only_a, stop=["x", "AAA"], include_stop_str_in_output=True) == ("AAA", "stop", "AAA")
+    assert ending(**only_a, stop="AAA", min_tokens=5)[0] == "AA"
+    assert ending(**only_a, stop_token_ids=[65]) == ("", "stop", 65)
+    later = server.complete(**only_a, stop_token_ids=[65], min_tokens=3).json()
+    assert later["usage"]["completion_tokens"] == 4
+    end = {"logit_bias": {"256": 100}}
+    assert ending(**end) == ("", "stop", None)
+    assert ending(**end, ignore_eos=True)[1] == "length"
+    assert ending(**end, ignore_eos=True, skip_special_tokens=False)[0] == "<|endoftext|>" * 8
+    assert ending(**only_a, detokenize=False)[0] == ""
+
+
+def test_fields_that_leave_no_token_are_the_client_s_mistake(server: RunningServer) -> None:
+    answer = server.complete(allowed_token_ids=[65, 66], bad_words_token_ids=[[66], [65, 65]])
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "allowed_token_ids"
+
+
+def test_priority_goes_before_arrival(server: RunningServer) -> None:
+    assert server.complete(priority=-5).status_code == 200
+    assert server.complete(priority=2**40).json()["error"]["param"] == "priority"
+
+
+def test_token_ids_are_shown_where_they_are_asked_for(server: RunningServer) -> None:
+    choice = server.complete(return_token_ids=True, temperature=0).json()["choices"][0]
+    assert choice["prompt_token_ids"] == list(b"Hello")
+    assert len(choice["token_ids"]) == 8
+    again = server.complete(prompt=choice["prompt_token_ids"], temperature=0).json()["choices"][0]
+    assert again["text"] == choice["text"]
+    chat = server.chat(return_token_ids=True).json()
+    assert chat["prompt_token_ids"][-1] == ord("\n")
+    assert len(chat["choices"][0]["token_ids"]) == 8
+    assert "token_ids" not in server.chat().json()["choices"][0]
+
+
+def test_a_long_prompt_is_cut_to_its_end(server: RunningServer) -> None:
+    long = "x" * 500 + "Hello"
+    choice = server.complete(prompt=long, truncate_prompt_tokens=5, return_token_ids=True, echo=True).json()["choices"][
+        0
+    ]
+    assert choice["prompt_token_ids"] == list(b"Hello")
+    assert choice["text"].startswith("Hello")
+    usage = server.complete(prompt=long, truncate_prompt_tokens=-1).json()["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (248, 8)
+    assert server.chat(messages=[{"role": "user", "content": long}], truncate_prompt_tokens=-1).status_code == 200
+
+
+def test_a_prompt_that_is_too_long_is_refused_with_the_length_that_fits(server: RunningServer) -> None:
+    for prompt in ("x" * 256, list(range(256)), "x" * 100_000):
+        error = server.complete(prompt=prompt).json()["error"]
+        assert (error["code"], error["param"]) == ("context_length_exceeded", "prompt")
+        assert "255" in error["message"]
+    error = server.chat(messages=[{"role": "user", "content": "x" * 300}]).json()["error"]
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")

@@ -1,0 +1,163 @@
+"""Health is the engine's own word: a real engine answers it, and one that hangs does not."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+import quire
+from quire.async_engine.async_engine import AsyncEngine, ModelState
+from quire.build import LoadedModel, load, make_engine
+from quire.config import EngineConfig
+from quire.engine.engine import Engine
+from quire.sampling_params import SamplingParams
+from quire.server.openai.health import health_routes
+from quire.server.registry import ModelRegistry, ServedModel
+from quire.server.settings import ServerSettings
+
+TINY = EngineConfig("random:tiny", num_kv_blocks=32, use_tqdm=False, device="cpu")
+
+
+@cache
+def loaded() -> LoadedModel:
+    return load(TINY)
+
+
+def make() -> Engine:
+    return make_engine(TINY, loaded())
+
+
+@asynccontextmanager
+async def asking(*makers: Callable[[], Engine], heartbeat_timeout_s: float = 30) -> AsyncIterator[Any]:
+    """A client, and the engines, started."""
+    engines = [AsyncEngine(f"m{number}", maker) for number, maker in enumerate(makers)]
+    registry = ModelRegistry([ServedModel(engine.name, engine, 0) for engine in engines])
+    app = FastAPI()
+    app.include_router(health_routes(registry, ServerSettings(heartbeat_timeout_s=heartbeat_timeout_s)))
+    for engine in engines:
+        engine.start()
+    try:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            yield client, engines
+    finally:
+        for engine in engines:
+            engine.shutdown()
+
+
+async def health(client: httpx.AsyncClient) -> tuple[int, str]:
+    answer = await client.get("/health")
+    return answer.status_code, answer.json()["status"]
+
+
+def run(coroutine: Any) -> None:
+    asyncio.run(asyncio.wait_for(coroutine, 60))
+
+
+def test_ready_engines_that_answer_are_ok() -> None:
+    async def ask() -> None:
+        async with asking(make, make) as (client, engines):
+            await asyncio.gather(*(engine.wait_ready() for engine in engines))
+            assert await health(client) == (200, "ok")
+
+    run(ask())
+
+
+def test_loading_and_failed_models_are_not_ok() -> None:
+    may_load = threading.Event()
+
+    def slow() -> Engine:
+        may_load.wait()
+        return make()
+
+    def broken() -> Engine:
+        raise ValueError("no such model")
+
+    async def ask() -> None:
+        async with asking(make, slow, broken) as (client, engines):
+            while engines[2].state is not ModelState.FAILED or engines[0].state is not ModelState.READY:
+                await asyncio.sleep(0.01)
+            assert await health(client) == (503, "failed"), "the gravest of several"
+        async with asking(make, slow) as (client, engines):
+            await engines[0].wait_ready()
+            assert await health(client) == (503, "loading")
+            may_load.set()
+            await engines[1].wait_ready()
+            assert await health(client) == (200, "ok")
+
+    try:
+        run(ask())
+    finally:
+        may_load.set()
+
+
+def test_an_engine_that_hangs_in_a_step_is_hanging_and_then_well_again() -> None:
+    may_go_on, in_step = threading.Event(), threading.Event()
+
+    def make_hanging() -> Engine:
+        engine = make()
+        execute = engine.runner.execute
+
+        def hang(*args: Any) -> Any:
+            in_step.set()
+            may_go_on.wait()
+            return execute(*args)
+
+        engine.runner.execute = hang  # type: ignore[method-assign]
+        return engine
+
+    async def generate(engine: AsyncEngine) -> None:
+        async for _ in engine.generate([1, 2], SamplingParams(max_tokens=2), request_id="r"):
+            pass
+
+    async def ask() -> None:
+        async with asking(make_hanging, heartbeat_timeout_s=0.2) as (client, engines):
+            await engines[0].wait_ready()
+            assert await health(client) == (200, "ok")
+            request = asyncio.create_task(generate(engines[0]))
+            await asyncio.to_thread(in_step.wait)
+            assert await health(client) == (503, "hanging")
+            may_go_on.set()
+            await request
+            while await health(client) != (200, "ok"):
+                await asyncio.sleep(0.01)
+
+    try:
+        run(ask())
+    finally:
+        may_go_on.set()
+
+
+def test_an_engine_that_drains_says_so() -> None:
+    async def ask() -> None:
+        async with asking(make) as (client, engines):
+            await engines[0].wait_ready()
+            await engines[0].drain(1)
+            assert await health(client) == (503, "draining")
+
+    run(ask())
+
+
+def test_the_version_is_the_packages() -> None:
+    async def ask() -> None:
+        async with asking(make) as (client, _):
+            assert (await client.get("/version")).json() == {"version": quire.__version__}
+
+    run(ask())
+
+
+@pytest.mark.parametrize("path", ["/health", "/version"])
+def test_openapi_describes_it(path: str) -> None:
+    app = FastAPI()
+    engine = AsyncEngine("m", make)
+    app.include_router(health_routes(ModelRegistry([ServedModel("m", engine, 0)]), ServerSettings()))
+    described = app.openapi()["paths"][path]["get"]["responses"]
+    assert "200" in described
+    assert ("503" in described) == (path == "/health")

@@ -1,0 +1,296 @@
+"""Metrics: the field's names, and figures that add up to what a real engine did."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from prometheus_client.parser import text_string_to_metric_families
+
+from quire.build import LoadedModel, load, make_engine
+from quire.config import EngineConfig
+from quire.core.recovery.interface import Candidate, Preemption, RecoveryPolicy, Road, Surroundings
+from quire.engine.engine import Engine
+from quire.outputs import CompletionOutput, RecoveryStats, RequestMetrics, RequestOutput, Stats
+from quire.sampling_params import SamplingParams
+from quire.server.metrics import Metrics, metrics_routes
+from server.asgi import ask
+
+TINY = EngineConfig("random:tiny", num_kv_blocks=24, block_size=4, use_tqdm=False, device="cpu")
+PROMISED = {
+    "quire_num_requests_running": "gauge",
+    "quire_num_requests_waiting": "gauge",
+    "quire_kv_cache_usage_perc": "gauge",
+    "quire_prefix_cache_queries_total": "counter",
+    "quire_prefix_cache_hits_total": "counter",
+    "quire_num_preemptions_total": "counter",
+    "quire_prompt_tokens_total": "counter",
+    "quire_generation_tokens_total": "counter",
+    "quire_request_success_total": "counter",
+    "quire_time_to_first_token_seconds": "histogram",
+    "quire_inter_token_latency_seconds": "histogram",
+    "quire_request_time_per_output_token_seconds": "histogram",
+    "quire_e2e_request_latency_seconds": "histogram",
+    "quire_request_queue_time_seconds": "histogram",
+    "quire_request_prefill_time_seconds": "histogram",
+    "quire_request_decode_time_seconds": "histogram",
+    "quire_recovery_preemptions_total": "counter",
+    "quire_recovery_seconds_total": "counter",
+    "quire_recovery_ahead_seconds_total": "counter",
+    "quire_recovery_recomputed_tokens_total": "counter",
+    "quire_recovery_prediction_error_ratio": "histogram",
+    "quire_recovery_probes_total": "counter",
+    "quire_recovery_regret_samples_total": "counter",
+    "quire_recovery_regret_seconds_total": "counter",
+    "quire_swapped_blocks_total": "counter",
+    "quire_swapped_bytes_total": "counter",
+    "quire_swap_cancelled_blocks_total": "counter",
+    "quire_swap_space_bytes": "gauge",
+    "quire_swap_space_used_bytes": "gauge",
+}
+STATS = Stats(1, 0.0, 2, 3, 1, 2, 9, 2, 10, 4, 3, 5, 20, 8, 6, 1, 0.0, 0.0, 0.0, 7, [0.02, 0.3])
+
+
+def samples(metrics: Metrics) -> dict[str, float]:
+    """name{labels but the model} -> value."""
+    found = {}
+    for family in text_string_to_metric_families(metrics.render().decode()):
+        for sample in family.samples:
+            others = {name: value for name, value in sample.labels.items() if name != "model_name"}
+            found[sample.name + ("{" + ",".join(others.values()) + "}" if others else "")] = sample.value
+    return found
+
+
+def test_every_promised_name_is_there_from_the_start_with_its_type_and_the_models_name() -> None:
+    text = Metrics(["quire-mini"]).render().decode()
+    types = dict(line.split()[2:4] for line in text.splitlines() if line.startswith("# TYPE"))
+    assert types == PROMISED
+    for line in text.splitlines():
+        assert line.startswith("#") or 'model_name="quire-mini"' in line
+    assert 'quire_request_success_total{finished_reason="stop",model_name="quire-mini"} 0.0' in text
+    for road in Road:
+        assert f'quire_recovery_preemptions_total{{model_name="quire-mini",road="{road.value}"}} 0.0' in text
+
+
+def test_two_servers_in_one_process_share_no_figures() -> None:
+    one, other = Metrics(["m"]), Metrics(["m"])
+    one.observe_stats("m", STATS)
+    assert samples(other)["quire_prompt_tokens_total"] == 0
+
+
+def test_a_step_moves_gauges_and_counters_and_every_gap_counts() -> None:
+    metrics = Metrics()
+    metrics.observe_stats("m", STATS)
+    metrics.observe_stats("m", replace(STATS, num_running=0, num_waiting=0, num_used_blocks=0, preemptions=0))
+    found = samples(metrics)
+    assert found["quire_num_requests_running"] == found["quire_num_requests_waiting"] == 0
+    assert found["quire_kv_cache_usage_perc"] == 0
+    assert found["quire_prefix_cache_queries_total"] == 16
+    assert found["quire_prefix_cache_hits_total"] == 12
+    assert found["quire_num_preemptions_total"] == 1
+    assert found["quire_prompt_tokens_total"] == 14
+    assert found["quire_generation_tokens_total"] == 4
+    assert found["quire_inter_token_latency_seconds_count"] == 4
+    assert found["quire_inter_token_latency_seconds_sum"] == pytest.approx(0.64)
+
+
+def test_what_recovery_did_in_a_step_adds_up_by_road() -> None:
+    metrics = Metrics(["m"])
+    recovery = RecoveryStats(
+        preemptions=Counter(swap=2, mixed=1),
+        seconds=defaultdict(float, swap=0.5),
+        ahead_s=0.0625,
+        num_recomputed_tokens=7,
+        swapped_blocks=Counter(save=3, load=1),
+        swapped_bytes=Counter(save=300, load=100),
+        cancelled_blocks=Counter(load=4),
+        errors=[("swap", 0.25), ("swap", 3.0)],
+        probes=Counter(recompute=1),
+        num_regret_samples=1,
+        regret_s=0.125,
+    )
+    metrics.observe_stats("m", replace(STATS, recovery=recovery, swap_bytes=1000, swap_used_bytes=300))
+    metrics.observe_stats("m", replace(STATS, recovery=recovery, swap_bytes=1000, swap_used_bytes=200))
+    metrics.observe_stats("m", replace(STATS, swap_bytes=1000, swap_used_bytes=100))
+    found = samples(metrics)
+    for name, value in {
+        "recovery_preemptions_total{swap}": 4,
+        "recovery_preemptions_total{mixed}": 2,
+        "recovery_preemptions_total{recompute}": 0,
+        "recovery_seconds_total{swap}": 1.0,
+        "recovery_ahead_seconds_total": 0.125,
+        "recovery_recomputed_tokens_total": 14,
+        "recovery_prediction_error_ratio_count{swap}": 4,
+        "recovery_prediction_error_ratio_sum{swap}": 6.5,
+        "recovery_probes_total{recompute}": 2,
+        "recovery_regret_samples_total": 2,
+        "recovery_regret_seconds_total": 0.25,
+        "swapped_blocks_total{out}": 6,
+        "swapped_blocks_total{in}": 2,
+        "swapped_bytes_total{out}": 600,
+        "swapped_bytes_total{in}": 200,
+        "swap_cancelled_blocks_total{out}": 0,
+        "swap_cancelled_blocks_total{in}": 8,
+        "swap_space_bytes": 1000,
+        "swap_space_used_bytes": 100,
+    }.items():
+        assert found[f"quire_{name}"] == value
+
+
+def output(*reasons: str, num_tokens: int = 5, error: str | None = None, **times: Any) -> RequestOutput:
+    metrics = RequestMetrics(10.0, **times)
+    outputs = [CompletionOutput(i, "", list(range(num_tokens)), finish_reason=r) for i, r in enumerate(reasons)]
+    return RequestOutput("r", None, [1, 2], outputs, metrics=metrics, finished=True, error=error)
+
+
+WHOLE = {"first_scheduled_time": 11.0, "first_token_time": 13.0, "last_token_time": 21.0, "finished_time": 21.0}
+
+
+def test_a_finished_request_is_split_into_its_phases() -> None:
+    metrics = Metrics()
+    metrics.observe_finished("m", output("stop", **WHOLE))
+    found = samples(metrics)
+    for name, seconds in {
+        "request_queue_time": 1,
+        "request_prefill_time": 2,
+        "time_to_first_token": 3,
+        "request_decode_time": 8,
+        "request_time_per_output_token": 2,  # (11 - 3) / (5 - 1)
+        "e2e_request_latency": 11,
+    }.items():
+        assert found[f"quire_{name}_seconds_count"] == 1
+        assert found[f"quire_{name}_seconds_sum"] == seconds
+
+
+def test_a_single_token_has_no_time_per_output_token() -> None:
+    metrics = Metrics(["m"])
+    metrics.observe_finished("m", output("length", num_tokens=1, **WHOLE))
+    assert samples(metrics)["quire_request_time_per_output_token_seconds_count"] == 0
+
+
+@pytest.mark.parametrize(
+    ("ended", "reason"),
+    [
+        (output("stop"), "stop"),
+        (output("stop", "length"), "length"),
+        (output("stop", "abort"), "abort"),
+        (output("stop", error="it broke"), "error"),
+        (output("error"), "error"),
+    ],
+)
+def test_every_request_is_counted_once_by_how_it_ended(ended: RequestOutput, reason: str) -> None:
+    metrics = Metrics(["m"])
+    metrics.observe_finished("m", ended)
+    found = samples(metrics)
+    counts = {r: found[f"quire_request_success_total{{{r}}}"] for r in ("stop", "length", "abort", "error")}
+    assert counts == {**dict.fromkeys(counts, 0), reason: 1}
+
+
+def test_who_gave_up_still_counts_among_those_who_waited() -> None:
+    metrics = Metrics(["m"])
+    metrics.observe_finished("m", output("abort", finished_time=20.0))  # never scheduled
+    metrics.observe_finished("m", output("abort", first_scheduled_time=14.0, finished_time=20.0))
+    found = samples(metrics)
+    assert found["quire_request_queue_time_seconds_sum"] == 4
+    assert found["quire_time_to_first_token_seconds_count"] == 0
+    assert found["quire_e2e_request_latency_seconds_count"] == 0
+
+
+def test_metrics_are_served_in_prometheus_text_format() -> None:
+    app = FastAPI()
+    app.include_router(metrics_routes(Metrics(["m"])))
+    answer = ask(app, path="/metrics")
+    assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert "quire_num_requests_running" in answer.text
+
+
+# -- a real engine -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tiny() -> LoadedModel:
+    return load(TINY)
+
+
+def serve_all(engine: Engine, metrics: Metrics, *requests: tuple[list[int], SamplingParams]) -> list[RequestOutput]:
+    engine.on_stats.append(lambda stats: metrics.observe_stats("m", stats))
+    answers = [engine.add_request(prompt, params) for prompt, params in requests]
+    while engine.has_unfinished():
+        engine.step()
+    outputs = [answer.to_output() for answer in answers]
+    for ended in outputs:
+        metrics.observe_finished("m", ended)
+    return outputs
+
+
+def test_tokens_and_gaps_add_up_over_samples_and_preemptions(tiny: LoadedModel) -> None:
+    engine, metrics = make_engine(TINY, tiny), Metrics(["m"])
+    params = SamplingParams(max_tokens=30, ignore_eos=True, seed=1)
+    requests = [([n, n + 1, n + 2, n + 3, n + 4], replace(params, n=1 + n % 2)) for n in range(6)]
+    outputs = serve_all(engine, metrics, *requests)
+    found = samples(metrics)
+    num_outputs = sum(len(ended.outputs) for ended in outputs)
+    num_tokens = sum(len(completion.token_ids) for ended in outputs for completion in ended.outputs)
+    assert num_outputs == 9
+    assert found["quire_num_preemptions_total"] > 0, "the pool was meant to be too small"
+    assert found["quire_prompt_tokens_total"] == 30
+    assert found["quire_generation_tokens_total"] == num_tokens == 270
+    assert found["quire_inter_token_latency_seconds_count"] == num_tokens - num_outputs
+    assert found["quire_request_success_total{length}"] == 6
+    for name in ("time_to_first_token", "e2e_request_latency", "request_queue_time", "request_decode_time"):
+        assert found[f"quire_{name}_seconds_count"] == 6
+    assert found["quire_num_requests_running"] == found["quire_num_requests_waiting"] == 0
+
+
+def test_a_prefix_that_is_found_again_is_a_hit(tiny: LoadedModel) -> None:
+    engine, metrics = make_engine(TINY, tiny), Metrics(["m"])
+    params = SamplingParams(max_tokens=2, ignore_eos=True)
+    serve_all(engine, metrics, (list(range(1, 14)), params))
+    engine.on_stats.clear()
+    serve_all(engine, metrics, (list(range(1, 14)), params))
+    found = samples(metrics)
+    assert (found["quire_prefix_cache_queries_total"], found["quire_prefix_cache_hits_total"]) == (26, 12)
+
+
+class InTurns(RecoveryPolicy):
+    """Preempts the youngest, by one road after the other, and says what that should cost."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def choose(self, candidates: Sequence[Candidate], around: Surroundings) -> Preemption:
+        self.count += 1
+        youngest = candidates[-1]
+        road = tuple(Road)[self.count % 3]
+        predicted = {each.value: 0.01 for each in Road}
+        return Preemption(youngest.request, road, youngest.num_full_blocks // 2, predicted, is_sample=True)
+
+
+def test_what_an_engine_swaps_and_computes_again_is_counted_once(tiny: LoadedModel) -> None:
+    engine, metrics = make_engine(replace(TINY, swap_space=2**20), tiny, recovery=InTurns()), Metrics(["m"])
+    params = SamplingParams(max_tokens=30, ignore_eos=True, seed=1)
+    serve_all(engine, metrics, *(([n, n + 1, n + 2, n + 3, n + 4], params) for n in range(8)))
+    found, log, config = samples(metrics), engine.scheduler.recovery_log, engine.scheduler.config
+    by_road = Counter(recovery.road.value for recovery in log.over)
+    assert all(found[f"quire_recovery_preemptions_total{{{road.value}}}"] == by_road[road.value] for road in Road)
+    assert by_road.total() == found["quire_num_preemptions_total"]
+    assert found["quire_recovery_recomputed_tokens_total"] == engine.scheduler.counts.recomputed_tokens > 0
+    for direction, moved in {
+        "out": sum(recovery.num_saved for recovery in log.over),
+        "in": sum(recovery.num_loaded for recovery in log.over),
+    }.items():
+        assert found[f"quire_swapped_blocks_total{{{direction}}}"] == moved > 0
+        assert found[f"quire_swapped_bytes_total{{{direction}}}"] == moved * config.block_bytes
+    for road in Road:
+        of_road = [recovery for recovery in log.over if recovery.road is road]
+        seconds = sum(recovery.seconds for recovery in of_road)
+        assert found[f"quire_recovery_seconds_total{{{road.value}}}"] == pytest.approx(seconds)
+        complete = [recovery for recovery in of_road if recovery.is_complete and recovery.seconds > 0]
+        assert found[f"quire_recovery_prediction_error_ratio_count{{{road.value}}}"] == len(complete) > 0
+    assert found["quire_recovery_regret_samples_total"] > 0
+    assert found["quire_swap_space_bytes"] == config.num_swap_slots * config.block_bytes > 0
+    assert found["quire_swap_space_used_bytes"] == 0, "everyone is back"

@@ -1,0 +1,62 @@
+"""How the KV pool is sized: exactly as asked, or from what is free."""
+
+from __future__ import annotations
+
+import pytest
+
+from quire import memory_plan
+from quire.config import EngineConfig
+from quire.memory_plan import PoolPlan, plan_pool
+
+BLOCK_BYTES = 1 << 20
+
+
+def plan(monkeypatch: pytest.MonkeyPatch, *, free: int = 8 << 30, pinned: int = 0, **options: object) -> PoolPlan:
+    monkeypatch.setattr(memory_plan, "free_memory", lambda device: free)
+    config = EngineConfig("m", **options)  # type: ignore[arg-type]
+    return plan_pool(
+        config,
+        block_bytes=BLOCK_BYTES,
+        model_max_len=4096,
+        weight_bytes=1 << 30,
+        device="cpu",
+        num_pinned_tokens=pinned,
+    )
+
+
+def test_num_kv_blocks_is_taken_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert plan(monkeypatch, num_kv_blocks=7).num_blocks == 7
+
+
+def test_kv_cache_memory_is_filled_with_whole_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert plan(monkeypatch, kv_cache_memory=BLOCK_BYTES * 5 + 3).num_blocks == 5
+
+
+def test_max_model_len_is_capped_to_what_the_pool_holds_beside_a_pinned_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    capped = plan(monkeypatch, num_kv_blocks=10, pinned=33)
+    assert capped.max_model_len == 8 * 16
+    assert capped.was_capped
+    assert "capped" in capped.breakdown()
+    assert not plan(monkeypatch, num_kv_blocks=10, max_model_len=100).was_capped
+
+
+def test_the_default_pool_takes_half_of_what_is_free_and_no_more_than_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert plan(monkeypatch, free=3 << 30).num_blocks * BLOCK_BYTES <= (3 << 30) // 2
+    assert plan(monkeypatch, free=1 << 50, max_num_seqs=2, max_model_len=64).num_blocks == 2 * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"free": 1 << 20}, "no room for a KV pool"),
+        ({"kv_cache_memory": 100}, "holds no block"),
+        ({"num_kv_blocks": 1 << 20}, "does not fit"),
+        ({"max_model_len": 5000}, "more than the model's 4096 positions"),
+        ({"num_kv_blocks": 2, "pinned": 64}, "blocks pinned"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_way_out(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, int], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        plan(monkeypatch, **options)  # type: ignore[arg-type]
