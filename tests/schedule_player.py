@@ -1,7 +1,7 @@
 """Plays a schedule of requests on the real scheduler and checks, with every step, what must always hold.
 
 The runner is emulated: it computes no model, but checks that each sequence reads its own KV. An oracle that knows
-neither batches nor blocks foretells every token.
+neither batches nor blocks predicts every token.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
 from quire.core.block_keys import PUBLIC_ONLY, DomainSpans, domain_of_block
 from quire.core.recovery.interface import MAX_PREEMPTIONS
-from quire.core.recovery.policies import Candidate, Preemption, RecoveryPolicy, Road, Surroundings
+from quire.core.recovery.policies import Candidate, Preemption, RecoveryMode, RecoveryPolicy, SystemState
 from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.outputs import SchedulerOutput
@@ -52,31 +52,31 @@ class Schedule:
     plans: tuple[Plan, ...]
     failing: dict[int, str] = field(default_factory=dict)  #: step -> how it fails
     poisoned: dict[int, tuple[int, ...]] = field(default_factory=dict)  #: step -> places whose logits are not numbers
-    whim: int | None = None  #: preempt at random, by any road, by this seed rather than last in, first out
+    whim: int | None = None  #: preempt at random, by any mode, by this seed rather than last in, first out
     link_seed: int = 1  #: how long transfers take
     link_fails: int = 0  #: one transfer in so many fails; 0 is none
 
 
 class Whimsical(RecoveryPolicy):
-    """A policy that preempts any candidate, to come back by any road, and that goes on changing its mind."""
+    """A policy that preempts any candidate, to come back by any mode, and that goes on changing its mind."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
-    def choose(self, candidates: Seq[Candidate], around: Surroundings) -> Preemption:
+    def choose(self, candidates: Seq[Candidate], state: SystemState) -> Preemption:
         self.seed = mix(self.seed)
         chosen = candidates[self.seed % len(candidates)]
-        road = tuple(Road)[self.seed // 8 % 3]
-        return Preemption(chosen.request, road, self.seed // 32 % (chosen.num_full_blocks + 1))
+        mode = tuple(RecoveryMode)[self.seed // 8 % 3]
+        return Preemption(chosen.request, mode, self.seed // 32 % (chosen.num_full_blocks + 1))
 
-    def is_worth_loading(self, start: int, end: int, around: Surroundings) -> bool:
-        return self._is_constant(start, end, around)
+    def is_worth_loading(self, start: int, end: int, state: SystemState) -> bool:
+        return self._is_constant(start, end, state)
 
-    def is_worth_saving(self, start: int, end: int, around: Surroundings) -> bool:
-        return self._is_constant(start, end, around)
+    def is_worth_saving(self, start: int, end: int, state: SystemState) -> bool:
+        return self._is_constant(start, end, state)
 
-    def _is_constant(self, start: int, end: int, around: Surroundings) -> bool:
-        return mix(self.seed, start, end, around.now_step) // 8 % 8 > 0
+    def _is_constant(self, start: int, end: int, state: SystemState) -> bool:
+        return mix(self.seed, start, end, state.now_step) // 8 % 8 > 0
 
 
 def note(what: str) -> None:
@@ -101,7 +101,7 @@ def content_after(plan: Plan, tokens: list[int], block_size: int) -> int:
     return contents.follow(tokens)[-1]
 
 
-def foretell_samples(plan: Plan, config: SchedulerConfig) -> list[Outcome]:
+def predict_samples(plan: Plan, config: SchedulerConfig) -> list[Outcome]:
     """What each sample is, token by token, as if nothing else existed."""
     max_tokens = min(plan.max_tokens, config.max_model_len - len(plan.prompt))
     stops = (EOS, STOP) if plan.stops else ()
@@ -121,7 +121,7 @@ def foretell_samples(plan: Plan, config: SchedulerConfig) -> list[Outcome]:
     return outcomes
 
 
-def foretell_beams(plan: Plan, config: SchedulerConfig) -> BeamSearch:
+def predict_beams(plan: Plan, config: SchedulerConfig) -> BeamSearch:
     assert plan.beam is not None
     max_tokens = min(plan.max_tokens, config.max_model_len - len(plan.prompt))
     search = BeamSearch(plan.beam, frozenset((EOS,) if plan.stops else ()), max_tokens)
@@ -266,7 +266,7 @@ class Player:
         assert len(out.seq_ids) == len(set(out.seq_ids)) <= config.max_num_seqs
         assert all(count > 0 for count in out.num_scheduled_tokens)
         served = {self.owners[seq_id].request_id for seq_id in out.seq_ids}
-        loading = {r.request_id for r in scheduler.running if any(seq.loading is not None for seq in r.live)}
+        loading = {r.request_id for r in scheduler.running if any(seq.loading is not None for seq in r.unfinished)}
         served |= loading
         if scheduler.requests and not (scheduler.kv.num_under_way and not out.seq_ids):
             # Else all wait for room that a load takes up whose request has left it.
@@ -290,12 +290,12 @@ class Player:
             assert is_there != request.status.is_finished
             if request.status.is_finished:
                 self.ended.setdefault(request.request_id, self.step)
-                assert not request.live
+                assert not request.unfinished
                 assert all(not seq.block_table for seq in request.sequences)
 
 
 def check_outcomes(schedule: Schedule, player: Player) -> None:
-    """Tokens, reasons and scores are those that the oracle foretold."""
+    """Tokens, reasons and scores are those that the oracle predicted."""
     plans = sorted(schedule.plans, key=lambda plan: plan.arrives)
     may_fail = bool(schedule.failing or schedule.poisoned)
     for plan, request in zip(plans, player.requests, strict=True):
@@ -306,11 +306,11 @@ def check_outcomes(schedule: Schedule, player: Player) -> None:
         assert not is_cut or may_fail or plan.aborted_at is not None
         if plan.beam is not None:
             if not is_cut:
-                assert request.beams.finished == foretell_beams(plan, schedule.config).finished
+                assert request.beams.finished == predict_beams(plan, schedule.config).finished
             continue
-        foretold = foretell_samples(plan, schedule.config)
+        predicted = predict_samples(plan, schedule.config)
         assert is_cut or len(request.sequences) == plan.n
-        for seq, outcome in zip(request.sequences, foretold, strict=False):
+        for seq, outcome in zip(request.sequences, predicted, strict=False):
             tokens = tuple(seq.output_token_ids)
             if is_cut and seq.finish_reason is request.status:
                 assert tokens == outcome.tokens[: len(tokens)]
@@ -329,8 +329,8 @@ def play(schedule: Schedule) -> Player:
         note("copied on write")
     if player.scheduler.counts.prefix_hits:
         note("prefix hit")
-    if player.runner.link.num_loads:
+    if player.runner.transfer_worker.num_loads:
         note("loaded from the swap tier")
-    if player.runner.link.num_cancelled:
+    if player.runner.transfer_worker.num_cancelled:
         note("gave a transfer up")
     return player

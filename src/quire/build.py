@@ -35,8 +35,8 @@ from quire.sampling_params import SamplingParams
 from quire.text.tokenizer import Tokenizer
 from quire.tiers.disk_space import DiskSpace
 from quire.tiers.host_space import HostSpace
-from quire.tiers.link import Link
 from quire.tiers.swap_space import SwapSpace
+from quire.tiers.transfer_worker import TransferWorker
 
 logger = logging.getLogger("quire")
 
@@ -140,7 +140,7 @@ def make_engine(
     num_swap_slots = plan_swap_slots(config, plan, device=loaded.device, memory_share=memory_share)
     namespace = _namespace(model, config)
     cache = KVCache(plan.num_blocks, layout, model.dtype, torch.device(loaded.device))
-    link = _make_link(config, cache, plan.block_bytes, num_swap_slots, namespace) if num_swap_slots else None
+    link = _make_transfer_worker(config, cache, plan.block_bytes, num_swap_slots, namespace) if num_swap_slots else None
     runner = ModelRunner(
         model,
         cache,
@@ -186,13 +186,15 @@ def make_engine(
     return engine
 
 
-def _keep_profile(engine: Engine, cost_model: CostModel, place: ProfilePlace, link: Link, *, is_measured: bool) -> None:
+def _keep_profile(
+    engine: Engine, cost_model: CostModel, place: ProfilePlace, link: TransferWorker, *, is_measured: bool
+) -> None:
     """For the next such engines to find: a short profile at the first start, and what this one learns."""
     if not is_measured:
         started = time.monotonic()
         quick_profile(engine, cost_model)
         seconds = time.monotonic() - started
-        logger.info("recovery: measured both roads back in %.1f s; quire calibrate shows them", seconds)
+        logger.info("recovery: measured both modes back in %.1f s; quire calibrate shows them", seconds)
     keeper = ProfileKeeper(place, cost_model, link, is_kept=is_measured)
     if not is_measured:
         keeper.keep()
@@ -237,7 +239,9 @@ def _read_prefix(config: EngineConfig, tokenizer: Tokenizer | None) -> list[int]
     return tokenizer.encode(read_prefix_file(config.pin_prefix))
 
 
-def _make_link(config: EngineConfig, cache: KVCache, block_bytes: int, num_slots: int, namespace: Namespace) -> Link:
+def _make_transfer_worker(
+    config: EngineConfig, cache: KVCache, block_bytes: int, num_slots: int, namespace: Namespace
+) -> TransferWorker:
     """The swap tier, and the way there."""
     space: SwapSpace
     if config.swap_dir is not None:
@@ -252,7 +256,7 @@ def _make_link(config: EngineConfig, cache: KVCache, block_bytes: int, num_slots
         place = "host memory"
     limit = "" if config.swap_bandwidth is None else f", at most {format_size(config.swap_bandwidth)} a second"
     logger.info("swap: up to %d blocks (%s) in %s%s", num_slots, format_size(num_slots * block_bytes), place, limit)
-    return Link(cache.tensor, space, bandwidth=config.swap_bandwidth)
+    return TransferWorker(cache.tensor, space, bandwidth=config.swap_bandwidth)
 
 
 def _namespace(model: CausalLM, config: EngineConfig) -> Namespace:

@@ -8,7 +8,7 @@ from typing import Any
 from quire.build import start_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine, interrupts_put_off
-from quire.engine.request_state import Answer
+from quire.engine.request_state import RequestState
 from quire.outputs import RequestOutput
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
@@ -73,7 +73,7 @@ class LLM:
         use_tqdm: bool = True,
         **template_options: Any,
     ) -> list[RequestOutput]:
-        """Answer one conversation or several.
+        """RequestState one conversation or several.
 
         Args:
             messages: dicts with role and content, or a list of such lists.
@@ -115,17 +115,17 @@ class LLM:
             ValueError: the prompt or a parameter is not valid.
             RuntimeError: a step failed.
         """
-        answer = self._add(prompt, self._one_each(sampling_params, 1)[0])
+        state = self._add(prompt, self._one_each(sampling_params, 1)[0])
         is_end_told = False
         try:
-            while not answer.is_finished:
-                if answer in self.engine.step():
-                    is_end_told = answer.is_finished
-                    yield self._checked(answer)
+            while not state.is_finished:
+                if state in self.engine.step():
+                    is_end_told = state.is_finished
+                    yield self._checked(state)
             if not is_end_told:  # it ended in a step that another call took
-                yield self._checked(answer)
+                yield self._checked(state)
         finally:
-            self.engine.abort(answer.request.request_id)
+            self.engine.abort(state.request.request_id)
 
     def _run(
         self,
@@ -136,23 +136,23 @@ class LLM:
         answer_lead: str = "",
     ) -> list[RequestOutput]:
         engine = self.engine
-        answers: list[Answer] = []
+        states: list[RequestState] = []
         try:
             for i, (prompt, param) in enumerate(zip(prompts, params, strict=True)):
                 with interrupts_put_off():
-                    answers.append(self._add(prompt, param, priority[i] if priority is not None else 0, answer_lead))
-            with _Progress(len(answers), use_tqdm) as progress:
-                while any_left := sum(not answer.is_finished for answer in answers):
+                    states.append(self._add(prompt, param, priority[i] if priority is not None else 0, answer_lead))
+            with _Progress(len(states), use_tqdm) as progress:
+                while any_left := sum(not state.is_finished for state in states):
                     engine.step()
-                    progress.show(len(answers) - any_left, engine)
-                progress.show(len(answers), engine)
+                    progress.show(len(states) - any_left, engine)
+                progress.show(len(states), engine)
         finally:  # a bad prompt, an exception, Ctrl-C: nothing of this call stays behind
             with interrupts_put_off():
-                for answer in answers:
-                    engine.abort(answer.request.request_id)
-        if answers and all(answer.request.error is not None for answer in answers):
-            self._checked(answers[0])  # raises
-        return [answer.to_output() for answer in answers]
+                for state in states:
+                    engine.abort(state.request.request_id)
+        if states and all(state.request.error is not None for state in states):
+            self._checked(states[0])  # raises
+        return [state.to_output() for state in states]
 
     def _add(
         self,
@@ -160,7 +160,7 @@ class LLM:
         params: SamplingParams | BeamSearchParams | None,
         priority: int = 0,
         answer_lead: str = "",
-    ) -> Answer:
+    ) -> RequestState:
         if isinstance(prompt, str):
             return self.engine.add_request(prompt, params, priority=priority)
         if not isinstance(prompt, Mapping) or not ({"prompt", "prompt_token_ids"} & set(prompt)):
@@ -176,10 +176,10 @@ class LLM:
         return self.engine.add_request(ids, params, priority=priority)  # type: ignore[arg-type]
 
     @staticmethod
-    def _checked(answer: Answer) -> RequestOutput:
-        if answer.request.error is not None:
-            raise RuntimeError(f"request {answer.request.request_id} failed: {answer.request.error}")
-        return answer.to_output()
+    def _checked(state: RequestState) -> RequestOutput:
+        if state.request.error is not None:
+            raise RuntimeError(f"request {state.request.request_id} failed: {state.request.error}")
+        return state.to_output()
 
     @staticmethod
     def _as_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:

@@ -106,19 +106,19 @@ class StepOutput:
 
 @dataclass(slots=True)
 class RecoveryStats:
-    """What became of preempted requests and of their blocks in a step. Roads are `core.preemption.Road`'s values."""
+    """What became of preempted requests and of their blocks in a step. By `RecoveryMode.value`."""
 
-    preemptions: Counter[str] = field(default_factory=Counter)  #: by road
-    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  #: of link and steps, by road
+    preemptions: Counter[str] = field(default_factory=Counter)  #: by mode
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  #: of link and steps, by mode
     ahead_s: float = 0.0  #: of the link, for what belongs to no preemption: samples and write-through
     num_recomputed_tokens: int = 0
     swapped_blocks: Counter[str] = field(default_factory=Counter)  #: save and load, as far as they arrived
     swapped_bytes: Counter[str] = field(default_factory=Counter)
     cancelled_blocks: Counter[str] = field(default_factory=Counter)  #: save and load, given up before they began
-    errors: list[tuple[str, float]] = field(default_factory=list)  #: road, and |predicted - actual| / actual
-    probes: Counter[str] = field(default_factory=Counter)  #: by the road that they tell about
+    errors: list[tuple[str, float]] = field(default_factory=list)  #: mode, and |predicted - actual| / actual
+    probes: Counter[str] = field(default_factory=Counter)  #: by the mode that they tell about
     num_regret_samples: int = 0  #: that are over
-    regret_s: float = 0.0  #: of these: what the road that is usually taken would have cost beyond them, by prediction
+    regret_s: float = 0.0  #: of these: what the mode that is usually taken would have cost beyond them, by prediction
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from async_engine.harness import finish, greedy, idle, make, run
 from quire.async_engine.async_engine import AsyncEngine
-from quire.async_engine.device_share import DeviceTurns
+from quire.async_engine.device_share import SharedDevice
 
 
 class Clock:
@@ -30,7 +30,7 @@ class Clock:
 class Worker:
     """An engine in a thread, whose steps take what the clock is told that they take."""
 
-    turns: DeviceTurns
+    device: SharedDevice
     clock: Clock
     step_s: float
     log: list[str]
@@ -39,26 +39,26 @@ class Worker:
     thread: threading.Thread = field(init=False)
 
     def __post_init__(self) -> None:
-        self.place = self.turns.place()
+        self.share = self.device.share()
         self.thread = threading.Thread(target=self.work)
 
     def work(self) -> None:
-        self.place.enter()
+        self.share.enter()
         for _ in range(self.num_steps):
-            with self.place:
+            with self.share:
                 self.log.append(self.name)
                 self.clock.now += self.step_s
-        self.place.leave()
+        self.share.leave()
 
 
 def race(steps: dict[str, tuple[float, int]]) -> list[str]:
     """Whose step it was, step by step; all have work from the first step on."""
     clock = Clock()
-    turns = DeviceTurns(clock, grace_s=1e9)
+    device = SharedDevice(clock, grace_s=1e9)
     log: list[str] = []
-    workers = [Worker(turns, clock, step_s, log, name, count) for name, (step_s, count) in steps.items()]
+    workers = [Worker(device, clock, step_s, log, name, count) for name, (step_s, count) in steps.items()]
     for worker in workers:
-        worker.place.enter()
+        worker.share.enter()
     for worker in workers:
         worker.thread.start()
     for worker in workers:
@@ -93,15 +93,15 @@ def test_while_all_have_work_no_two_differ_by_more_than_a_step(lengths: list[flo
             assert max(used.values()) - min(used.values()) <= max(lengths)
 
 
-def take(place: object, clock: Clock, seconds: float) -> None:
-    with place:  # type: ignore[attr-defined]
+def take(share: object, clock: Clock, seconds: float) -> None:
+    with share:  # type: ignore[attr-defined]
         clock.now += seconds
 
 
 def test_who_comes_back_from_idling_has_no_credit_for_it() -> None:
     clock = Clock()
-    turns = DeviceTurns(clock)
-    busy, idler = turns.place(), turns.place()
+    device = SharedDevice(clock)
+    busy, idler = device.share(), device.share()
     idler.enter()
     take(idler, clock, 1)
     idler.leave()
@@ -114,8 +114,8 @@ def test_who_comes_back_from_idling_has_no_credit_for_it() -> None:
 
 def test_who_comes_back_from_idling_does_not_pay_for_what_it_used_before() -> None:
     clock = Clock()
-    turns = DeviceTurns(clock)
-    early, late = turns.place(), turns.place()
+    device = SharedDevice(clock)
+    early, late = device.share(), device.share()
     early.enter()
     for _ in range(100):
         take(early, clock, 1)
@@ -127,8 +127,8 @@ def test_who_comes_back_from_idling_does_not_pay_for_what_it_used_before() -> No
 
 
 def test_one_that_does_not_come_for_its_turn_holds_nobody_up() -> None:
-    turns = DeviceTurns(grace_s=0.01)
-    absent, present = turns.place(), turns.place()
+    device = SharedDevice(grace_s=0.01)
+    absent, present = device.share(), device.share()
     absent.enter()
     present.enter()
     present.used_s = 5.0
@@ -137,8 +137,8 @@ def test_one_that_does_not_come_for_its_turn_holds_nobody_up() -> None:
 
 
 def test_a_turn_is_given_back_by_an_error_too() -> None:
-    turns = DeviceTurns()
-    first, second = turns.place(), turns.place()
+    device = SharedDevice()
+    first, second = device.share(), device.share()
     with pytest.raises(ZeroDivisionError), first:
         raise ZeroDivisionError
     with second:
@@ -146,10 +146,10 @@ def test_a_turn_is_given_back_by_an_error_too() -> None:
 
 
 def test_two_models_on_one_device_are_served_side_by_side() -> None:
-    turns = DeviceTurns()
+    device = SharedDevice()
     log: list[str] = []
     engines = [
-        AsyncEngine(name, make, turns=turns, on_stats=lambda _, name=name: log.append(name))  # type: ignore[misc]
+        AsyncEngine(name, make, device=device, on_stats=lambda _, name=name: log.append(name))  # type: ignore[misc]
         for name in ("a", "b")
     ]
 

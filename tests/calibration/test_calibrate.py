@@ -12,7 +12,7 @@ import torch
 
 from quire.build import LoadedModel, load, make_engine
 from quire.calibration.calibrate import calibrate_engine, default_lengths, quick_profile
-from quire.calibration.microbenchmark import BlocksLost, Rehearsal
+from quire.calibration.microbenchmark import BlocksLost, Microbenchmark
 from quire.calibration.profiles import profile_place, profiles_directory
 from quire.config import EngineConfig, SchedulerConfig
 from quire.core.costs.cost_model import CostModel
@@ -48,8 +48,8 @@ def assert_clean(engine: Engine) -> None:
     assert not engine.has_unfinished()
     assert isinstance(engine.runner, ModelRunner)
     assert not engine.runner.batch.row_of
-    assert engine.runner.link is not None
-    assert engine.runner.link.num_outstanding == 0
+    assert engine.runner.transfer_worker is not None
+    assert engine.runner.transfer_worker.num_outstanding == 0
 
 
 def generate(engine: Engine, prompt: list[int], max_tokens: int = 12) -> list[int]:
@@ -89,26 +89,26 @@ def test_a_model_that_is_given_learns_and_measuring_goes_on_after_serving(engine
 
 def test_copies_by_layer_are_measured_beside_and_bring_the_same_bytes(engine: Engine) -> None:
     assert isinstance(engine.runner, ModelRunner)
-    usual = engine.runner.link
+    usual = engine.runner.transfer_worker
     found = calibrate_engine(engine, lengths=[64, 128], repeats=2, copy_mode="layer", decodes=False)
     assert all(row.layer_swap is not None and row.layer_swap.latency.min > 0 for row in found.rows)
     assert found.cost_model.saves.num_observed == 4  # by block only
-    assert engine.runner.link is usual
+    assert engine.runner.transfer_worker is usual
     assert_clean(engine)
 
 
 def test_what_is_swapped_in_is_what_was_swapped_out(engine: Engine) -> None:
     assert isinstance(engine.runner, ModelRunner)
     cache = engine.runner.cache.tensor
-    with Rehearsal(engine) as rehearsal:
-        rehearsal.scatter()
-        seq, steps = rehearsal.compute(100)
+    with Microbenchmark(engine) as microbenchmark:
+        microbenchmark.scatter()
+        seq, steps = microbenchmark.compute(100)
         assert [step.shape.num_tokens for step in steps] == [48, 48, 4]
         kept = cache[seq.block_table[:6]].clone()
-        out = rehearsal.swap_out(seq)
+        out = microbenchmark.swap_out(seq)
         assert not seq.block_table
         cache.zero_()
-        back = rehearsal.swap_in(seq)
+        back = microbenchmark.swap_in(seq)
         assert out.num_bytes == back.num_bytes == 6 * CONFIG.block_size * 2048
         assert torch.equal(cache[seq.block_table], kept)
         assert seq.num_computed_tokens == 96
@@ -140,11 +140,13 @@ class _Deaf:
 
 
 def test_blocks_that_are_lost_end_it_and_leave_nothing_behind(engine: Engine) -> None:
-    from quire.tiers.link import Link
+    from quire.tiers.transfer_worker import TransferWorker
 
     assert isinstance(engine.runner, ModelRunner)
     config = engine.scheduler.config
-    engine.runner.link = Link(engine.runner.cache.tensor, _Deaf(config.num_swap_slots, config.block_bytes))
+    engine.runner.transfer_worker = TransferWorker(
+        engine.runner.cache.tensor, _Deaf(config.num_swap_slots, config.block_bytes)
+    )
     with pytest.raises(BlocksLost, match="4 blocks did not arrive"):
         calibrate_engine(engine, lengths=[64], repeats=1)
     assert_clean(engine)

@@ -66,7 +66,7 @@ def kept_seconds(place: ProfilePlace) -> float:
 def tell_time(engine: Engine, seconds: float) -> None:
     """Let a step have ended then, and whatever it started come to its end."""
     for listener in engine.on_stats:
-        listener(replace(engine.standing(), time=seconds))
+        listener(replace(engine.snapshot(), time=seconds))
     for thread in threading.enumerate():
         if thread.name == "profile":
             thread.join()
@@ -187,8 +187,8 @@ def test_what_was_learnt_of_a_link_that_was_slowed_down_later_is_not_kept(
     engine = make_engine(CONFIG, loaded)
     before = place.path.read_bytes()
     assert isinstance(engine.runner, ModelRunner)
-    assert engine.runner.link is not None
-    engine.runner.link.bandwidth = 1e6
+    assert engine.runner.transfer_worker is not None
+    engine.runner.transfer_worker.bandwidth = 1e6
     teach(engine.costs.model, 2.0)
     del engine
     gc.collect()

@@ -23,16 +23,16 @@ def make_sequence(tokens: list[int], domains: DomainSpans = PUBLIC_ONLY) -> Sequ
     """The only sequence of a new request."""
     request = Request(f"request-{next(_serial)}", tokens, SamplingParams(), domains=domains)
     seq = Sequence(next(_serial), 0, request, list(tokens))
-    request.live.append(seq)
+    request.unfinished.append(seq)
     return seq
 
 
 def make_sibling(kv: KVCacheManager, parent: Sequence) -> Sequence:
     """A fork of `parent`."""
     request = parent.request
-    child = Sequence(next(_serial), len(request.live), request, list(parent.token_ids))
+    child = Sequence(next(_serial), len(request.unfinished), request, list(parent.token_ids))
     kv.fork(parent, child)
-    request.live.append(child)
+    request.unfinished.append(child)
     return child
 
 
@@ -435,7 +435,7 @@ class TestCopyOnWrite:
         begin(kv, parent)
         child = make_sibling(kv, parent)
         kv.free(parent)
-        parent.request.live.remove(parent)
+        parent.request.unfinished.remove(parent)
         child.token_ids.append(70)
         assert kv.append_slots(child, 1) == ([], None)
 
@@ -641,7 +641,7 @@ class ManagerMachine(RuleBasedStateMachine):
     def ends(self, data: st.DataObject) -> None:
         seq = data.draw(st.sampled_from(self.sequences))
         self.sequences.remove(seq)
-        seq.request.live.remove(seq)
+        seq.request.unfinished.remove(seq)
         self.kv.free(seq)
 
     def _compute(self, seq: Sequence, num_tokens: int) -> None:

@@ -12,12 +12,12 @@ from quire.config import SchedulerConfig
 from quire.core.costs.interface import StepShape
 from quire.core.recovery.interface import MAX_CANDIDATES
 from quire.core.recovery.log import Recovery
-from quire.core.recovery.policies import Candidate, Preemption, Recompute, RecoveryPolicy, Road, Surroundings
+from quire.core.recovery.policies import Candidate, Preemption, Recompute, RecoveryMode, RecoveryPolicy, SystemState
 from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler, SequenceUpdate
 from quire.outputs import SchedulerOutput, StepOutput
 from quire.sampling_params import BeamSearchParams
-from schedule_player import EOS, STOP, Plan, Schedule, foretell_samples, make_request, play
+from schedule_player import EOS, STOP, Plan, Schedule, make_request, play, predict_samples
 
 
 class Bench:
@@ -160,7 +160,7 @@ def test_the_youngest_gives_way_and_comes_back_with_its_tokens() -> None:
     assert young.sequences[0].output_token_ids[: len(made)] == made
     for request, prompt in ((old, range(15)), (young, range(1, 16))):
         plan = Plan(tuple(token % 8 for token in prompt), max_tokens=20, stops=False)
-        assert tuple(request.sequences[0].output_token_ids) == foretell_samples(plan, bench.config)[0].tokens
+        assert tuple(request.sequences[0].output_token_ids) == predict_samples(plan, bench.config)[0].tokens
 
 
 @pytest.mark.parametrize(("has_caching", "lost"), [(True, [2]), (False, [7])])
@@ -171,7 +171,7 @@ def test_how_much_of_a_victim_is_lost_is_seen_when_it_comes_back(has_caching: bo
     while young.status is not RequestStatus.PREEMPTED:  # with 7 full blocks, when the first needs its tenth
         bench.step()
     bench.run()  # the first ends with 43 tokens in 11 blocks
-    assert bench.scheduler.survival.expect(7) == lost
+    assert bench.scheduler.eviction_stats.expect(7) == lost
 
 
 def test_a_request_with_several_sequences_is_preempted_whole() -> None:
@@ -189,9 +189,9 @@ def test_the_policy_is_offered_whoever_has_no_place_in_the_step_yet() -> None:
     offered: list[list[str]] = []
 
     class Noting(Recompute):
-        def choose(self, candidates: Seq[Candidate], around: Surroundings) -> Preemption:
+        def choose(self, candidates: Seq[Candidate], state: SystemState) -> Preemption:
             offered.append([candidate.request.request_id for candidate in candidates])
-            return super().choose(candidates, around)
+            return super().choose(candidates, state)
 
     bench = Bench(num_blocks=9, max_model_len=36)
     bench.scheduler.recovery = Noting()
@@ -207,9 +207,9 @@ def test_only_the_youngest_few_are_offered() -> None:
     offered: list[int] = []
 
     class Noting(Recompute):
-        def choose(self, candidates: Seq[Candidate], around: Surroundings) -> Preemption:
+        def choose(self, candidates: Seq[Candidate], state: SystemState) -> Preemption:
             offered.append(len(candidates))
-            return super().choose(candidates, around)
+            return super().choose(candidates, state)
 
     bench = Bench(num_blocks=40, max_num_seqs=16, max_model_len=64)
     bench.scheduler.recovery = Noting()
@@ -223,9 +223,9 @@ def test_what_goes_on_beside_is_the_whole_last_steps() -> None:
     seen: list[tuple[StepShape, StepShape]] = []
 
     class Noting(Recompute):
-        def choose(self, candidates: Seq[Candidate], around: Surroundings) -> Preemption:
-            seen.append((around.beside, last))
-            return super().choose(candidates, around)
+        def choose(self, candidates: Seq[Candidate], state: SystemState) -> Preemption:
+            seen.append((state.beside, last))
+            return super().choose(candidates, state)
 
     bench = Bench(num_blocks=12, max_model_len=48)
     bench.scheduler.recovery = Noting()
@@ -243,21 +243,21 @@ def test_what_goes_on_beside_is_the_whole_last_steps() -> None:
 
 
 class Scripted(RecoveryPolicy):
-    """The youngest, by a road that is set."""
+    """The youngest, by a mode that is set."""
 
-    def __init__(self, road: Road, keep_from: int = 0, **options: object) -> None:
-        self.road, self.keep_from, self.options = road, keep_from, options
+    def __init__(self, mode: RecoveryMode, keep_from: int = 0, **options: object) -> None:
+        self.mode, self.keep_from, self.options = mode, keep_from, options
         self.is_stubborn = True  #: whether what was saved is loaded whatever has come of the link
         self.told: list[tuple[str, bool]] = []
 
-    def choose(self, candidates: Seq[Candidate], around: Surroundings) -> Preemption:
-        return Preemption(candidates[-1].request, self.road, self.keep_from, {"swap": 1.0}, **self.options)  # type: ignore[arg-type]
+    def choose(self, candidates: Seq[Candidate], state: SystemState) -> Preemption:
+        return Preemption(candidates[-1].request, self.mode, self.keep_from, {"swap": 1.0}, **self.options)  # type: ignore[arg-type]
 
-    def is_worth_loading(self, start: int, end: int, around: Surroundings) -> bool:
+    def is_worth_loading(self, start: int, end: int, state: SystemState) -> bool:
         return self.is_stubborn
 
-    def note_actual(self, request_id: str, seconds: float, *, is_turned: bool = False) -> None:
-        self.told.append((request_id, is_turned))
+    def note_actual(self, request_id: str, seconds: float, *, fell_back: bool = False) -> None:
+        self.told.append((request_id, fell_back))
 
 
 def bring_to_loading(policy: Scripted, num_arrived: int, **limits: int) -> tuple[Bench, Request]:
@@ -299,7 +299,7 @@ def preempt_by(policy: Scripted) -> tuple[Bench, Request, Recovery]:
 
 
 def test_a_victim_that_is_still_loading_loses_its_blocks_and_keeps_what_was_saved() -> None:
-    bench, young = bring_to_loading(Scripted(Road.SWAP), 1)
+    bench, young = bring_to_loading(Scripted(RecoveryMode.SWAP), 1)
     [seq] = young.sequences
     assert seq.loading.op_ids
     candidate = bench.scheduler._candidate(young)
@@ -313,11 +313,11 @@ def test_a_victim_that_is_still_loading_loses_its_blocks_and_keeps_what_was_save
     bench.scheduler.check_integrity()
     bench.run()
     plan = Plan(tuple(token % 8 for token in range(33)), max_tokens=32, stops=False)
-    assert tuple(seq.output_token_ids) == foretell_samples(plan, bench.config)[0].tokens
+    assert tuple(seq.output_token_ids) == predict_samples(plan, bench.config)[0].tokens
 
 
 def test_a_victim_that_is_still_computing_before_what_it_loads_has_a_gap() -> None:
-    bench, young = bring_to_loading(Scripted(Road.MIXED, keep_from=5), 0, max_num_batched_tokens=9)
+    bench, young = bring_to_loading(Scripted(RecoveryMode.MIXED, keep_from=5), 0, max_num_batched_tokens=9)
     [seq] = young.sequences
     num_computed = seq.num_computed_tokens // 4
     assert 0 < num_computed < 5
@@ -352,16 +352,16 @@ def test_what_the_tier_has_of_a_request_and_nobody_keeps_is_known_of_its_candida
 # -- what a returning request really did -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"is_sample": True}, {"probes": Road.SWAP}])
+@pytest.mark.parametrize("options", [{}, {"is_sample": True}, {"probes": RecoveryMode.SWAP}])
 def test_a_return_that_computes_what_was_saved_is_noted_and_experiments_never_do_so(options: dict[str, object]) -> None:
-    policy = Scripted(Road.SWAP, **options)
+    policy = Scripted(RecoveryMode.SWAP, **options)
     policy.is_stubborn = False
     bench, young, recovery = preempt_by(policy)
     bench.run()
     is_experiment = bool(options)
     assert recovery.num_saved == 8
     assert recovery.num_loaded == (8 if is_experiment else 0)
-    assert recovery.is_turned != is_experiment
+    assert recovery.fell_back != is_experiment
     assert policy.told == [(young.request_id, not is_experiment)]
 
 
@@ -369,22 +369,22 @@ class SecondThoughts(Scripted):
     """Thinks transfers worth while until it is told otherwise, and remembers what it was asked of them."""
 
     def __init__(self, **options: object) -> None:
-        super().__init__(Road.SWAP, **options)
+        super().__init__(RecoveryMode.SWAP, **options)
         self.is_saving_worth = self.is_loading_worth = True
         self.asked: list[tuple[str, int, int]] = []
 
-    def is_worth_loading(self, start: int, end: int, around: Surroundings) -> bool:
+    def is_worth_loading(self, start: int, end: int, state: SystemState) -> bool:
         self.asked.append(("load", start, end))
         return self.is_loading_worth
 
-    def is_worth_saving(self, start: int, end: int, around: Surroundings) -> bool:
+    def is_worth_saving(self, start: int, end: int, state: SystemState) -> bool:
         self.asked.append(("save", start, end))
         return self.is_saving_worth
 
 
-def foretold(bench: Bench, request: Request) -> tuple[int, ...]:
+def predicted(bench: Bench, request: Request) -> tuple[int, ...]:
     prompt = tuple(request.prompt_token_ids)
-    return foretell_samples(Plan(prompt, max_tokens=request.max_tokens, stops=False), bench.config)[0].tokens
+    return predict_samples(Plan(prompt, max_tokens=request.max_tokens, stops=False), bench.config)[0].tokens
 
 
 def test_a_load_is_given_up_while_it_is_under_way_where_computing_has_become_shorter() -> None:
@@ -402,15 +402,17 @@ def test_a_load_is_given_up_while_it_is_under_way_where_computing_has_become_sho
     assert sorted(bench.out.cancelled) == pending
     bench.step()
     assert bench.out.cancelled == [], "once is enough"
-    assert recovery.is_turned
+    assert recovery.fell_back
     bench.run()
-    assert bench.runner.link.num_cancelled == 8 - recovery.num_loaded > 0
-    assert recovery.num_recomputed == 4 * bench.runner.link.num_cancelled + 1, "no block twice, and the last token"
-    assert tuple(seq.output_token_ids) == foretold(bench, young)
+    assert bench.runner.transfer_worker.num_cancelled == 8 - recovery.num_loaded > 0
+    assert recovery.num_recomputed == 4 * bench.runner.transfer_worker.num_cancelled + 1, (
+        "no block twice, and the last token"
+    )
+    assert tuple(seq.output_token_ids) == predicted(bench, young)
     assert policy.told[-1] == (young.request_id, True)
     stats = scheduler.recovery_log.take_stats()
     assert stats is not None
-    assert stats.cancelled_blocks == {"load": bench.runner.link.num_cancelled}
+    assert stats.cancelled_blocks == {"load": bench.runner.transfer_worker.num_cancelled}
 
 
 def test_a_save_is_given_up_while_it_is_under_way_where_computing_has_become_shorter() -> None:
@@ -425,11 +427,11 @@ def test_a_save_is_given_up_while_it_is_under_way_where_computing_has_become_sho
     assert len(out.cancelled) == 8
     bench.scheduler.update(bench.runner.execute(out))
     bench.run()
-    assert recovery.is_turned
-    assert tuple(young.sequences[0].output_token_ids) == foretold(bench, young)
+    assert recovery.fell_back
+    assert tuple(young.sequences[0].output_token_ids) == predicted(bench, young)
 
 
-@pytest.mark.parametrize("options", [{"is_sample": True}, {"probes": Road.SWAP}])
+@pytest.mark.parametrize("options", [{"is_sample": True}, {"probes": RecoveryMode.SWAP}])
 def test_an_experiment_is_never_given_up(options: dict[str, object]) -> None:
     policy = SecondThoughts(**options)
     bench, young = bring_to_loading(policy, 2)
@@ -437,7 +439,7 @@ def test_an_experiment_is_never_given_up(options: dict[str, object]) -> None:
     policy.asked.clear()
     bench.run()
     assert policy.asked == []
-    assert bench.runner.link.num_cancelled == 0
+    assert bench.runner.transfer_worker.num_cancelled == 0
     assert policy.told == [(young.request_id, False)]
 
 
@@ -453,12 +455,12 @@ def test_who_leaves_leaves_the_link_nothing_to_do() -> None:
 
 
 def test_a_return_after_everything_saved_was_lost_is_noted() -> None:
-    bench, _, recovery = preempt_by(Scripted(Road.SWAP))
+    bench, _, recovery = preempt_by(Scripted(RecoveryMode.SWAP))
     for key in list(bench.scheduler.kv.tier._entries):
         bench.scheduler.kv.tier.drop(key)
     bench.run()
     assert (recovery.num_saved, recovery.num_loaded) == (8, 0)
-    assert recovery.is_turned
+    assert recovery.fell_back
 
 
 # -- sharing ----------------------------------------------------------------------------------------------------------
@@ -617,7 +619,7 @@ def bring_to(state: str) -> tuple[Bench, Request]:
         bench = Bench(num_blocks=5, max_model_len=20)
         more = {"beam": BeamSearchParams(4, 12)} if state == "parked beams" else {"n": 4}
         request = bench.add(range(6), **more)
-        while len({bool(seq.block_table) for seq in request.live}) < 2:
+        while len({bool(seq.block_table) for seq in request.unfinished}) < 2:
             bench.step()
     elif state == "beams":
         bench = Bench()

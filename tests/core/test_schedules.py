@@ -97,7 +97,7 @@ def test_a_failing_step_harms_only_the_requests_in_it(schedule: Schedule) -> Non
 
 @st.composite
 def swapping_schedules(draw: st.DrawFn) -> Schedule:
-    """Requests that outgrow the pool together, come back by any road, and wait for a link that may lose things."""
+    """Requests that outgrow the pool together, come back by any mode, and wait for a link that may lose things."""
     block_size = draw(st.sampled_from((2, 1, 4)))
     max_model_len = draw(st.integers(16, 40))
     config = SchedulerConfig(

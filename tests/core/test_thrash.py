@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 from emulated_runner import mix
 from quire.config import SchedulerConfig
-from quire.core.recovery.interface import MAX_PREEMPTIONS, Candidate, Preemption, RecoveryPolicy, Road, Surroundings
+from quire.core.recovery.interface import (
+    MAX_PREEMPTIONS,
+    Candidate,
+    Preemption,
+    RecoveryMode,
+    RecoveryPolicy,
+    SystemState,
+)
 from quire.core.recovery.policies import make_policy
 from quire.outputs import SchedulerOutput
 from quire.sampling_params import BeamSearchParams
@@ -23,22 +30,22 @@ from simulate.machines import machine
 
 
 class Worst(RecoveryPolicy):
-    """Preempts whoever would lose most by it, by the same road always: as many computed tokens, as often as may be."""
+    """Preempts whoever would lose most by it, by the same mode always: as many computed tokens, as often as may be."""
 
-    def __init__(self, road: Road) -> None:
-        self.road = road
+    def __init__(self, mode: RecoveryMode) -> None:
+        self.mode = mode
 
-    def choose(self, candidates: Seq[Candidate], around: Surroundings) -> Preemption:
+    def choose(self, candidates: Seq[Candidate], state: SystemState) -> Preemption:
         chosen = max(candidates, key=lambda c: (c.request.num_preemptions, c.num_tokens))
-        return Preemption(chosen.request, self.road, chosen.num_full_blocks // 2)
+        return Preemption(chosen.request, self.mode, chosen.num_full_blocks // 2)
 
 
 class Mixed(RecoveryPolicy):
-    """The youngest, half of it by each road."""
+    """The youngest, half of it by each mode."""
 
-    def choose(self, candidates: Seq[Candidate], around: Surroundings) -> Preemption:
+    def choose(self, candidates: Seq[Candidate], state: SystemState) -> Preemption:
         youngest = candidates[-1]
-        return Preemption(youngest.request, Road.MIXED, youngest.num_full_blocks // 2)
+        return Preemption(youngest.request, RecoveryMode.MIXED, youngest.num_full_blocks // 2)
 
 
 class Accountant(Player):
@@ -95,7 +102,7 @@ def policies(draw: st.DrawFn) -> RecoveryPolicy:
     if name == "mixed":
         return Mixed()
     if name == "worst":
-        return Worst(draw(st.sampled_from(tuple(Road))))
+        return Worst(draw(st.sampled_from(tuple(RecoveryMode))))
     if name == "threshold":
         name = f"threshold:{draw(st.integers(0, 40))}{draw(st.sampled_from(('', ':swap-above')))}"
     block_s = draw(st.sampled_from((0.125, 0.01, 1.0)))  # near the crossing, where swapping wins, and where it loses

@@ -18,8 +18,8 @@ import torch
 
 from checkpoints import make_checkpoint, make_reference
 from quire import LLM, BeamSearchParams, SamplingParams
-from quire.core.recovery.policies import Candidate, Preemption, Road, Surroundings
-from quire.engine.request_state import Answer
+from quire.core.recovery.policies import Candidate, Preemption, RecoveryMode, SystemState
+from quire.engine.request_state import RequestState
 from quire.outputs import RequestOutput
 
 NUM_TOKENS = 20  # how far references are computed; what asks for less takes their beginning
@@ -49,7 +49,7 @@ def random_ids(length: int, seed: int, vocab_size: int = 256) -> list[int]:
 
 
 _SHARED = random_ids(24, 100)
-#: of several lengths, around block boundaries; the last four begin alike
+#: of several lengths, state block boundaries; the last four begin alike
 PROMPTS: tuple[tuple[int, ...], ...] = tuple(
     tuple(ids)
     for ids in (
@@ -149,7 +149,7 @@ class Job:
     arrival: int = 0  #: step
     priority: int = 0
     abort_at: int | None = None  #: step
-    answer: Answer | None = None
+    answer: RequestState | None = None
 
     @property
     def output(self) -> RequestOutput:
@@ -224,10 +224,10 @@ class Preemptor:
         self.scheduler = llm.engine.scheduler
         self.random = random.Random(seed)
 
-    def choose(self, candidates: Sequence[Candidate], around: Surroundings) -> Preemption:
+    def choose(self, candidates: Sequence[Candidate], state: SystemState) -> Preemption:
         chosen = self.random.choice(candidates)
         num_kept = self.random.randint(0, chosen.num_full_blocks)
-        return Preemption(chosen.request, self.random.choice(list(Road)), num_kept)
+        return Preemption(chosen.request, self.random.choice(list(RecoveryMode)), num_kept)
 
     def preempt_someone(self) -> None:
         scheduler = self.scheduler

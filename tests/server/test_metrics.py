@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from quire.build import LoadedModel, load, make_engine
 from quire.config import EngineConfig
-from quire.core.recovery.interface import Candidate, Preemption, RecoveryPolicy, Road, Surroundings
+from quire.core.recovery.interface import Candidate, Preemption, RecoveryMode, RecoveryPolicy, SystemState
 from quire.engine.engine import Engine
 from quire.outputs import CompletionOutput, RecoveryStats, RequestMetrics, RequestOutput, Stats
 from quire.sampling_params import SamplingParams
@@ -72,8 +72,8 @@ def test_every_promised_name_is_there_from_the_start_with_its_type_and_the_model
     for line in text.splitlines():
         assert line.startswith("#") or 'model_name="quire-mini"' in line
     assert 'quire_request_success_total{finished_reason="stop",model_name="quire-mini"} 0.0' in text
-    for road in Road:
-        assert f'quire_recovery_preemptions_total{{model_name="quire-mini",road="{road.value}"}} 0.0' in text
+    for mode in RecoveryMode:
+        assert f'quire_recovery_preemptions_total{{model_name="quire-mini",mode="{mode.value}"}} 0.0' in text
 
 
 def test_two_servers_in_one_process_share_no_figures() -> None:
@@ -257,17 +257,17 @@ def test_a_prefix_that_is_found_again_is_a_hit(tiny: LoadedModel) -> None:
 
 
 class InTurns(RecoveryPolicy):
-    """Preempts the youngest, by one road after the other, and says what that should cost."""
+    """Preempts the youngest, by one mode after the other, and says what that should cost."""
 
     def __init__(self) -> None:
         self.count = 0
 
-    def choose(self, candidates: Sequence[Candidate], around: Surroundings) -> Preemption:
+    def choose(self, candidates: Sequence[Candidate], state: SystemState) -> Preemption:
         self.count += 1
         youngest = candidates[-1]
-        road = tuple(Road)[self.count % 3]
-        predicted = {each.value: 0.01 for each in Road}
-        return Preemption(youngest.request, road, youngest.num_full_blocks // 2, predicted, is_sample=True)
+        mode = tuple(RecoveryMode)[self.count % 3]
+        predicted = {each.value: 0.01 for each in RecoveryMode}
+        return Preemption(youngest.request, mode, youngest.num_full_blocks // 2, predicted, is_sample=True)
 
 
 def test_what_an_engine_swaps_and_computes_again_is_counted_once(tiny: LoadedModel) -> None:
@@ -275,9 +275,11 @@ def test_what_an_engine_swaps_and_computes_again_is_counted_once(tiny: LoadedMod
     params = SamplingParams(max_tokens=30, ignore_eos=True, seed=1)
     serve_all(engine, metrics, *(([n, n + 1, n + 2, n + 3, n + 4], params) for n in range(8)))
     found, log, config = samples(metrics), engine.scheduler.recovery_log, engine.scheduler.config
-    by_road = Counter(recovery.road.value for recovery in log.over)
-    assert all(found[f"quire_recovery_preemptions_total{{{road.value}}}"] == by_road[road.value] for road in Road)
-    assert by_road.total() == found["quire_num_preemptions_total"]
+    by_mode = Counter(recovery.mode.value for recovery in log.over)
+    assert all(
+        found[f"quire_recovery_preemptions_total{{{mode.value}}}"] == by_mode[mode.value] for mode in RecoveryMode
+    )
+    assert by_mode.total() == found["quire_num_preemptions_total"]
     assert found["quire_recovery_recomputed_tokens_total"] == engine.scheduler.counts.recomputed_tokens > 0
     for direction, moved in {
         "out": sum(recovery.num_saved for recovery in log.over),
@@ -285,12 +287,12 @@ def test_what_an_engine_swaps_and_computes_again_is_counted_once(tiny: LoadedMod
     }.items():
         assert found[f"quire_swapped_blocks_total{{{direction}}}"] == moved > 0
         assert found[f"quire_swapped_bytes_total{{{direction}}}"] == moved * config.block_bytes
-    for road in Road:
-        of_road = [recovery for recovery in log.over if recovery.road is road]
-        seconds = sum(recovery.seconds for recovery in of_road)
-        assert found[f"quire_recovery_seconds_total{{{road.value}}}"] == pytest.approx(seconds)
-        complete = [recovery for recovery in of_road if recovery.is_complete and recovery.seconds > 0]
-        assert found[f"quire_recovery_prediction_error_ratio_count{{{road.value}}}"] == len(complete) > 0
+    for mode in RecoveryMode:
+        of_mode = [recovery for recovery in log.over if recovery.mode is mode]
+        seconds = sum(recovery.seconds for recovery in of_mode)
+        assert found[f"quire_recovery_seconds_total{{{mode.value}}}"] == pytest.approx(seconds)
+        complete = [recovery for recovery in of_mode if recovery.is_complete and recovery.seconds > 0]
+        assert found[f"quire_recovery_prediction_error_ratio_count{{{mode.value}}}"] == len(complete) > 0
     assert found["quire_recovery_regret_samples_total"] > 0
     assert found["quire_swap_space_bytes"] == config.num_swap_slots * config.block_bytes > 0
     assert found["quire_swap_space_used_bytes"] == 0, "everyone is back"

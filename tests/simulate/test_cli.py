@@ -181,7 +181,7 @@ def test_a_recording_comes_out_exactly(recorded: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     for text in ("run.jsonl, played again: swap, 14 blocks of 4 tokens", "mean TTFT ms", "came out exactly"):
         assert text in result.output
-    assert "foretold" not in result.output
+    assert "predicted" not in result.output
     data = json.loads((tmp_path / "r.json").read_text())
     (figure,) = data["figures"]
     events = Recording.read(recorded).events
@@ -199,7 +199,7 @@ def test_with_a_profile_a_recordings_requests_are_foretold(recorded: Path, tmp_p
     written = tmp_path / "r.json"
     result = quire("simulate", "--recording", str(recorded), "--profile", profile, "--json", str(written))
     assert result.exit_code == 0, result.output
-    table = result.output[result.output.index("the recorded run, foretold") :]
+    table = result.output[result.output.index("the recorded run, predicted") :]
     for text in ("mean TTFT", "P99 TTFT", "mean TPOT", "P99 TPOT", "makespan", "preemptions on the engine"):
         assert text in table
     data = json.loads(written.read_text())
@@ -243,8 +243,8 @@ def test_answers_of_one_token_have_no_tpot_to_compare(tmp_path: Path) -> None:
     engine.recording(tmp_path / "run.jsonl")
     result = quire("simulate", "--recording", str(tmp_path / "run.jsonl"), "--profile", "cps-paper")
     assert result.exit_code == 0, result.output
-    assert "mean TTFT" in result.output[result.output.index("foretold") :]
-    assert "mean TPOT" not in result.output[result.output.index("foretold") :]
+    assert "mean TTFT" in result.output[result.output.index("predicted") :]
+    assert "mean TPOT" not in result.output[result.output.index("predicted") :]
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import pytest
 
 from quire.core.costs.cost_model import CostModel
 from quire.core.costs.interface import EMPTY_STEP, Prediction, StepShape
-from quire.core.recovery.policies import Cost, Road, make_policy
+from quire.core.recovery.policies import Cost, RecoveryMode, make_policy
 from quire.outputs import TransferReport
 from quire.simulate.simulation import Arrival, SimulationFigures, simulate
-from quire.simulate.virtual_runner import Link
+from quire.simulate.virtual_runner import VirtualLink
 from simulate.machines import BLOCK_BYTES, ExactCosts, limits, machine
 
 FAST_S, SLOW_S = 0.02, 0.2  #: of a block, one way; computing it again adds 0.25 s to steps
@@ -42,14 +42,14 @@ def run(policy: str, load: Sequence[Arrival] = CROWD, **given: int | bool) -> Si
 def link_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds of everything that the link does."""
     taken: list[float] = []
-    take_ended = Link.take_ended
+    take_ended = VirtualLink.take_ended
 
-    def noting(self: Link, now: float) -> list[TransferReport]:
+    def noting(self: VirtualLink, now: float) -> list[TransferReport]:
         reports = take_ended(self, now)
         taken.extend(report.copy_s for report in reports)
         return reports
 
-    monkeypatch.setattr(Link, "take_ended", noting)
+    monkeypatch.setattr(VirtualLink, "take_ended", noting)
     return taken
 
 
@@ -79,18 +79,18 @@ def test_nobody_looks_at_the_link_where_blocks_are_never_short(link_s: list[floa
 def test_a_link_that_brings_nothing_costs_little_more_than_computing(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_ended = Link.take_ended
+    take_ended = VirtualLink.take_ended
 
-    def failing(self: Link, now: float) -> list[TransferReport]:
+    def failing(self: VirtualLink, now: float) -> list[TransferReport]:
         return [replace(r, failed=r.op_ids) if r.kind == kind else r for r in take_ended(self, now)]
 
-    monkeypatch.setattr(Link, "take_ended", failing)
+    monkeypatch.setattr(VirtualLink, "take_ended", failing)
     computed = [run("recompute", load, num_blocks=40) for load in CROWDS]
     found = [run("cost", load, num_blocks=40) for load in CROWDS]
     assert all(each.num_preemptions > 10 for each in found)
     assert sum(each.recovery_s for each in found) <= 1.15 * sum(each.recovery_s for each in computed)
     for each in found:
-        assert each.preemptions_by_road.get("swap", 0) <= 8, "as many as it takes to see that it fails"
+        assert each.preemptions_by_mode.get("swap", 0) <= 8, "as many as it takes to see that it fails"
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,9 @@ def test_decisions_turn_over_within_five_where_the_link_changes(usual_s: float, 
     assert isinstance(policy, Cost)
     hardware = replace(machine(), costs=ChangingLink(usual_s, usual_s, after=after, other_s=other_s))
     simulate(CALM, hardware, limits(num_blocks=22, max_num_seqs=4), policy, learner=model)
-    before = [decision.road for decision in policy.decisions if decision.step_id < after]
-    later = [decision.road for decision in policy.decisions if decision.step_id >= after]
-    usual = Road.SWAP if usual_s == FAST_S else Road.RECOMPUTE
+    before = [decision.mode for decision in policy.decisions if decision.step_id < after]
+    later = [decision.mode for decision in policy.decisions if decision.step_id >= after]
+    usual = RecoveryMode.SWAP if usual_s == FAST_S else RecoveryMode.RECOMPUTE
     assert before[-6:].count(usual) >= 5, before
     assert len(later) > 10
     assert usual not in later[5:10], later

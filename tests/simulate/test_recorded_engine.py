@@ -35,7 +35,7 @@ def tiny() -> LoadedModel:
 
 
 def taught() -> CostModel:
-    """One that has measured enough to weigh roads, to which the engine's own steps and transfers come as news."""
+    """One that has measured enough to weigh modes, to which the engine's own steps and transfers come as news."""
     model = CostModel()
     for count in range(100):
         shape = StepShape(4, 4, 0.0, 80) if count % 3 else StepShape(0, 0).plus_chunk(0, 8 + count % 30)
@@ -63,10 +63,10 @@ def test_what_a_real_engine_decided_is_decided_again(tmp_path: Path, tiny: Loade
     recorder = Recorder(text, engine.clock, policy=policy, model=model, regret_sample=0.3, seed=5)
     recorder.attach(engine)
     run(engine, 5)
-    belief = taught().to_dict()
-    own = CostModel.from_dict(belief)
+    prior = taught().to_dict()
+    own = CostModel.from_dict(prior)
     model.steps, model.saves, model.loads = own.steps, own.saves, own.loads
-    recorder.begin(belief)
+    recorder.begin(prior)
     before = engine.scheduler.counts.preemptions
     run(engine, 16, first=50)
     (tmp_path / "run.jsonl").write_text(text.getvalue())

@@ -57,7 +57,7 @@ SMALL = {"num_blocks": 6, "max_model_len": 24}
 
 def test_computing_again_by_hand() -> None:
     found = run(CROWD, "recompute", **SMALL)
-    assert found.preemptions_by_road == {"recompute": 1}
+    assert found.preemptions_by_mode == {"recompute": 1}
     assert found.num_recomputed_tokens == 12
     assert found.recompute_s == pytest.approx(12 / 16)
     assert (found.save_s, found.load_s, found.stall_s, found.wait_s) == (0, 0, 0, 0)
@@ -65,7 +65,7 @@ def test_computing_again_by_hand() -> None:
 
 def test_swapping_beside_the_steps_by_hand() -> None:
     found = run(CROWD, "swap", **SMALL)
-    assert found.preemptions_by_road == {"swap": 1}
+    assert found.preemptions_by_mode == {"swap": 1}
     assert (found.save_s, found.load_s, found.stall_s) == (0.75, 1.5, 0)
     assert found.num_recomputed_tokens == 0
     assert found.wait_s == 1.5  # nobody else is there while it loads
@@ -104,7 +104,7 @@ def test_every_request_ends_and_every_token_is_accounted_for(
     # The KV of a request's last token is never computed.
     needed = found.num_prompt_tokens + found.num_output_tokens - found.num_requests
     assert found.num_scheduled_tokens == needed + found.num_recomputed_tokens
-    assert sum(found.preemptions_by_road.values()) == found.num_preemptions
+    assert sum(found.preemptions_by_mode.values()) == found.num_preemptions
     assert found.makespan_s >= found.compute_s + found.stall_s - 1e-6 or found.wait_s > 0
 
 

@@ -9,7 +9,7 @@ from quire.core.request import Request
 from quire.core.scheduler import Scheduler
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, TransferReport
 from quire.sampling_params import BeamSearchParams, SamplingParams
-from quire.simulate.virtual_runner import Link, VirtualRunner
+from quire.simulate.virtual_runner import VirtualLink, VirtualRunner
 from simulate.machines import ExactCosts, limits, machine
 
 BLOCK = 1024
@@ -90,7 +90,7 @@ def told(reports: list[TransferReport]) -> list[tuple[str, list[int]]]:
 
 
 def test_the_link_serves_first_come_first_served() -> None:
-    link = Link(ExactCosts(save_s=2.0, load_s=0.5), BLOCK)
+    link = VirtualLink(ExactCosts(save_s=2.0, load_s=0.5), BLOCK)
     link.submit("save", [1], now=1.0)
     link.submit("load", [2], now=1.5)
     assert link.next_end == 3.0
@@ -102,7 +102,7 @@ def test_the_link_serves_first_come_first_served() -> None:
 
 
 def test_the_link_tells_of_pieces_as_they_end_and_together_they_cost_what_the_whole_does() -> None:
-    link = Link(ExactCosts(save_s=2**-10), BLOCK)
+    link = VirtualLink(ExactCosts(save_s=2**-10), BLOCK)
     link.submit("save", list(range(20)), now=0.0)
     first = link.take_ended(link.next_end or 0.0)
     assert first[0].op_ids == [0]
@@ -117,7 +117,7 @@ def test_the_link_tells_of_pieces_as_they_end_and_together_they_cost_what_the_wh
 
 
 def test_what_the_link_has_not_begun_can_be_cancelled() -> None:
-    link = Link(ExactCosts(), BLOCK)
+    link = VirtualLink(ExactCosts(), BLOCK)
     link.submit("save", [1, 2, 3], now=0.0)
     link.submit("load", [4, 5], now=0.0)
     link.cancel([1, 3, 5, 77])

@@ -14,9 +14,9 @@ from quire.outputs import BlockTransfer, TransferReport
 from quire.runner.kv_cache import KVCache
 from quire.tiers.disk_space import DiskSpace
 from quire.tiers.host_space import HostSpace
-from quire.tiers.link import Link
 from quire.tiers.piece_size import PieceSize
 from quire.tiers.swap_space import SwapSpace
+from quire.tiers.transfer_worker import TransferWorker
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"))]
 NAMESPACE = bytes(range(32))
@@ -60,7 +60,7 @@ def load(slot: int, block: int, content: int, op_id: int | None = None) -> Block
     return BlockTransfer(next(_op_ids) if op_id is None else op_id, "load", slot, block, key(content))
 
 
-def drain(link: Link) -> list[TransferReport]:
+def drain(link: TransferWorker) -> list[TransferReport]:
     """All reports, once nothing is outstanding."""
     reports = []
     while link.num_outstanding:
@@ -68,7 +68,7 @@ def drain(link: Link) -> list[TransferReport]:
     return reports
 
 
-def move(link: Link, *transfers: BlockTransfer) -> list[TransferReport]:
+def move(link: TransferWorker, *transfers: BlockTransfer) -> list[TransferReport]:
     """All reports of these transfers, which tell of each of them once. Nothing else may be outstanding."""
     link.submit(transfers)
     reports = drain(link)

@@ -92,7 +92,7 @@ def test_an_engine_swaps_to_a_file_in_its_directory(tmp_path: Path, caplog: pyte
     with caplog.at_level(logging.INFO, logger="quire"):
         engine = start(swap_dir=str(tmp_path / "swap"), swap_space="1MiB", swap_bandwidth="50MiB")
     assert isinstance(engine.runner, ModelRunner)
-    link = engine.runner.link
+    link = engine.runner.transfer_worker
     assert link is not None
     assert link.bandwidth == 50 * MIB
     assert isinstance(link._space, DiskSpace)
@@ -105,13 +105,13 @@ def test_an_engine_swaps_to_a_file_in_its_directory(tmp_path: Path, caplog: pyte
 def test_an_engine_swaps_to_memory_or_not_at_all() -> None:
     engine = start(swap_space="1MiB", swap_write_through=True)
     assert isinstance(engine.runner, ModelRunner)
-    assert engine.runner.link is not None
-    assert isinstance(engine.runner.link._space, HostSpace)
+    assert engine.runner.transfer_worker is not None
+    assert isinstance(engine.runner.transfer_worker._space, HostSpace)
     assert engine.scheduler.config.swap_write_through
-    assert engine.scheduler.config.block_bytes == engine.runner.link._space.block_bytes
+    assert engine.scheduler.config.block_bytes == engine.runner.transfer_worker._space.block_bytes
     engine = start()
     assert isinstance(engine.runner, ModelRunner)
-    assert engine.runner.link is None
+    assert engine.runner.transfer_worker is None
     assert engine.scheduler.config.num_swap_slots == 0
 
 

@@ -26,7 +26,7 @@ from quire.runner.null_runner import NullRunner
 from quire.sampling_params import SamplingParams
 from quire.tiers.disk_space import DiskSpace
 from quire.tiers.host_space import HostSpace
-from quire.tiers.link import Link
+from quire.tiers.transfer_worker import TransferWorker
 from tiers.blocks import as_bytes, joined, load, make_space, save
 
 BLOCK_SIZE = 4
@@ -45,7 +45,7 @@ def make_runner(kind: str, tmp_path: Path) -> ModelRunner:
     shape = model.config
     layout = KVLayout(shape.num_layers, shape.num_kv_heads, BLOCK_SIZE, shape.head_dim)
     cache = KVCache(NUM_BLOCKS, layout, model.dtype, torch.device("cpu"))
-    link = Link(cache.tensor, make_space(kind, tmp_path, 4, layout.block_bytes(model.dtype.itemsize)))
+    link = TransferWorker(cache.tensor, make_space(kind, tmp_path, 4, layout.block_bytes(model.dtype.itemsize)))
     attention = TorchAttention(cache.tensor, layout, shape.num_heads)
     return ModelRunner(model, cache, attention, InputBatch(4, 64, BLOCK_SIZE), shape.vocab_size, link)
 
@@ -53,7 +53,7 @@ def make_runner(kind: str, tmp_path: Path) -> ModelRunner:
 @pytest.fixture(params=["host", "disk"])
 def runner(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ModelRunner]:
     runner = make_runner(request.param, tmp_path)
-    link = runner.link
+    link = runner.transfer_worker
     assert link is not None
     yield runner
     link.close()
@@ -77,8 +77,8 @@ def transfers_only(*transfers: BlockTransfer) -> SchedulerOutput:
 def finish(runner: ModelRunner, first: StepOutput) -> list[str]:
     """Kinds of all reports up to the last one, in their turn; whatever they tell of they tell once."""
     reports = list(first.transfers)
-    assert runner.link is not None
-    while runner.link.num_outstanding:
+    assert runner.transfer_worker is not None
+    while runner.transfer_worker.num_outstanding:
         result = runner.execute(transfers_only())
         assert result.transfers, "a step without sequences waits for a report"
         reports += result.transfers
@@ -163,14 +163,14 @@ class GatedMemory(HostSpace):
 def test_a_step_with_sequences_does_not_wait_for_the_link(tmp_path: Path) -> None:
     runner = make_runner("host", tmp_path)
     space = GatedMemory(4, as_bytes(runner.cache).shape[1])
-    runner.link = Link(runner.cache.tensor, space)
+    runner.transfer_worker = TransferWorker(runner.cache.tensor, space)
     result = runner.execute(step(1, PROMPT, [3, 4, 5], transfers=[load(0, 9, 0, op_id=1)]))
     assert (result.seq_ids, result.transfers) == ([1], [])
     assert runner.execute(transfers_only()).transfers == [], "it waits, but not for ever"
     threading.Timer(0.005, space.gate.set).start()
     (report,) = runner.execute(transfers_only()).transfers
     assert (report.op_ids, report.failed) == ([1], [1]), "nothing was ever saved there"
-    runner.link.close()
+    runner.transfer_worker.close()
 
 
 class SlowDisk(DiskSpace):
@@ -194,14 +194,14 @@ def test_a_step_says_how_long_it_stood_still_although_the_disk_is_not_done(tmp_p
         return now[0]
 
     disk = SlowDisk(tmp_path, 4, as_bytes(runner.cache).shape[1], b"namespace")
-    runner.link = Link(runner.cache.tensor, disk, clock=clock)
+    runner.transfer_worker = TransferWorker(runner.cache.tensor, disk, clock=clock)
     result = runner.execute(step(1, PROMPT, [3, 4, 5], transfers=[save(0, 0, op_id=1)]))
     assert (result.stall_s, result.transfers) == (1.0, []), "before and after staging"
     later = runner.execute(SchedulerOutput(2, removed_seq_ids=[1]))
     assert (later.stall_s, later.transfers) == (0.0, [])
     disk.gate.set()
     assert finish(runner, later) == ["save"]
-    runner.link.close()
+    runner.transfer_worker.close()
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["a step that works", "a step that fails"])
@@ -210,9 +210,9 @@ def test_what_a_step_cancels_is_of_earlier_steps_or_of_its_own(
 ) -> None:
     runner = make_runner("disk", tmp_path)
     disk = SlowDisk(tmp_path, 4, as_bytes(runner.cache).shape[1], b"namespace")
-    assert runner.link is not None
-    runner.link.close()
-    runner.link = Link(runner.cache.tensor, disk)
+    assert runner.transfer_worker is not None
+    runner.transfer_worker.close()
+    runner.transfer_worker = TransferWorker(runner.cache.tensor, disk)
     runner.execute(step(1, PROMPT, [3, 4, 5], transfers=[save(0, 0, op_id=1)]))
     runner.execute(step(2, OTHER, [6, 7], transfers=[save(1, 1, op_id=2), load(2, 8, 1, op_id=3)]))
     transfers = [save(2, 2, op_id=4), save(3, 3, op_id=5), load(0, 9, 0, op_id=6), load(0, 10, 0, op_id=7)]
@@ -224,7 +224,7 @@ def test_what_a_step_cancels_is_of_earlier_steps_or_of_its_own(
             runner.execute(cancelling)
     disk.gate.set()
     reports: list[TransferReport] = []
-    while runner.link.num_outstanding:
+    while runner.transfer_worker.num_outstanding:
         reports += runner.execute(transfers_only()).transfers
     ends = [(report.op_ids, report.is_cancelled, report.failed) for report in reports]
     assert ends == [
@@ -236,8 +236,8 @@ def test_what_a_step_cancels_is_of_earlier_steps_or_of_its_own(
         ([6], False, []),
         ([7], True, []),
     ]
-    runner.link.close()
-    runner.link = None
+    runner.transfer_worker.close()
+    runner.transfer_worker = None
     runner.execute(SchedulerOutput(4, cancelled=[2]))
 
 
@@ -273,7 +273,7 @@ def test_the_step_that_stood_still_is_the_one_that_it_is_taken_off() -> None:
 
 def test_a_step_without_sequences_and_without_transfers_does_not_wait(runner: ModelRunner) -> None:
     assert runner.execute(SchedulerOutput(1)).transfers == []
-    runner.link = None
+    runner.transfer_worker = None
     assert runner.execute(SchedulerOutput(2)).transfers == []
 
 

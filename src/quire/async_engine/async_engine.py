@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from quire.async_engine.device_share import DeviceTurns
-from quire.async_engine.event_stream import Delivery, EventStream, Outbox
+from quire.async_engine.device_share import SharedDevice
+from quire.async_engine.event_stream import Delivery, EventStream, OutputCollector
 from quire.async_engine.loop import EngineLoop
 from quire.async_engine.messages import (
     Abort,
@@ -42,7 +42,7 @@ from quire.async_engine.messages import (
 from quire.async_engine.watchdog import Watchdog
 from quire.core.block_keys import PUBLIC_ONLY, DomainSpans
 from quire.engine.engine import Engine
-from quire.engine.input_processor import Intake
+from quire.engine.input_processor import InputProcessor
 from quire.outputs import Delta, RequestOutput, Stats
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
@@ -65,7 +65,7 @@ class _Sent:
     add: Add
     stream: EventStream
     number: int  #: in the stream
-    outbox: Outbox  #: the way there from other threads
+    collector: OutputCollector  #: the way there from other threads
     is_started: bool = False  #: the engine has begun with it
     is_second_try: bool = False  #: the engine was lost once before it had begun
 
@@ -77,7 +77,7 @@ class AsyncEngine:
     Args:
         name: under which the model is served.
         make_engine: loads the engine, in its thread, and again whenever it has failed.
-        turns: of the device, if other engines share it.
+        device: of the device, if other engines share it.
         max_queue: how many requests may wait; None is without limit.
         hang_timeout_s: a step that takes longer hangs: all stacks are logged.
         exit_on_hang: and the process ends with status 70, for its supervisor to start it again.
@@ -90,7 +90,7 @@ class AsyncEngine:
         name: str,
         make_engine: Callable[[], Engine],
         *,
-        turns: DeviceTurns | None = None,
+        device: SharedDevice | None = None,
         max_queue: int | None = None,
         hang_timeout_s: float = HANG_TIMEOUT_S,
         exit_on_hang: bool = False,
@@ -106,19 +106,19 @@ class AsyncEngine:
         self._lock = threading.Lock()  # over the engine's state and the streams together
         self._engine_state = ModelState.LOADING
         self._is_draining = False
-        self._intake: Intake | None = None
+        self._input_processor: InputProcessor | None = None
         self._keys = itertools.count()
         self._sent: dict[int, _Sent] = {}  #: requests that have not ended, by key
         self._request_ids: set[str] = set()  #: theirs
         self._num_queued = 0  #: of them, how many have not started
-        self._outboxes: WeakValueDictionary[asyncio.AbstractEventLoop, Outbox] = WeakValueDictionary()
+        self._collectors: WeakValueDictionary[asyncio.AbstractEventLoop, OutputCollector] = WeakValueDictionary()
         self._heartbeats: dict[int, Future[None]] = {}
-        self._host = self._make_host(make_engine, turns, hang_timeout_s, exit_on_hang)
+        self._host = self._make_host(make_engine, device, hang_timeout_s, exit_on_hang)
 
     def _make_host(
-        self, make_engine: Callable[[], Engine], turns: DeviceTurns | None, hang_timeout_s: float, exit_on_hang: bool
+        self, make_engine: Callable[[], Engine], device: SharedDevice | None, hang_timeout_s: float, exit_on_hang: bool
     ) -> EngineHost:
-        loop = EngineLoop(self.name, make_engine, self._take_report, turns)
+        loop = EngineLoop(self.name, make_engine, self._take_report, device)
         return _ThreadHost(self.name, loop, hang_timeout_s, exit_on_hang)
 
     # -- state -------------------------------------------------------------------------------------------------------
@@ -247,9 +247,9 @@ class AsyncEngine:
             QueueFull: too many requests wait.
         """
         arrival_time = time.monotonic()
-        intake = self._check_open()
+        input_processor = self._check_open()
         accepted = await asyncio.to_thread(
-            intake.accept,
+            input_processor.accept,
             prompt,
             params,
             priority=priority,
@@ -266,12 +266,12 @@ class AsyncEngine:
                 if (sent := self._sent.get(key)) is not None:
                     self._abort(sent)
 
-    def _check_open(self) -> Intake:
-        if self.state is not ModelState.READY or self._intake is None:
+    def _check_open(self) -> InputProcessor:
+        if self.state is not ModelState.READY or self._input_processor is None:
             raise self._unavailable()
         if self._max_queue is not None and self._num_queued >= self._max_queue:
             raise QueueFull(f"{self._num_queued} requests wait for {self.name} already; try again later")
-        return self._intake
+        return self._input_processor
 
     def _unavailable(self) -> EngineUnavailable:
         match self.state:
@@ -287,10 +287,10 @@ class AsyncEngine:
             self._check_open()
             if add.request_id in self._request_ids:
                 raise ValueError(f"request id {add.request_id!r} is in use")
-            outbox = self._outboxes.get(loop)
-            if outbox is None:
-                outbox = self._outboxes[loop] = Outbox(loop)
-            self._sent[add.key] = _Sent(add, stream, number, outbox)
+            collector = self._collectors.get(loop)
+            if collector is None:
+                collector = self._collectors[loop] = OutputCollector(loop)
+            self._sent[add.key] = _Sent(add, stream, number, collector)
             stream.keys.append(add.key)
             self._request_ids.add(add.request_id)
             self._num_queued += 1
@@ -333,7 +333,7 @@ class AsyncEngine:
             self._call(self._on_finished, output)
         if not report.events:
             return
-        batches: dict[Outbox, list[Delivery]] = {}
+        batches: dict[OutputCollector, list[Delivery]] = {}
         with self._lock:
             for key, event in report.events:
                 sent = self._sent.get(key)
@@ -344,9 +344,9 @@ class AsyncEngine:
                     self._num_queued -= 1
                 elif isinstance(event, (Finished, Exception)):
                     self._end(sent)
-                batches.setdefault(sent.outbox, []).append((sent.stream, sent.number, event))
-        for outbox, batch in batches.items():
-            if not outbox.put(batch):  # the readers' event loop was closed under them
+                batches.setdefault(sent.collector, []).append((sent.stream, sent.number, event))
+        for collector, batch in batches.items():
+            if not collector.put(batch):  # the readers' event loop was closed under them
                 for stream, _, _ in batch:
                     self.leave(stream)
 
@@ -363,8 +363,8 @@ class AsyncEngine:
         with self._lock:
             self._engine_state = report.state
             self.error = report.error
-            if report.intake is not None:
-                self._intake = report.intake
+            if report.input_processor is not None:
+                self._input_processor = report.input_processor
             lost = [] if report.state is ModelState.READY else list(self._sent.values())
             if report.state is ModelState.LOADING:
                 lost = [sent for sent in lost if not self._try_again(sent)]
@@ -387,7 +387,7 @@ class AsyncEngine:
         with self._lock:
             if not self._abort(sent):
                 return False
-        sent.outbox.put([(sent.stream, sent.number, error)])
+        sent.collector.put([(sent.stream, sent.number, error)])
         return True
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -422,7 +422,7 @@ class EngineHost(Protocol):
 
     @property
     def facts(self) -> Any:
-        """The engine, or its `Intake`; None while it is not loaded."""
+        """The engine, or its `InputProcessor`; None while it is not loaded."""
 
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None: ...
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from types import TracebackType
 
 
-class DeviceTurns:
-    """One device, for the engines that share it; each asks for a `place`.
+class SharedDevice:
+    """One device, for the engines that share it; each asks for a `share`.
 
     Args:
         clock: seconds, monotonic.
@@ -26,76 +26,76 @@ class DeviceTurns:
         self._clock = clock
         self._grace_s = grace_s
         self._changed = threading.Condition()
-        self._holder: Place | None = None
+        self._holder: DeviceShare | None = None
         self._since = 0.0  #: when the holder took it, or the last one gave it back
-        self._places: list[Place] = []  #: of engines with work
+        self._shares: list[DeviceShare] = []  #: of engines with work
         self._floor_s = 0.0  #: what the least user among them has used: where a newcomer begins
 
-    def place(self) -> Place:
-        """A place for one engine."""
-        return Place(self)
+    def share(self) -> DeviceShare:
+        """A share for one engine."""
+        return DeviceShare(self)
 
-    def enter(self, place: Place) -> None:
+    def enter(self, share: DeviceShare) -> None:
         with self._changed:
-            if place not in self._places:
-                place.used_s = max(place.used_s, self._floor_s)
-                self._places.append(place)
+            if share not in self._shares:
+                share.used_s = max(share.used_s, self._floor_s)
+                self._shares.append(share)
 
-    def leave(self, place: Place) -> None:
+    def leave(self, share: DeviceShare) -> None:
         with self._changed:
-            if place in self._places:
-                self._places.remove(place)
-                self._raise_floor(default=place.used_s)
+            if share in self._shares:
+                self._shares.remove(share)
+                self._raise_floor(default=share.used_s)
                 self._changed.notify_all()
 
-    def take(self, place: Place) -> None:
+    def take(self, share: DeviceShare) -> None:
         with self._changed:
-            place.is_waiting = True
-            while (wait_s := self._wait_s(place)) != 0:
+            share.is_waiting = True
+            while (wait_s := self._wait_s(share)) != 0:
                 self._changed.wait(wait_s)
-            place.is_waiting = False
-            self._holder = place
+            share.is_waiting = False
+            self._holder = share
             self._since = self._clock()
 
-    def give_back(self, place: Place) -> None:
+    def give_back(self, share: DeviceShare) -> None:
         with self._changed:
             began, self._since = self._since, self._clock()
-            place.used_s += self._since - began
+            share.used_s += self._since - began
             self._holder = None
-            self._raise_floor(default=place.used_s)
+            self._raise_floor(default=share.used_s)
             self._changed.notify_all()
 
-    def _wait_s(self, place: Place) -> float | None:
-        """How long a place waits before it looks again. 0: it is its turn; None: until something changes."""
+    def _wait_s(self, share: DeviceShare) -> float | None:
+        """How long a share waits before it looks again. 0: it is its turn; None: until something changes."""
         if self._holder is not None:
             return None
-        ahead = [other for other in self._places if other.used_s < place.used_s]
+        ahead = [other for other in self._shares if other.used_s < share.used_s]
         if any(other.is_waiting for other in ahead):
             return None
         return max(0, self._since + self._grace_s - self._clock()) if ahead else 0
 
     def _raise_floor(self, default: float) -> None:
-        self._floor_s = max(self._floor_s, min((place.used_s for place in self._places), default=default))
+        self._floor_s = max(self._floor_s, min((share.used_s for share in self._shares), default=default))
 
 
-class Place:
-    """One engine's place: `enter` when it gets work, ``with place:`` around each step, `leave` when it has none."""
+class DeviceShare:
+    """One engine's share: `enter` when it gets work, ``with share:`` around each step, `leave` when it has none."""
 
-    def __init__(self, turns: DeviceTurns) -> None:
+    def __init__(self, device: SharedDevice) -> None:
         self.used_s = 0.0  #: on the device; after idling, lifted to what the others have used
         self.is_waiting = False
-        self._turns = turns
+        self._device = device
 
     def enter(self) -> None:
-        self._turns.enter(self)
+        self._device.enter(self)
 
     def leave(self) -> None:
-        self._turns.leave(self)
+        self._device.leave(self)
 
     def __enter__(self) -> None:
-        self._turns.take(self)
+        self._device.take(self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._turns.give_back(self)
+        self._device.give_back(self)

@@ -19,7 +19,7 @@ Pass = Callable[[int, Event], bool]  #: takes an event of a request, or says tha
 Delivery = tuple["EventStream", int, Event | Exception]  #: to whom, of which of its requests, what
 
 
-class Outbox:
+class OutputCollector:
     """The way into one event loop: from any thread, with one wake-up for everything that is on its way."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

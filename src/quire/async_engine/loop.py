@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 
-from quire.async_engine.device_share import DeviceTurns
+from quire.async_engine.device_share import SharedDevice
 from quire.async_engine.messages import (
     Abort,
     Add,
@@ -36,7 +36,7 @@ from quire.async_engine.messages import (
 )
 from quire.core.request import RequestStatus
 from quire.engine.engine import Engine
-from quire.engine.request_state import Answer
+from quire.engine.request_state import RequestState
 from quire.outputs import Stats
 
 logger = logging.getLogger("quire")
@@ -74,7 +74,7 @@ class _Client:
     """What the one who sent a request has been told of it."""
 
     key: int
-    answer: Answer
+    state: RequestState
     wants_progress: bool
     is_started: bool = False
     is_preempted: bool = False
@@ -87,7 +87,7 @@ class EngineLoop:
         name: of the engine, for logs.
         make_engine: loads it; called again where it fails.
         report: takes the reports, in order; it must neither block nor raise.
-        turns: of the device that several engines share.
+        device: of the device that several engines share.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class EngineLoop:
         name: str,
         make_engine: Callable[[], Engine],
         report: Callable[[Report], None],
-        turns: DeviceTurns | None = None,
+        device: SharedDevice | None = None,
     ) -> None:
         self.inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self.busy_since: float | None = None  #: `time.monotonic` at the begin of the step under way
@@ -103,7 +103,7 @@ class EngineLoop:
         self._name = name
         self._make_engine = make_engine
         self._report = report
-        self._place = (turns or DeviceTurns()).place()
+        self._share = (device or SharedDevice()).share()
         self._pending: dict[str, Add] = {}  #: taken and not yet the engine's, in their order
         self._clients: dict[str, _Client] = {}  #: of requests that the engine has
         self._last_stats: Stats | None = None
@@ -134,7 +134,7 @@ class EngineLoop:
         except BaseException as error:
             logger.exception("%s: the model could not be loaded", self._name)
             return f"the model could not be loaded: {error}"
-        self._report(StateReport(ModelState.READY, intake=self.engine.intake))
+        self._report(StateReport(ModelState.READY, input_processor=self.engine.input_processor))
         return None
 
     def _serve(self) -> str | None:
@@ -150,7 +150,7 @@ class EngineLoop:
             return f"{type(error).__name__}: {error}"
         finally:
             self.busy_since = None
-            self._place.leave()
+            self._share.leave()
         return None
 
     def _forget(self) -> None:
@@ -167,10 +167,10 @@ class EngineLoop:
         ended = StepReport()
         goes_on = True
         if not self._clients and not self._pending and not engine.has_unfinished():
-            self._place.leave()
+            self._share.leave()
             self.busy_since = None
             command: Command | None = self.inbox.get()
-            self._place.enter()
+            self._share.enter()
         else:
             command = self._next_command()
         while command is not None and goes_on:
@@ -188,7 +188,7 @@ class EngineLoop:
             self._add(engine, self._pending.pop(request_id), ended)
         if ended.events or ended.outputs:
             if not self._clients:  # no step will tell that they are gone
-                ended.stats = engine.standing()
+                ended.stats = engine.snapshot()
             self._report(ended)
         return goes_on
 
@@ -202,11 +202,11 @@ class EngineLoop:
         if add.request_id in self._clients:
             return
         try:
-            answer = engine.add(add.accepted, request_id=add.request_id, arrival_time=add.arrival_time)
+            state = engine.add(add.accepted, request_id=add.request_id, arrival_time=add.arrival_time)
         except ValueError as error:
             ended.events.append((add.key, error))
         else:
-            self._clients[add.request_id] = _Client(add.key, answer, add.wants_progress)
+            self._clients[add.request_id] = _Client(add.key, state, add.wants_progress)
 
     def _abort(self, engine: Engine, abort: Abort, ended: StepReport) -> None:
         request_id = abort.request_id
@@ -218,22 +218,22 @@ class EngineLoop:
         if client is None or client.key != abort.key:
             return
         del self._clients[request_id]
-        answer = engine.abort(request_id)
-        if answer is not None:
-            ended.outputs.append(answer.to_output())
+        state = engine.abort(request_id)
+        if state is not None:
+            ended.outputs.append(state.to_output())
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def _step(self, engine: Engine) -> None:
-        with self._place:
+        with self._share:
             self.busy_since = time.monotonic()
             changed = engine.step()
         report = StepReport()
         if engine.last_stats is not self._last_stats:
             report.stats = self._last_stats = engine.last_stats
         self._tell_schedule(engine, report)
-        for answer in changed:
-            self._tell_answer(engine, answer, report)
+        for state in changed:
+            self._tell_progress(engine, state, report)
         self._report(report)
         self.busy_since = None
 
@@ -254,8 +254,8 @@ class EngineLoop:
                     report.events.append((client.key, Preempted()))
 
     def _tell_running(self, client: _Client, report: StepReport) -> None:
-        request = client.answer.request
-        if not client.is_started and client.answer.metrics.first_scheduled_time is not None:
+        request = client.state.request
+        if not client.is_started and client.state.metrics.first_scheduled_time is not None:
             client.is_started = True
             started = Started(request.prompt_token_ids, request.num_cached_tokens or 0)
             report.events.append((client.key, started))
@@ -264,18 +264,18 @@ class EngineLoop:
             if client.wants_progress:
                 report.events.append((client.key, Resumed()))
 
-    def _tell_answer(self, engine: Engine, answer: Answer, report: StepReport) -> None:
+    def _tell_progress(self, engine: Engine, state: RequestState, report: StepReport) -> None:
         """What a request gained, and how it ended."""
-        request = answer.request
+        request = state.request
         client = self._clients[request.request_id]
         self._tell_running(client, report)
         try:
             has_text = client.wants_progress and request.error is None and request.beam is None
-            if has_text and (deltas := answer.take_progress()):
+            if has_text and (deltas := state.take_progress()):
                 report.events.append((client.key, Progress(deltas)))
-            if not answer.is_finished:
+            if not state.is_finished:
                 return
-            output = answer.to_output()
+            output = state.to_output()
         except Exception as error:  # its text is its own affair: the others go on
             logger.exception("request %s: its answer could not be written", request.request_id)
             engine.abort(request.request_id)

@@ -10,7 +10,7 @@ import enum
 import time
 from dataclasses import dataclass, field
 
-from quire.engine.input_processor import Accepted, Intake
+from quire.engine.input_processor import InputProcessor, ProcessedRequest
 from quire.outputs import CompletionOutput, Delta, RequestMetrics, RequestOutput, Stats
 
 # -- what a client of a request sees ---------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class Add:
 
     key: int  #: no two requests of one serving process have the same, though their ids may be used again
     request_id: str
-    accepted: Accepted
+    accepted: ProcessedRequest
     arrival_time: float  #: `time.monotonic`
     wants_progress: bool = True
 
@@ -138,7 +138,7 @@ class StateReport:
 
     state: ModelState
     error: str | None = None
-    intake: Intake | None = None  #: once READY
+    input_processor: InputProcessor | None = None  #: once READY
 
 
 Report = StepReport | StateReport | Heartbeat

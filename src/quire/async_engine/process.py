@@ -25,13 +25,13 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from quire.async_engine.async_engine import STOP_TIMEOUT_S, AsyncEngine, EngineHost
-from quire.async_engine.device_share import DeviceTurns
+from quire.async_engine.device_share import SharedDevice
 from quire.async_engine.loop import EngineLoop, Failures
 from quire.async_engine.messages import Command, ModelState, Report, StateReport, Stop
 from quire.async_engine.serialization import FrameReader, dump, frame, load
 from quire.async_engine.watchdog import EXIT_STATUS, Watchdog
 from quire.engine.engine import Engine
-from quire.engine.input_processor import Intake
+from quire.engine.input_processor import InputProcessor
 
 logger = logging.getLogger("quire")
 
@@ -46,13 +46,13 @@ class ProcessEngine(AsyncEngine):
     requests that it had begun fail, the others are sent to the next one, and after three ends within a minute the
     model has failed. Engines in processes take no `turns`: the system shares the device among them.
 
-    `engine` is its `Intake`, with the same facts.
+    `engine` is its `InputProcessor`, with the same facts.
     """
 
     def _make_host(
-        self, make_engine: Callable[[], Engine], turns: DeviceTurns | None, hang_timeout_s: float, exit_on_hang: bool
+        self, make_engine: Callable[[], Engine], device: SharedDevice | None, hang_timeout_s: float, exit_on_hang: bool
     ) -> EngineHost:
-        if turns is not None:
+        if device is not None:
             raise ValueError("engines in processes of their own take no turns; leave `turns` out")
         return _ProcessHost(self.name, make_engine, self._take_report, hang_timeout_s)
 
@@ -63,7 +63,7 @@ class _ProcessHost:
     def __init__(
         self, name: str, make_engine: Callable[[], Engine], report: Callable[[Report], None], hang_timeout_s: float
     ) -> None:
-        self.facts: Intake | None = None
+        self.facts: InputProcessor | None = None
         self._name = name
         self._make_engine = make_engine
         self._report = report
@@ -161,7 +161,7 @@ class _ProcessHost:
             logging.getLogger(report.name).handle(report)
             return
         if isinstance(report, StateReport):
-            self.facts = report.intake
+            self.facts = report.input_processor
             if report.state is ModelState.READY:
                 self._failures.note_ready()
             elif report.state is ModelState.FAILED:

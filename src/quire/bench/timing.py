@@ -19,7 +19,7 @@ from quire.bench.report import TIMING_COLUMNS, Column, Repetition, Report, timin
 from quire.bench.workload import LOWEST_TOKEN_ID, TOKEN_ID_SPAN, Workload, fixed_lengths, make_workload
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
-from quire.engine.request_state import Answer
+from quire.engine.request_state import RequestState
 from quire.sampling_params import SamplingParams
 
 WARM_UP = make_workload("warm-up", fixed_lengths(2, 64, 8), seed=1)
@@ -46,7 +46,7 @@ def play(engine: Engine, workload: Workload, *, keep_arrivals: bool = False) -> 
     order = list(range(len(params)))
     if keep_arrivals:
         order.sort(key=lambda i: workload.requests[i].arrival_s)
-    answers: dict[int, Answer] = {}
+    answers: dict[int, RequestState] = {}
     started = engine.clock()
     try:
         while len(answers) < len(order) or engine.has_unfinished():

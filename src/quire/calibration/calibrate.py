@@ -1,4 +1,4 @@
-"""What the two roads back cost on this machine: the CPS paper's table, measured on an idle engine.
+"""What the two modes back cost on this machine: the CPS paper's table, measured on an idle engine.
 
 For each length, in turns: compute so many tokens, swap their blocks out, swap them in. Decode steps too, so that the
 cost model knows every kind of step. Knows nothing about tables, pictures or files.
@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from quire.calibration.microbenchmark import BlocksLost, Rehearsal, StepTime, TransferTime
+from quire.calibration.microbenchmark import BlocksLost, Microbenchmark, StepTime, TransferTime
 from quire.core.costs.cost_model import CostModel
 from quire.engine.engine import Engine
 from quire.tiers.host_space import HostSpace
-from quire.tiers.link import Link
+from quire.tiers.transfer_worker import TransferWorker
 
 logger = logging.getLogger("quire")
 
@@ -108,7 +108,7 @@ class Calibration:
         return self.rows[-1].num_tokens
 
     def crossing_points(self) -> list[int]:
-        """Token counts from which on the other road is cheaper, by the cost model, up to the longest length."""
+        """Token counts from which on the other mode is cheaper, by the cost model, up to the longest length."""
         return self.cost_model.crossing_points(
             self.bytes_per_token, self.max_tokens, granularity=self.block_size, chunk=self.chunk
         )
@@ -164,27 +164,27 @@ def calibrate_engine(
     check_copy_mode(copy_mode)
     if repeats < 1:
         raise ValueError(f"repeats={repeats} measures nothing; expected at least 1")
-    rehearsal = Rehearsal(engine)
-    rehearsal.require_link()
+    microbenchmark = Microbenchmark(engine)
+    microbenchmark.require_link()
     lengths = lengths or default_lengths(min(config.max_model_len, engine.scheduler.kv.tier.num_slots * block_size))
     _check_lengths(lengths, block_size, config.max_model_len)
     whole = _whole_blocks(lengths, block_size)
     model = cost_model or CostModel()
     measured: dict[int, _Measured] = {length: _Measured() for length in whole}
-    with rehearsal:
-        rehearsal.scatter()
-        layer_link = _layer_link(rehearsal) if copy_mode == "layer" else None
+    with microbenchmark:
+        microbenchmark.scatter()
+        layer_link = _layer_link(microbenchmark) if copy_mode == "layer" else None
         try:
             for length in whole:
                 if length <= 2 * config.max_num_batched_tokens:  # later chunks are like earlier ones
-                    _Measured().measure(rehearsal, length, layer_link)
+                    _Measured().measure(microbenchmark, length, layer_link)
             lessons = [
-                measured[length].measure(rehearsal, length, layer_link) for _ in range(repeats) for length in whole
+                measured[length].measure(microbenchmark, length, layer_link) for _ in range(repeats) for length in whole
             ]
         finally:
             if layer_link is not None:
                 layer_link.close()
-        decode_rows, more = _measure_decodes(rehearsal, repeats) if decodes else ([], [])
+        decode_rows, more = _measure_decodes(microbenchmark, repeats) if decodes else ([], [])
     _learn(model, [*lessons, *more])
     bytes_per_token = config.block_bytes // block_size
     rows = [each.row(length, length * bytes_per_token) for length, each in measured.items()]
@@ -207,11 +207,14 @@ def quick_profile(engine: Engine, cost_model: CostModel, *, seconds: float = 2.0
     powers = [length for length in default_lengths(longest) if length & (length - 1) == 0]
     started = engine.clock()
     seen: dict[int, _Lesson] = {}
-    with Rehearsal(engine) as rehearsal:
+    with Microbenchmark(engine) as microbenchmark:
         trials = [
-            partial(_decode, rehearsal, 1, 16),
-            *(partial(_compute_and_swap, rehearsal, length) for length in _whole_blocks(powers, config.block_size)),
-            partial(_decode, rehearsal, 8, 64),
+            partial(_decode, microbenchmark, 1, 16),
+            *(
+                partial(_compute_and_swap, microbenchmark, length)
+                for length in _whole_blocks(powers, config.block_size)
+            ),
+            partial(_decode, microbenchmark, 8, 64),
         ]
         for _ in range(2):
             last = 0.0
@@ -260,18 +263,18 @@ class _Measured:
         self.swaps: list[tuple[TransferTime, TransferTime]] = []
         self.layer_swaps: list[tuple[TransferTime, TransferTime]] = []
 
-    def measure(self, rehearsal: Rehearsal, length: int, layer_link: Link | None) -> _Lesson:
-        seq, steps = rehearsal.compute(length)
+    def measure(self, microbenchmark: Microbenchmark, length: int, layer_link: TransferWorker | None) -> _Lesson:
+        seq, steps = microbenchmark.compute(length)
         self.recompute.append(sum(step.seconds for step in steps))
-        pair = rehearsal.swap_out(seq), rehearsal.swap_in(seq)
+        pair = microbenchmark.swap_out(seq), microbenchmark.swap_in(seq)
         self.swaps.append(pair)
         if layer_link is not None:
-            usual = rehearsal.use_link(layer_link)
+            usual = microbenchmark.use_link(layer_link)
             try:
-                self.layer_swaps.append((rehearsal.swap_out(seq), rehearsal.swap_in(seq)))
+                self.layer_swaps.append((microbenchmark.swap_out(seq), microbenchmark.swap_in(seq)))
             finally:
-                rehearsal.use_link(usual)
-        rehearsal.forget(seq)
+                microbenchmark.use_link(usual)
+        microbenchmark.forget(seq)
         return _Lesson(steps, list(pair))
 
     def row(self, length: int, num_bytes: int) -> Row:
@@ -279,49 +282,49 @@ class _Measured:
         return Row(length, num_bytes, Swapping.of(self.swaps), Spread.of(self.recompute), layer_swap)
 
 
-def _compute_and_swap(rehearsal: Rehearsal, length: int) -> _Lesson:
-    seq, steps = rehearsal.compute(length)
+def _compute_and_swap(microbenchmark: Microbenchmark, length: int) -> _Lesson:
+    seq, steps = microbenchmark.compute(length)
     transfers = []
-    if rehearsal.link is not None and rehearsal.has_room_for(seq):
-        transfers = [rehearsal.swap_out(seq), rehearsal.swap_in(seq)]
-    rehearsal.forget(seq)
+    if microbenchmark.link is not None and microbenchmark.has_room_for(seq):
+        transfers = [microbenchmark.swap_out(seq), microbenchmark.swap_in(seq)]
+    microbenchmark.forget(seq)
     return _Lesson(steps, transfers)
 
 
-def _decode(rehearsal: Rehearsal, num_seqs: int, context: int) -> _Lesson:
+def _decode(microbenchmark: Microbenchmark, num_seqs: int, context: int) -> _Lesson:
     """Nothing where there is no room."""
-    has_room = rehearsal.has_room_to_decode(num_seqs, context, _DECODE_STEPS)
-    return _Lesson(rehearsal.decode(num_seqs, context, _DECODE_STEPS) if has_room else [])
+    has_room = microbenchmark.has_room_to_decode(num_seqs, context, _DECODE_STEPS)
+    return _Lesson(microbenchmark.decode(num_seqs, context, _DECODE_STEPS) if has_room else [])
 
 
-def _measure_decodes(rehearsal: Rehearsal, repeats: int) -> tuple[list[DecodeRow], list[_Lesson]]:
+def _measure_decodes(microbenchmark: Microbenchmark, repeats: int) -> tuple[list[DecodeRow], list[_Lesson]]:
     """Every batch size with every context that the engine has room for."""
-    longest = rehearsal.config.max_model_len - _DECODE_STEPS
+    longest = microbenchmark.config.max_model_len - _DECODE_STEPS
     shapes = [
         (num_seqs, context)
         for context in dict.fromkeys(min(context, longest) for context in _CONTEXTS)
         for num_seqs in _BATCH_SIZES
-        if rehearsal.has_room_to_decode(num_seqs, context, _DECODE_STEPS)
+        if microbenchmark.has_room_to_decode(num_seqs, context, _DECODE_STEPS)
     ]
     times: dict[tuple[int, int], list[StepTime]] = {shape: [] for shape in shapes}
     lessons = []
     for shape in shapes:
-        rehearsal.decode(*shape, 1)
+        microbenchmark.decode(*shape, 1)
     for _ in range(repeats):
         for shape in shapes:
-            steps = rehearsal.decode(*shape, _DECODE_STEPS)
+            steps = microbenchmark.decode(*shape, _DECODE_STEPS)
             times[shape] += steps
             lessons.append(_Lesson(steps))
     rows = [DecodeRow(*shape, Spread.of(step.seconds for step in steps)) for shape, steps in times.items()]
     return rows, lessons
 
 
-def _layer_link(rehearsal: Rehearsal) -> Link:
+def _layer_link(microbenchmark: Microbenchmark) -> TransferWorker:
     """A link like the engine's that copies layer by layer, to host memory of its own."""
-    usual = rehearsal.require_link()
-    config, cache = rehearsal.config, rehearsal.cache
+    usual = microbenchmark.require_link()
+    config, cache = microbenchmark.config, microbenchmark.cache
     space = HostSpace(config.num_swap_slots, config.block_bytes, pinned=cache.is_cuda)
-    return Link(cache, space, bandwidth=usual.bandwidth, copy_mode="layer")
+    return TransferWorker(cache, space, bandwidth=usual.bandwidth, copy_mode="layer")
 
 
 def _whole_blocks(lengths: Sequence[int], block_size: int) -> list[int]:

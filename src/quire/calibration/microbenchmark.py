@@ -21,7 +21,7 @@ from quire.engine.engine import Engine
 from quire.outputs import NewSequence, SchedulerOutput, StepOutput, TransferReport
 from quire.runner.model_runner import ModelRunner
 from quire.sampling_params import SamplingParams
-from quire.tiers.link import Link
+from quire.tiers.transfer_worker import TransferWorker
 
 _GREEDY = SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True, detokenize=False)
 _NO_STEP = -1  # these steps have no place in the engine's count
@@ -48,7 +48,7 @@ class BlocksLost(RuntimeError):
     """What was swapped is not what comes back."""
 
 
-class Rehearsal:
+class Microbenchmark:
     """Has an idle engine to itself, from entering to leaving.
 
     Args:
@@ -74,7 +74,7 @@ class Rehearsal:
         self._next_id = itertools.count(-1, -1)  # the engine's own are never negative
         self._known: list[BlockSequence] = []
 
-    def __enter__(self) -> Rehearsal:
+    def __enter__(self) -> Microbenchmark:
         # The runner hears with the next step only who has ended; of an idle engine all have.
         self._execute(SchedulerOutput(_NO_STEP, removed_seq_ids=list(self._runner.batch.row_of)))
         return self
@@ -208,22 +208,22 @@ class Rehearsal:
             and num_seqs * self._kv.blocks_for(length) <= self._kv.pool.num_available
         )
 
-    def use_link(self, link: Link | None) -> Link | None:
+    def use_link(self, link: TransferWorker | None) -> TransferWorker | None:
         """Move blocks over another link from now on. Returns the one that was used so far."""
-        usual, self._runner.link = self._runner.link, link
+        usual, self._runner.transfer_worker = self._runner.transfer_worker, link
         return usual
 
-    def require_link(self) -> Link:
+    def require_link(self) -> TransferWorker:
         """Raises:
         ValueError: there is no swap tier.
         """
-        if self._runner.link is None:
+        if self._runner.transfer_worker is None:
             raise ValueError("there is no swap tier to measure; give swap_space or swap_dir")
-        return self._runner.link
+        return self._runner.transfer_worker
 
     @property
-    def link(self) -> Link | None:
-        return self._runner.link
+    def link(self) -> TransferWorker | None:
+        return self._runner.transfer_worker
 
     @property
     def cache(self) -> torch.Tensor:
@@ -273,7 +273,7 @@ class Rehearsal:
 
     def _is_moving(self) -> bool:
         """Whether the link has something to report yet."""
-        return self._runner.link is not None and self._runner.link.num_outstanding > 0
+        return self._runner.transfer_worker is not None and self._runner.transfer_worker.num_outstanding > 0
 
     # -- what a step is made of --------------------------------------------------------------------------------------
 
@@ -291,9 +291,9 @@ class Rehearsal:
     def _new_sequence(self, num_tokens: int) -> BlockSequence:
         seq_id = next(self._next_id)
         token_ids = self._tokens(num_tokens + 1)  # as of a request that has just got its next token
-        request = Request(f"rehearsal{seq_id}", token_ids, _GREEDY)
+        request = Request(f"microbenchmark{seq_id}", token_ids, _GREEDY)
         seq = BlockSequence(seq_id, 0, request, token_ids)
-        request.sequences = request.live = [seq]
+        request.sequences = request.unfinished = [seq]
         return seq
 
     def _describe(self, seq_id: int, tokens: list[int], num_computed: int, table: Sequence[int]) -> NewSequence:

@@ -23,7 +23,7 @@ from quire.config import EngineConfig
 from quire.core.costs.cost_model import CostModel
 from quire.models.base import CausalLM
 from quire.outputs import Stats
-from quire.tiers.link import Link
+from quire.tiers.transfer_worker import TransferWorker
 
 logger = logging.getLogger("quire")
 
@@ -99,10 +99,10 @@ class ProfileKeeper:
         is_kept: whether `place` holds the model as it is now.
     """
 
-    def __init__(self, place: ProfilePlace, model: CostModel, link: Link, *, is_kept: bool) -> None:
+    def __init__(self, place: ProfilePlace, model: CostModel, link: TransferWorker, *, is_kept: bool) -> None:
         self._place = place
         self._model = model
-        self._link = link
+        self._worker = link
         self._bandwidth = link.bandwidth
         self._kept = CostModel.from_dict(model.to_dict()) if is_kept else None
         self._has_warned = False
@@ -130,7 +130,7 @@ class ProfileKeeper:
         self._write(learnt)
 
     def _write(self, learnt: dict[str, Any]) -> None:
-        if self._link.bandwidth != self._bandwidth:
+        if self._worker.bandwidth != self._bandwidth:
             return
         model = CostModel.from_dict(learnt)
         with self._turn:

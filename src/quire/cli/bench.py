@@ -135,7 +135,7 @@ def recovery(
     num_requests: Annotated[int, typer.Option(min=1, help="All at once.")] = 200,
     crossing_at: Annotated[
         int | None,
-        typer.Option(min=1, metavar="TOKENS", help="Find the --swap-bandwidth by which the roads cross there."),
+        typer.Option(min=1, metavar="TOKENS", help="Find the --swap-bandwidth by which the modes cross there."),
     ] = None,
     alternate_link: Annotated[
         str | None,
@@ -146,7 +146,7 @@ def recovery(
         typer.Option(metavar="N[,N]", help="From this preemption on the link is ten times slower; until that one."),
     ] = None,
     regret_sample: Annotated[
-        float, typer.Option(help="Share of cost's decisions in which the other road is taken, to see what it costs.")
+        float, typer.Option(help="Share of cost's decisions in which the other mode is taken, to see what it costs.")
     ] = 0.0,
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Costs that quire calibrate wrote; by default measured first.")

@@ -31,7 +31,7 @@ def calibrate(
     ] = None,
     plot: Plot = None,
 ) -> None:
-    """Measure both roads back from a preemption, swapping and computing again, and find where they cross."""
+    """Measure both modes back from a preemption, swapping and computing again, and find where they cross."""
     from quire.bench.recovery.calibrate import run
 
     chosen = integers("lengths", lengths) if lengths is not None else None

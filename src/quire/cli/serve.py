@@ -77,7 +77,7 @@ def serve(
 ) -> None:
     """Serve one model or several over HTTP, as OpenAI's API does; without --model the two that ship with Quire."""
     from quire.async_engine.async_engine import AsyncEngine
-    from quire.async_engine.device_share import DeviceTurns
+    from quire.async_engine.device_share import SharedDevice
     from quire.async_engine.process import ProcessEngine
     from quire.build import start_engine
     from quire.server.app import make_app
@@ -116,14 +116,14 @@ def serve(
     if engine_process and len(engines) > 1:
         engines = _share_threads(engines)
     start = ProcessEngine if engine_process else AsyncEngine
-    turns = DeviceTurns() if len(engines) > 1 and not engine_process else None
+    device = SharedDevice() if len(engines) > 1 and not engine_process else None
     models = [
         ServedModel(
             name,
             start(
                 name,
                 partial(start_engine, config, memory_share=1 / len(engines)),
-                turns=turns,
+                device=device,
                 max_queue=settings.max_queue,
                 exit_on_hang=True,
                 on_stats=partial(metrics.observe_stats, name),

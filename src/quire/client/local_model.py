@@ -9,7 +9,7 @@ from typing import Any
 from quire.client.chunk import Chunk, ChunkStream, Usage
 from quire.config import EngineConfig
 from quire.engine.engine import interrupts_put_off
-from quire.engine.request_state import Answer
+from quire.engine.request_state import RequestState
 from quire.llm import LLM
 
 
@@ -62,7 +62,7 @@ class LocalModel:
         """Closing the iterator frees the request's blocks."""
         engine = self._llm.engine
         params = engine.default_sampling_params(**sampling)
-        answer: Answer | None = None
+        answer: RequestState | None = None
         try:
             with interrupts_put_off():
                 answer = engine.add_request(text, params, prompt_token_ids=prompt_token_ids, answer_lead=answer_lead)

@@ -145,7 +145,7 @@ class KVCacheManager:
         last = len(tokens) - 1 if limit is None else min(limit, len(tokens) - 1)
         num_full = last // self.block_size
         self._extend_keys(seq, num_full)
-        own = None if self.enable_prefix_caching else {b for s in seq.request.live for b in s.block_table}
+        own = None if self.enable_prefix_caching else {b for s in seq.request.unfinished for b in s.block_table}
         found: list[int] = []
         for key in seq.block_keys[:num_full]:
             block = self.pool.find(key)

@@ -122,7 +122,7 @@ class Request:
         self.domains = domains
         self.status = RequestStatus.WAITING
         self.sequences: list[Sequence] = []  #: all, by index; of a beam search the running beams
-        self.live: list[Sequence] = []  #: those that still want tokens
+        self.unfinished: list[Sequence] = []  #: those that still want tokens
         self.num_cached_tokens: int | None = None  #: set when it is first scheduled
         self.num_preemptions = 0
         self.beams: BeamSearch | None = None

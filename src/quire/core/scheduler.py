@@ -31,15 +31,15 @@ from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
 from quire.core.costs.interface import EMPTY_STEP, StepShape
 from quire.core.kv_cache_manager import Kept, KVCacheManager
-from quire.core.recovery.eviction_stats import Survival
+from quire.core.recovery.eviction_stats import EvictionStats
 from quire.core.recovery.interface import (
     MAX_CANDIDATES,
     MAX_PREEMPTIONS,
     Candidate,
     Preemption,
+    RecoveryMode,
     RecoveryPolicy,
-    Road,
-    Surroundings,
+    SystemState,
 )
 from quire.core.recovery.log import Recovery, RecoveryLog
 from quire.core.recovery.policies import Recompute
@@ -91,7 +91,7 @@ class _ShapeSum:
 
 
 def _is_loading(request: Request) -> bool:
-    return any(seq.loading is not None for seq in request.live)
+    return any(seq.loading is not None for seq in request.unfinished)
 
 
 def _gap(seq: Sequence, block_size: int) -> range:
@@ -110,7 +110,7 @@ def _is_back(request: Request) -> bool:
     """Whether a request that was preempted has computed again all that it had."""
     return request.status is RequestStatus.RUNNING and all(
         seq.loading is None and seq.num_computed_tokens >= seq.num_lost_tokens
-        for seq in request.live
+        for seq in request.unfinished
         if seq.candidates is None
     )
 
@@ -149,7 +149,7 @@ class Scheduler:
         )
         self.recovery = recovery or Recompute()
         self.recovery_log = RecoveryLog()
-        self.survival = Survival()
+        self.eviction_stats = EvictionStats()
         self._prober = self.recovery.prober if config.num_swap_slots else None
         self.recovery_log.on_complete.append(self._tell_policy)
         self.requests: dict[str, Request] = {}
@@ -189,7 +189,7 @@ class Scheduler:
             request.beams = BeamSearch(request.beam, request.eos_token_ids, request.max_tokens)
         first = self._new_sequence(request, 0, list(request.prompt_token_ids))
         request.sequences = [first]
-        request.live = [first]
+        request.unfinished = [first]
         self.requests[request.request_id] = request
         insort(self.waiting, request, key=_ORDER)
 
@@ -214,8 +214,8 @@ class Scheduler:
         seq.stop_reason = stop_reason
         self._drop(seq)
         request = seq.request
-        request.live.remove(seq)
-        if not request.live:
+        request.unfinished.remove(seq)
+        if not request.unfinished:
             self._finish(request, reason)
 
     def finish_request(self, request_id: str, reason: RequestStatus, error: str | None = None) -> Request | None:
@@ -224,7 +224,7 @@ class Scheduler:
         if request is None:
             return None
         request.error = error
-        for seq in list(request.live):
+        for seq in list(request.unfinished):
             self.finish_sequence(seq, reason)
         return request
 
@@ -278,8 +278,8 @@ class Scheduler:
         running = self.running
         while at < len(running) and budget > 0:
             request = running[at]
-            if len(request.live) == 1:
-                budget, promised = self._schedule_single(request, request.live[0], out, budget, promised)
+            if len(request.unfinished) == 1:
+                budget, promised = self._schedule_single(request, request.unfinished[0], out, budget, promised)
             else:
                 budget, promised = self._schedule_group(request, out, budget, promised)
             if request.status is RequestStatus.RUNNING:  # else it preempted itself, and the next one has its place
@@ -301,7 +301,7 @@ class Scheduler:
         for recovery in self.recovery_log.open_recoveries():
             if recovery.is_experiment:
                 continue
-            for seq in self.requests[recovery.request_id].live:
+            for seq in self.requests[recovery.request_id].unfinished:
                 if seq.loading is not None:
                     self._look_again_at(
                         seq, self.kv.unloaded(seq), self.recovery.is_worth_loading, self.kv.cancel_loads
@@ -313,13 +313,13 @@ class Scheduler:
         self,
         seq: Sequence,
         rest: Kept | None,
-        is_worth: Callable[[int, int, Surroundings], bool],
+        is_worth: Callable[[int, int, SystemState], bool],
         cancel: Callable[[Sequence, Kept], int],
     ) -> None:
-        if rest is None or is_worth(*self._tokens_of(rest), self._surroundings()):
+        if rest is None or is_worth(*self._tokens_of(rest), self._system_state()):
             return
         if cancel(seq, rest):
-            self.recovery_log.note_turn(seq.request.request_id)
+            self.recovery_log.note_fallback(seq.request.request_id)
 
     def _tokens_of(self, blocks: Kept) -> tuple[int, int]:
         return blocks.start * self.config.block_size, blocks.end * self.config.block_size
@@ -333,7 +333,7 @@ class Scheduler:
         if num_blocks == 0:
             return
         for request in reversed(self.running[1:][-MAX_CANDIDATES:]):
-            if num_saved := self.kv.save_ahead(request.live[0], num_blocks):
+            if num_saved := self.kv.save_ahead(request.unfinished[0], num_blocks):
                 self._prober.note_sample(num_saved * self.config.block_bytes)
                 return
 
@@ -369,10 +369,12 @@ class Scheduler:
         may not be preempted, runs its sequences in turns where they do not fit together.
         """
         is_oldest = request is self.running[0]
-        for seq in request.live:
+        for seq in request.unfinished:
             if seq.loading is not None:
                 self._take_in_what_came(seq)
-        holding = [seq for seq in request.live if seq.block_table and seq.candidates is None and seq.loading is None]
+        holding = [
+            seq for seq in request.unfinished if seq.block_table and seq.candidates is None and seq.loading is None
+        ]
         need = sum(
             self.kv.count_new_blocks(seq, min(len(seq.token_ids), seq.num_computed_tokens + budget)) for seq in holding
         )
@@ -382,7 +384,7 @@ class Scheduler:
                     return budget, promised  # preempted itself
                 break
         has_progress = False
-        for seq in list(request.live):
+        for seq in list(request.unfinished):
             if budget == 0:
                 break
             if seq.candidates is not None:
@@ -446,7 +448,7 @@ class Scheduler:
         if kept is not None and pool.num_available >= kept.end - len(found) and self._is_worth_loading(request, kept):
             self.recovery_log.note_load(request.request_id, self.kv.begin_load(seq, kept))
         elif kept is not None or self._has_lost_saved(seq, len(found)):
-            self.recovery_log.note_turn(request.request_id)
+            self.recovery_log.note_fallback(request.request_id)
         self.kv.release_kept(seq)
         return True
 
@@ -459,16 +461,16 @@ class Scheduler:
         recovery = self.recovery_log.open_of(request.request_id)
         if recovery is not None and recovery.is_experiment:
             return True
-        return self.recovery.is_worth_loading(*self._tokens_of(kept), self._surroundings())
+        return self.recovery.is_worth_loading(*self._tokens_of(kept), self._system_state())
 
     def _note_survivors(self, request: Request, num_found: int) -> None:
         """A request is about to go on, with so many blocks that were still there."""
         recovery = self.recovery_log.open_of(request.request_id)
         if recovery is not None and recovery.num_given_up > 0:
-            self.survival.observe(recovery.num_given_up, max(0, recovery.num_full - num_found))
+            self.eviction_stats.observe(recovery.num_given_up, max(0, recovery.num_full - num_found))
 
     def _tell_policy(self, recovery: Recovery) -> None:
-        self.recovery.note_actual(recovery.request_id, recovery.seconds, is_turned=recovery.is_turned)
+        self.recovery.note_actual(recovery.request_id, recovery.seconds, fell_back=recovery.fell_back)
 
     def _take_in_what_came(self, seq: Sequence) -> None:
         """Count a sequence's loaded blocks as computed, once they are there and so is everything before them."""
@@ -543,12 +545,12 @@ class Scheduler:
             return True  # alone, it runs in turns if need be
         pool = self.kv.pool
         room = pool.num_available - promised - self.config.watermark_blocks
-        first = request.live[0]
+        first = request.unfinished[0]
         need = self.kv.blocks_for(len(first.token_ids)) + request.width - 1
         if need > room:
             found = self._find_prefix(first)
             need -= sum(1 for block in found if pool.ref_counts[block] > 0)
-        for sibling in request.live[1:]:  # resumed: what follows the prompt is each one's own
+        for sibling in request.unfinished[1:]:  # resumed: what follows the prompt is each one's own
             need += self.kv.blocks_for(sibling.num_output_tokens)
         return need <= room and self._leaves_in_peace(request)
 
@@ -560,7 +562,7 @@ class Scheduler:
         left = self.kv.pool.num_blocks - sum(self._most_blocks(each) for each in together)
         if left < 0:
             return False
-        held = {block for running in self.running for seq in running.live for block in seq.block_table}
+        held = {block for running in self.running for seq in running.unfinished for block in seq.block_table}
         return self.kv.pool.num_used - len(held) <= left  # pinned, or loaded for one that has left
 
     def _most_blocks(self, request: Request) -> int:
@@ -584,14 +586,14 @@ class Scheduler:
         candidates = [r for r in later if self._has_something_to_give(r)]
         if not candidates:
             return False
-        choice = self.recovery.choose([self._candidate(r) for r in candidates[-MAX_CANDIDATES:]], self._surroundings())
+        choice = self.recovery.choose([self._candidate(r) for r in candidates[-MAX_CANDIDATES:]], self._system_state())
         victim = choice.victim
         assert victim in candidates, "only a candidate may be preempted"
         self._give_up(victim, choice)
         self.running.remove(victim)
         self._num_running_seqs -= victim.width
         victim.status = RequestStatus.PREEMPTED
-        self.survival.observe_preemption(is_repeated=victim.num_preemptions > 0)
+        self.eviction_stats.observe_preemption(is_repeated=victim.num_preemptions > 0)
         victim.num_preemptions += 1
         self.num_preempted += 1
         self.counts.preemptions += 1
@@ -602,30 +604,30 @@ class Scheduler:
         """Take a request's blocks, and have the swap tier keep those by which it is to come back."""
         given_up = self._given_up_by(victim)
         save_ids: list[int] = []
-        for seq in victim.live:
+        for seq in victim.unfinished:
             self.kv.release_kept(seq)
-        if choice.road is not Road.RECOMPUTE:
-            keep_from = choice.keep_from if choice.road is Road.MIXED else 0
-            save_ids = self.kv.keep(victim.live, keep_from, given_up)
-        num_tokens = max(max(seq.num_computed_tokens, seq.num_lost_tokens) for seq in victim.live)
+        if choice.mode is not RecoveryMode.RECOMPUTE:
+            keep_from = choice.keep_from if choice.mode is RecoveryMode.MIXED else 0
+            save_ids = self.kv.keep(victim.unfinished, keep_from, given_up)
+        num_tokens = max(max(seq.num_computed_tokens, seq.num_lost_tokens) for seq in victim.unfinished)
         recovery = self.recovery_log.give_up(self._step_id, victim.request_id, num_tokens, choice, save_ids)
         if victim.width == 1 and not _is_loading(victim):  # of what is on its way it is not known whether it stays
-            full = self.kv.full_blocks(victim.live[0])
+            full = self.kv.full_blocks(victim.unfinished[0])
             recovery.num_full = len(full)
             recovery.num_given_up = sum(1 for block in full if block in given_up)
-        for seq in victim.live:
+        for seq in victim.unfinished:
             self._drop(seq)
 
     def _has_something_to_give(self, request: Request) -> bool:
         """Not where it only waits for its blocks, before they are there, or for room to begin."""
         if _is_loading(request):
             return bool(self._given_up_by(request))
-        return any(seq.block_table for seq in request.live)
+        return any(seq.block_table for seq in request.unfinished)
 
     def _given_up_by(self, request: Request) -> set[int]:
         """The blocks that nobody holds any more once a request has given up its own."""
         holds: dict[int, int] = {}
-        for seq in request.live:
+        for seq in request.unfinished:
             for block in seq.block_table:
                 holds[block] = holds.get(block, 0) + 1
         ref_counts = self.kv.pool.ref_counts
@@ -637,13 +639,13 @@ class Scheduler:
         full: dict[int, bytes] = {}  # the distinct full blocks, with their keys
         coming: set[int] = set()  # of these, those that are not there yet
         partial = 0
-        for seq in request.live:
+        for seq in request.unfinished:
             full |= kv.filled_blocks(seq)
             if seq.loading is None:
                 partial += seq.num_computed_tokens % kv.block_size
             else:
                 coming.update(seq.block_table[seq.num_computed_tokens // kv.block_size :])
-        first = kv.filled_blocks(request.live[0])
+        first = kv.filled_blocks(request.unfinished[0])
         num_shared = next((at for at, block in enumerate(first) if block in given_up), len(first))
         to_save = (block in given_up and block not in coming and key not in kv.tier for block, key in full.items())
         return Candidate(
@@ -653,12 +655,12 @@ class Scheduler:
             num_shared=num_shared,
             to_save_from=_count_from(to_save),
             idle_from=_count_from(kv.tier.is_idle(key) for key in full.values()),
-            gap=_gap(request.live[0], kv.block_size) if request.width == 1 else range(0),
+            gap=_gap(request.unfinished[0], kv.block_size) if request.width == 1 else range(0),
         )
 
-    def _surroundings(self) -> Surroundings:
+    def _system_state(self) -> SystemState:
         config = self.config
-        return Surroundings(
+        return SystemState(
             block_size=config.block_size,
             block_bytes=config.block_bytes,
             chunk=config.max_num_batched_tokens,
@@ -666,7 +668,7 @@ class Scheduler:
             queued_bytes=self.kv.num_under_way * config.block_bytes,
             beside=self._last_shape,
             now_step=self._step_id,
-            survival=self.survival,
+            eviction_stats=self.eviction_stats,
         )
 
     def _park_sibling(self, seq: Sequence) -> bool:
@@ -674,7 +676,7 @@ class Scheduler:
 
         Siblings are served in order, so neither has a place in this step yet.
         """
-        siblings = [s for s in seq.request.live if s.block_table]
+        siblings = [s for s in seq.request.unfinished if s.block_table]
         idle = [s for s in siblings if s.candidates is not None]
         later = [s for s in siblings if s.index > seq.index]
         if not idle and not later:
@@ -714,7 +716,7 @@ class Scheduler:
             if request.beam is not None:
                 assert entries is not None
                 seq.candidates = list(zip(entries[0].top_ids, entries[0].top_logprobs, strict=True))
-                if all(beam.candidates is not None for beam in request.live):
+                if all(beam.candidates is not None for beam in request.unfinished):
                     self._advance_beams(request, updates)
             elif len(sampled) == 1:
                 self._append(seq, sampled[0], entries, updates)
@@ -763,12 +765,12 @@ class Scheduler:
             child = self._new_sequence(request, index, list(seq.token_ids))
             self.kv.fork(seq, child)
             request.sequences.append(child)
-            request.live.append(child)
+            request.unfinished.append(child)
         for i, (sibling, token_id) in enumerate(zip(list(request.sequences), tokens, strict=True)):
             self._append(sibling, token_id, None if entries is None else [entries[i]], updates)
 
     def _advance_beams(self, request: Request, updates: list[SequenceUpdate]) -> None:
-        search, beams = request.beams, request.live
+        search, beams = request.beams, request.unfinished
         assert search is not None
         going_on = search.advance(
             [(beam.output_token_ids, beam.cumulative_logprob, beam.candidates or []) for beam in beams]
@@ -779,7 +781,7 @@ class Scheduler:
             for beam in list(beams):
                 self.finish_sequence(beam, RequestStatus.FINISHED_STOPPED if stopped else RequestStatus.FINISHED_LENGTH)
             return
-        next_live: list[Sequence] = []
+        next_unfinished: list[Sequence] = []
         continued: set[int] = set()
         for candidate in going_on:  # forks first: they need the parents' tables as they are
             if candidate.beam in continued:
@@ -790,20 +792,20 @@ class Scheduler:
                 continued.add(candidate.beam)
                 child = beams[candidate.beam]
             child.cumulative_logprob = candidate.sum_logprob
-            next_live.append(child)
+            next_unfinished.append(child)
         for at, beam in enumerate(beams):
             if at not in continued:
                 self._drop(beam)
                 self.kv.abandon_kept(beam)
                 del self._sequences[beam.seq_id]
-        for index, (beam, candidate) in enumerate(zip(next_live, going_on, strict=True)):
+        for index, (beam, candidate) in enumerate(zip(next_unfinished, going_on, strict=True)):
             if beam.is_in_runner:
                 self._appended[beam.seq_id] = [candidate.token_id]
             beam.token_ids.append(candidate.token_id)
             beam.candidates = None
             beam.index = index
-        request.sequences = next_live
-        request.live = list(next_live)
+        request.sequences = next_unfinished
+        request.unfinished = list(next_unfinished)
 
     def _fail_sequence(self, seq_id: int, why: str) -> None:
         seq = self._sequences.get(seq_id)
@@ -833,21 +835,21 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Raise AssertionError where blocks leak, queues are out of order, or counts have drifted."""
-        self.kv.check_integrity([seq for request in self.requests.values() for seq in request.live])
+        self.kv.check_integrity([seq for request in self.requests.values() for seq in request.unfinished])
         for queue in (self.running, self.waiting):
             orders = [request.order for request in queue]
             assert orders == sorted(orders)
         for request in self.requests.values():
-            indices = [seq.index for seq in request.live]
+            indices = [seq.index for seq in request.unfinished]
             assert indices == sorted(set(indices)), "siblings are out of order"
         assert len(self.running) + len(self.waiting) == len(self.requests)
         assert self.num_preempted == sum(request.status is RequestStatus.PREEMPTED for request in self.waiting)
-        assert all(not seq.block_table for request in self.waiting for seq in request.live)
+        assert all(not seq.block_table for request in self.waiting for seq in request.unfinished)
         assert self._num_running_seqs == sum(request.width for request in self.running) <= self.config.max_num_seqs
-        assert set(self._sequences) >= {seq.seq_id for request in self.requests.values() for seq in request.live}
+        assert set(self._sequences) >= {seq.seq_id for request in self.requests.values() for seq in request.unfinished}
         if not self.requests:
             assert not self._sequences, "sequences outlive their requests"
             num_loading = self.kv.num_under_way
             assert self.kv.pool.num_used - self.kv.num_pinned <= num_loading, "blocks leak"
         for request in self.running:
-            assert not any(seq.kept_keys for seq in request.live if seq.block_table), "kept for one that goes on"
+            assert not any(seq.kept_keys for seq in request.unfinished if seq.block_table), "kept for one that goes on"

@@ -1,4 +1,4 @@
-"""The engine: schedule, execute, update, until every request has its answer.
+"""The engine: schedule, execute, update, until every request has ended.
 
 The one place where `core` and `runner` meet. Knows nothing about HTTP, asyncio or how prompts were made.
 """
@@ -23,8 +23,8 @@ from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.observer import CostObserver
 from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
-from quire.engine.input_processor import Accepted, Intake
-from quire.engine.request_state import Answer
+from quire.engine.input_processor import InputProcessor, ProcessedRequest
+from quire.engine.request_state import RequestState
 from quire.outputs import SchedulerOutput, Stats, StepOutput
 from quire.runner.model_runner import Runner
 from quire.runner.random import derived_seed
@@ -46,7 +46,7 @@ class Engine:
         namespace: of the KV blocks.
         seed: for requests that bring none.
         clock: seconds, monotonic.
-        recovery: whom to preempt, and by which road the victim comes back; None always computes again.
+        recovery: whom to preempt, and by which mode the victim comes back; None always computes again.
         cost_model: learns from every step; None is a fresh one.
     """
 
@@ -73,12 +73,12 @@ class Engine:
         self.eos_token_ids = tuple(eos_token_ids)
         self.seed = seed
         self.sampling_defaults = sampling_defaults or {}
-        self.intake = Intake(scheduler_config, vocab_size, tokenizer, sampling_defaults)
+        self.input_processor = InputProcessor(scheduler_config, vocab_size, tokenizer, sampling_defaults)
         self.clock = clock
         self.max_model_len = scheduler_config.max_model_len
         self.last_stats: Stats | None = None
         self.on_stats: list[Callable[[Stats], None]] = []
-        self._answers: dict[str, Answer] = {}
+        self._states: dict[str, RequestState] = {}
         self._serial = 0
 
     # -- requests ----------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ class Engine:
         domains: DomainSpans = PUBLIC_ONLY,
         prompt_token_ids: Sequence[int] | None = None,
         answer_lead: str = "",
-    ) -> Answer:
+    ) -> RequestState:
         """Queue a request.
 
         Args:
@@ -108,7 +108,7 @@ class Engine:
         Raises:
             ValueError: it can never be served; the message says why.
         """
-        accepted = self.intake.accept(
+        accepted = self.input_processor.accept(
             prompt,
             params,
             priority=priority,
@@ -118,11 +118,13 @@ class Engine:
         )
         return self.add(accepted, request_id=request_id)
 
-    def add(self, accepted: Accepted, *, request_id: str | None = None, arrival_time: float | None = None) -> Answer:
-        """Queue a request that `intake` has accepted.
+    def add(
+        self, accepted: ProcessedRequest, *, request_id: str | None = None, arrival_time: float | None = None
+    ) -> RequestState:
+        """Queue a request that `input_processor` has accepted.
 
         Args:
-            accepted: by the intake of this engine, in whatever thread.
+            accepted: by the input_processor of this engine, in whatever thread.
             request_id: unique among those alive; made up if None.
             arrival_time: when it came, in seconds on the engine's clock; None is now.
 
@@ -149,34 +151,34 @@ class Engine:
         self.scheduler.add(request)
         self._serial += 1
         arrived = self.clock() if arrival_time is None else arrival_time
-        answer = Answer(request, accepted.text, self.tokenizer, arrived, accepted.answer_lead)
-        self._answers[request.request_id] = answer
-        return answer
+        state = RequestState(request, accepted.text, self.tokenizer, arrived, accepted.answer_lead)
+        self._states[request.request_id] = state
+        return state
 
     def _free_id(self) -> str:
         number = self._serial
-        while f"request-{number}" in self._answers:  # a caller may have named one so
+        while f"request-{number}" in self._states:  # a caller may have named one so
             number += 1
         return f"request-{number}"
 
     def default_sampling_params(self, **given: Any) -> SamplingParams:
         """What `generation_config.json` recommends, with `given` over it."""
-        return self.intake.default_sampling_params(**given)
+        return self.input_processor.default_sampling_params(**given)
 
-    def abort(self, request_id: str) -> Answer | None:
+    def abort(self, request_id: str) -> RequestState | None:
         """End a request wherever it is; its blocks are free at once. None where it has ended already."""
-        answer = self._answers.pop(request_id, None)
-        if answer is not None:
+        state = self._states.pop(request_id, None)
+        if state is not None:
             self.scheduler.finish_request(request_id, RequestStatus.FINISHED_ABORTED)
-            answer.finish(self.clock())
-        return answer
+            state.finish(self.clock())
+        return state
 
     def has_unfinished(self) -> bool:
         return self.scheduler.has_unfinished()
 
     # -- a step ------------------------------------------------------------------------------------------------------
 
-    def step(self) -> list[Answer]:
+    def step(self) -> list[RequestState]:
         """Run one step. Returns the answers that grew or ended in it.
 
         Where the runner raises, the requests of the step end with an error and the others go on; the exception is
@@ -185,7 +187,7 @@ class Engine:
         with interrupts_put_off():
             return self._step()
 
-    def _step(self) -> list[Answer]:
+    def _step(self) -> list[RequestState]:
         scheduler = self.scheduler
         before = replace(scheduler.counts)
         started = self.clock()
@@ -195,7 +197,7 @@ class Engine:
             raise AssertionError("requests are waiting, and nothing could be scheduled")
         num_prompt_tokens = 0
         for new in out.new_sequences:
-            metrics = self._answers[scheduler.request_of(new.seq_id).request_id].metrics
+            metrics = self._states[scheduler.request_of(new.seq_id).request_id].metrics
             if metrics.first_scheduled_time is None:
                 metrics.first_scheduled_time = scheduled
                 num_prompt_tokens += len(scheduler.request_of(new.seq_id).prompt_token_ids)
@@ -215,23 +217,23 @@ class Engine:
         self._note(out, before, num_prompt_tokens, token_gaps, result.stall_s, (started, scheduled, executed, ended))
         return changed
 
-    def _update(self, result: StepOutput, now: float, token_gaps: list[float]) -> list[Answer]:
+    def _update(self, result: StepOutput, now: float, token_gaps: list[float]) -> list[RequestState]:
         scheduler = self.scheduler
         for seq_id, entries in result.prompt_logprobs.items():
-            self._answers[scheduler.request_of(seq_id).request_id].add_prompt_logprobs(entries)
+            self._states[scheduler.request_of(seq_id).request_id].add_prompt_logprobs(entries)
         failed = [scheduler.request_of(seq_id).request_id for seq_id in result.failed]
-        changed: dict[str, Answer] = {}
+        changed: dict[str, RequestState] = {}
         ended: list[str] = list(failed)
         for update in scheduler.update(result):
             request = update.sequence.request
-            answer = self._answers[request.request_id]
-            changed[request.request_id] = answer
+            state = self._states[request.request_id]
+            changed[request.request_id] = state
             if request.error is not None:
                 continue  # a sample of it went wrong just before
-            if (last := answer.last_token_time(update.sequence.index)) is not None:
+            if (last := state.last_token_time(update.sequence.index)) is not None:
                 token_gaps.append(now - last)
             try:
-                stop = answer.add(update, now)
+                stop = state.add(update, now)
             except Exception as error:  # its text is its own affair: the others go on
                 logger.exception("request %s: its answer could not be written", request.request_id)
                 scheduler.finish_request(request.request_id, RequestStatus.FINISHED_ERROR, _describe(error))
@@ -242,21 +244,21 @@ class Engine:
                 scheduler.finish_sequence(update.sequence, RequestStatus.FINISHED_STOPPED, stop)
             if request.status.is_finished:
                 ended.append(request.request_id)
-        for answer in self._end(ended):
-            changed[answer.request.request_id] = answer
+        for state in self._end(ended):
+            changed[state.request.request_id] = state
         return list(changed.values())
 
-    def _end(self, request_ids: list[str]) -> list[Answer]:
+    def _end(self, request_ids: list[str]) -> list[RequestState]:
         now = self.clock()
-        answers = []
+        states = []
         for request_id in request_ids:
-            answer = self._answers.pop(request_id, None)
-            if answer is not None:
-                answer.finish(now)
-                answers.append(answer)
-                if answer.request.error is not None:
-                    logger.error("request %s failed: %s", request_id, answer.request.error)
-        return answers
+            state = self._states.pop(request_id, None)
+            if state is not None:
+                state.finish(now)
+                states.append(state)
+                if state.request.error is not None:
+                    logger.error("request %s failed: %s", request_id, state.request.error)
+        return states
 
     def _note(
         self,
@@ -270,7 +272,7 @@ class Engine:
         started, scheduled, executed, ended = times
         counts = self.scheduler.counts
         self.last_stats = stats = replace(
-            self.standing(),
+            self.snapshot(),
             step_id=out.step_id,
             time=ended,
             num_scheduled_seqs=len(out.seq_ids),
@@ -290,7 +292,7 @@ class Engine:
         for listener in self.on_stats:
             listener(stats)
 
-    def standing(self) -> Stats:
+    def snapshot(self) -> Stats:
         """What stands now, as the figures of a step that did nothing: after aborts between two steps, say."""
         scheduler, kv = self.scheduler, self.scheduler.kv
         tier, block_bytes = kv.tier, scheduler.config.block_bytes
@@ -332,16 +334,14 @@ class Engine:
         """
         if not self.scheduler.config.enable_prefix_caching:
             raise ValueError("a pinned prefix is found by prefix caching; leave enable_prefix_caching on")
-        answer = self.add_request(
-            prompt, SamplingParams(max_tokens=2, temperature=0, detokenize=False, ignore_eos=True)
-        )
-        request = answer.request
+        state = self.add_request(prompt, SamplingParams(max_tokens=2, temperature=0, detokenize=False, ignore_eos=True))
+        request = state.request
         try:
-            while answer.metrics.first_token_time is None and not answer.is_finished:
+            while state.metrics.first_token_time is None and not state.is_finished:
                 self.step()
             if request.error is not None:
                 raise RuntimeError(f"the prefix could not be computed: {request.error}")
-            if answer.is_finished:
+            if state.is_finished:
                 raise ValueError(
                     f"the prefix has {len(request.prompt_token_ids)} tokens, and max_model_len={self.max_model_len} "
                     "leaves no room for a request after it; shorten it or raise max_model_len"

@@ -18,7 +18,7 @@ from quire.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class ProcessedRequest:
     """A request that can be served."""
 
     text: str | None  #: of the prompt, if it came as text
@@ -38,7 +38,7 @@ class Accepted:
         return self.beam.ignore_eos if self.beam is not None else self.sampling_params.ignore_eos
 
 
-class Intake:
+class InputProcessor:
     """The facts about a model by which its requests are judged.
 
     Args:
@@ -70,7 +70,7 @@ class Intake:
         domains: DomainSpans = PUBLIC_ONLY,
         prompt_token_ids: Sequence[int] | None = None,
         answer_lead: str = "",
-    ) -> Accepted:
+    ) -> ProcessedRequest:
         """Encode and check a request; the arguments are those of `Engine.add_request`.
 
         Raises:
@@ -94,7 +94,7 @@ class Intake:
         width = beam.beam_width if beam is not None else sampling.n
         check_limits(self.limits, len(prompt_token_ids), width, is_beam=beam is not None)
         self._check_tokens(prompt_token_ids)
-        return Accepted(text, prompt_token_ids, sampling, beam, priority, domains, answer_lead)
+        return ProcessedRequest(text, prompt_token_ids, sampling, beam, priority, domains, answer_lead)
 
     def default_sampling_params(self, **given: Any) -> SamplingParams:
         """What `generation_config.json` recommends, with `given` over it."""

@@ -52,7 +52,7 @@ class _Completion:
         )
 
 
-class Answer:
+class RequestState:
     """What has come of a request so far.
 
     Args:

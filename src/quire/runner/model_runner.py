@@ -17,8 +17,8 @@ from quire.outputs import SchedulerOutput, StepOutput
 from quire.runner.batch import Batch, InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.sampler import RowState, Sampler, token_logprobs
-from quire.tiers.link import Link
 from quire.tiers.streams import Done
+from quire.tiers.transfer_worker import TransferWorker
 
 _IDLE_WAIT_S = 0.05  # for transfers, with nothing to compute: new requests should not wait for a slow link
 _LOGITS_BYTES = 64 * 2**20  # of float32 logits at once: what a long prompt's logprobs or a wide batch may cost
@@ -84,13 +84,13 @@ class ModelRunner:
         attention: AttentionBackend,
         batch: InputBatch,
         vocab_size: int,
-        link: Link | None = None,
+        link: TransferWorker | None = None,
     ) -> None:
         self.model = model
         self.cache = cache
         self.attention = attention
         self.batch = batch
-        self.link = link
+        self.transfer_worker = link
         self.device = cache.tensor.device
         self.sampler = Sampler(vocab_size)
         self._states: list[RowState | None] = [None] * len(batch.info)
@@ -105,21 +105,21 @@ class ModelRunner:
             self.cache.copy(work.copy_src, work.copy_dst)
         finally:  # whatever becomes of this step, requests wait for their blocks
             self._begin("load", out)
-            if self.link is not None:
-                self.link.cancel(out.cancelled)  # some may be of this very step
+            if self.transfer_worker is not None:
+                self.transfer_worker.cancel(out.cancelled)  # some may be of this very step
         result = StepOutput(out.step_id)
         if out.seq_ids:
             self._compute(out, result)
-        if self.link is not None:
-            result.transfers = self.link.poll(wait=not out.seq_ids, timeout_s=_IDLE_WAIT_S)
+        if self.transfer_worker is not None:
+            result.transfers = self.transfer_worker.poll(wait=not out.seq_ids, timeout_s=_IDLE_WAIT_S)
         if staged is not None:
             result.stall_s = staged()
         return result
 
     def _begin(self, kind: str, out: SchedulerOutput) -> Done | None:
-        if self.link is None or not out.transfers:
+        if self.transfer_worker is None or not out.transfers:
             return None
-        return self.link.submit([transfer for transfer in out.transfers if transfer.kind == kind])
+        return self.transfer_worker.submit([transfer for transfer in out.transfers if transfer.kind == kind])
 
     def _compute(self, out: SchedulerOutput, result: StepOutput) -> None:
         batch = self.batch.build(out)

@@ -82,9 +82,9 @@ class Metrics:
 
     def _add_recovery(self) -> None:
         """All zero where nobody is preempted."""
-        self._preemptions = self._counter("recovery_preemptions", "Preemptions, by the road back.", road=ROADS)
+        self._preemptions = self._counter("recovery_preemptions", "Preemptions, by the mode back.", mode=ROADS)
         self._recovery_seconds = self._counter(
-            "recovery_seconds", "Measured seconds of the link and of steps that recovery took, by road.", road=ROADS
+            "recovery_seconds", "Measured seconds of the link and of steps that recovery took, by mode.", mode=ROADS
         )
         self._ahead_seconds = self._counter(
             "recovery_ahead_seconds",
@@ -105,18 +105,18 @@ class Metrics:
         self._swap_used = self._gauge("swap_space_used_bytes", "Of it, what is kept for preempted requests.")
         self._error = self._histogram(
             "recovery_prediction_error_ratio",
-            "|predicted - measured| / measured of the seconds that a preemption cost, by road.",
+            "|predicted - measured| / measured of the seconds that a preemption cost, by mode.",
             _ERROR_BUCKETS,
-            road=ROADS,
+            mode=ROADS,
         )
         self._probes = self._counter(
-            "recovery_probes", "Preemptions a part of which took another road, by the road looked at.", road=_PURE_ROADS
+            "recovery_probes", "Preemptions a part of which took another mode, by the mode looked at.", mode=_PURE_ROADS
         )
         self._regret_samples = self._counter(
-            "recovery_regret_samples", "Preemptions that took the other road on purpose, and are over."
+            "recovery_regret_samples", "Preemptions that took the other mode on purpose, and are over."
         )
         self._regret_seconds = self._counter(
-            "recovery_regret_seconds", "Seconds that the usual road would have cost more than these, by prediction."
+            "recovery_regret_seconds", "Seconds that the usual mode would have cost more than these, by prediction."
         )
 
     def observe_stats(self, model: str, stats: Stats) -> None:
@@ -143,20 +143,20 @@ class Metrics:
             self._observe_recovery(model, stats.recovery)
 
     def _observe_recovery(self, model: str, stats: RecoveryStats) -> None:
-        for road, count in stats.preemptions.items():
-            self._preemptions.labels(model, road).inc(count)
-        for road, seconds in stats.seconds.items():
-            self._recovery_seconds.labels(model, road).inc(seconds)
+        for mode, count in stats.preemptions.items():
+            self._preemptions.labels(model, mode).inc(count)
+        for mode, seconds in stats.seconds.items():
+            self._recovery_seconds.labels(model, mode).inc(seconds)
         self._ahead_seconds.labels(model).inc(stats.ahead_s)
         self._recomputed.labels(model).inc(stats.num_recomputed_tokens)
         for kind, direction in _DIRECTIONS.items():
             self._swapped_blocks.labels(model, direction).inc(stats.swapped_blocks[kind])
             self._swapped_bytes.labels(model, direction).inc(stats.swapped_bytes[kind])
             self._cancelled.labels(model, direction).inc(stats.cancelled_blocks[kind])
-        for road, error in stats.errors:
-            self._error.labels(model, road).observe(error)
-        for road, count in stats.probes.items():
-            self._probes.labels(model, road).inc(count)
+        for mode, error in stats.errors:
+            self._error.labels(model, mode).observe(error)
+        for mode, count in stats.probes.items():
+            self._probes.labels(model, mode).inc(count)
         self._regret_samples.labels(model).inc(stats.num_regret_samples)
         self._regret_seconds.labels(model).inc(stats.regret_s)
 

@@ -172,18 +172,18 @@ class Recorder:
         """
         if scheduler.requests or scheduler.num_steps:
             raise ValueError(f"a recording begins with an engine; this one has run {scheduler.num_steps} steps already")
-        belief = None if self._model is None else self._model.to_dict()
+        prior = None if self._model is None else self._model.to_dict()
         given = (self._regret_sample, self._seed)
-        self.write(Recording(scheduler.config, scheduler.kv.root, self._policy, belief, [], *given).head())
+        self.write(Recording(scheduler.config, scheduler.kv.root, self._policy, prior, [], *given).head())
         return RecordedScheduler(scheduler, self)
 
-    def begin(self, belief: dict[str, Any] | None = None) -> None:
+    def begin(self, prior: dict[str, Any] | None = None) -> None:
         """The load begins: what came before was to warm up, and has ended.
 
         Args:
-            belief: what the cost model was just made to believe (`CostModel.to_dict`); None leaves it as it is.
+            prior: what the cost model was just made to believe (`CostModel.to_dict`); None leaves it as it is.
         """
-        self.write({"begin": belief, "time": self.clock()})
+        self.write({"begin": prior, "time": self.clock()})
 
     def before_observer(self, observer: CostObserver) -> RecordedObserver:
         """What stands in the place of the costs' observer from now on."""

@@ -136,7 +136,7 @@ class _Replay:
             self.scheduler.finish_request(event["end"], reason)
             return
         request = self.scheduler.requests[event["end"]]
-        self.scheduler.finish_sequence(next(seq for seq in request.live if seq.index == event["index"]), reason)
+        self.scheduler.finish_sequence(next(seq for seq in request.unfinished if seq.index == event["index"]), reason)
 
     def _pin(self, event: Event) -> None:
         self.scheduler.pin_prefix(event["pin"])

@@ -51,7 +51,7 @@ class SimulationFigures:
     tpot_s: Distribution | None
     itl_s: Distribution | None
     num_preemptions: int
-    preemptions_by_road: dict[str, int]  #: "turned" are those of which not all that was to be swapped was
+    preemptions_by_mode: dict[str, int]  #: "fell back" are those of which not all that was to be swapped was
     num_scheduled_tokens: int
     num_recomputed_tokens: int  #: computed in vain the first time
     save_s: float  #: seconds of the link, for recovery
@@ -198,7 +198,7 @@ class _Simulation:
             tpot_s=tpot_s,
             itl_s=self.timeline.gaps(),
             num_preemptions=self.scheduler.counts.preemptions,
-            preemptions_by_road=dict(sorted(Counter(recovery.way_back for recovery in recoveries).items())),
+            preemptions_by_mode=dict(sorted(Counter(recovery.way_back for recovery in recoveries).items())),
             num_scheduled_tokens=self.num_scheduled_tokens,
             num_recomputed_tokens=self.scheduler.counts.recomputed_tokens,
             save_s=sum(recovery.save_s for recovery in recoveries),

@@ -67,9 +67,9 @@ class _Piece:
     report: TransferReport
 
 
-class Link:
+class VirtualLink:
     """One line between the pool and the swap tier, first come, first served; it moves and reports pieces, as the real
-    one does (`tiers.link`).
+    one does (`tiers.transfer_worker`).
 
     Args:
         costs: of a batch. What the link costs a run is the first piece's.
@@ -151,7 +151,7 @@ class VirtualRunner:
         self.block_bytes = block_bytes
         self.now = 0.0
         self.last = StepTime(StepShape(0, 0, 0.0, 0), 0.0)
-        self.link = Link(hardware.costs, block_bytes)
+        self.link = VirtualLink(hardware.costs, block_bytes)
         self._rows: dict[int, _Row] = {}
         self._steady_ids: list[int] = []  #: of a step in which all got their next token from one
         self._steady_context = 0  #: what these have computed together

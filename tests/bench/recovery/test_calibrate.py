@@ -46,14 +46,14 @@ def test_a_crossing_point_is_told_with_the_road_on_either_side() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds_per_byte", "road", "condition"), [(1e-9, "swap", "slower"), (1e-5, "recompute", "faster")]
+    ("seconds_per_byte", "mode", "condition"), [(1e-9, "swap", "slower"), (1e-5, "recompute", "faster")]
 )
 def test_where_there_is_none_it_says_so_and_from_which_link_on_there_would_be(
-    seconds_per_byte: float, road: str, condition: str
+    seconds_per_byte: float, mode: str, condition: str
 ) -> None:
     (line,) = describe_crossing(calibration(seconds_per_byte))
     assert line.startswith("There is no crossing point up to 1,024 tokens")
-    assert f"{road} is cheaper at every length" in line
+    assert f"{mode} is cheaper at every length" in line
     assert f"with a link {condition} than" in line
     assert "MB/s each way" in line
 

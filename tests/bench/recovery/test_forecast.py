@@ -1,10 +1,10 @@
-"""What the simulator foretells of the engine's run: the same schedule, and errors that are stated."""
+"""What the simulator predicts of the engine's run: the same schedule, and errors that are stated."""
 
 from __future__ import annotations
 
 import pytest
 
-from quire.bench.recovery.forecast import QUANTITIES, compare, foretell
+from quire.bench.recovery.forecast import QUANTITIES, compare, predict
 from quire.bench.recovery.load import make_mix
 from quire.bench.recovery.run import RecoveryRun
 from quire.bench.report import Repetition
@@ -19,7 +19,7 @@ CONFIG = SchedulerConfig(
 WORKLOAD = make_mix("mixed", 16, 128, low=3, span=250)
 
 
-def belief(factor: float = 1.0) -> CostModel:
+def prior(factor: float = 1.0) -> CostModel:
     """Steps of 10 ms and 1 ms a token, times a factor, and a link of 10 MB/s."""
     model = CostModel()
     for num_tokens in (1, 2, 4, 8, 16, 32, 64) * 4:
@@ -30,33 +30,33 @@ def belief(factor: float = 1.0) -> CostModel:
 
 
 def test_all_requests_run_and_some_are_preempted() -> None:
-    foretold = foretell(CONFIG, "recompute", belief(), WORKLOAD)
-    assert foretold.num_requests == 16
-    assert foretold.num_output_tokens == sum(request.max_tokens for request in WORKLOAD.requests)
-    assert foretold.num_preemptions > 3
-    assert foretold.recompute_s > 0 == foretold.save_s
+    predicted = predict(CONFIG, "recompute", prior(), WORKLOAD)
+    assert predicted.num_requests == 16
+    assert predicted.num_output_tokens == sum(request.max_tokens for request in WORKLOAD.requests)
+    assert predicted.num_preemptions > 3
+    assert predicted.recompute_s > 0 == predicted.save_s
 
 
 def test_a_machine_twice_as_slow_takes_twice_as_long() -> None:
-    fast, slow = (foretell(CONFIG, "recompute", belief(factor), WORKLOAD) for factor in (1.0, 2.0))
+    fast, slow = (predict(CONFIG, "recompute", prior(factor), WORKLOAD) for factor in (1.0, 2.0))
     assert slow.makespan_s == pytest.approx(2 * fast.makespan_s, rel=0.01)
 
 
 def test_what_was_believed_is_not_changed() -> None:
-    model = belief()
+    model = prior()
     before = model.to_dict()
-    foretell(CONFIG, "cost", model, WORKLOAD)
+    predict(CONFIG, "cost", model, WORKLOAD)
     assert model.to_dict() == before
 
 
 def test_errors_are_relative_to_the_engine() -> None:
-    foretold = foretell(CONFIG, "swap", belief(), WORKLOAD)
-    assert foretold.ttft_s is not None
-    assert foretold.tpot_s is not None
-    mean_ttft, mean_tpot = foretold.ttft_s.mean, foretold.tpot_s.mean
-    repetition = Repetition(foretold.makespan_s / 1.1, 1, 1, [mean_ttft / 2] * 3, [mean_tpot] * 3)
-    run = RecoveryRun(repetition, [], [], 0, foretold.recovery_s, 0.0, 0.0, 0.0, [])
-    errors = {name: each["error"] for name, each in compare(run, foretold).items()}
+    predicted = predict(CONFIG, "swap", prior(), WORKLOAD)
+    assert predicted.ttft_s is not None
+    assert predicted.tpot_s is not None
+    mean_ttft, mean_tpot = predicted.ttft_s.mean, predicted.tpot_s.mean
+    repetition = Repetition(predicted.makespan_s / 1.1, 1, 1, [mean_ttft / 2] * 3, [mean_tpot] * 3)
+    run = RecoveryRun(repetition, [], [], 0, predicted.recovery_s, 0.0, 0.0, 0.0, [])
+    errors = {name: each["error"] for name, each in compare(run, predicted).items()}
     assert set(errors) == set(QUANTITIES)
     assert errors["wall_s"] == pytest.approx(0.1)
     assert errors["ttft_s"] == pytest.approx(1.0)

@@ -21,9 +21,9 @@ from quire.cli.main import app
 from quire.config import EngineConfig
 from quire.core.costs.cost_model import CostModel
 from quire.core.costs.interface import EMPTY_STEP
-from quire.core.recovery.interface import Candidate, Preemption, RecoveryPolicy, Surroundings
+from quire.core.recovery.interface import Candidate, Preemption, RecoveryPolicy, SystemState
 from quire.core.recovery.log import Recovery
-from quire.core.recovery.policies import Road, make_policy
+from quire.core.recovery.policies import RecoveryMode, make_policy
 from quire.runner.model_runner import ModelRunner
 from quire.simulate.recording import Recording
 
@@ -91,12 +91,12 @@ def test_an_unknown_mix_is_refused() -> None:
 class AlwaysMixed(RecoveryPolicy):
     """The youngest gives way; its front half is computed again while the back loads."""
 
-    def choose(self, candidates: list[Candidate], around: Surroundings) -> Preemption:
+    def choose(self, candidates: list[Candidate], state: SystemState) -> Preemption:
         youngest = candidates[-1]
         middle = youngest.num_full_blocks // 2
-        if not middle or not youngest.has_room(middle, around.free_slots):
-            return Preemption(youngest.request, Road.RECOMPUTE)
-        return Preemption(youngest.request, Road.MIXED, middle)
+        if not middle or not youngest.has_room(middle, state.free_slots):
+            return Preemption(youngest.request, RecoveryMode.RECOMPUTE)
+        return Preemption(youngest.request, RecoveryMode.MIXED, middle)
 
 
 POLICIES = ("recompute", "swap", "threshold:48", "threshold:48:swap-above", "cost")
@@ -111,7 +111,7 @@ def test_outputs_are_the_same_under_every_policy(
     ample = make_engine(replace(config, num_kv_blocks=300, recovery_policy="recompute"), loaded)
     expected = run_once(ample, load_, LinkPlan(), CostModel())
     assert not expected.recoveries
-    roads = set()
+    modes = set()
     for policy in (*POLICIES, "mixed"):
         costs = CostModel()
         recovery = AlwaysMixed() if policy == "mixed" else make_policy(policy, costs)
@@ -121,9 +121,9 @@ def test_outputs_are_the_same_under_every_policy(
         assert first_difference(found.tokens, expected.tokens) is None, policy
         assert found.recoveries, policy
         assert not engine.scheduler.kv.pool.num_used
-        roads |= set(found.by_road)
+        modes |= set(found.by_mode)
         assert found.recovery_s > 0
-    assert roads == {"recompute", "swap", "mixed"}
+    assert modes == {"recompute", "swap", "mixed"}
 
 
 def test_the_first_difference_is_found() -> None:
@@ -152,13 +152,13 @@ def test_the_link_changes_in_mid_run(config: EngineConfig, loaded: LoadedModel) 
     assert found.phases[1].from_preemption >= 1
     assert found.crossings
     assert isinstance(engine.runner, ModelRunner)
-    assert engine.runner.link is not None
-    assert engine.runner.link.bandwidth == 1e7
+    assert engine.runner.transfer_worker is not None
+    assert engine.runner.transfer_worker.bandwidth == 1e7
 
 
-def recovery(road: Road, seconds: float = 1.0, predicted: float | None = None) -> Recovery:
-    known = {} if predicted is None else {road.value: predicted}
-    return Recovery("r", road, 100, 1, known, load_s=seconds, is_complete=True)
+def recovery(mode: RecoveryMode, seconds: float = 1.0, predicted: float | None = None) -> Recovery:
+    known = {} if predicted is None else {mode.value: predicted}
+    return Recovery("r", mode, 100, 1, known, load_s=seconds, is_complete=True)
 
 
 def a_run(
@@ -169,7 +169,7 @@ def a_run(
 
 
 def test_a_turn_over_is_three_decisions_in_a_row_that_are_not_the_usual() -> None:
-    swap, compute, probe = recovery(Road.SWAP), recovery(Road.RECOMPUTE), recovery(Road.MIXED)
+    swap, compute, probe = recovery(RecoveryMode.SWAP), recovery(RecoveryMode.RECOMPUTE), recovery(RecoveryMode.MIXED)
     recoveries = [swap] * 10 + [swap, probe, swap] + [compute] * 7 + [compute, swap, swap, swap] + [swap] * 5
     phases = [Phase(0.0, 0, 100.0), Phase(1.0, 10, 10.0), Phase(2.0, 20, 100.0)]
     assert a_run(recoveries, phases).turnovers() == [(10, 4), (20, 2)]
@@ -181,13 +181,17 @@ def test_a_turn_over_is_three_decisions_in_a_row_that_are_not_the_usual() -> Non
 
 
 def test_a_figure_says_what_was_spent_and_how_well_it_was_predicted() -> None:
-    recoveries = [recovery(Road.SWAP, 2.0, 1.0), recovery(Road.SWAP, 1.0, 1.1), recovery(Road.RECOMPUTE)]
-    turned = replace(recovery(Road.SWAP, 1.0, 9.0), is_turned=True)
+    recoveries = [
+        recovery(RecoveryMode.SWAP, 2.0, 1.0),
+        recovery(RecoveryMode.SWAP, 1.0, 1.1),
+        recovery(RecoveryMode.RECOMPUTE),
+    ]
+    turned = replace(recovery(RecoveryMode.SWAP, 1.0, 9.0), fell_back=True)
     found = figure("cost", [a_run([*recoveries, turned], load_s=4.0, ahead_s=0.25)])
     assert found["recovery_s"]["median"] == 4.75, "what was saved ahead of time is not free"
     assert found["ahead_s"]["median"] == 0.25
-    assert found["by_road"] == {"recompute": 1, "swap": 2, "mixed": 0, "turned": 1}
-    assert found["roads"] == "recompute 1, swap 2, turned 1"
+    assert found["by_mode"] == {"recompute": 1, "swap": 2, "mixed": 0, "fell back": 1}
+    assert found["modes"] == "recompute 1, swap 2, turned 1"
     assert found["error_median"]["median"] == pytest.approx(0.3)
     assert found["ttft_s"]["median"] == pytest.approx(0.2)
     assert found["tpot_s"]["median"] == pytest.approx(0.02)
@@ -243,7 +247,7 @@ def test_the_command_compares_policies_and_writes_what_it_found(
     result = CliRunner().invoke(app, [*small, *options, "--regret-sample", "0.2", *files])
     assert result.exit_code == 0, result.output
     assert "Outputs are the same, token for token, under recompute, swap, cost." in result.output
-    assert "makes both roads cost the same at 64 tokens" in result.output
+    assert "makes both modes cost the same at 64 tokens" in result.output
     assert "cost against the best static policy" in result.output
     data = json.loads(written.read_text())
     assert data["benchmark"] == "recovery"
@@ -287,7 +291,7 @@ def test_a_profile_is_where_it_begins(config: EngineConfig, tmp_path: Path) -> N
     result = CliRunner().invoke(app, ["bench", "recovery", *common, *options, "--profile", str(profile)])
     assert result.exit_code == 0, result.output
     assert f"Costs to begin with: {profile}" in result.output.replace("\n", "")
-    assert "mean TTFT" in result.output[result.output.index("foretold") :]
+    assert "mean TTFT" in result.output[result.output.index("predicted") :]
 
 
 @pytest.mark.parametrize(
@@ -358,7 +362,7 @@ def test_a_recorded_run_is_played_again_exactly_and_held_against_the_simulator(
     beside = ["--recording", str(recorded), "--profile", str(profile), "--json", str(replayed)]
     result = CliRunner().invoke(app, ["simulate", *beside])
     assert result.exit_code == 0, result.output
-    assert "P99 TPOT" in result.output[result.output.index("foretold") :]
+    assert "P99 TPOT" in result.output[result.output.index("predicted") :]
     (found,) = json.loads(replayed.read_text())["figures"]
     assert found["simulated"]["num_output_tokens"] == cost["out_got"]
 
@@ -366,7 +370,7 @@ def test_a_recorded_run_is_played_again_exactly_and_held_against_the_simulator(
     result = CliRunner().invoke(app, ["simulate", *beside])
     assert result.exit_code == 1, result.output
     assert f"THE SCHEDULE DIFFERS: step {number} differs in num_scheduled_tokens" in result.output
-    assert "foretold" not in result.output
+    assert "predicted" not in result.output
 
 
 def test_without_cost_it_is_the_first_policys_first_run_that_is_recorded(

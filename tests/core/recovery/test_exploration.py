@@ -7,7 +7,7 @@ import pytest
 from quire.core.costs.cost_model import CostModel
 from quire.core.costs.interface import StepShape
 from quire.core.recovery.exploration import Prober
-from quire.core.recovery.interface import Candidate, Road, Surroundings
+from quire.core.recovery.interface import Candidate, RecoveryMode, SystemState
 from quire.core.recovery.recovery_cost import CandidateCosts
 from quire.core.request import Request
 from quire.sampling_params import SamplingParams
@@ -34,12 +34,12 @@ def model_of(block_s: float, *, num_steps: int = 0) -> CostModel:
     return model
 
 
-def roads_of(model: CostModel, num_blocks: int = 64) -> CandidateCosts:
+def modes_of(model: CostModel, num_blocks: int = 64) -> CandidateCosts:
     request = Request("r", [1], SamplingParams())
     to_save = tuple(range(num_blocks, -1, -1))
     candidate = Candidate(request, 16 * num_blocks, num_blocks, 0, to_save, (0,) * (num_blocks + 1))
-    around = Surroundings(16, BLOCK_BYTES, 512, 1000, 0, DECODING, 1)
-    return CandidateCosts(model, candidate, around)
+    state = SystemState(16, BLOCK_BYTES, 512, 1000, 0, DECODING, 1)
+    return CandidateCosts(model, candidate, state)
 
 
 # -- samples -----------------------------------------------------------------------------------------------------------
@@ -160,9 +160,9 @@ def test_what_surprises_have_cost_may_be_spent_on_avoiding_them() -> None:
 
 def probe(prober: Prober, model: CostModel) -> float:
     """What a preemption that computes adds to the account of the link."""
-    before = prober.seconds(Road.SWAP)
-    prober.propose(roads_of(model), Road.RECOMPUTE, seconds=1.0)
-    return prober.seconds(Road.SWAP) - before
+    before = prober.seconds(RecoveryMode.SWAP)
+    prober.propose(modes_of(model), RecoveryMode.RECOMPUTE, seconds=1.0)
+    return prober.seconds(RecoveryMode.SWAP) - before
 
 
 def test_probes_and_samples_of_the_link_share_one_account() -> None:
@@ -180,10 +180,10 @@ def test_probes_and_samples_of_the_link_share_one_account() -> None:
 def test_whether_blocks_come_back_again_is_told_by_a_probe() -> None:
     model = model_of(1e-3, num_steps=1000)
     prober = prober_of(model, every=1000)
-    assert prober.propose(roads_of(model), Road.RECOMPUTE, 1.0) is None
+    assert prober.propose(modes_of(model), RecoveryMode.RECOMPUTE, 1.0) is None
     for _ in range(3):
         model.observe_failure("load")
     model.observe_transfer("save", BLOCK_BYTES, 1e-3)
-    found = prober.propose(roads_of(model), Road.RECOMPUTE, 1.0)
+    found = prober.propose(modes_of(model), RecoveryMode.RECOMPUTE, 1.0)
     assert found is not None
-    assert found.probes is Road.SWAP
+    assert found.probes is RecoveryMode.SWAP

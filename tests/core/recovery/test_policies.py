@@ -1,4 +1,4 @@
-"""Recovery policies, one rule at a time: whom they preempt, and by which road the victim is to come back."""
+"""Recovery policies, one rule at a time: whom they preempt, and by which mode the victim is to come back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from quire.core.costs.cost_model import CostModel
 from quire.core.costs.interface import Prediction, StepShape
 from quire.core.recovery.decision_log import Decision, DecisionLog
-from quire.core.recovery.eviction_stats import Survival
+from quire.core.recovery.eviction_stats import EvictionStats
 from quire.core.recovery.interface import MAX_PREEMPTIONS
 from quire.core.recovery.log import RecoveryLog
 from quire.core.recovery.policies import (
@@ -21,10 +21,10 @@ from quire.core.recovery.policies import (
     Cost,
     Preemption,
     Recompute,
+    RecoveryMode,
     RecoveryPolicy,
-    Road,
-    Surroundings,
     Swap,
+    SystemState,
     Threshold,
     make_policy,
 )
@@ -38,15 +38,15 @@ BLOCK_BYTES = 1000
 DECODING = StepShape(4, 4, 0.0, 2000)
 
 
-class Once(Survival):
+class Once(EvictionStats):
     """Nobody is preempted a second time."""
 
     again = 0.0  # type: ignore[assignment]
 
 
-AROUND = Surroundings(
+STATE = SystemState(
     block_size=BLOCK, block_bytes=BLOCK_BYTES, chunk=512, free_slots=10_000, queued_bytes=0, beside=DECODING,
-    now_step=1, survival=Once(),
+    now_step=1, eviction_stats=Once(),
 )  # fmt: skip
 
 
@@ -115,39 +115,47 @@ def flat(swap_over_recompute: float, deviation: float = 0.0) -> FlatCosts:
 def test_static_policies_take_the_youngest() -> None:
     candidates = [candidate(100, name="old"), candidate(1000, name="young", preempted=50)]
     for policy in (Recompute(), Swap(), Threshold(512), Threshold(512, swap_above=True)):
-        assert policy.choose(candidates, AROUND).victim is candidates[-1].request
+        assert policy.choose(candidates, STATE).victim is candidates[-1].request
 
 
-def road_of(policy: RecoveryPolicy, one: Candidate, around: Surroundings = AROUND) -> Road:
-    return policy.choose([one], around).road
+def mode_of(policy: RecoveryPolicy, one: Candidate, state: SystemState = STATE) -> RecoveryMode:
+    return policy.choose([one], state).mode
 
 
 def test_a_threshold_swaps_up_to_it_and_computes_above_or_the_other_way_round() -> None:
     below, at, above = candidate(1008), candidate(1024), candidate(1025)
-    assert [road_of(Threshold(1024), one) for one in (below, at, above)] == [Road.SWAP, Road.SWAP, Road.RECOMPUTE]
+    assert [mode_of(Threshold(1024), one) for one in (below, at, above)] == [
+        RecoveryMode.SWAP,
+        RecoveryMode.SWAP,
+        RecoveryMode.RECOMPUTE,
+    ]
     reverse = Threshold(1024, swap_above=True)
-    assert [road_of(reverse, one) for one in (below, at, above)] == [Road.RECOMPUTE, Road.RECOMPUTE, Road.SWAP]
+    assert [mode_of(reverse, one) for one in (below, at, above)] == [
+        RecoveryMode.RECOMPUTE,
+        RecoveryMode.RECOMPUTE,
+        RecoveryMode.SWAP,
+    ]
 
 
 def test_nobody_swaps_without_room_or_without_anything_to_swap() -> None:
-    full_tier = replace(AROUND, free_slots=9)
+    full_tier = replace(STATE, free_slots=9)
     for policy in (Swap(), Threshold(1024), Cost(flat(0.1))):
-        assert road_of(policy, candidate(160)) is Road.SWAP
-        assert road_of(policy, candidate(160, width=2), full_tier) is Road.RECOMPUTE
-        assert road_of(policy, candidate(160, saved=[0]), full_tier) is Road.SWAP
-        assert road_of(policy, candidate(15)) is Road.RECOMPUTE
-        assert road_of(policy, candidate(160, num_shared=10)) is Road.RECOMPUTE
-        assert road_of(policy, candidate(160, saved=range(10)), replace(AROUND, free_slots=0)) is Road.SWAP
+        assert mode_of(policy, candidate(160)) is RecoveryMode.SWAP
+        assert mode_of(policy, candidate(160, width=2), full_tier) is RecoveryMode.RECOMPUTE
+        assert mode_of(policy, candidate(160, saved=[0]), full_tier) is RecoveryMode.SWAP
+        assert mode_of(policy, candidate(15)) is RecoveryMode.RECOMPUTE
+        assert mode_of(policy, candidate(160, num_shared=10)) is RecoveryMode.RECOMPUTE
+        assert mode_of(policy, candidate(160, saved=range(10)), replace(STATE, free_slots=0)) is RecoveryMode.SWAP
 
 
 def test_what_the_tier_has_of_a_victim_is_no_room_for_the_rest_of_it() -> None:
-    full_tier = replace(AROUND, free_slots=9)  # three of them have its own blocks
+    full_tier = replace(STATE, free_slots=9)  # three of them have its own blocks
     for policy in (Swap(), Threshold(1024), Cost(flat(0.1), mixed_margin=1.0)):
-        assert road_of(policy, candidate(160, saved=range(3)), full_tier) is Road.SWAP
-        assert road_of(policy, candidate(160, saved=range(3), idle=range(3)), full_tier) is Road.RECOMPUTE
-    roads = CandidateCosts(flat(0.1), candidate(160, saved=range(3), idle=range(3)), full_tier)
-    assert roads.mixed(1) is not None, "the first is not kept"
-    assert roads.mixed(0) is None
+        assert mode_of(policy, candidate(160, saved=range(3)), full_tier) is RecoveryMode.SWAP
+        assert mode_of(policy, candidate(160, saved=range(3), idle=range(3)), full_tier) is RecoveryMode.RECOMPUTE
+    modes = CandidateCosts(flat(0.1), candidate(160, saved=range(3), idle=range(3)), full_tier)
+    assert modes.mixed(1) is not None, "the first is not kept"
+    assert modes.mixed(0) is None
 
 
 def test_policies_are_made_by_name() -> None:
@@ -179,16 +187,16 @@ def test_cost_needs_a_model() -> None:
         make_policy("cost", None)
 
 
-# -- what roads cost --------------------------------------------------------------------------------------------------
+# -- what modes cost --------------------------------------------------------------------------------------------------
 
 
 def test_the_roads_of_a_request_add_up() -> None:
     costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
-    roads = CandidateCosts(costs, candidate(168), AROUND)  # 10 full blocks and 8 tokens
-    swap, mixed = roads.swap(), roads.mixed(4)
+    modes = CandidateCosts(costs, candidate(168), STATE)  # 10 full blocks and 8 tokens
+    swap, mixed = modes.swap(), modes.mixed(4)
     assert swap is not None
     assert mixed is not None
-    assert roads.recompute().spent.seconds == pytest.approx(0.168)
+    assert modes.recompute().spent.seconds == pytest.approx(0.168)
     assert swap.spent.seconds == pytest.approx(0.020 + 0.030 + 0.008)
     assert mixed.spent.seconds == pytest.approx(0.064 + 0.012 + 0.018 + 0.008)
     assert mixed.back_after == pytest.approx(max(0.064, 0.018) + 0.012 + 0.008)
@@ -196,26 +204,26 @@ def test_the_roads_of_a_request_add_up() -> None:
 
 def test_what_others_hold_comes_back_by_no_road_and_what_is_saved_is_not_saved_again() -> None:
     costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
-    roads = CandidateCosts(costs, candidate(168, num_shared=4, saved=range(4, 8)), AROUND)
-    swap = roads.swap()
+    modes = CandidateCosts(costs, candidate(168, num_shared=4, saved=range(4, 8)), STATE)
+    swap = modes.swap()
     assert swap is not None
-    assert roads.recompute().spent.seconds == pytest.approx(0.168 - 0.064)
+    assert modes.recompute().spent.seconds == pytest.approx(0.168 - 0.064)
     assert swap.spent.seconds == pytest.approx(2 * 0.002 + 6 * 0.003 + 0.008)
 
 
 @pytest.mark.parametrize(("saved", "to_save"), [(range(4), 6), (range(2, 6), 4), (range(6, 10), 2)])
 def test_what_a_mixed_road_has_to_save_depends_on_which_blocks_the_tier_has(saved: Iterable[int], to_save: int) -> None:
     costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
-    roads = CandidateCosts(costs, candidate(160, saved=saved), AROUND)
-    mixed = roads.mixed(4)
+    modes = CandidateCosts(costs, candidate(160, saved=saved), STATE)
+    mixed = modes.mixed(4)
     assert mixed is not None
     assert mixed.spent.seconds == pytest.approx(0.064 + to_save * 0.002 + 6 * 0.003)
-    assert roads.link_seconds(6) == pytest.approx(to_save * 0.002 + 6 * 0.003)
+    assert modes.link_seconds(6) == pytest.approx(to_save * 0.002 + 6 * 0.003)
 
 
 def test_where_the_back_is_saved_already_the_mixed_road_may_save_nothing() -> None:
     costs = FlatCosts(token=1e-3, save=1e-4, load=1e-6)  # to save a block takes as long as to compute six
-    best = CandidateCosts(costs, candidate(160, saved=range(7, 10)), AROUND).best_mixed()
+    best = CandidateCosts(costs, candidate(160, saved=range(7, 10)), STATE).best_mixed()
     assert best is not None
     assert best.keep_from == 7
     assert best.spent.seconds == pytest.approx(7 * 0.016 + 3 * 0.001)
@@ -225,66 +233,66 @@ def test_what_is_not_there_yet_is_computed_by_every_road() -> None:
     """A victim that was coming back: two blocks are there, two are to be computed, and four are being loaded."""
     costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
     one = candidate(128, saved=range(4, 8), gap=range(2, 4))
-    for around in (AROUND, lost(1)):
-        roads = CandidateCosts(costs, one, around)
-        assert roads.swap() is None
-        assert roads.mixed(3) is None
-        mixed, best = roads.mixed(4), roads.best_mixed()
+    for state in (STATE, lost(1)):
+        modes = CandidateCosts(costs, one, state)
+        assert modes.swap() is None
+        assert modes.mixed(3) is None
+        mixed, best = modes.mixed(4), modes.best_mixed()
         assert mixed is not None
         assert best is not None
         assert best.keep_from >= 4
     assert mixed.spent.seconds == pytest.approx(0.032 + 4 * 0.003), "of the first four, two are found again"
-    assert roads.recompute().spent.seconds == pytest.approx(6 * 0.016), "however few blocks others lose"
+    assert modes.recompute().spent.seconds == pytest.approx(6 * 0.016), "however few blocks others lose"
 
 
-def lost(*counts: int) -> Surroundings:
+def lost(*counts: int) -> SystemState:
     """Where so many blocks were gone of requests that came back."""
-    survival = Survival()
+    eviction_stats = EvictionStats()
     for count in counts:
-        survival.observe(1000, count)
-    return replace(AROUND, survival=survival)
+        eviction_stats.observe(1000, count)
+    return replace(STATE, eviction_stats=eviction_stats)
 
 
 def test_only_what_will_be_lost_costs_to_bring_back() -> None:
     costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
-    roads = CandidateCosts(costs, candidate(168), lost(2))  # 10 full blocks, of which 8 stay
-    swap, tail = roads.swap(), roads.mixed(8)
+    modes = CandidateCosts(costs, candidate(168), lost(2))  # 10 full blocks, of which 8 stay
+    swap, tail = modes.swap(), modes.mixed(8)
     assert swap is not None
     assert tail is not None
-    assert roads.recompute().spent.seconds == pytest.approx(0.032 + 0.008)
+    assert modes.recompute().spent.seconds == pytest.approx(0.032 + 0.008)
     assert swap.spent.seconds == pytest.approx(0.020 + 0.006 + 0.008), "all is saved, and little loaded"
     assert tail.spent.seconds == pytest.approx(0.004 + 0.006 + 0.008)
-    best = roads.best_mixed()
+    best = modes.best_mixed()
     assert best is not None
     assert best.keep_from == 8
 
 
 def test_costs_are_means_over_what_may_be_lost() -> None:
     costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
-    roads = CandidateCosts(costs, candidate(160), lost(2, 6))
-    middle = roads.mixed(6)  # four blocks saved
+    modes = CandidateCosts(costs, candidate(160), lost(2, 6))
+    middle = modes.mixed(6)  # four blocks saved
     assert middle is not None
-    assert roads.num_lost == 4
-    assert roads.recompute().spent.seconds == pytest.approx(4 * 0.016)
+    assert modes.num_lost == 4
+    assert modes.recompute().spent.seconds == pytest.approx(4 * 0.016)
     loaded, computed = (2 + 4) / 2, (0 + 2) / 2
     assert middle.spent.seconds == pytest.approx(4 * 0.002 + loaded * 0.003 + computed * 0.016)
 
 
 def test_where_little_is_lost_little_is_saved() -> None:
     costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
-    assert road_of(Cost(costs), candidate(1600)) is Road.SWAP
+    assert mode_of(Cost(costs), candidate(1600)) is RecoveryMode.SWAP
     choice = Cost(costs).choose([candidate(1600)], lost(9, 10, 11, 10))
-    assert choice.road is Road.MIXED
+    assert choice.mode is RecoveryMode.MIXED
     assert 100 - 11 <= choice.keep_from <= 100 - 9
 
 
 def test_a_save_is_worth_more_where_requests_are_preempted_again() -> None:
     costs = FlatCosts(token=1e-3, save=1e-5, load=8e-6)  # computing a block takes 16 ms, swapping it 18
-    assert road_of(Cost(costs), candidate(160)) is Road.RECOMPUTE
-    thrashing = replace(AROUND, survival=Survival())
+    assert mode_of(Cost(costs), candidate(160)) is RecoveryMode.RECOMPUTE
+    thrashing = replace(STATE, eviction_stats=EvictionStats())
     for _ in range(60):
-        thrashing.survival.observe_preemption(is_repeated=True)
-    assert road_of(Cost(costs), candidate(160), thrashing) is Road.SWAP
+        thrashing.eviction_stats.observe_preemption(is_repeated=True)
+    assert mode_of(Cost(costs), candidate(160), thrashing) is RecoveryMode.SWAP
     swap = CandidateCosts(costs, candidate(160), thrashing).swap()
     assert swap is not None
     assert swap.spent.seconds == pytest.approx(0.18), "what it takes now is what it takes"
@@ -292,14 +300,14 @@ def test_a_save_is_worth_more_where_requests_are_preempted_again() -> None:
 
 def test_a_load_waits_behind_what_the_link_has_to_do() -> None:
     costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
-    busy = replace(AROUND, queued_bytes=100 * BLOCK_BYTES)
-    idle_swap, busy_swap = (CandidateCosts(costs, candidate(160), around).swap() for around in (AROUND, busy))
+    busy = replace(STATE, queued_bytes=100 * BLOCK_BYTES)
+    idle_swap, busy_swap = (CandidateCosts(costs, candidate(160), state).swap() for state in (STATE, busy))
     assert idle_swap is not None
     assert busy_swap is not None
     assert busy_swap.spent == idle_swap.spent
     assert busy_swap.back_after == pytest.approx(idle_swap.back_after + 0.3)
-    assert road_of(Cost(costs), candidate(160)) is Road.SWAP
-    assert road_of(Cost(costs), candidate(160), busy) is Road.RECOMPUTE
+    assert mode_of(Cost(costs), candidate(160)) is RecoveryMode.SWAP
+    assert mode_of(Cost(costs), candidate(160), busy) is RecoveryMode.RECOMPUTE
 
 
 @settings(max_examples=200, deadline=None)
@@ -314,33 +322,33 @@ def test_the_mixed_road_is_the_best_of_all_splits_at_which_computing_and_loading
     saved = range(num_saved) if is_front_saved else range(max(0, full - num_saved), full)
     costs = FlatCosts(token=token, save=save, load=load)
     one = candidate(full * BLOCK + tail, num_shared=min(shared, full), saved=saved)
-    roads = CandidateCosts(costs, one, replace(AROUND, queued_bytes=queued * BLOCK_BYTES))
-    best = roads.best_mixed()
-    splits = [roads.mixed(at) for at in range(roads.first + 1, full)]
+    modes = CandidateCosts(costs, one, replace(STATE, queued_bytes=queued * BLOCK_BYTES))
+    best = modes.best_mixed()
+    splits = [modes.mixed(at) for at in range(modes.first + 1, full)]
     if best is None:
         assert not splits
         return
-    assert roads.first < best.keep_from < full
+    assert modes.first < best.keep_from < full
     fastest = min(split.back_after for split in splits if split is not None)
-    pure = [roads.recompute().back_after] + [swap.back_after for swap in (roads.swap(),) if swap is not None]
-    if fastest < min(pure):  # else an end is best, which is no mixed road
+    pure = [modes.recompute().back_after] + [swap.back_after for swap in (modes.swap(),) if swap is not None]
+    if fastest < min(pure):  # else an end is best, which is no mixed mode
         assert best.back_after == pytest.approx(fastest)
 
 
-# -- cost: roads ------------------------------------------------------------------------------------------------------
+# -- cost: modes ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("ratio", "road"), [(0.3, Road.SWAP), (3.0, Road.RECOMPUTE)])
-def test_cost_takes_the_cheaper_road(ratio: float, road: Road) -> None:
-    decision = Cost(flat(ratio)).choose([candidate(1600)], AROUND)
-    assert decision.road is road
+@pytest.mark.parametrize(("ratio", "mode"), [(0.3, RecoveryMode.SWAP), (3.0, RecoveryMode.RECOMPUTE)])
+def test_cost_takes_the_cheaper_road(ratio: float, mode: RecoveryMode) -> None:
+    decision = Cost(flat(ratio)).choose([candidate(1600)], STATE)
+    assert decision.mode is mode
     assert decision.predicted["recompute"] == pytest.approx(1.6)
     assert decision.predicted["swap"] == pytest.approx(1.6 * ratio)
 
 
 def test_near_the_crossing_a_request_comes_back_by_both_roads_at_once() -> None:
-    decision = Cost(flat(1.0)).choose([candidate(1600)], AROUND)
-    assert decision.road is Road.MIXED
+    decision = Cost(flat(1.0)).choose([candidate(1600)], STATE)
+    assert decision.mode is RecoveryMode.MIXED
     assert 0 < decision.keep_from < 100
     assert decision.predicted["mixed"] == pytest.approx(1.6)  # spends what either would, and is back sooner
     front, back = decision.keep_from * BLOCK * 1e-3, (100 - decision.keep_from) * BLOCK * 1e-3 / 2
@@ -348,38 +356,43 @@ def test_near_the_crossing_a_request_comes_back_by_both_roads_at_once() -> None:
 
 
 def test_a_mixed_road_is_for_requests_with_one_sequence() -> None:
-    assert Cost(flat(1.0)).choose([candidate(1600, width=2)], AROUND).road is not Road.MIXED
+    assert Cost(flat(1.0)).choose([candidate(1600, width=2)], STATE).mode is not RecoveryMode.MIXED
 
 
 def test_a_mixed_road_that_spends_more_is_not_taken() -> None:
     # Balanced, it would be back in 0.86 of the time, and keep link and steps busy for 1.29 of it.
-    assert Cost(flat(1.5)).choose([candidate(1600)], AROUND).road is Road.RECOMPUTE
+    assert Cost(flat(1.5)).choose([candidate(1600)], STATE).mode is RecoveryMode.RECOMPUTE
 
 
 def test_the_paper_table_decides_as_its_rows_say() -> None:
-    around = replace(AROUND, block_bytes=BLOCK * CPS_A6000.bytes_per_token, chunk=8192, beside=StepShape(0, 0))
+    state = replace(STATE, block_bytes=BLOCK * CPS_A6000.bytes_per_token, chunk=8192, beside=StepShape(0, 0))
     policy = Cost(CPS_A6000.costs(), mixed_margin=1.0)
-    assert road_of(policy, candidate(512), around) is Road.SWAP
-    assert road_of(policy, candidate(2048), around) is Road.RECOMPUTE
+    assert mode_of(policy, candidate(512), state) is RecoveryMode.SWAP
+    assert mode_of(policy, candidate(2048), state) is RecoveryMode.RECOMPUTE
 
 
 def test_requests_keep_their_road_until_the_other_is_cheaper_by_more_than_is_sure() -> None:
     costs = flat(0.8, deviation=0.1)
     policy = Cost(costs, mixed_margin=1.0)
-    assert road_of(policy, candidate(1600)) is Road.SWAP
-    for ratio, expected in ((1.03, Road.SWAP), (1.2, Road.RECOMPUTE), (0.98, Road.RECOMPUTE), (0.8, Road.SWAP)):
+    assert mode_of(policy, candidate(1600)) is RecoveryMode.SWAP
+    for ratio, expected in (
+        (1.03, RecoveryMode.SWAP),
+        (1.2, RecoveryMode.RECOMPUTE),
+        (0.98, RecoveryMode.RECOMPUTE),
+        (0.8, RecoveryMode.SWAP),
+    ):
         costs.per_byte = flat(ratio).per_byte
-        assert road_of(policy, candidate(1600)) is expected
+        assert mode_of(policy, candidate(1600)) is expected
     costs.deviation = 0.0  # where both are sure, the least difference counts
     costs.per_byte = flat(1.03).per_byte
-    assert road_of(policy, candidate(1600)) is Road.RECOMPUTE
+    assert mode_of(policy, candidate(1600)) is RecoveryMode.RECOMPUTE
 
 
 # -- cost: victims ----------------------------------------------------------------------------------------------------
 
 
 def victim_of(policy: Cost, candidates: list[Candidate]) -> int:
-    return [c.request for c in candidates].index(policy.choose(candidates, AROUND).victim)
+    return [c.request for c in candidates].index(policy.choose(candidates, STATE).victim)
 
 
 def test_the_victim_costs_least_for_each_block_that_it_frees() -> None:
@@ -432,8 +445,8 @@ CANDIDATES = st.lists(
     min_size=1,
     max_size=12,
 )
-AROUNDS = st.builds(
-    Surroundings,
+STATES = st.builds(
+    SystemState,
     block_size=st.sampled_from((1, 16, 32)),
     block_bytes=st.integers(0, 10**7),
     chunk=st.integers(1, 4096),
@@ -458,11 +471,11 @@ def warm_model(seed: int = 1, bandwidth: float = 150e6) -> CostModel:
 @settings(max_examples=200, deadline=None)
 @given(
     CANDIDATES,
-    st.lists(AROUNDS, min_size=1, max_size=6),
+    st.lists(STATES, min_size=1, max_size=6),
     st.sampled_from(("recompute", "swap", "threshold:500", "threshold:500:swap-above", "cost", "cost-cold", "table")),
 )
 def test_every_policy_always_chooses_something_possible(
-    candidates: list[Candidate], arounds: list[Surroundings], name: str
+    candidates: list[Candidate], states: list[SystemState], name: str
 ) -> None:
     policy: RecoveryPolicy
     if name == "table":
@@ -471,20 +484,20 @@ def test_every_policy_always_chooses_something_possible(
         policy = make_policy("cost", CostModel() if name == "cost-cold" else warm_model(), regret_sample=0.3)
     else:
         policy = make_policy(name, None)
-    for around in arounds:
-        choice = policy.choose(candidates, around)
+    for state in states:
+        choice = policy.choose(candidates, state)
         chosen = next(c for c in candidates if c.request is choice.victim)
         assert all(seconds >= 0.0 for seconds in choice.predicted.values())
-        if choice.road is Road.SWAP:
+        if choice.mode is RecoveryMode.SWAP:
             not_shared = chosen.num_full_blocks - chosen.num_shared
             assert not_shared > 0
-            assert chosen.num_to_save + chosen.idle_from[0] <= around.free_slots
-        if choice.road is Road.MIXED:
+            assert chosen.num_to_save + chosen.idle_from[0] <= state.free_slots
+        if choice.mode is RecoveryMode.MIXED:
             assert chosen.request.width == 1
             assert chosen.num_shared < choice.keep_from < chosen.num_full_blocks
-            assert chosen.has_room(choice.keep_from, around.free_slots)
+            assert chosen.has_room(choice.keep_from, state.free_slots)
         if isinstance(policy, Cost):
-            assert choice.road.value in choice.predicted
+            assert choice.mode.value in choice.predicted
             policy.note_actual(choice.victim.request_id, 0.1)
 
 
@@ -500,7 +513,7 @@ class Life:
         self.num_tokens = num_tokens
         self.model = CostModel()
         self.policy = Cost(self.model, seed=seed, **options)  # type: ignore[arg-type]
-        self.around = replace(AROUND, block_bytes=36_864 * BLOCK, beside=StepShape(8, 8, 0.0, 4000))
+        self.state = replace(STATE, block_bytes=36_864 * BLOCK, beside=StepShape(8, 8, 0.0, 4000))
         self.count = 0
         self.probe_seconds = 0.0
         self._loads: list[int] = []
@@ -512,7 +525,7 @@ class Life:
         return seconds * self.random.gauss(1.0, 0.08) * (3.0 if self.random.random() < 0.03 else 1.0)
 
     def transfer(self, kind: str, num_blocks: int) -> float:
-        num_bytes = num_blocks * self.around.block_bytes
+        num_bytes = num_blocks * self.state.block_bytes
         seconds = self.noisy(1e-3 + num_bytes / self.bandwidth)
         self.model.observe_transfer(kind, num_bytes, seconds)
         return seconds
@@ -530,8 +543,8 @@ class Life:
             self.transfer("load", self._loads.pop())
         self.count += 1
         one = candidate(self.num_tokens, name=str(self.count))
-        choice = self.policy.choose([one], self.around)
-        if choice.road is Road.RECOMPUTE:
+        choice = self.policy.choose([one], self.state)
+        if choice.mode is RecoveryMode.RECOMPUTE:
             actual = self.compute(self.num_tokens)
         else:
             num_blocks = one.num_full_blocks - choice.keep_from
@@ -544,14 +557,14 @@ class Life:
         self.policy.note_actual(str(self.count), actual)
         return choice
 
-    def preempt_until(self, road: Road, share: int = 1) -> int:
-        """How many preemptions it takes until so many in a row take a road."""
+    def preempt_until(self, mode: RecoveryMode, share: int = 1) -> int:
+        """How many preemptions it takes until so many in a row take a mode."""
         in_a_row = 0
         for count in range(1, 200):
-            in_a_row = in_a_row + 1 if self.preempt().road is road else 0
+            in_a_row = in_a_row + 1 if self.preempt().mode is mode else 0
             if in_a_row == share:
                 return count
-        raise AssertionError(f"{road} is never taken")
+        raise AssertionError(f"{mode} is never taken")
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -559,36 +572,36 @@ def test_decisions_turn_over_within_twenty_preemptions_of_a_change_and_back(seed
     life = Life(600e6, seed=seed)
     for _ in range(100):
         life.preempt()
-    assert life.preempt().road is Road.SWAP
+    assert life.preempt().mode is RecoveryMode.SWAP
     life.bandwidth /= 10
-    assert life.preempt_until(Road.RECOMPUTE) <= 20
+    assert life.preempt_until(RecoveryMode.RECOMPUTE) <= 20
     for _ in range(60):
         life.preempt()
     life.bandwidth *= 10
-    assert life.preempt_until(Road.SWAP) <= 20
+    assert life.preempt_until(RecoveryMode.SWAP) <= 20
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_probes_stay_under_their_share_of_the_engines_seconds(seed: int) -> None:
     life = Life(20e6, seed=seed)
-    probes = sum(life.preempt().road is Road.MIXED for _ in range(600))
-    assert probes >= 10, "a road that is not taken is never looked at"
+    probes = sum(life.preempt().mode is RecoveryMode.MIXED for _ in range(600))
+    assert probes >= 10, "a mode that is not taken is never looked at"
     assert life.probe_seconds <= 0.01 * life.model.engine_seconds * 1.2, "noise alone may exceed what was charged"
-    assert all(decision.is_probe == (decision.road is Road.MIXED) for decision in life.policy.decisions)
+    assert all(decision.is_probe == (decision.mode is RecoveryMode.MIXED) for decision in life.policy.decisions)
 
 
 def test_computing_is_probed_where_everything_is_swapped_and_no_prompt_comes() -> None:
     model = warm_model(bandwidth=5e9)
     policy = Cost(model)
-    around = replace(AROUND, block_bytes=600_000)
-    roads = []
+    state = replace(STATE, block_bytes=600_000)
+    modes = []
     for count in range(200):
         for _ in range(20):
             model.observe_step(StepShape(8, 8, 0.0, 4000), 0.03)
         model.observe_transfer("save", 10**6, 2e-3)
-        roads.append(policy.choose([candidate(1600, name=str(count))], around).road)
-    assert Road.RECOMPUTE not in roads
-    assert 5 <= roads.count(Road.MIXED) <= 30
+        modes.append(policy.choose([candidate(1600, name=str(count))], state).mode)
+    assert RecoveryMode.RECOMPUTE not in modes
+    assert 5 <= modes.count(RecoveryMode.MIXED) <= 30
     first = next(decision for decision in policy.decisions if decision.is_probe)
     assert first.probe is not None
     assert first.probe.cost.keep_from <= 100 // 8
@@ -596,21 +609,21 @@ def test_computing_is_probed_where_everything_is_swapped_and_no_prompt_comes() -
 
 def test_an_unknown_link_gets_a_block_before_it_gets_a_request() -> None:
     life = Life(1e6)  # a thousand times slower than any guess
-    roads = [life.preempt() for _ in range(60)]
-    assert all(choice.road is not Road.SWAP for choice in roads)
-    parts = [50 - choice.keep_from for choice in roads if choice.road is Road.MIXED]
+    modes = [life.preempt() for _ in range(60)]
+    assert all(choice.mode is not RecoveryMode.SWAP for choice in modes)
+    parts = [50 - choice.keep_from for choice in modes if choice.mode is RecoveryMode.MIXED]
     assert parts[0] == 1
 
 
 def test_an_unknown_link_gets_no_request_of_several_sequences() -> None:
-    assert road_of(Cost(CostModel()), candidate(1600, width=2)) is Road.RECOMPUTE
-    assert road_of(Cost(warm_model(bandwidth=5e9)), candidate(1600, width=2)) is Road.SWAP
+    assert mode_of(Cost(CostModel()), candidate(1600, width=2)) is RecoveryMode.RECOMPUTE
+    assert mode_of(Cost(warm_model(bandwidth=5e9)), candidate(1600, width=2)) is RecoveryMode.SWAP
 
 
 def test_the_same_calls_with_the_same_seed_decide_the_same() -> None:
-    def play(seed: int) -> list[tuple[Road, int]]:
+    def play(seed: int) -> list[tuple[RecoveryMode, int]]:
         life = Life(300e6, seed=seed, regret_sample=0.2)
-        return [(choice.road, choice.keep_from) for choice in (life.preempt() for _ in range(150))]
+        return [(choice.mode, choice.keep_from) for choice in (life.preempt() for _ in range(150))]
 
     assert play(1) == play(1)
     assert play(1) != play(2)
@@ -627,7 +640,7 @@ def test_predictions_of_decisions_are_good_and_regret_is_known() -> None:
     assert policy.p90_error < 0.4
     samples = [decision for decision in policy.decisions if decision.is_sample]
     assert 8 <= len(samples) <= 40
-    assert all(decision.road is Road.RECOMPUTE for decision in samples[3:])
+    assert all(decision.mode is RecoveryMode.RECOMPUTE for decision in samples[3:])
     assert policy.regret == pytest.approx(0.0, abs=0.05)
 
 
@@ -636,7 +649,7 @@ def test_regret_is_what_the_other_road_would_have_saved() -> None:
     assert log.regret is None
     assert log.error_quantile(0.5) is None
     for request_id, actual in (("a", 0.75), ("b", 0.5)):  # cheaper than the 1.0 that was passed over
-        log.add(Decision(request_id, 1, 100, Road.SWAP, {"recompute": 1.0, "swap": 2.0}, is_sample=True))
+        log.add(Decision(request_id, 1, 100, RecoveryMode.SWAP, {"recompute": 1.0, "swap": 2.0}, is_sample=True))
         log.note_actual(request_id, actual)
     assert log.regret == pytest.approx(0.75 / 1.25)
     assert log.errors == [pytest.approx(1.25 / 0.75), pytest.approx(3.0)]
@@ -650,9 +663,9 @@ def test_noise_is_no_regret(first: float) -> None:
     total = 0.0
     for number in range(100):
         name, actual = str(number), 4.0 - first if number % 2 else first
-        decisions.add(Decision(name, number, 100, Road.SWAP, predicted, is_sample=True))
+        decisions.add(Decision(name, number, 100, RecoveryMode.SWAP, predicted, is_sample=True))
         decisions.note_actual(name, actual)
-        choice = Preemption(candidate(name=name).request, Road.SWAP, predicted=predicted, is_sample=True)
+        choice = Preemption(candidate(name=name).request, RecoveryMode.SWAP, predicted=predicted, is_sample=True)
         recoveries.give_up(number, name, 100, choice, [])
         recoveries.note_compute(name, actual)
         recoveries.complete(name)
@@ -667,19 +680,19 @@ def test_noise_is_no_regret(first: float) -> None:
 
 def test_a_return_by_another_road_than_the_chosen_one_tells_nothing_about_that() -> None:
     decisions, recoveries = DecisionLog(), RecoveryLog()
-    recoveries.on_complete.append(lambda r: decisions.note_actual(r.request_id, r.seconds, is_turned=r.is_turned))
-    for name, is_turned in (("a", True), ("b", False)):
-        decisions.add(Decision(name, 1, 100, Road.SWAP, {"swap": 1.0, "recompute": 2.0}, is_sample=is_turned))
-        choice = Preemption(candidate(name=name).request, Road.SWAP, predicted={"swap": 1.0})
+    recoveries.on_complete.append(lambda r: decisions.note_actual(r.request_id, r.seconds, fell_back=r.fell_back))
+    for name, fell_back in (("a", True), ("b", False)):
+        decisions.add(Decision(name, 1, 100, RecoveryMode.SWAP, {"swap": 1.0, "recompute": 2.0}, is_sample=fell_back))
+        choice = Preemption(candidate(name=name).request, RecoveryMode.SWAP, predicted={"swap": 1.0})
         recoveries.give_up(1, name, 100, choice, [])
-        if is_turned:
-            recoveries.note_turn(name)
+        if fell_back:
+            recoveries.note_fallback(name)
         recoveries.note_compute(name, 0.5)
         recoveries.complete(name)
-    assert [decision.is_turned for decision in decisions] == [True, False]
+    assert [decision.fell_back for decision in decisions] == [True, False]
     assert decisions.errors == [1.0]
     assert decisions.regret is None, "the sample never was one"
-    assert [recovery.is_turned for recovery in recoveries.over] == [True, False]
+    assert [recovery.fell_back for recovery in recoveries.over] == [True, False]
     stats = recoveries.take_stats()
     assert stats is not None
     assert stats.errors == [("swap", 1.0)]
@@ -688,20 +701,20 @@ def test_a_return_by_another_road_than_the_chosen_one_tells_nothing_about_that()
 def test_what_takes_much_longer_than_predicted_is_a_surprise() -> None:
     policy = Cost(warm_model())
     assert policy.prober is not None
-    predicted = policy.choose([candidate(1600)], AROUND).predicted
-    road = policy.decisions[-1].road.value
-    policy.note_actual("r", 1.5 * predicted[road])
+    predicted = policy.choose([candidate(1600)], STATE).predicted
+    mode = policy.decisions[-1].mode.value
+    policy.note_actual("r", 1.5 * predicted[mode])
     assert policy.prober.surprise_seconds == 0.0
-    policy.choose([candidate(1600)], AROUND)
+    policy.choose([candidate(1600)], STATE)
     decision = policy.decisions[-1]
-    policy.note_actual("r", 5.0 * decision.predicted[decision.road.value])
-    assert policy.prober.surprise_seconds == pytest.approx(4.0 * decision.predicted[decision.road.value])
+    policy.note_actual("r", 5.0 * decision.predicted[decision.mode.value])
+    assert policy.prober.surprise_seconds == pytest.approx(4.0 * decision.predicted[decision.mode.value])
 
 
 def test_the_log_of_decisions_is_bounded() -> None:
     log = DecisionLog(size=3)
     for number in range(10):
-        log.add(Decision(str(number), number, 100, Road.SWAP))
+        log.add(Decision(str(number), number, 100, RecoveryMode.SWAP))
     assert [decision.request_id for decision in log] == ["7", "8", "9"]
     assert log.note_actual("2", 1.0) is None
     assert log.note_actual("8", 1.0) is not None
@@ -713,15 +726,15 @@ def test_the_log_of_decisions_is_bounded() -> None:
 def test_what_was_saved_is_computed_where_the_link_has_become_slow_since() -> None:
     costs = FlatCosts(token=1e-3, load=1.6e-5)  # a block takes 16 ms either way
     policy = Cost(costs)
-    assert policy.is_worth_loading(0, 160, AROUND)
+    assert policy.is_worth_loading(0, 160, STATE)
     costs.per_byte["load"] = 3e-5
-    assert not policy.is_worth_loading(0, 160, AROUND)
+    assert not policy.is_worth_loading(0, 160, STATE)
     costs.per_byte["load"] = 1e-5
-    assert policy.is_worth_loading(0, 160, AROUND)
-    assert policy.is_worth_loading(0, 160, replace(AROUND, queued_bytes=100 * BLOCK_BYTES)), "nobody else waits for it"
+    assert policy.is_worth_loading(0, 160, STATE)
+    assert policy.is_worth_loading(0, 160, replace(STATE, queued_bytes=100 * BLOCK_BYTES)), "nobody else waits for it"
 
 
-LARGE_BLOCKS = replace(AROUND, block_bytes=600_000)
+LARGE_BLOCKS = replace(STATE, block_bytes=600_000)
 
 
 def fast_model(failing: str | None = None) -> CostModel:
@@ -733,15 +746,17 @@ def fast_model(failing: str | None = None) -> CostModel:
 
 
 def test_what_is_being_saved_is_given_up_where_saving_and_loading_take_longer_than_computing() -> None:
-    costs = FlatCosts(token=1e-3, save=0.8e-5, load=0.8e-5)  # a block takes 16 ms by either road
+    costs = FlatCosts(token=1e-3, save=0.8e-5, load=0.8e-5)  # a block takes 16 ms by either mode
     policy = Cost(costs)
-    assert policy.is_worth_saving(0, 160, AROUND)
+    assert policy.is_worth_saving(0, 160, STATE)
     costs.per_byte["save"] = 2e-5
-    assert not policy.is_worth_saving(0, 160, AROUND)
-    again = Survival()
+    assert not policy.is_worth_saving(0, 160, STATE)
+    again = EvictionStats()
     for _ in range(50):
         again.observe_preemption(is_repeated=True)
-    assert policy.is_worth_saving(0, 160, replace(AROUND, survival=again)), "it will be of use more often than once"
+    assert policy.is_worth_saving(0, 160, replace(STATE, eviction_stats=again)), (
+        "it will be of use more often than once"
+    )
 
 
 def test_nothing_more_is_saved_over_a_link_that_loses_what_it_is_given() -> None:
@@ -760,9 +775,9 @@ def test_the_second_look_computes_beside_what_goes_on() -> None:
             return super().recompute(num_tokens, start=start, chunk=chunk, beside=beside)
 
     policy = Cost(Noting(load=1e-6))
-    policy.is_worth_loading(0, 160, AROUND)
+    policy.is_worth_loading(0, 160, STATE)
     assert chunks == {512 - DECODING.num_tokens}
-    road_of(policy, candidate(160))
+    mode_of(policy, candidate(160))
     assert len(chunks) == 1, "the first look does so too"
 
 
@@ -770,4 +785,4 @@ def test_nothing_is_loaded_over_a_link_that_brings_nothing() -> None:
     assert Cost(fast_model()).is_worth_loading(0, 160, LARGE_BLOCKS)
     model = fast_model(failing="load")
     assert not Cost(model).is_worth_loading(0, 160, LARGE_BLOCKS)
-    assert road_of(Cost(model), candidate(1600), LARGE_BLOCKS) is not Road.SWAP
+    assert mode_of(Cost(model), candidate(1600), LARGE_BLOCKS) is not RecoveryMode.SWAP

@@ -1,4 +1,4 @@
-"""`quire calibrate`: the CPS paper's table for this machine and model, where its roads cross, and what that depends on.
+"""`quire calibrate`: the CPS paper's table for this machine and model, where its modes cross, and what that depends on.
 
 Measuring is `quire.calibration.calibrate`'s; here its figures become a table, a picture and a profile.
 """
@@ -131,14 +131,14 @@ def profile_json(config: EngineConfig, calibration: Calibration) -> dict[str, An
 
 
 def describe_crossing(calibration: Calibration) -> list[str]:
-    """Where the roads cross, or that they do not and from which link on they would."""
+    """Where the modes cross, or that they do not and from which link on they would."""
     points = calibration.crossing_points()
     longest = calibration.max_tokens
     first = _cheaper(calibration, calibration.block_size)
     if points:
-        roads, lines = (first, _other(first)), []
+        modes, lines = (first, _other(first)), []
         for at, point in enumerate(points):
-            below, above = roads[at % 2], roads[(at + 1) % 2]
+            below, above = modes[at % 2], modes[(at + 1) % 2]
             lines.append(f"Crossing point: {point:,} tokens, below it {below} is cheaper and from it on {above}.")
         return lines
     lengths = range(calibration.block_size, longest + 1, calibration.block_size)
@@ -171,8 +171,8 @@ def _cheaper(calibration: Calibration, num_tokens: int) -> str:
     return "swap" if swap < costs.recompute(num_tokens, chunk=calibration.chunk).seconds else "recompute"
 
 
-def _other(road: str) -> str:
-    return "recompute" if road == "swap" else "swap"
+def _other(mode: str) -> str:
+    return "recompute" if mode == "swap" else "swap"
 
 
 def format_rate(bandwidth: float) -> str:
@@ -200,7 +200,7 @@ def _swap_figures(swap: Swapping, name: str) -> dict[str, Any]:
 
 
 def draw(figure: Any, calibration: Calibration, title: str) -> None:
-    """Both roads over the length: points with their range, the cost model's curves, and where these cross."""
+    """Both modes over the length: points with their range, the cost model's curves, and where these cross."""
     axes = figure.subplots()
     rows = calibration.rows
     measured = {"swap": [row.swap.latency for row in rows], "recompute": [row.recompute for row in rows]}

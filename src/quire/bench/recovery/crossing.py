@@ -10,8 +10,8 @@ from quire.core.costs.interface import Costs, Prediction, StepShape
 _BISECTIONS = 60
 
 
-class PacedCosts:
-    """The costs of a machine whose link is held to a bandwidth (see `tiers.pace`).
+class RateLimitedCosts:
+    """The costs of a machine whose link is held to a bandwidth (see `tiers.rate_limiter`).
 
     Args:
         costs: of the machine, with its link as fast as it goes.
@@ -42,14 +42,14 @@ class PacedCosts:
 
 
 def bandwidth_for_crossing(costs: Costs, bytes_per_token: int, num_tokens: int, *, chunk: int) -> float:
-    """The bandwidth that a link must be held to so that both roads cost the same at `num_tokens`, in bytes a second.
+    """The bandwidth that a link must be held to so that both modes cost the same at `num_tokens`, in bytes a second.
 
-    Found by bisection over the pace: a slower one makes swapping dearer.
+    Found by bisection over the bandwidth: a slower one makes swapping dearer.
 
     Args:
         costs: with the link as fast as it goes.
         bytes_per_token: of KV.
-        num_tokens: where the roads are to cross.
+        num_tokens: where the modes are to cross.
         chunk: tokens that a step takes.
 
     Raises:
@@ -59,15 +59,15 @@ def bandwidth_for_crossing(costs: Costs, bytes_per_token: int, num_tokens: int, 
     recompute = costs.recompute(num_tokens, chunk=chunk).seconds
     if costs.save(num_bytes).seconds + costs.load(num_bytes).seconds >= recompute:
         raise ValueError(
-            f"no bandwidth makes the roads cross at {num_tokens} tokens: computing takes {recompute * 1e3:.1f} ms, and "
+            f"no bandwidth makes the modes cross at {num_tokens} tokens: computing takes {recompute * 1e3:.1f} ms, and "
             "swapping takes longer on the link as it is"
         )
     slow, fast = num_bytes / recompute, 2 * num_bytes / recompute  # one way alone takes as long; both together do
-    while _swap(PacedCosts(costs, fast), num_bytes) > recompute:
+    while _swap(RateLimitedCosts(costs, fast), num_bytes) > recompute:
         fast *= 2
     for _ in range(_BISECTIONS):
         middle = (slow + fast) / 2
-        if _swap(PacedCosts(costs, middle), num_bytes) > recompute:
+        if _swap(RateLimitedCosts(costs, middle), num_bytes) > recompute:
             slow = middle
         else:
             fast = middle
@@ -76,7 +76,7 @@ def bandwidth_for_crossing(costs: Costs, bytes_per_token: int, num_tokens: int, 
 
 @dataclass(frozen=True, slots=True)
 class CrossingRange:
-    """Between `slowest` and `fastest`, in bytes a second, there is a crossing point; outside, one road always wins."""
+    """Between `slowest` and `fastest`, in bytes a second, there is a crossing point; outside, one mode always wins."""
 
     slowest: float  #: of a slower link nothing is ever swapped
     slowest_at: int  #: tokens: what is swapped first, on a link that becomes faster

@@ -1,4 +1,4 @@
-"""What the simulator foretells of a run of `quire bench recovery`, from costs that were measured before it.
+"""What the simulator predicts of a run of `quire bench recovery`, from costs that were measured before it.
 
 The same requests, pool, limits and policy, on a virtual clock. Knows one run; knows nothing about tables.
 """
@@ -27,45 +27,45 @@ QUANTITIES = {
 }
 
 
-def foretell(config: SchedulerConfig, policy: str, belief: CostModel, workload: Workload) -> SimulationFigures:
+def predict(config: SchedulerConfig, policy: str, prior: CostModel, workload: Workload) -> SimulationFigures:
     """Simulate a load that comes all at once.
 
     Args:
         config: the engine's.
-        policy: as `make_policy` reads it. It begins with the same belief as the engine's, and learns as that does.
-        belief: what steps and transfers cost; not changed.
+        policy: as `make_policy` reads it. It begins with the same prior as the engine's, and learns as that does.
+        prior: what steps and transfers cost; not changed.
         workload: the requests.
     """
     hardware = HardwareProfile(
         name="measured",
         hardware="this machine",
         model="this model",
-        costs=CostModel.from_dict(belief.to_dict()),
+        costs=CostModel.from_dict(prior.to_dict()),
         bytes_per_token=config.block_bytes // config.block_size,
     )
-    learner = CostModel.from_dict(belief.to_dict())
+    learner = CostModel.from_dict(prior.to_dict())
     arrivals = [Arrival(0.0, len(r.prompt_token_ids), r.max_tokens, r.prompt_token_ids) for r in workload.requests]
     return simulate(arrivals, hardware, config, make_policy(policy, learner), learner=learner)
 
 
-def compare(run: RecoveryRun, foretold: SimulationFigures) -> dict[str, dict[str, float]]:
-    """Of each of `QUANTITIES`: what the engine took, what was foretold, and the error relative to the engine."""
+def compare(run: RecoveryRun, predicted: SimulationFigures) -> dict[str, dict[str, float]]:
+    """Of each of `QUANTITIES`: what the engine took, what was predicted, and the error relative to the engine."""
     found: dict[str, dict[str, float]] = {}
-    for name, (engine, simulator) in _pairs(run, foretold).items():
+    for name, (engine, simulator) in _pairs(run, predicted).items():
         if engine and simulator is not None:
             found[name] = {"engine": engine, "simulator": simulator, "error": simulator / engine - 1.0}
     return found
 
 
-def _pairs(run: RecoveryRun, foretold: SimulationFigures) -> dict[str, tuple[float | None, float | None]]:
+def _pairs(run: RecoveryRun, predicted: SimulationFigures) -> dict[str, tuple[float | None, float | None]]:
     repetition = run.repetition
     return {
-        "ttft_s": (mean(repetition.ttft_s), _of(foretold.ttft_s, "mean")),
-        "ttft_p99_s": (_p99(repetition.ttft_s), _of(foretold.ttft_s, "p99")),
-        "tpot_s": (mean(repetition.tpot_s), _of(foretold.tpot_s, "mean")),
-        "tpot_p99_s": (_p99(repetition.tpot_s), _of(foretold.tpot_s, "p99")),
-        "wall_s": (repetition.wall_s, foretold.makespan_s),
-        "recovery_s": (run.recovery_s, foretold.recovery_s),
+        "ttft_s": (mean(repetition.ttft_s), _of(predicted.ttft_s, "mean")),
+        "ttft_p99_s": (_p99(repetition.ttft_s), _of(predicted.ttft_s, "p99")),
+        "tpot_s": (mean(repetition.tpot_s), _of(predicted.tpot_s, "mean")),
+        "tpot_p99_s": (_p99(repetition.tpot_s), _of(predicted.tpot_s, "p99")),
+        "wall_s": (repetition.wall_s, predicted.makespan_s),
+        "recovery_s": (run.recovery_s, predicted.recovery_s),
     }
 
 

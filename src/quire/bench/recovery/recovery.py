@@ -1,7 +1,7 @@
 """`quire bench recovery`: the CPS paper's experiment on the real engine.
 
 A pool of fixed size without a watermark, requests all at once, and every policy on the same requests in turns, each
-with an engine of its own over one loaded model. All engines begin with the same belief about costs.
+with an engine of its own over one loaded model. All engines begin with the same prior about costs.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from quire.bench.recovery.calibrate import format_rate
-from quire.bench.recovery.crossing import PacedCosts, bandwidth_for_crossing
-from quire.bench.recovery.forecast import QUANTITIES, compare, foretell
+from quire.bench.recovery.crossing import RateLimitedCosts, bandwidth_for_crossing
+from quire.bench.recovery.forecast import QUANTITIES, compare, predict
 from quire.bench.recovery.load import make_mix
-from quire.bench.recovery.run import SLOWER, LinkPlan, RecoveryRun, first_difference, link_of, mean, run_once
+from quire.bench.recovery.run import SLOWER, LinkPlan, RecoveryRun, first_difference, mean, run_once, transfer_worker_of
 from quire.bench.report import Column, Report, summarise
 from quire.bench.serving.figures import distribution
 from quire.bench.timing import WARM_UP, play, token_range
@@ -32,7 +32,7 @@ POOL_BLOCKS = 512  #: the paper's
 LONGEST = 2048  #: tokens of a request
 _SWAP_SPACE = 4 * 2**30
 _DYNAMIC = "cost"
-_WAYS_BACK = ("recompute", "swap", "mixed", "turned")
+_WAYS_BACK = ("recompute", "swap", "mixed", "fell back")
 _WARM_UP_TOKENS = max(len(request.prompt_token_ids) + request.max_tokens for request in WARM_UP.requests)
 
 
@@ -72,7 +72,7 @@ COLUMNS = (
     Column("tpot_p99_s", "P99 TPOT ms", scale=1e3, digits=1),
     Column("wall_s", "wall s"),
     Column("preemptions", "preempted", digits=0),
-    Column("roads", "by road"),
+    Column("modes", "by mode"),
     Column("recomputed_tokens", "wasted tokens", digits=0),
     Column("error_median", "error median", scale=100, digits=1, unit=" %"),
     Column("error_p90", "p90", scale=100, digits=1, unit=" %"),
@@ -85,7 +85,7 @@ RATIO_COLUMNS = (
 )
 FORECAST_COLUMNS = (
     Column("policy", "policy"),
-    Column("name", "the first run, foretold"),
+    Column("name", "the first run, predicted"),
     Column("engine", "engine", digits=3),
     Column("simulator", "simulator", digits=3),
     Column("error", "error", scale=100, digits=1, unit=" %"),
@@ -116,15 +116,15 @@ def run(
     config = experiment_config(config)
     loaded = load(config)
     config = _with_swap_space(config, loaded)
-    belief, notes = believe(config, loaded, settings)
-    config, more = choose_bandwidth(config, loaded, belief, settings)
-    belief = learn_link(config, loaded, belief, settings.repeats)
+    prior, notes = believe(config, loaded, settings)
+    config, more = choose_bandwidth(config, loaded, prior, settings)
+    prior = learn_link(config, loaded, prior, settings.repeats)
     plan = plan_link(config, settings)
     runs: dict[str, list[RecoveryRun]] = {policy: [] for policy in settings.policies}
     differences = []
     for repetition in range(settings.runs):
         for policy in settings.policies:
-            found = _run_policy(policy, repetition, config, loaded, belief, settings, plan)
+            found = _run_policy(policy, repetition, config, loaded, prior, settings, plan)
             first = runs[settings.policies[0]][repetition] if runs[settings.policies[0]][repetition:] else found
             if (difference := first_difference(found.tokens, first.tokens)) is not None:
                 differences.append((policy, repetition, *difference))
@@ -165,7 +165,7 @@ def check(config: EngineConfig, settings: RecoverySettings) -> None:
             raise ValueError(f"{option} changes the link's bandwidth; give it one by --swap-bandwidth or --crossing-at")
     if settings.forecast and (settings.alternate_link or settings.slow_link_at or settings.regret_sample):
         raise ValueError(
-            "--forecast simulates a link that stays as it is, and roads that cost chooses; leave out --alternate-link, "
+            "--forecast simulates a link that stays as it is, and modes that cost chooses; leave out --alternate-link, "
             "--slow-link-at and --regret-sample"
         )
     if settings.alternate_link is not None and not all(value > 0 for value in settings.alternate_link):
@@ -227,36 +227,36 @@ def _powers(longest: int) -> list[int]:
 
 
 def choose_bandwidth(
-    config: EngineConfig, loaded: Any, belief: CostModel, settings: RecoverySettings
+    config: EngineConfig, loaded: Any, prior: CostModel, settings: RecoverySettings
 ) -> tuple[EngineConfig, list[str]]:
-    """The config with the bandwidth by which the roads cross where they are to."""
+    """The config with the bandwidth by which the modes cross where they are to."""
     if settings.crossing_at is None:
         return config, []
     model = loaded.model
     size = model.config.kv_bytes_per_token(str(model.dtype).removeprefix("torch."))
     chunk = config.max_num_batched_tokens
-    bandwidth = bandwidth_for_crossing(belief, size, settings.crossing_at, chunk=chunk)
-    paced = PacedCosts(belief, bandwidth)
+    bandwidth = bandwidth_for_crossing(prior, size, settings.crossing_at, chunk=chunk)
+    paced = RateLimitedCosts(prior, bandwidth)
     points = find_crossings(paced, size, config.max_model_len or LONGEST, granularity=config.block_size, chunk=chunk)
     text = ", ".join(f"{point:,}" for point in points) or "nowhere else than there"
     note = (
-        f"A link of {format_rate(bandwidth)} (--swap-bandwidth {bandwidth:.0f}) makes both roads cost the same at "
+        f"A link of {format_rate(bandwidth)} (--swap-bandwidth {bandwidth:.0f}) makes both modes cost the same at "
         f"{settings.crossing_at:,} tokens; by the cost model the cheaper one changes at: {text}."
     )
     return replace(config, swap_bandwidth=max(1, round(bandwidth))), [note]
 
 
-def learn_link(config: EngineConfig, loaded: Any, belief: CostModel, repeats: int) -> CostModel:
-    """The belief, with transfers measured on the link as it will be."""
+def learn_link(config: EngineConfig, loaded: Any, prior: CostModel, repeats: int) -> CostModel:
+    """The prior, with transfers measured on the link as it will be."""
     from quire.calibration.calibrate import calibrate_engine
 
     if config.swap_bandwidth is None:
-        return belief
+        return prior
     engine = _make(config, loaded, "recompute")
     lengths = [length for length in _powers(engine.max_model_len) if length >= config.block_size]
     found = calibrate_engine(engine, lengths=lengths, repeats=min(repeats, 2), decodes=False).cost_model
     _close(engine)
-    learnt = CostModel.from_dict(belief.to_dict())
+    learnt = CostModel.from_dict(prior.to_dict())
     learnt.saves, learnt.loads = found.saves, found.loads
     return learnt
 
@@ -272,7 +272,7 @@ def _run_policy(
     repetition: int,
     config: EngineConfig,
     loaded: Any,
-    belief: CostModel,
+    prior: CostModel,
     settings: RecoverySettings,
     plan: LinkPlan,
 ) -> RecoveryRun:
@@ -287,12 +287,12 @@ def _run_policy(
     with _recording(engine, policy, settings, settings.record if is_recorded else None) as recorder:
         if engine.max_model_len >= _WARM_UP_TOKENS:
             play(engine, WARM_UP.shifted(repetition, low=low, span=span))
-        _teach(engine, belief)
+        _teach(engine, prior)
         if recorder is not None:
-            recorder.begin(belief.to_dict())
-        found = run_once(engine, load, plan, belief)
+            recorder.begin(prior.to_dict())
+        found = run_once(engine, load, plan, prior)
     if settings.forecast:
-        found.forecast = compare(found, foretell(engine.scheduler.config, policy, belief, load))
+        found.forecast = compare(found, predict(engine.scheduler.config, policy, prior, load))
     _close(engine)
     return found
 
@@ -327,13 +327,13 @@ def _recording(engine: Engine, policy: str, settings: RecoverySettings, path: Pa
         raise ValueError(f"cannot write {path}: {error.strerror}") from None
 
 
-def _teach(engine: Engine, belief: CostModel) -> None:
+def _teach(engine: Engine, prior: CostModel) -> None:
     """Let an engine, and its policy, believe this from now on."""
-    engine.costs.model.take_over(belief.to_dict())
+    engine.costs.model.take_over(prior.to_dict())
 
 
 def _close(engine: Engine) -> None:
-    link = link_of(engine)
+    link = transfer_worker_of(engine)
     if link is not None:
         link.close()
 
@@ -361,7 +361,7 @@ def make_report(config: EngineConfig, settings: RecoverySettings, runs: dict[str
         "what share of a step that is, is judged by the same calibrated costs under every policy. of it "
         "ahead: the seconds of the link that belong to no preemption. turned: of what was to be saved and "
         "loaded, something was computed after all, since that had become shorter, or there was no other way. "
-        "error: of what cost predicted for the road that it took. regret: what the other road, taken on "
+        "error: of what cost predicted for the mode that it took. regret: what the other mode, taken on "
         "purpose in a sample of decisions, would have saved."
     )
     return report
@@ -369,7 +369,7 @@ def make_report(config: EngineConfig, settings: RecoverySettings, runs: dict[str
 
 def figure(policy: str, done: Sequence[RecoveryRun]) -> dict[str, Any]:
     """One policy over all repetitions; the decisions are those of the first."""
-    roads = {road: mean([run.by_road.get(road, 0) for run in done]) for road in _WAYS_BACK}
+    modes = {mode: mean([run.by_mode.get(mode, 0) for run in done]) for mode in _WAYS_BACK}
     errors = [spread for run in done if (spread := distribution(run.errors)) is not None]
     spreads = [spread for run in done if (spread := distribution(run.repetition.tpot_s)) is not None]
     first = done[0]
@@ -389,8 +389,8 @@ def figure(policy: str, done: Sequence[RecoveryRun]) -> dict[str, Any]:
         "tpot_p99_s": summarise(spread["p99"] for spread in spreads),
         "wall_s": summarise(run.repetition.wall_s for run in done),
         "preemptions": summarise(len(run.recoveries) for run in done),
-        "by_road": roads,
-        "roads": ", ".join(f"{road} {count:.0f}" for road, count in roads.items() if count) or "–",
+        "by_mode": modes,
+        "modes": ", ".join(f"{mode} {count:.0f}" for mode, count in modes.items() if count) or "–",
         "recomputed_tokens": summarise(run.num_recomputed_tokens for run in done),
         "error_median": summarise(spread["median"] for spread in errors),
         "error_p90": summarise(spread["p90"] for spread in errors),
@@ -404,11 +404,11 @@ def figure(policy: str, done: Sequence[RecoveryRun]) -> dict[str, Any]:
                 "request": r.request_id,
                 "step": r.step_id,
                 "tokens": r.num_tokens,
-                "road": r.road.value,
+                "mode": r.mode.value,
                 "predicted_s": r.predicted,
                 "actual_s": r.seconds,
                 "is_complete": r.is_complete,
-                "is_turned": r.is_turned,
+                "fell_back": r.fell_back,
             }
             for r in first.recoveries
         ],
@@ -551,10 +551,10 @@ def _draw_decisions(axes: Any, run: RecoveryRun) -> None:
     for phase, end in zip(run.phases, ends, strict=True):
         if phase.bandwidth is not None and phase.bandwidth != fastest:
             axes.axvspan(phase.from_preemption, end, color="0.9", lw=0)
-    for road, colour in (("recompute", "C1"), ("swap", "C0"), ("mixed", "C2")):
-        own = [(at, r.num_tokens) for at, r in enumerate(run.recoveries) if r.road.value == road]
+    for mode, colour in (("recompute", "C1"), ("swap", "C0"), ("mixed", "C2")):
+        own = [(at, r.num_tokens) for at, r in enumerate(run.recoveries) if r.mode.value == mode]
         if own:
-            axes.scatter(*zip(*own, strict=True), s=9, color=colour, label=road)
+            axes.scatter(*zip(*own, strict=True), s=9, color=colour, label=mode)
     most = max((len(crossing.points) for crossing in run.crossings), default=0)
     places = [crossing.at_preemption for crossing in run.crossings]
     for rank in range(most):

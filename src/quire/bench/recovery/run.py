@@ -16,13 +16,13 @@ from quire.bench.workload import Workload
 from quire.core.costs.interface import Costs
 from quire.core.recovery.interface import prediction_error
 from quire.core.recovery.log import Recovery
-from quire.core.recovery.policies import Cost, Road
+from quire.core.recovery.policies import Cost, RecoveryMode
 from quire.engine.engine import Engine
 from quire.outputs import Stats
-from quire.tiers.link import Link
+from quire.tiers.transfer_worker import TransferWorker
 
 SLOWER = 10  #: times, where the link is slowed down in mid-run
-_CROSSING_EVERY = 8  #: preemptions, between two looks at where the model's roads cross
+_CROSSING_EVERY = 8  #: preemptions, between two looks at where the model's modes cross
 _RUN_OF_DECISIONS = 3  #: in a row that make a turn-over, so that a probe makes none
 _BEFORE = 20  #: decisions that say what was usual
 
@@ -68,7 +68,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Where the cost model's roads crossed at some moment."""
+    """Where the cost model's modes crossed at some moment."""
 
     at_preemption: int
     points: list[int]
@@ -97,17 +97,17 @@ class RecoveryRun:
         return self.save_s + self.load_s + self.ahead_s + self.compute_s
 
     @property
-    def by_road(self) -> dict[str, int]:
-        """How many came back by each road (`Recovery.way_back`)."""
+    def by_mode(self) -> dict[str, int]:
+        """How many came back by each mode (`Recovery.way_back`)."""
         return dict(Counter(recovery.way_back for recovery in self.recoveries))
 
     @property
     def errors(self) -> list[float]:
         """|predicted - actual| / actual of what was predicted and is over."""
         found = (
-            prediction_error(recovery.predicted, recovery.road, recovery.seconds)
+            prediction_error(recovery.predicted, recovery.mode, recovery.seconds)
             for recovery in self.recoveries
-            if recovery.is_complete and not recovery.is_turned
+            if recovery.is_complete and not recovery.fell_back
         )
         return [error for error in found if error is not None]
 
@@ -122,17 +122,17 @@ class RecoveryRun:
         return found
 
 
-def _most(recoveries: Sequence[Recovery]) -> Road | None:
-    """The road that most of them took."""
-    counted = Counter(recovery.road for recovery in recoveries)
+def _most(recoveries: Sequence[Recovery]) -> RecoveryMode | None:
+    """The mode that most of them took."""
+    counted = Counter(recovery.mode for recovery in recoveries)
     return counted.most_common(1)[0][0] if counted else None
 
 
-def _turnover(recoveries: Sequence[Recovery], usual: Road | None) -> int | None:
-    """How many there were up to the first of several in a row that took another road."""
+def _turnover(recoveries: Sequence[Recovery], usual: RecoveryMode | None) -> int | None:
+    """How many there were up to the first of several in a row that took another mode."""
     in_a_row = 0
     for at, recovery in enumerate(recoveries):
-        in_a_row = in_a_row + 1 if recovery.road is not usual else 0
+        in_a_row = in_a_row + 1 if recovery.mode is not usual else 0
         if in_a_row == _RUN_OF_DECISIONS:
             return at + 2 - _RUN_OF_DECISIONS
     return None
@@ -186,12 +186,12 @@ class _Watch:
         if self.phases and self.phases[-1].bandwidth == bandwidth:
             return
         self.phases.append(Phase(elapsed_s, self._num_preemptions, bandwidth))
-        link = link_of(self._engine)
+        link = transfer_worker_of(self._engine)
         if link is not None:
             link.bandwidth = bandwidth
 
 
-def link_of(engine: Engine) -> Link | None:
+def transfer_worker_of(engine: Engine) -> TransferWorker | None:
     """The link to the engine's swap tier."""
     return getattr(engine.runner, "link", None)
 

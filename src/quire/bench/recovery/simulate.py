@@ -207,7 +207,7 @@ COLUMNS = (
     Column("itl_p99_s", "P99 ITL ms"),
     Column("makespan_s", "makespan s"),
     Column("preemptions", "preempted"),
-    Column("roads", "by road"),
+    Column("modes", "by mode"),
     Column("recomputed_share", "wasted"),
     Column("recovery_s", "recovery s"),
 )
@@ -225,7 +225,7 @@ def figures(cases: Sequence[Case]) -> list[dict[str, Any]]:
     for case in cases:
         figure: dict[str, Any] = {"policy": case.policy, "decode_scale": case.decode_scale, "seeds": len(case.runs)}
         figure |= {name: asdict(interval(values)) if (values := case.values(name)) else None for name in _VALUES}
-        figure["by_road"] = _by_road(case)
+        figure["by_mode"] = _by_mode(case)
         figure["refused"] = sum(run.num_refused for run in case.runs)
         figure["cut"] = sum(run.num_cut for run in case.runs)
         figure["requests"] = sum(run.num_requests for run in case.runs)
@@ -244,9 +244,9 @@ def _change(case: Case, base: Case, name: str) -> Interval | None:
     return paired_change(ours, theirs) if ours and len(ours) == len(theirs) and all(theirs) else None
 
 
-def _by_road(case: Case) -> dict[str, float]:
-    roads = sorted({road for run in case.runs for road in run.preemptions_by_road})
-    return {road: sum(run.preemptions_by_road.get(road, 0) for run in case.runs) / len(case.runs) for road in roads}
+def _by_mode(case: Case) -> dict[str, float]:
+    modes = sorted({mode for run in case.runs for mode in run.preemptions_by_mode})
+    return {mode: sum(run.preemptions_by_mode.get(mode, 0) for run in case.runs) / len(case.runs) for mode in modes}
 
 
 def _row(case: Case, settings: SimulateSettings) -> dict[str, Any]:
@@ -263,7 +263,7 @@ def _row(case: Case, settings: SimulateSettings) -> dict[str, Any]:
         "itl_p99_s": shown("itl_p99_s", 1e3, 2),
         "makespan_s": shown("makespan_s", 1.0, 2),
         "preemptions": shown("preemptions"),
-        "roads": ", ".join(f"{road} {count:.1f}" for road, count in _by_road(case).items()) or "–",
+        "modes": ", ".join(f"{mode} {count:.1f}" for mode, count in _by_mode(case).items()) or "–",
         "recomputed_share": shown("recomputed_share", 100, 1, " %"),
         "recovery_s": shown("recovery_s", 1.0, 3),
     }
@@ -271,7 +271,7 @@ def _row(case: Case, settings: SimulateSettings) -> dict[str, Any]:
 
 def _papers_row(settings: SimulateSettings) -> dict[str, Any]:
     shown = {name: f"{value * 1e3:,.2f}" for name, value in PAPERS_FIGURES.items()}
-    return {"policy": "(the paper's CPS)", **dict.fromkeys(("roads",), "–"), **shown}
+    return {"policy": "(the paper's CPS)", **dict.fromkeys(("modes",), "–"), **shown}
 
 
 def _show_changes(settings: SimulateSettings, cases: Sequence[Case]) -> None:

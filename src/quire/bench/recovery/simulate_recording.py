@@ -1,4 +1,4 @@
-"""`quire simulate --recording`: a run of a real engine once more, and what a profile foretells of it.
+"""`quire simulate --recording`: a run of a real engine once more, and what a profile predicts of it.
 
 The scheduler must decide in every step what it decided on the engine. With a profile the same requests are simulated,
 and each error is relative to the engine. Knows one recording; knows nothing about loads that are drawn.
@@ -40,7 +40,7 @@ DIFFERENCE_COLUMNS = (
     Column("what", "differs in"),
 )
 FORECAST_COLUMNS = (
-    Column("name", "the recorded run, foretold"),
+    Column("name", "the recorded run, predicted"),
     Column("engine", "engine s", digits=4),
     Column("simulator", "simulator s", digits=4),
     Column("error", "error", scale=100, digits=1, unit=" %"),
@@ -107,7 +107,7 @@ def difference_report(recording: Recording, difference: ReplayDiffers) -> Report
 
 
 def add_forecast(report: Report, hardware: HardwareProfile, comparison: Comparison) -> None:
-    """Print what the simulator foretold, and put it to the report's figure and notes."""
+    """Print what the simulator predicted, and put it to the report's figure and notes."""
     forecast = compare(comparison)
     counts = f"{comparison.recorded.num_preemptions:,} preemptions on the engine"
     notes = [*hardware.sources(), f"{counts}, {comparison.simulated.num_preemptions:,} in the simulator."]
@@ -118,7 +118,7 @@ def add_forecast(report: Report, hardware: HardwareProfile, comparison: Comparis
 
 
 def compare(comparison: Comparison) -> dict[str, dict[str, float]]:
-    """Of each error of a comparison: what the engine took, what was foretold, and the error relative to the engine."""
+    """Of each error of a comparison: what the engine took, what was predicted, and the error relative to the engine."""
     recorded, simulated = comparison.recorded, comparison.simulated
     return {
         name: {"engine": _value(recorded, name), "simulator": _value(simulated, name), "error": error}

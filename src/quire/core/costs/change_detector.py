@@ -10,7 +10,7 @@ from __future__ import annotations
 from statistics import median_low
 
 
-class MissRun:
+class ChangeDetector:
     """The latest predictions, as far as they missed one after the other on the same side."""
 
     __slots__ = ("misses",)
@@ -41,7 +41,7 @@ class MissRun:
         return middle
 
 
-def has_changed(runs: list[MissRun], *, slower_after: int, faster_after: int) -> int:
+def has_changed(runs: list[ChangeDetector], *, slower_after: int, faster_after: int) -> int:
     """Whether the runs, of things that change together, make a change: 1 slower, -1 faster, 0 none."""
     for side, enough in ((1, slower_after), (-1, faster_after)):
         if sum(len(run.misses) for run in runs if run.side == side) >= enough:

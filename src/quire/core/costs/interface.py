@@ -103,7 +103,7 @@ def find_crossings(
         chunk: tokens that a step takes; None computes any length in one step.
 
     Returns:
-        None, one or several, ascending: each the first count that is cheaper by the other road than the count before.
+        None, one or several, ascending: each the first count that is cheaper by the other mode than the count before.
     """
     crossings: list[int] = []
     was_swap: bool | None = None

@@ -15,7 +15,7 @@ from collections import deque
 from statistics import median
 from typing import Any, NamedTuple
 
-from quire.core.costs.change_detector import MissRun
+from quire.core.costs.change_detector import ChangeDetector
 from quire.core.costs.interface import EMPTY_STEP, NOTHING, Prediction, StepShape
 from quire.core.costs.piecewise import PiecewiseLinear, isotonic
 
@@ -30,7 +30,7 @@ _PRIOR = (5e-3, 5e-4, 7.5e-8, 3e-6, 2e-4)  #: c0, seconds a token, c2, c3, c4: o
 _PRIOR_WEIGHT = 0.02  #: of a sample
 _LEAST_S = 1e-9  #: keeps logarithms and ratios of predictions defined
 _FIRM = 1.0 + 1e-9  #: keeps the equations solvable where samples cannot tell two coefficients apart
-_POINT_PRIOR = 1.0  #: samples' worth of belief that an octave lies on the straight line
+_POINT_PRIOR = 1.0  #: samples' worth of prior that an octave lies on the straight line
 _HALF_LIFE = 8192.0  #: steps
 _HUBER = 1.5  #: deviations from which on a residual counts no more than in proportion to it
 _MISS = 0.4  #: log ratio that no noise explains, of a kind of step that is known
@@ -51,7 +51,7 @@ class StepCost:
     def __init__(self) -> None:
         self.num_observed = 0
         self.num_prefills = 0  #: of these, steps that told something about computing many tokens at once
-        self.misses = MissRun()
+        self.misses = ChangeDetector()
         self.errors: deque[float] = deque(maxlen=_NUM_ERRORS)  #: |predicted - actual| / actual, once calibrated
         self._kinds: dict[tuple[int, int], deque[_Sample]] = {}  #: the one that was met last stands last
         self._num_fitted = 0  #: observed when it was fitted last

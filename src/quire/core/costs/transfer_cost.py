@@ -15,7 +15,7 @@ from collections import deque
 from statistics import median
 from typing import Any
 
-from quire.core.costs.change_detector import MissRun
+from quire.core.costs.change_detector import ChangeDetector
 from quire.core.costs.interface import NOTHING, Prediction
 from quire.core.costs.piecewise import PiecewiseLinear, isotonic
 
@@ -26,7 +26,7 @@ _ENOUGH = 4  #: transfers for a curve that deserves to be called measured
 _PRIOR_LATENCY_S = 1e-4
 _PRIOR_S_PER_BYTE = 1e-9
 _PRIOR_WEIGHT = 0.01  #: of a point: decides latency against bandwidth where all transfers were of one size
-_POINT_PRIOR = 3.0  #: transfers' worth of belief that a bin lies on the line
+_POINT_PRIOR = 3.0  #: transfers' worth of prior that a bin lies on the line
 _CUTS = (math.inf, 0.2, 0.1)  #: rounds of fitting the line, and the relative miss from which on a point counts less
 _HALF_LIFE = 256.0  #: transfers after which a bin's point has half its say against its neighbours
 _KNOWN_MISS, _UNKNOWN_MISS = 0.4, 1.0  #: log ratios that no noise explains, where a size is known and where it is new
@@ -39,7 +39,7 @@ class TransferCost:
 
     def __init__(self) -> None:
         self.num_observed = 0
-        self.misses = MissRun()
+        self.misses = ChangeDetector()
         self.errors: deque[float] = deque(maxlen=_NUM_ERRORS)  #: |predicted - actual| / actual, once calibrated
         self._log_ratios: deque[float] = deque(maxlen=32)
         self._bins: dict[int, deque[_Sample]] = {}

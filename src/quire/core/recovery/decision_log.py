@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from quire.core.recovery.exploration import Probe
-from quire.core.recovery.interface import Road, prediction_error
+from quire.core.recovery.interface import RecoveryMode, prediction_error
 from quire.core.recovery.regret import Regret
 
 
@@ -16,12 +16,12 @@ class Decision:
     request_id: str
     step_id: int
     num_tokens: int
-    road: Road
-    predicted: dict[str, float] = field(default_factory=dict)  #: seconds spent, by `Road.value`
+    mode: RecoveryMode
+    predicted: dict[str, float] = field(default_factory=dict)  #: seconds spent, by `RecoveryMode.value`
     probe: Probe | None = None  #: a small part went the other way, to see what it costs
     is_sample: bool = False  #: all of it went the other way, to see what would have been
     actual: float | None = None  #: seconds spent, once known
-    is_turned: bool = False  #: not all that was to be swapped was: `actual` is not of the road that was chosen
+    fell_back: bool = False  #: not all that was to be swapped was: `actual` is not of the mode that was chosen
 
     @property
     def is_probe(self) -> bool:
@@ -29,10 +29,10 @@ class Decision:
 
     @property
     def error(self) -> float | None:
-        """|predicted - actual| / actual of the road that was taken; None where it was not, or is not over."""
-        if self.actual is None or self.is_turned:
+        """|predicted - actual| / actual of the mode that was taken; None where it was not, or is not over."""
+        if self.actual is None or self.fell_back:
             return None
-        return prediction_error(self.predicted, self.road, self.actual)
+        return prediction_error(self.predicted, self.mode, self.actual)
 
 
 class DecisionLog:
@@ -53,12 +53,12 @@ class DecisionLog:
         self.decisions.append(decision)
         self._open[decision.request_id] = decision
 
-    def note_actual(self, request_id: str, seconds: float, *, is_turned: bool = False) -> Decision | None:
+    def note_actual(self, request_id: str, seconds: float, *, fell_back: bool = False) -> Decision | None:
         """The request's latest decision has cost so much. None where it is not known (any more)."""
         decision = self._open.pop(request_id, None)
         if decision is not None and seconds > 0.0:
             decision.actual = seconds
-            decision.is_turned = is_turned
+            decision.fell_back = fell_back
         return decision
 
     @property
@@ -73,9 +73,9 @@ class DecisionLog:
 
     @property
     def regret(self) -> float | None:
-        """How much of the seconds the other road would have saved, by the samples in which it was taken (`Regret`)."""
+        """How much of the seconds the other mode would have saved, by the samples in which it was taken (`Regret`)."""
         regret = Regret()
         for decision in self.decisions:
-            if decision.is_sample and decision.actual is not None and not decision.is_turned:
-                regret.note(decision.predicted, decision.road, decision.actual)
+            if decision.is_sample and decision.actual is not None and not decision.fell_back:
+                regret.note(decision.predicted, decision.mode, decision.actual)
         return regret.share

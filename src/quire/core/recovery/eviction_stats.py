@@ -16,7 +16,7 @@ _GROUPS = 4  #: equally likely cases that stand for them
 _PREEMPTIONS = 64  #: that count
 
 
-class Survival:
+class EvictionStats:
     """Of the latest preemptions."""
 
     def __init__(self) -> None:

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from quire.core.costs.interface import StepShape
-from quire.core.recovery.eviction_stats import Survival
+from quire.core.recovery.eviction_stats import EvictionStats
 from quire.core.request import Request
 
 MAX_PREEMPTIONS = 8  #: of a request, whatever the policy: then it comes back to stay (see `core.scheduler`)
 MAX_CANDIDATES = 8  #: the youngest, among whom a policy chooses whom to preempt
 
 
-class Road(enum.Enum):
+class RecoveryMode(enum.Enum):
     """How a preempted request comes back."""
 
     RECOMPUTE = "recompute"  #: its blocks are dropped, and its tokens computed again
@@ -36,7 +36,7 @@ class Candidate:
     #: since others do not hold them and the swap tier does not have them; and those that the tier has and nobody keeps.
     to_save_from: tuple[int, ...]
     idle_from: tuple[int, ...]
-    gap: range = range(0)  #: places that it is still computing before blocks that it loads: no road can save those
+    gap: range = range(0)  #: places that it is still computing before blocks that it loads: no mode can save those
 
     @property
     def num_full_blocks(self) -> int:
@@ -56,7 +56,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class SystemState:
     """What the costs of coming back depend on beside the request itself."""
 
     block_size: int
@@ -66,7 +66,7 @@ class Surroundings:
     queued_bytes: int  #: on the link
     beside: StepShape  #: the last step's: what recomputing is added to
     now_step: int  #: step_id
-    survival: Survival = field(default_factory=Survival)  #: of blocks that are given up
+    eviction_stats: EvictionStats = field(default_factory=EvictionStats)  #: of blocks that are given up
 
     @property
     def decoding_beside(self) -> StepShape | None:
@@ -83,16 +83,18 @@ class Surroundings:
 @dataclass(frozen=True, slots=True)
 class Preemption:
     victim: Request
-    road: Road
+    mode: RecoveryMode
     keep_from: int = 0  #: MIXED: the first block that is saved, by its place in the table
-    predicted: dict[str, float] = field(default_factory=dict)  #: seconds by `Road.value`, as far as they were weighed
-    probes: Road | None = None  #: a small part went another way than the rest, to tell about this road
+    predicted: dict[str, float] = field(
+        default_factory=dict
+    )  #: seconds by `RecoveryMode.value`, as far as they were weighed
+    probes: RecoveryMode | None = None  #: a small part went another way than the rest, to tell about this mode
     is_sample: bool = False  #: all of it went another way than it should have, to see what would have been
 
 
-def prediction_error(predicted: dict[str, float], road: Road, actual: float) -> float | None:
-    """|predicted - actual| / actual of the road that was taken; None where nothing was predicted, or nothing spent."""
-    seconds = predicted.get(road.value)
+def prediction_error(predicted: dict[str, float], mode: RecoveryMode, actual: float) -> float | None:
+    """|predicted - actual| / actual of the mode that was taken; None where nothing was predicted, or nothing spent."""
+    seconds = predicted.get(mode.value)
     return abs(seconds - actual) / actual if seconds is not None and actual > 0.0 else None
 
 
@@ -118,8 +120,8 @@ class RecoveryPolicy(ABC):
     prober: LinkSampler | None = None
 
     @abstractmethod
-    def choose(self, candidates: Sequence[Candidate], around: Surroundings) -> Preemption:
-        """The request to preempt, since there is no room for all of these to go on, and its road back.
+    def choose(self, candidates: Sequence[Candidate], state: SystemState) -> Preemption:
+        """The request to preempt, since there is no room for all of these to go on, and its mode back.
 
         SWAP and MIXED are chosen only where the swap tier has room for what has to be saved (`Candidate.has_room`).
 
@@ -127,31 +129,31 @@ class RecoveryPolicy(ABC):
             candidates: at least one and at most `MAX_CANDIDATES`, oldest first by (priority, arrival): of whoever needs
                 room, unless it is the oldest of all, and those after it, the youngest. Whoever has its place in the
                 step already is not among them.
-            around: the moment.
+            state: the moment.
         """
 
-    def is_worth_loading(self, start: int, end: int, around: Surroundings) -> bool:
+    def is_worth_loading(self, start: int, end: int, state: SystemState) -> bool:
         """Whether a request that comes back should still have its tokens [start, end) loaded, or rather compute them.
 
         Args:
             start, end: multiples of a block.
-            around: now.
+            state: now.
         """
         return True
 
-    def is_worth_saving(self, start: int, end: int, around: Surroundings) -> bool:
+    def is_worth_saving(self, start: int, end: int, state: SystemState) -> bool:
         """Whether tokens [start, end) of a request that was preempted, which are on their way to the swap tier, should
         still be saved and loaded, or rather computed.
 
         Args:
             start, end: multiples of a block.
-            around: now.
+            state: now.
         """
         return True
 
-    def note_actual(self, request_id: str, seconds: float, *, is_turned: bool = False) -> None:  # noqa: B027
+    def note_actual(self, request_id: str, seconds: float, *, fell_back: bool = False) -> None:  # noqa: B027
         """The request is back where it stood, and its last preemption cost so many seconds of link and steps.
 
         Args:
-            is_turned: not, or not all of it, by the road that was chosen, since swapping was not worth it any more.
+            fell_back: not, or not all of it, by the mode that was chosen, since swapping was not worth it any more.
         """

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from quire.core.recovery.interface import Preemption, Road, prediction_error
+from quire.core.recovery.interface import Preemption, RecoveryMode, prediction_error
 from quire.core.recovery.regret import Regret
 from quire.outputs import RecoveryStats, TransferReport
 
@@ -22,13 +22,13 @@ class Recovery:
     """One preemption, and what it cost to come back from it."""
 
     request_id: str
-    road: Road  #: that was chosen
+    mode: RecoveryMode  #: that was chosen
     num_tokens: int  #: that the request had computed
     step_id: int  #: in which it was preempted
-    predicted: dict[str, float] = field(default_factory=dict)  #: seconds by road
-    is_sample: bool = False  #: it took another road than it should have, to see what would have been
+    predicted: dict[str, float] = field(default_factory=dict)  #: seconds by mode
+    is_sample: bool = False  #: it took another mode than it should have, to see what would have been
     is_probe: bool = False  #: a small part of it did, to tell about the link
-    is_turned: bool = False  #: not all that was to be saved and loaded was: `road` is not, or not all, what it took
+    fell_back: bool = False  #: not all that was to be saved and loaded was: `mode` is not, or not all, what it took
     save_s: float = 0.0  #: of the link
     load_s: float = 0.0
     compute_s: float = 0.0  #: of steps, by the share of what was computed again
@@ -46,8 +46,8 @@ class Recovery:
 
     @property
     def way_back(self) -> str:
-        """By which road it came back; "turned" is one of which not all that was to be swapped was."""
-        return "turned" if self.is_turned else self.road.value
+        """By which mode it came back; "fell back" is one of which not all that was to be swapped was."""
+        return "fell back" if self.fell_back else self.mode.value
 
     def end_transfer(self, kind: str, seconds: float, *, is_cancelled: bool) -> None:
         """One of its blocks was moved in so many seconds of the link, or given up."""
@@ -61,7 +61,7 @@ class Recovery:
 
     @property
     def is_experiment(self) -> bool:
-        """Whether it is to tell what its road costs, and so must not leave it."""
+        """Whether it is to tell what its mode costs, and so must not leave it."""
         return self.is_sample or self.is_probe
 
 
@@ -113,12 +113,12 @@ class RecoveryLog:
         """A request gives its blocks up, and these operations save them. Returns its entry, which is open now."""
         self.leave(request_id)
         recovery = Recovery(
-            request_id, choice.road, num_tokens, step_id, dict(choice.predicted),
-            is_sample=choice.is_sample, is_probe=choice.probes is Road.SWAP,
+            request_id, choice.mode, num_tokens, step_id, dict(choice.predicted),
+            is_sample=choice.is_sample, is_probe=choice.probes is RecoveryMode.SWAP,
         )  # fmt: skip
         self._open[request_id] = recovery
         stats = self._noted()
-        stats.preemptions[choice.road.value] += 1
+        stats.preemptions[choice.mode.value] += 1
         if choice.probes is not None:
             stats.probes[choice.probes.value] += 1
         for op_id in save_ids:
@@ -139,11 +139,11 @@ class RecoveryLog:
                 recovery.num_loaded += 1
                 self._recovery_of[op_id] = recovery
 
-    def note_turn(self, request_id: str) -> None:
+    def note_fallback(self, request_id: str) -> None:
         """Of what was saved of a request, or was to be, something is not loaded."""
         recovery = self._open.get(request_id)
         if recovery is not None:
-            recovery.is_turned = True
+            recovery.fell_back = True
 
     def note_recomputed(self, request_id: str, start: int, count: int) -> None:
         """The step that is being made computes tokens again."""
@@ -158,7 +158,7 @@ class RecoveryLog:
         recovery = self._open.get(request_id)
         if recovery is not None:
             recovery.compute_s += seconds
-            self._noted().seconds[recovery.road.value] += seconds
+            self._noted().seconds[recovery.mode.value] += seconds
 
     def note_transfers(self, reports: Iterable[TransferReport]) -> None:
         """Transfers have ended; each counts with its share of its run's seconds."""
@@ -177,7 +177,7 @@ class RecoveryLog:
                 if recovery is None:
                     stats.ahead_s += each
                     continue
-                stats.seconds[recovery.road.value] += each
+                stats.seconds[recovery.mode.value] += each
                 recovery.end_transfer(report.kind, each, is_cancelled=report.is_cancelled)
 
     def open_recoveries(self) -> list[Recovery]:
@@ -195,13 +195,13 @@ class RecoveryLog:
 
     def _note_prediction(self, recovery: Recovery) -> None:
         """What was predicted, beside what it cost."""
-        if recovery.is_turned:
+        if recovery.fell_back:
             return
         stats, actual = self._noted(), recovery.seconds
-        error = prediction_error(recovery.predicted, recovery.road, actual)
+        error = prediction_error(recovery.predicted, recovery.mode, actual)
         if error is not None:
-            stats.errors.append((recovery.road.value, error))
-        if recovery.is_sample and self._regret.note(recovery.predicted, recovery.road, actual):
+            stats.errors.append((recovery.mode.value, error))
+        if recovery.is_sample and self._regret.note(recovery.predicted, recovery.mode, actual):
             stats.num_regret_samples += 1
             grown = max(0.0, self._regret.seconds - self._regret_told)  # counters never fall: they stand at the highest
             stats.regret_s += grown

@@ -1,15 +1,15 @@
-"""What each road back would cost a candidate, in seconds.
+"""What each mode back would cost a candidate, in seconds.
 
-Three measures of a road. `spent` is what it takes from the machine: seconds that the link is busy with saving and
+Three measures of a mode. `spent` is what it takes from the machine: seconds that the link is busy with saving and
 loading, and seconds that computing again adds to steps. `back_after` is how soon the request could be back, were it let
-in again at once: its own saves come first, since its loads, and those of others, wait for them; then a mixed road
+in again at once: its own saves come first, since its loads, and those of others, wait for them; then a mixed mode
 computes and loads at the same time, and a load waits behind what the link has to do. (A save's own wait is hidden: its
 blocks are staged at once. The queue that a load will meet is taken to be the one that there is now.) `regained` is what
 saving is worth beyond this return: blocks stay in the swap tier, and need no saving should the request be preempted
 again, as a share of them is.
 
-The partial last block is computed again by every road; blocks at the front that others hold come back by none, nor do
-those that are still cached then (`survival`): every cost is the mean over what may be lost.
+The partial last block is computed again by every mode; blocks at the front that others hold come back by none, nor do
+those that are still cached then (`eviction_stats`): every cost is the mean over what may be lost.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quire.core.costs.interface import NOTHING, Costs, Prediction
-from quire.core.recovery.interface import Candidate, Road, Surroundings
+from quire.core.recovery.interface import Candidate, RecoveryMode, SystemState
 
 
 @dataclass(frozen=True, slots=True)
-class RoadCost:
-    road: Road
+class RecoveryCost:
+    mode: RecoveryMode
     spent: Prediction
     back_after: float
     keep_from: int = 0  #: MIXED: first block that is saved
@@ -38,26 +38,26 @@ class RoadCost:
 
 
 class CandidateCosts:
-    """The roads of one candidate.
+    """The modes of one candidate.
 
     Args:
         costs: who predicts.
-        candidate: whose roads.
-        around: the moment. Computing again is added to what of the last step goes on: its decoding.
+        candidate: whose modes.
+        state: the moment. Computing again is added to what of the last step goes on: its decoding.
     """
 
-    def __init__(self, costs: Costs, candidate: Candidate, around: Surroundings) -> None:
+    def __init__(self, costs: Costs, candidate: Candidate, state: SystemState) -> None:
         self._costs = costs
         self._candidate = candidate
-        self._around = around
-        self._beside, self._chunk = around.decoding_beside, around.chunk_beside
+        self._state = state
+        self._beside, self._chunk = state.decoding_beside, state.chunk_beside
         self.num_full = candidate.num_full_blocks
         self.first = candidate.num_shared  #: the first block that has to come back
         self._num_tokens = candidate.num_tokens
         # Blocks of several sequences have no common place in a table, so that front and back are not defined.
         self.has_parts = candidate.request.width == 1
         num_given_up = self.num_full - self.first
-        self._lost = around.survival.expect(num_given_up) if self.has_parts else [num_given_up]
+        self._lost = state.eviction_stats.expect(num_given_up) if self.has_parts else [num_given_up]
         if candidate.gap:  # what is not there is not found again either
             self._lost = [max(lost, self.num_full - candidate.gap.start) for lost in self._lost]
 
@@ -71,37 +71,41 @@ class CandidateCosts:
         """Full blocks that will have to come back, as far as can be foreseen."""
         return round(sum(self._lost) / len(self._lost))
 
-    def recompute(self) -> RoadCost:
+    def recompute(self) -> RecoveryCost:
         spent = _mean([self._compute(self.num_full - lost, None) for lost in self._lost])
-        return RoadCost(Road.RECOMPUTE, spent, spent.seconds)
+        return RecoveryCost(RecoveryMode.RECOMPUTE, spent, spent.seconds)
 
-    def swap(self) -> RoadCost | None:
+    def swap(self) -> RecoveryCost | None:
         """None where there is nothing to swap or no room for it, and where a part of it is not there yet."""
-        return self.mixed(self.first, Road.SWAP) if self.num_full > self.first and not self._candidate.gap else None
+        return (
+            self.mixed(self.first, RecoveryMode.SWAP)
+            if self.num_full > self.first and not self._candidate.gap
+            else None
+        )
 
-    def mixed(self, keep_from: int, road: Road = Road.MIXED) -> RoadCost | None:
+    def mixed(self, keep_from: int, mode: RecoveryMode = RecoveryMode.MIXED) -> RecoveryCost | None:
         """Blocks from `keep_from` on saved, and what is lost of them loaded; lost ones before it computed. None where
         it has no room, or a part of them is not there yet."""
-        around, candidate = self._around, self._candidate
-        kept = 0 if road is Road.SWAP else keep_from  # what is shared is kept too, where the tier has it
-        if keep_from < self._least_kept or not candidate.has_room(kept, around.free_slots):
+        state, candidate = self._state, self._candidate
+        kept = 0 if mode is RecoveryMode.SWAP else keep_from  # what is shared is kept too, where the tier has it
+        if keep_from < self._least_kept or not candidate.has_room(kept, state.free_slots):
             return None
         num_back = self.num_full - keep_from
-        save = self._costs.save(candidate.to_save_from[keep_from] * around.block_bytes)
+        save = self._costs.save(candidate.to_save_from[keep_from] * state.block_bytes)
         tail = self._compute(self.num_full, None)
-        queued = self._costs.load(around.queued_bytes).seconds
+        queued = self._costs.load(state.queued_bytes).seconds
         spent, back_after = [], 0.0
         for lost in self._lost:
             front = self._compute(self.num_full - lost, keep_from)
-            load = self._costs.load(min(lost, num_back) * around.block_bytes)
+            load = self._costs.load(min(lost, num_back) * state.block_bytes)
             back_after += max(front.seconds, queued + load.seconds if lost else 0.0) / len(self._lost)
             spent.append(front + load)
         total = _mean(spent) + save + tail
-        regained = around.survival.again * save.seconds
-        return RoadCost(road, total, back_after + save.seconds + tail.seconds, keep_from, regained)
+        regained = state.eviction_stats.again * save.seconds
+        return RecoveryCost(mode, total, back_after + save.seconds + tail.seconds, keep_from, regained)
 
-    def best_mixed(self) -> RoadCost | None:
-        """The mixed road that brings the request back soonest.
+    def best_mixed(self) -> RecoveryCost | None:
+        """The mixed mode that brings the request back soonest.
 
         Either it saves just what will be lost, or nothing, since that end of it is in the tier already; or its front is
         computed while its back loads: with a longer front, computing grows and loading shrinks, and the best split is
@@ -125,8 +129,8 @@ class CandidateCosts:
 
     def link_seconds(self, num_blocks: int) -> float:
         """Seconds of the link for swapping the last so many blocks."""
-        num_bytes = num_blocks * self._around.block_bytes
-        saved = self._candidate.to_save_from[self.num_full - num_blocks] * self._around.block_bytes
+        num_bytes = num_blocks * self._state.block_bytes
+        saved = self._candidate.to_save_from[self.num_full - num_blocks] * self._state.block_bytes
         return self._costs.save(saved).seconds + self._costs.load(num_bytes).seconds
 
     def compute_seconds(self, num_blocks: int) -> float:
@@ -136,14 +140,14 @@ class CandidateCosts:
 
     def _is_computing_longer(self, keep_from: int) -> bool:
         """Whether the front takes longer than the back, where all is lost."""
-        around = self._around
+        state = self._state
         front = self._compute(self.first, keep_from).seconds
-        load = self._costs.load((self.num_full - keep_from) * around.block_bytes).seconds
-        return front >= load + self._costs.load(around.queued_bytes).seconds
+        load = self._costs.load((self.num_full - keep_from) * state.block_bytes).seconds
+        return front >= load + self._costs.load(state.queued_bytes).seconds
 
     def _compute(self, start: int, end: int | None) -> Prediction:
         """Blocks [start, end) computed; None is all that there is, the partial last block too."""
-        size = self._around.block_size
+        size = self._state.block_size
         num_tokens = (self._num_tokens if end is None else end * size) - start * size
         if num_tokens <= 0:
             return NOTHING

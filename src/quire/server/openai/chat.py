@@ -21,7 +21,7 @@ from quire.server.openai.endpoint import Endpoint
 from quire.server.openai.logprobs import Entry, chat_logprobs
 from quire.server.openai.openapi import streamed
 from quire.server.openai.prompts import Prompt, encode_messages
-from quire.server.openai.response import AnswerForm
+from quire.server.openai.response import ResponseBuilder
 from quire.server.openai.sampling import sampling_params
 from quire.server.openai.schema import (
     ERROR_RESPONSES,
@@ -51,7 +51,7 @@ def chat_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRouter:
     return router
 
 
-class _ChatForm(AnswerForm[ChatCompletionRequest]):
+class _ChatForm(ResponseBuilder[ChatCompletionRequest]):
     """A choice's text is in a message, or in what it gains of one; its role comes first."""
 
     kind, chunk_kind = "chat.completion", "chat.completion.chunk"

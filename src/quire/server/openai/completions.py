@@ -22,7 +22,7 @@ from quire.server.openai.generation import Generation
 from quire.server.openai.logprobs import CompletionLogprobsWriter, Entry
 from quire.server.openai.openapi import streamed
 from quire.server.openai.prompts import Prompt, encode_texts, tokenizer_of
-from quire.server.openai.response import AnswerForm
+from quire.server.openai.response import ResponseBuilder
 from quire.server.openai.sampling import sampling_params
 from quire.server.openai.schema import ERROR_RESPONSES, Completion, CompletionRequest, Usage
 from quire.server.registry import ModelRegistry, ServedModel
@@ -48,7 +48,7 @@ def completion_routes(registry: ModelRegistry, settings: ServerSettings) -> APIR
     return router
 
 
-class _CompletionForm(AnswerForm[CompletionRequest]):
+class _CompletionForm(ResponseBuilder[CompletionRequest]):
     """A choice is a text, after its prompt's where that is echoed."""
 
     kind = chunk_kind = "text_completion"

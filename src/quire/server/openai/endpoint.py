@@ -22,7 +22,7 @@ from quire.server.http.auth import domains_of, key_id_of
 from quire.server.http.connection import run_while_connected
 from quire.server.openai.generation import Generation, check_ready
 from quire.server.openai.prompts import Prompt, fit
-from quire.server.openai.response import AnswerForm, B
+from quire.server.openai.response import B, ResponseBuilder
 from quire.server.openai.schema import GenerationRequest, Reply, Usage
 from quire.server.openai.streaming import StreamedAnswer, UsageCount
 from quire.server.registry import ModelRegistry, ServedModel
@@ -34,7 +34,7 @@ class Endpoint(ABC, Generic[B]):
 
     id_prefix: ClassVar[str]  #: of its answers' ids
     prompt_field: ClassVar[str]  #: where a body has its prompts
-    form: ClassVar[type[AnswerForm[Any]]]
+    form: ClassVar[type[ResponseBuilder[Any]]]
 
     def __init__(self, registry: ModelRegistry, settings: ServerSettings) -> None:
         self.registry = registry

@@ -18,7 +18,7 @@ from quire.server.openai.schema import GenerationRequest, Reply, Usage
 B = TypeVar("B", bound=GenerationRequest)
 
 
-class AnswerForm(ABC, Generic[B]):
+class ResponseBuilder(ABC, Generic[B]):
     """The form of one answer. Subclasses say what is their endpoint's own.
 
     Args:

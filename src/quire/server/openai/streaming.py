@@ -1,7 +1,7 @@
 """Answers as server-sent events: one event a chunk, the usage at the end if it is asked for, then [DONE].
 
 A stream without news sends comments, so that proxies keep it open; clients do not see them. Knows events and the wire;
-what a chunk looks like is up to its `AnswerForm`.
+what a chunk looks like is up to its `ResponseBuilder`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from quire.server.errors import ApiError, error_body, error_response
 from quire.server.http.access_log import note_usage
 from quire.server.http.connection import ClientDisconnected, run_while_connected
 from quire.server.http.protocol import BODY_WRITER, BodyWriter
-from quire.server.openai.response import AnswerForm
+from quire.server.openai.response import ResponseBuilder
 from quire.server.openai.schema import PromptTokensDetails, Usage
 
 logger = logging.getLogger("quire")
@@ -82,7 +82,7 @@ class Chunks:
         usage: counted along.
     """
 
-    def __init__(self, form: AnswerForm[Any]) -> None:
+    def __init__(self, form: ResponseBuilder[Any]) -> None:
         self._form = form
         self._head = form.generation.head(form.chunk_kind)
         self.usage = UsageCount()
@@ -162,7 +162,7 @@ class StreamedAnswer(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, form: AnswerForm[Any], keep_alive_s: float) -> None:
+    def __init__(self, form: ResponseBuilder[Any], keep_alive_s: float) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._generation = form.generation

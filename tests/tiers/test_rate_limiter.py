@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from quire.tiers.pace import Pace
+from quire.tiers.rate_limiter import RateLimiter
 
 
 class Clock:
@@ -26,75 +26,75 @@ class Clock:
 
 def test_a_transfer_takes_as_long_as_its_bytes_need() -> None:
     clock = Clock()
-    Pace(1000, clock, clock.wait).hold(2500, asked_at=clock.now, took_s=0.0)
+    RateLimiter(1000, clock, clock.wait).hold(2500, asked_at=clock.now, took_s=0.0)
     assert clock.now == pytest.approx(102.5)
 
 
 @pytest.mark.parametrize("late_s", [0.0, 0.01, 0.3])
 def test_transfers_that_wait_for_each_other_have_the_bandwidth_on_average(late_s: float) -> None:
     clock = Clock(late_s)
-    pace = Pace(1e6, clock, clock.wait)
+    rate_limiter = RateLimiter(1e6, clock, clock.wait)
     sizes = [clock.random.randint(1, 200_000) for _ in range(500)]
     for num_bytes in sizes:
         clock.now += 0.001  # the copy itself
-        pace.hold(num_bytes, asked_at=100.0, took_s=0.001)
+        rate_limiter.hold(num_bytes, asked_at=100.0, took_s=0.001)
     assert 100 + sum(sizes) / 1e6 <= clock.now <= 100 + sum(sizes) / 1e6 + 2 * late_s + 0.01
 
 
 def test_what_a_transfer_took_is_the_devices_time_however_late_its_thread_was_woken() -> None:
     clock = Clock(late_s=0.3)
-    pace = Pace(1000, clock, clock.wait)
-    took = [pace.hold(500, asked_at=100.0, took_s=0.0) for _ in range(20)]
+    rate_limiter = RateLimiter(1000, clock, clock.wait)
+    took = [rate_limiter.hold(500, asked_at=100.0, took_s=0.0) for _ in range(20)]
     assert took == pytest.approx([0.5] * 20)
-    assert pace.hold(500, asked_at=clock.now, took_s=2.0) == pytest.approx(2.0), "no faster than it really went"
-    pace.bandwidth = None
-    assert pace.hold(500, asked_at=clock.now, took_s=0.25) == pytest.approx(0.25)
+    assert rate_limiter.hold(500, asked_at=clock.now, took_s=2.0) == pytest.approx(2.0), "no faster than it really went"
+    rate_limiter.bandwidth = None
+    assert rate_limiter.hold(500, asked_at=clock.now, took_s=0.25) == pytest.approx(0.25)
 
 
 def test_time_without_transfers_is_not_saved_up() -> None:
     clock = Clock()
-    pace = Pace(1000, clock, clock.wait)
+    rate_limiter = RateLimiter(1000, clock, clock.wait)
     for _ in range(10):
         clock.now += 60
         asked_at = clock.now
-        pace.hold(500, asked_at, took_s=0.0)
+        rate_limiter.hold(500, asked_at, took_s=0.0)
         assert clock.now == pytest.approx(asked_at + 0.5)
 
 
 def test_a_device_that_is_slower_than_the_bandwidth_is_not_held_back_nor_makes_up_for_it_later() -> None:
     clock = Clock()
-    pace = Pace(1000, clock, clock.wait)
+    rate_limiter = RateLimiter(1000, clock, clock.wait)
     for _ in range(5):
         clock.now += 3
-        pace.hold(1000, asked_at=100.0, took_s=3.0)
+        rate_limiter.hold(1000, asked_at=100.0, took_s=3.0)
     assert clock.now == pytest.approx(115)
-    pace.hold(1000, asked_at=100.0, took_s=0.0)
+    rate_limiter.hold(1000, asked_at=100.0, took_s=0.0)
     assert clock.now == pytest.approx(116)
 
 
 def test_another_bandwidth_holds_from_the_middle_of_a_transfer_on() -> None:
     clock = Clock()
-    pace = Pace(1000, clock, lambda seconds: None)
+    rate_limiter = RateLimiter(1000, clock, lambda seconds: None)
 
     def wait(seconds: float) -> None:
         clock.wait(seconds)
         if clock.now >= 110:
-            pace.bandwidth = 10_000
+            rate_limiter.bandwidth = 10_000
         if clock.now >= 111:
-            pace.bandwidth = None
+            rate_limiter.bandwidth = None
 
-    pace = Pace(1000, clock, wait)
-    pace.hold(1_000_000, asked_at=100.0, took_s=0.0)
+    rate_limiter = RateLimiter(1000, clock, wait)
+    rate_limiter.hold(1_000_000, asked_at=100.0, took_s=0.0)
     assert clock.now == pytest.approx(111, abs=0.06)
 
 
 def test_without_a_bandwidth_nothing_waits() -> None:
     clock = Clock()
-    Pace(None, clock, clock.wait).hold(1 << 40, asked_at=0.0, took_s=0.5)
+    RateLimiter(None, clock, clock.wait).hold(1 << 40, asked_at=0.0, took_s=0.5)
     assert clock.now == 100
 
 
 def test_a_wait_that_is_given_up_ends_it() -> None:
     clock = Clock()
-    Pace(1, clock, lambda seconds: True).hold(1 << 40, asked_at=100.0, took_s=0.0)
+    RateLimiter(1, clock, lambda seconds: True).hold(1 << 40, asked_at=100.0, took_s=0.0)
     assert clock.now == 100

@@ -12,7 +12,7 @@ from collections.abc import Callable
 _SLICE_S = 0.05  # after which a changed bandwidth is noticed
 
 
-class Pace:
+class RateLimiter:
     """A device that moves `bandwidth` bytes a second, one transfer after the other.
 
     It is exact on average: what a late waking-up adds to one transfer is taken off the next that waits already, for

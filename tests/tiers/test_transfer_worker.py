@@ -22,11 +22,11 @@ from quire.attention.interface import KVLayout
 from quire.outputs import BlockTransfer, TransferReport
 from quire.runner.kv_cache import KVCache
 from quire.tiers import block_copy, host_space
-from quire.tiers import link as link_module
+from quire.tiers import transfer_worker as worker_module
 from quire.tiers.disk_space import DiskSpace
 from quire.tiers.host_space import HostSpace
-from quire.tiers.link import Link
 from quire.tiers.swap_space import SwapSpace
+from quire.tiers.transfer_worker import TransferWorker
 from tiers.blocks import (
     DEVICES,
     LAYOUT,
@@ -44,18 +44,18 @@ from tiers.blocks import (
 
 BLOCK_BYTES = LAYOUT.block_bytes(4)
 SPACES = ["host", "disk"]
-MakeLink = Callable[..., Link]
+MakeLink = Callable[..., TransferWorker]
 
 
 @pytest.fixture
 def make_link(tmp_path: Path) -> Iterator[MakeLink]:
     """Links, closed at the end."""
-    links: list[Link] = []
+    links: list[TransferWorker] = []
 
-    def make(cache: KVCache, space: SwapSpace | str = "disk", num_slots: int = 16, **options: object) -> Link:
+    def make(cache: KVCache, space: SwapSpace | str = "disk", num_slots: int = 16, **options: object) -> TransferWorker:
         if isinstance(space, str):
             space = make_space(space, tmp_path, num_slots, as_bytes(cache).shape[1], pinned=cache.tensor.is_cuda)
-        links.append(Link(cache.tensor, space, **options))  # type: ignore[arg-type]
+        links.append(TransferWorker(cache.tensor, space, **options))  # type: ignore[arg-type]
         return links[-1]
 
     yield make
@@ -698,7 +698,7 @@ def count_copies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
         original(into, blocks)
 
     monkeypatch.setattr(host_space, "copy_blocks", counted)
-    monkeypatch.setattr(link_module, "copy_blocks", counted)
+    monkeypatch.setattr(worker_module, "copy_blocks", counted)
     return shapes
 
 
@@ -814,9 +814,9 @@ def test_staging_that_does_not_fit_into_memory_is_a_failed_save(
 def test_spaces_and_modes_that_do_not_fit_are_refused() -> None:
     cache = make_cache(2)
     with pytest.raises(ValueError, match="a block has 960 bytes, and the swap space is for 961"):
-        Link(cache.tensor, HostSpace(2, BLOCK_BYTES + 1))
+        TransferWorker(cache.tensor, HostSpace(2, BLOCK_BYTES + 1))
     with pytest.raises(ValueError, match="copy_mode='head'"):
-        Link(cache.tensor, HostSpace(2, BLOCK_BYTES), copy_mode="head")
+        TransferWorker(cache.tensor, HostSpace(2, BLOCK_BYTES), copy_mode="head")
 
 
 # -- waiting and ending ----------------------------------------------------------------------------------------------
@@ -892,7 +892,7 @@ def test_someone_who_waits_is_woken_by_closing(make_link: MakeLink, tmp_path: Pa
 @pytest.mark.parametrize("kind", SPACES)
 def test_a_link_that_is_forgotten_ends_and_frees_its_cache(kind: str, tmp_path: Path) -> None:
     cache = make_cache(4)
-    link = Link(cache.tensor, make_space(kind, tmp_path, 4, BLOCK_BYTES))
+    link = TransferWorker(cache.tensor, make_space(kind, tmp_path, 4, BLOCK_BYTES))
     move(link, *(save(block, block) for block in range(4)), load(0, 1, 0))
     thread, tensor = link._thread, weakref.ref(cache.tensor)
     del cache, link

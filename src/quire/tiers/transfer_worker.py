@@ -20,8 +20,8 @@ import torch
 
 from quire.outputs import BlockTransfer, TransferReport
 from quire.tiers.block_copy import copy_blocks, runs
-from quire.tiers.pace import Pace
 from quire.tiers.piece_size import PieceSize, take_piece
+from quire.tiers.rate_limiter import RateLimiter
 from quire.tiers.streams import Done, make_stream
 from quire.tiers.swap_space import SwapSpace
 
@@ -71,7 +71,7 @@ class _Batch:
     can_go_on: bool = False  #: its last piece arrived whole: what the next one takes is the rest of one time
 
 
-class Link:
+class TransferWorker:
     """Moves blocks between a KV cache and a swap space.
 
     What is submitted together is moved in pieces, in the order of submission, so that what has arrived is a prefix of
@@ -122,7 +122,7 @@ class Link:
         self._stream = make_stream(cache.device, clock)
         self._closing = threading.Event()
         self._clock = clock
-        self._pace = Pace(bandwidth, clock, self._closing.wait)
+        self._rate_limiter = RateLimiter(bandwidth, clock, self._closing.wait)
         self._ended_at = clock()  #: the last piece
         self._changed = threading.Condition()
         self._ended: list[TransferReport] = []
@@ -138,11 +138,11 @@ class Link:
 
     @property
     def bandwidth(self) -> float | None:
-        return self._pace.bandwidth
+        return self._rate_limiter.bandwidth
 
     @bandwidth.setter
     def bandwidth(self, bandwidth: float | None) -> None:
-        self._pace.bandwidth = bandwidth
+        self._rate_limiter.bandwidth = bandwidth
 
     def submit(self, transfers: Sequence[BlockTransfer]) -> Done:
         """Take on saves, then loads; copies within the device are not the link's. Never raises.
@@ -259,7 +259,7 @@ class Link:
         try:
             took_s = self._copy(batch, piece)
             num_arrived = len(piece.op_ids) - len(piece.failed)
-            busy_s = self._pace.hold(num_arrived * self._block_bytes, batch.asked_at, took_s)
+            busy_s = self._rate_limiter.hold(num_arrived * self._block_bytes, batch.asked_at, took_s)
         except Exception as error:
             batch.has_lost, batch.can_go_on = True, False
             self._fail(piece, error)
