@@ -577,21 +577,20 @@ class TestCrossTalk:
     @pytest.mark.parametrize(
         ("mine", "theirs", "num_found"),
         [
-            (None, None, 2),
-            (None, ((0, PUBLIC),), 2),
+            (PUBLIC_ONLY, PUBLIC_ONLY, 2),
             (((0, ann),), ((0, ann),), 2),
             (((0, ann),), ((0, bob),), 0),
-            (((0, ann),), None, 0),
-            (None, ((0, ann),), 0),
+            (((0, ann),), PUBLIC_ONLY, 0),
+            (PUBLIC_ONLY, ((0, ann),), 0),
             (((0, PUBLIC), (4, ann)), ((0, PUBLIC), (4, bob)), 1),
-            (((0, PUBLIC), (5, ann)), None, 1),
-            (((0, PUBLIC), (3, ann)), None, 0),
+            (((0, PUBLIC), (5, ann)), PUBLIC_ONLY, 1),
+            (((0, PUBLIC), (3, ann)), PUBLIC_ONLY, 0),
             (((0, PUBLIC), (8, ann)), ((0, PUBLIC), (8, bob)), 2),
             (((0, collection_domain("a")),), ((0, collection_domain("b")),), 0),
         ],
     )
     def test_blocks_are_found_within_their_domain_only(
-        self, mine: DomainSpans | None, theirs: DomainSpans | None, num_found: int
+        self, mine: DomainSpans, theirs: DomainSpans, num_found: int
     ) -> None:
         kv = make_manager()
         begin(kv, make_sequence(PROMPT, mine))
