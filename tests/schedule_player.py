@@ -201,8 +201,8 @@ class Player:
             self._run_step()
         assert not self.runner.batch.row_of, "the runner remembers sequences that are gone"
         assert self.scheduler.kv.pool.num_used == 0
-        assert self.scheduler.kv.num_under_way == 0
-        assert self.scheduler.kv.tier.num_available == self.config.num_swap_slots, "slots are held for nobody"
+        assert self.scheduler.swap.num_under_way == 0
+        assert self.scheduler.swap.tier.num_available == self.config.num_swap_slots, "slots are held for nobody"
         assert self.scheduler.kv.num_logical_blocks == self.scheduler.kv.num_kv_tokens == 0
         return self.requests
 
@@ -268,7 +268,7 @@ class Player:
         served = {self.owners[seq_id].request_id for seq_id in out.seq_ids}
         loading = {r.request_id for r in scheduler.running if any(seq.loading is not None for seq in r.unfinished)}
         served |= loading
-        if scheduler.requests and not (scheduler.kv.num_under_way and not out.seq_ids):
+        if scheduler.requests and not (scheduler.swap.num_under_way and not out.seq_ids):
             # Else all wait for room that a load takes up whose request has left it.
             assert served, "requests wait, and nothing runs"
             assert scheduler.running[0].request_id in served, "the oldest makes no progress"
@@ -279,7 +279,7 @@ class Player:
         for request in self.requests:
             if request.num_preemptions > preemptions[id(request)]:
                 note("preempted")
-                is_waiting = not served_orders and scheduler.kv.num_under_way
+                is_waiting = not served_orders and scheduler.swap.num_under_way
                 assert is_waiting or min(served_orders) < request.order, "a preemption for nobody's progress"
 
     def _check(self, *, in_flight: bool = False) -> None:

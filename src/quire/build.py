@@ -166,7 +166,6 @@ def make_engine(
             enable_prefix_caching=config.enable_prefix_caching,
             watermark_blocks=int(config.watermark * plan.num_blocks),
             num_swap_slots=num_swap_slots,
-            swap_write_through=config.swap_write_through,
             block_bytes=plan.block_bytes,
         ),
         runner,
@@ -176,7 +175,7 @@ def make_engine(
         namespace=namespace,
         seed=config.seed,
         sampling_defaults=_sampling_defaults(source),
-        recovery=recovery or make_policy(config.recovery_policy, cost_model, seed=config.seed),
+        recovery=recovery or make_policy(config.recovery_policy, cost_model),
         cost_model=cost_model,
     )
     if place is not None and link is not None:

@@ -90,9 +90,6 @@ class EngineConfig:
     )
     swap_dir: str | None = _option(None, "Swap to a file of this process in this directory, and not to host memory.")
     swap_bandwidth: int | None = _option(None, "Swap at most so many bytes a second, such as 200MB.")
-    swap_write_through: bool = _option(
-        False, "Save every block once it is full, so that nothing is left to save at preemption."
-    )
 
     def __post_init__(self) -> None:
         for name in SIZES:
@@ -138,9 +135,8 @@ class EngineConfig:
             has_one = self.swap_space > 0
         else:
             has_one = self.swap_dir is not None or device != "cpu"
-        for name in ("swap_bandwidth", "swap_write_through"):
-            if getattr(self, name) and not has_one:
-                raise ValueError(f"{name} is about a swap tier, and there is none; give swap_dir or swap_space")
+        if self.swap_bandwidth and not has_one:
+            raise ValueError("swap_bandwidth is about a swap tier, and there is none; give swap_dir or swap_space")
         return has_one
 
     @classmethod
@@ -182,7 +178,6 @@ class SchedulerConfig:
     enable_prefix_caching: bool = True
     watermark_blocks: int = 0
     num_swap_slots: int = 0  #: blocks that the swap tier holds; 0 is no tier
-    swap_write_through: bool = False  #: save full blocks as soon as they are computed
     block_bytes: int = 0  #: of one block, for predicting what moving it costs
 
     def __post_init__(self) -> None:

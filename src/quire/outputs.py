@@ -110,15 +110,11 @@ class RecoveryStats:
 
     preemptions: Counter[str] = field(default_factory=Counter)  #: by mode
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  #: of link and steps, by mode
-    ahead_s: float = 0.0  #: of the link, for what belongs to no preemption: samples and write-through
     num_recomputed_tokens: int = 0
     swapped_blocks: Counter[str] = field(default_factory=Counter)  #: save and load, as far as they arrived
     swapped_bytes: Counter[str] = field(default_factory=Counter)
     cancelled_blocks: Counter[str] = field(default_factory=Counter)  #: save and load, given up before they began
     errors: list[tuple[str, float]] = field(default_factory=list)  #: mode, and |predicted - actual| / actual
-    probes: Counter[str] = field(default_factory=Counter)  #: by the mode that they tell about
-    num_regret_samples: int = 0  #: that are over
-    regret_s: float = 0.0  #: of these: what the mode that is usually taken would have cost beyond them, by prediction
 
 
 @dataclass(slots=True)

@@ -42,9 +42,9 @@ def assert_clean(engine: Engine) -> None:
     scheduler = engine.scheduler
     scheduler.check_integrity()
     kv = scheduler.kv
-    assert (kv.pool.num_used, kv.pool.num_cached, kv.num_under_way) == (0, 0, 0)
-    assert kv.tier.num_available == kv.tier.num_slots
-    assert not kv.tier._entries
+    assert (kv.pool.num_used, kv.pool.num_cached, swap.num_under_way) == (0, 0, 0)
+    assert swap.tier.num_available == swap.tier.num_slots
+    assert not swap.tier._entries
     assert not engine.has_unfinished()
     assert isinstance(engine.runner, ModelRunner)
     assert not engine.runner.batch.row_of

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, DomainSpans, Namespace, collection_domain, tenant_domain
-from quire.core.kv_cache_manager import Kept, KVCacheManager
+from quire.core.kv_cache_manager import SwappedSpan, KVCacheManager
 from quire.core.request import Request, Sequence
 from quire.outputs import TransferReport
 from quire.sampling_params import SamplingParams
@@ -102,7 +102,7 @@ def test_the_last_full_blocks_that_the_tier_does_not_have_are_saved_ahead() -> N
     assert kv.save_ahead(seq, 1) == 1, "those two are on their way already"
     assert [transfer.src for transfer in kv.take_transfers()] == [seq.block_table[2]]
     assert kv.save_ahead(seq, 10) == 1, "the tier has four slots"
-    assert seq.kept_keys == []
+    assert seq.swapped_keys == []
 
 
 def test_a_save_takes_no_slot_of_what_the_tier_has_of_the_same_sequence() -> None:
@@ -113,13 +113,13 @@ def test_a_save_takes_no_slot_of_what_the_tier_has_of_the_same_sequence() -> Non
         kv.save_ahead(seq, num_blocks)  # the last ones, the victim's before the other's
     saves = [transfer.op_id for transfer in kv.take_transfers()]
     kv.end_transfers([TransferReport("save", saves, 10, 0.01)])
-    assert kv.tier.num_available == 10, "nobody keeps any of them"
-    assert len(kv.keep([victim], 0, set(victim.block_table))) == 2
-    assert victim.kept_keys[:6] == victim.block_keys[2:], "the six that were there"
-    assert set(victim.kept_keys) == set(victim.block_keys)
+    assert swap.tier.num_available == 10, "nobody keeps any of them"
+    assert len(kv.swap_out([victim], 0, set(victim.block_table))) == 2
+    assert victim.swapped_keys[:6] == victim.block_keys[2:], "the six that were there"
+    assert set(victim.swapped_keys) == set(victim.block_keys)
     kv.check_integrity([victim, other])
-    assert kv.keep([victim], 0, set(victim.block_table)) == []
-    assert len(victim.kept_keys) == 8, "again is harmless"
+    assert kv.swap_out([victim], 0, set(victim.block_table)) == []
+    assert len(victim.swapped_keys) == 8, "again is harmless"
 
 
 class TestGivingTransfersUp:
@@ -129,7 +129,7 @@ class TestGivingTransfersUp:
         kv = make_manager(num_swap_slots=20)
         seq = make_sequence(list(range(33)))
         compute(kv, seq)
-        self.saves = kv.keep([seq], 0, set(seq.block_table))
+        self.saves = kv.swap_out([seq], 0, set(seq.block_table))
         self.first = seq.block_table[:2]
         kv.take_transfers()
         for block in self.first:
@@ -142,11 +142,11 @@ class TestGivingTransfersUp:
     def back(self) -> tuple[KVCacheManager, Sequence, list[int]]:
         kv, seq = self.away()
         kv.adopt_prefix(seq, self.first)
-        kept = kv.find_kept(seq, 2)
-        assert kept == Kept(2, 8)
-        loads = kv.begin_load(seq, kept)
+        kept = kv.find_swapped(seq, 2)
+        assert kept == SwappedSpan(2, 8)
+        loads = kv.swap_in(seq, kept)
         kv.take_transfers()
-        kv.release_kept(seq)
+        kv.release(seq)
         for block in self.first:
             kv.pool.release(block)
         return kv, seq, loads
@@ -155,7 +155,7 @@ class TestGivingTransfersUp:
         kv, seq, loads = self.back()
         kv.end_transfers([TransferReport("load", loads[:2], 2, 0.01)])
         rest = kv.unloaded(seq)
-        assert rest == Kept(4, 8)
+        assert rest == SwappedSpan(4, 8)
         assert kv.cancel_loads(seq, rest) == 4
         assert sorted(kv.take_cancelled()) == loads[2:]
         assert kv.take_cancelled() == []
@@ -171,8 +171,8 @@ class TestGivingTransfersUp:
         kv.check_integrity([seq])
         kv.end_load(seq)
         assert (len(seq.block_table), seq.num_computed_tokens) == (5, 20)
-        assert all(key in kv.tier for key in seq.block_keys), "what was saved is still there"
-        assert kv.num_under_way == 0
+        assert all(key in swap.tier for key in seq.block_keys), "what was saved is still there"
+        assert swap.num_under_way == 0
         kv.free(seq)
         assert kv.pool.num_used == 0
 
@@ -180,14 +180,14 @@ class TestGivingTransfersUp:
         kv, seq, loads = self.back()
         other = make_sequence(list(range(33)))
         kv.adopt_prefix(other, kv.find_prefix(other, 8))
-        other.kept_keys = [key for key in seq.block_keys if kv.tier.hold(key)]
-        kept = kv.find_kept(other, 2)
-        assert kept == Kept(2, 8)
-        assert kv.begin_load(other, kept) == [], "they are on their way"
-        kv.release_kept(other)
-        assert kv.cancel_loads(seq, Kept(2, 8)) == 0
+        other.swapped_keys = [key for key in seq.block_keys if swap.tier.hold(key)]
+        kept = kv.find_swapped(other, 2)
+        assert kept == SwappedSpan(2, 8)
+        assert kv.swap_in(other, kept) == [], "they are on their way"
+        kv.release(other)
+        assert kv.cancel_loads(seq, SwappedSpan(2, 8)) == 0
         kv.free(seq)
-        assert kv.cancel_loads(other, Kept(2, 8)) == 6
+        assert kv.cancel_loads(other, SwappedSpan(2, 8)) == 6
         assert sorted(kv.take_cancelled()) == loads
         kv.check_integrity([other])
 
@@ -201,14 +201,14 @@ class TestGivingTransfersUp:
 
     def test_who_wants_a_block_after_its_load_was_given_up_has_it_loaded_anew(self) -> None:
         kv, seq, loads = self.back()
-        kv.cancel_loads(seq, Kept(2, 8))
+        kv.cancel_loads(seq, SwappedSpan(2, 8))
         kv.free(seq)
-        seq.kept_keys = [key for key in seq.block_keys if kv.tier.hold(key)]
-        kept = kv.find_kept(seq, 0)
-        assert kept == Kept(0, 8)
-        again = kv.begin_load(seq, kept)
+        seq.swapped_keys = [key for key in seq.block_keys if swap.tier.hold(key)]
+        kept = kv.find_swapped(seq, 0)
+        assert kept == SwappedSpan(0, 8)
+        again = kv.swap_in(seq, kept)
         assert len(again) == 8
-        kv.release_kept(seq)
+        kv.release(seq)
         kv.end_transfers([TransferReport("load", loads, 0, 0.0, is_cancelled=True)])
         kv.check_integrity([seq])
         assert seq.loading is not None
@@ -222,44 +222,44 @@ class TestGivingTransfersUp:
         kv, seq = self.away(is_saved=False)
         kv.end_transfers([TransferReport("save", self.saves[:3], 3, 0.01)])
         rest = kv.unsaved(seq)
-        assert rest == Kept(3, 8)
+        assert rest == SwappedSpan(3, 8)
         assert kv.cancel_saves(seq, rest) == 5
         assert kv.take_cancelled() == self.saves[3:]
         assert kv.unsaved(seq) is None
-        assert kv.find_kept(seq, 0) == Kept(0, 3), "the rest is not to be waited for"
+        assert kv.find_swapped(seq, 0) == SwappedSpan(0, 3), "the rest is not to be waited for"
         kv.end_transfers(
             [
                 TransferReport("save", [self.saves[3]], 1, 0.01),  # it had begun
                 TransferReport("save", self.saves[4:], 0, 0.0, is_cancelled=True),
             ]
         )
-        assert kv.find_kept(seq, 0) == Kept(0, 4)
-        kv.release_kept(seq)
-        assert kv.tier.num_available == 20
-        kv.tier.check_integrity()
+        assert kv.find_swapped(seq, 0) == SwappedSpan(0, 4)
+        kv.release(seq)
+        assert swap.tier.num_available == 20
+        swap.tier.check_integrity()
 
     def test_what_ended_before_it_was_saved_is_not_saved(self) -> None:
         kv, seq = self.away(is_saved=False)
-        kv.abandon_kept(seq)
+        kv.abandon(seq)
         assert kv.take_cancelled() == self.saves
         kv.end_transfers([TransferReport("save", self.saves, 0, 0.0, is_cancelled=True)])
-        assert kv.tier.num_available == 20
-        kv.tier.check_integrity()
+        assert swap.tier.num_available == 20
+        swap.tier.check_integrity()
 
     def test_what_somebody_else_keeps_is_saved_all_the_same(self) -> None:
         kv, seq = self.away(is_saved=False)
-        assert kv.tier.hold(seq.block_keys[0])
-        assert kv.cancel_saves(seq, Kept(0, 2)) == 1
-        kv.abandon_kept(seq)
+        assert swap.tier.hold(seq.block_keys[0])
+        assert kv.cancel_saves(seq, SwappedSpan(0, 2)) == 1
+        kv.abandon(seq)
         assert kv.take_cancelled() == self.saves[1:]
 
     def test_a_load_after_a_save_that_was_given_up_brings_nothing(self) -> None:
         kv, seq = self.away(is_saved=False)
-        kept = kv.find_kept(seq, 0)
+        kept = kv.find_swapped(seq, 0)
         assert kept is not None
-        loads = kv.begin_load(seq, kept)
-        kv.cancel_saves(seq, Kept(4, 8))
-        kv.release_kept(seq)
+        loads = kv.swap_in(seq, kept)
+        kv.cancel_saves(seq, SwappedSpan(4, 8))
+        kv.release(seq)
         kv.end_transfers(
             [
                 TransferReport("save", self.saves[:4], 4, 0.01),

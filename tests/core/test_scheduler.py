@@ -171,7 +171,7 @@ def test_how_much_of_a_victim_is_lost_is_seen_when_it_comes_back(has_caching: bo
     while young.status is not RequestStatus.PREEMPTED:  # with 7 full blocks, when the first needs its tenth
         bench.step()
     bench.run()  # the first ends with 43 tokens in 11 blocks
-    assert bench.scheduler.eviction_stats.expect(7) == lost
+    assert bench.scheduler.recovery.eviction_stats.expect(7) == lost
 
 
 def test_a_request_with_several_sequences_is_preempted_whole() -> None:
@@ -194,7 +194,7 @@ def test_the_policy_is_offered_whoever_has_no_place_in_the_step_yet() -> None:
             return super().choose(candidates, state)
 
     bench = Bench(num_blocks=9, max_model_len=36)
-    bench.scheduler.recovery = Noting()
+    bench.scheduler.recovery.policy = Noting()
     for i in range(3):
         bench.add([i] * 11, max_tokens=20)
     bench.run()
@@ -212,7 +212,7 @@ def test_only_the_youngest_few_are_offered() -> None:
             return super().choose(candidates, state)
 
     bench = Bench(num_blocks=40, max_num_seqs=16, max_model_len=64)
-    bench.scheduler.recovery = Noting()
+    bench.scheduler.recovery.policy = Noting()
     for i in range(12):
         bench.add([i] * 8, max_tokens=24)
     bench.run()
@@ -228,7 +228,7 @@ def test_what_goes_on_beside_is_the_whole_last_steps() -> None:
             return super().choose(candidates, state)
 
     bench = Bench(num_blocks=12, max_model_len=48)
-    bench.scheduler.recovery = Noting()
+    bench.scheduler.recovery.policy = Noting()
     for i in range(3):
         bench.add([i] * 11, max_tokens=30)
     while bench.scheduler.has_unfinished():
@@ -263,7 +263,7 @@ class Scripted(RecoveryPolicy):
 def bring_to_loading(policy: Scripted, num_arrived: int, **limits: int) -> tuple[Bench, Request]:
     """A request of eight full blocks that comes back, with so many of those that were saved of it there."""
     bench = Bench(num_swap_slots=64, enable_prefix_caching=False, **limits)
-    bench.scheduler.recovery = policy
+    bench.scheduler.recovery.policy = policy
     bench.add([7], max_tokens=60)
     young = bench.add(range(33))
     while young.sequences[0].num_output_tokens == 0:
@@ -283,7 +283,7 @@ def preempt_youngest(bench: Bench) -> Recovery:
     youngest = scheduler.running[-1]
     scheduler._preempt_for(scheduler.running[0])
     assert youngest.status is RequestStatus.PREEMPTED
-    recovery = scheduler.recovery_log.open_of(youngest.request_id)
+    recovery = scheduler.recovery.log.open_of(youngest.request_id)
     assert recovery is not None
     return recovery
 
@@ -291,7 +291,7 @@ def preempt_youngest(bench: Bench) -> Recovery:
 def preempt_by(policy: Scripted) -> tuple[Bench, Request, Recovery]:
     """A request of eight full blocks that has just been preempted."""
     bench = Bench(num_swap_slots=64, enable_prefix_caching=False)
-    bench.scheduler.recovery = policy
+    bench.scheduler.recovery.policy = policy
     bench.add([7])
     young = bench.add(range(33))
     bench.step(2)
@@ -308,7 +308,7 @@ def test_a_victim_that_is_still_loading_loses_its_blocks_and_keeps_what_was_save
     assert candidate.num_shared == 0
     saved = set(seq.block_keys[:8])
     recovery = preempt_youngest(bench)
-    assert set(seq.kept_keys) == saved
+    assert set(seq.swapped_keys) == saved
     assert recovery.num_given_up == 0, "it tells nothing about how many blocks others lose"
     bench.scheduler.check_integrity()
     bench.run()
@@ -327,7 +327,7 @@ def test_a_victim_that_is_still_computing_before_what_it_loads_has_a_gap() -> No
     assert candidate.to_save_from[:num_computed] == tuple(range(num_computed, 0, -1))
     assert candidate.num_to_save == num_computed
     recovery = preempt_youngest(bench)
-    assert seq.kept_keys == seq.block_keys[5:8]
+    assert seq.swapped_keys == seq.block_keys[5:8]
     assert recovery.num_given_up == 0
     bench.run()
 
@@ -340,7 +340,7 @@ def test_what_the_tier_has_of_a_request_and_nobody_keeps_is_known_of_its_candida
     scheduler = bench.scheduler
     scheduler.kv.save_ahead(young.sequences[0], 3)  # the back
     assert scheduler._candidate(young).idle_from[0] == 0, "under way"
-    while scheduler.kv.num_under_way:
+    while scheduler.swap.num_under_way:
         bench.step()
     candidate = scheduler._candidate(young)
     num_full = candidate.num_full_blocks
@@ -393,7 +393,7 @@ def test_a_load_is_given_up_while_it_is_under_way_where_computing_has_become_sho
     [seq] = young.sequences
     scheduler = bench.scheduler
     pending = sorted(seq.loading.op_ids)
-    recovery = scheduler.recovery_log.open_of(young.request_id)
+    recovery = scheduler.recovery.log.open_of(young.request_id)
     assert recovery is not None
     policy.is_loading_worth = False
     policy.asked.clear()
@@ -410,7 +410,7 @@ def test_a_load_is_given_up_while_it_is_under_way_where_computing_has_become_sho
     )
     assert tuple(seq.output_token_ids) == predicted(bench, young)
     assert policy.told[-1] == (young.request_id, True)
-    stats = scheduler.recovery_log.take_stats()
+    stats = scheduler.recovery.log.take_stats()
     assert stats is not None
     assert stats.cancelled_blocks == {"load": bench.runner.transfer_worker.num_cancelled}
 
@@ -456,8 +456,8 @@ def test_who_leaves_leaves_the_link_nothing_to_do() -> None:
 
 def test_a_return_after_everything_saved_was_lost_is_noted() -> None:
     bench, _, recovery = preempt_by(Scripted(RecoveryMode.SWAP))
-    for key in list(bench.scheduler.kv.tier._entries):
-        bench.scheduler.kv.tier.drop(key)
+    for key in list(bench.scheduler.swap.tier._entries):
+        bench.scheduler.swap.tier.drop(key)
     bench.run()
     assert (recovery.num_saved, recovery.num_loaded) == (8, 0)
     assert recovery.fell_back

@@ -232,9 +232,9 @@ class Preemptor:
     def preempt_someone(self) -> None:
         scheduler = self.scheduler
         if len(scheduler.running) > 1:
-            usual, scheduler.recovery = scheduler.recovery, self
+            usual, scheduler.recovery.policy = scheduler.recovery, self
             scheduler._preempt_for(scheduler.running[0])
-            scheduler.recovery = usual
+            scheduler.recovery.policy = usual
 
 
 @contextmanager

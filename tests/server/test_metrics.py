@@ -274,7 +274,7 @@ def test_what_an_engine_swaps_and_computes_again_is_counted_once(tiny: LoadedMod
     engine, metrics = make_engine(replace(TINY, swap_space=2**20), tiny, recovery=InTurns()), Metrics(["m"])
     params = SamplingParams(max_tokens=30, ignore_eos=True, seed=1)
     serve_all(engine, metrics, *(([n, n + 1, n + 2, n + 3, n + 4], params) for n in range(8)))
-    found, log, config = samples(metrics), engine.scheduler.recovery_log, engine.scheduler.config
+    found, log, config = samples(metrics), engine.scheduler.recovery.log, engine.scheduler.config
     by_mode = Counter(recovery.mode.value for recovery in log.over)
     assert all(
         found[f"quire_recovery_preemptions_total{{{mode.value}}}"] == by_mode[mode.value] for mode in RecoveryMode

@@ -83,7 +83,7 @@ class FakeEngine:
         self.num_requests = num_requests
         model = CostModel()
         self.scheduler = Scheduler(config, b"root", make_policy(policy, model))
-        self.costs = CostObserver(model, self.scheduler.recovery_log)
+        self.costs = CostObserver(model, self.scheduler.recovery.log)
         self.runner = EmulatedRunner(config, link_seed=seed | 1)
         self.text = io.StringIO()
         Recorder(self.text, lambda: self.now, policy=policy, model=model).attach(self)

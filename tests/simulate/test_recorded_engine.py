@@ -58,9 +58,9 @@ def run(engine: Engine, num_requests: int, first: int = 1) -> None:
 @pytest.mark.parametrize("policy", ["cost", "swap", "threshold:24", "recompute"])
 def test_what_a_real_engine_decided_is_decided_again(tmp_path: Path, tiny: LoadedModel, policy: str) -> None:
     model = CostModel()
-    recovery = make_policy(policy, model, regret_sample=0.3, seed=5)
+    recovery = make_policy(policy, model, seed=5)
     engine, text = make_engine(TINY, tiny, cost_model=model, recovery=recovery), io.StringIO()
-    recorder = Recorder(text, engine.clock, policy=policy, model=model, regret_sample=0.3, seed=5)
+    recorder = Recorder(text, engine.clock, policy=policy, model=model, seed=5)
     recorder.attach(engine)
     run(engine, 5)
     prior = taught().to_dict()

@@ -166,7 +166,7 @@ def calibrate_engine(
         raise ValueError(f"repeats={repeats} measures nothing; expected at least 1")
     microbenchmark = Microbenchmark(engine)
     microbenchmark.require_link()
-    lengths = lengths or default_lengths(min(config.max_model_len, engine.scheduler.kv.tier.num_slots * block_size))
+    lengths = lengths or default_lengths(min(config.max_model_len, engine.scheduler.swap.tier.num_slots * block_size))
     _check_lengths(lengths, block_size, config.max_model_len)
     whole = _whole_blocks(lengths, block_size)
     model = cost_model or CostModel()

@@ -67,6 +67,7 @@ class Microbenchmark:
             raise ValueError("this engine has requests; measure one that is idle")
         self.config = engine.scheduler.config
         self._kv = engine.scheduler.kv
+        self._swap = engine.scheduler.swap
         self._runner = runner
         self._clock = engine.clock
         self._vocab_size = engine.vocab_size
@@ -163,19 +164,18 @@ class Microbenchmark:
             ValueError: there is no swap tier, or it has no room.
             BlocksLost: on the way.
         """
-        kv = self._kv
+        kv, swap = self._kv, self._swap
         self.require_link()
         if not self.has_room_for(seq):
             raise ValueError(
-                f"swapping {seq.num_computed_tokens} tokens takes more than the {kv.tier.num_available} blocks that "
+                f"swapping {seq.num_computed_tokens} tokens takes more than the {swap.tier.num_available} blocks that "
                 "the swap tier can give; raise swap_space"
             )
-        for key in seq.block_keys:  # or they would not be saved again
-            kv.tier.drop(key)
+        swap.drop(seq.block_keys)  # or they would not be saved again
         started = self._clock()
-        kv.keep([seq], 0, set(seq.block_table))
+        swap.swap_out([seq], 0, set(seq.block_table))
         kv.free(seq)
-        out = SchedulerOutput(_NO_STEP, removed_seq_ids=[seq.seq_id], transfers=kv.take_transfers())
+        out = SchedulerOutput(_NO_STEP, removed_seq_ids=[seq.seq_id], transfers=swap.take_transfers())
         return self._move("save", out, started)
 
     def swap_in(self, seq: BlockSequence) -> TransferTime:
@@ -184,19 +184,19 @@ class Microbenchmark:
         Raises:
             BlocksLost: on the way.
         """
-        kv = self._kv
+        swap = self._swap
         started = self._clock()
-        kept = kv.find_kept(seq, 0)
-        assert kept is not None, "what was saved is gone"
-        kv.begin_load(seq, kept)
-        kv.release_kept(seq)
-        taken = self._move("load", SchedulerOutput(_NO_STEP, transfers=kv.take_transfers()), started)
-        kv.end_load(seq)
+        span = swap.find_swapped(seq, 0)
+        assert span is not None, "what was saved is gone"
+        swap.swap_in(seq, span)
+        swap.release(seq)
+        taken = self._move("load", SchedulerOutput(_NO_STEP, transfers=swap.take_transfers()), started)
+        swap.take_in_loaded(seq)
         return taken
 
     def has_room_for(self, seq: BlockSequence) -> bool:
         """Whether the swap tier can take a sequence's full blocks."""
-        return self._kv.tier.num_available >= len(self._kv.full_blocks(seq))
+        return self._swap.tier.num_available >= len(self._kv.full_blocks(seq))
 
     def has_room_to_decode(self, num_seqs: int, context: int, num_steps: int) -> bool:
         """Whether the engine can run so many sequences for so many steps."""
@@ -232,16 +232,17 @@ class Microbenchmark:
 
     def forget(self, seq: BlockSequence) -> None:
         """Give back what a sequence holds anywhere, with the names of its blocks: its tokens mean nothing."""
-        kv = self._kv
-        while kv.num_under_way:
-            result, _ = self._execute(SchedulerOutput(_NO_STEP, transfers=kv.take_transfers()))
-            kv.end_transfers(result.transfers)
+        kv, swap = self._kv, self._swap
+        while swap.num_under_way:
+            result, _ = self._execute(SchedulerOutput(_NO_STEP, transfers=swap.take_transfers()))
+            swap.end_transfers(result.transfers)
             if not self._is_moving():
                 break
-        kv.release_kept(seq)
+        swap.release(seq)
+        swap.stop_waiting(seq)
         kv.free(seq)
+        swap.drop(seq.block_keys)
         for key in seq.block_keys:
-            kv.tier.drop(key)
             if (block := kv.pool.find(key)) is not None:
                 kv.pool.withdraw(block)
         self._execute(SchedulerOutput(_NO_STEP, removed_seq_ids=[seq.seq_id]))
@@ -251,13 +252,13 @@ class Microbenchmark:
         handed_over = self._clock()
         reports: list[TransferReport] = []
         stall_s = 0.0
-        while self._kv.num_under_way:
+        while self._swap.num_under_way:
             result, _ = self._execute(out)
             out = SchedulerOutput(_NO_STEP)
-            self._kv.end_transfers(result.transfers)
+            self._swap.end_transfers(result.transfers)
             reports += result.transfers
             stall_s += result.stall_s
-            if self._kv.num_under_way and not self._is_moving():
+            if self._swap.num_under_way and not self._is_moving():
                 raise BlocksLost(f"the link did not {kind} what it was given")
         ended = self._clock()
         num_lost = sum(len(report.failed) for report in reports)

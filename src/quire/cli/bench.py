@@ -145,9 +145,6 @@ def recovery(
         str | None,
         typer.Option(metavar="N[,N]", help="From this preemption on the link is ten times slower; until that one."),
     ] = None,
-    regret_sample: Annotated[
-        float, typer.Option(help="Share of cost's decisions in which the other mode is taken, to see what it costs.")
-    ] = 0.0,
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Costs that quire calibrate wrote; by default measured first.")
     ] = None,
@@ -179,7 +176,6 @@ def recovery(
         crossing_at=crossing_at,
         alternate_link=_alternation(alternate_link) if alternate_link is not None else None,
         slow_link_at=_slow_phase(slow_link_at) if slow_link_at is not None else None,
-        regret_sample=regret_sample,
         profile=profile,
         forecast=forecast,
         record=record,

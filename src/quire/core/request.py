@@ -42,9 +42,23 @@ class Sequence:
     """One block table and the tokens whose KV it holds or will hold."""
 
     __slots__ = (
-        "block_keys", "block_table", "candidates", "cumulative_logprob", "finish_reason", "index", "is_in_runner",
-        "kept_keys", "loading", "num_computed_tokens", "num_lost_tokens", "num_prompt_tokens", "num_registered",
-        "request", "seq_id", "stop_reason", "token_ids",
+        "block_keys",
+        "block_table",
+        "candidates",
+        "cumulative_logprob",
+        "finish_reason",
+        "index",
+        "is_in_runner",
+        "loading",
+        "num_computed_tokens",
+        "num_lost_tokens",
+        "num_prompt_tokens",
+        "num_registered",
+        "request",
+        "seq_id",
+        "stop_reason",
+        "swapped_keys",
+        "token_ids",
     )  # fmt: skip
 
     def __init__(self, seq_id: int, index: int, request: Request, token_ids: list[int]) -> None:
@@ -58,7 +72,7 @@ class Sequence:
         self.block_keys: list[bytes] = []  #: of full blocks, as far as they were asked for
         self.num_registered = 0  #: blocks at the front of the table whose keys were offered to the pool
         self.is_in_runner = False
-        self.kept_keys: list[bytes] = []  #: of blocks that the swap tier holds for it until it goes on
+        self.swapped_keys: list[bytes] = []  #: of blocks that the swap tier holds for it until it goes on
         self.loading: Loading | None = None
         self.num_lost_tokens = 0  #: tokens that it had computed once: as far as that, computing is done again
         #: A beam's continuations (token, log-probability), until those of its siblings are there too.

@@ -25,26 +25,18 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import accumulate
 
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
-from quire.core.costs.interface import EMPTY_STEP, StepShape
-from quire.core.kv_cache_manager import Kept, KVCacheManager
-from quire.core.recovery.eviction_stats import EvictionStats
-from quire.core.recovery.interface import (
-    MAX_CANDIDATES,
-    MAX_PREEMPTIONS,
-    Candidate,
-    Preemption,
-    RecoveryMode,
-    RecoveryPolicy,
-    SystemState,
-)
-from quire.core.recovery.log import Recovery, RecoveryLog
+from quire.core.costs.interface import StepShape
+from quire.core.kv_cache_manager import KVCacheManager
+from quire.core.recovery.coordinator import RecoveryCoordinator
+from quire.core.recovery.interface import MAX_PREEMPTIONS, RecoveryPolicy
 from quire.core.recovery.policies import Recompute
 from quire.core.request import Request, RequestStatus, Sequence
-from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, TokenLogprobs
+from quire.core.step_builder import StepBuilder
+from quire.core.swap_manager import SwapManager
+from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, TokenLogprobs
 
 _ORDER: Callable[[Request], tuple[int, int]] = lambda request: request.order  # noqa: E731
 
@@ -67,52 +59,6 @@ class Counts:
     prefix_queries: int = 0
     prefix_hits: int = 0
     sampled_tokens: int = 0
-
-
-class _ShapeSum:
-    """Adds up what a step computes, sequence by sequence."""
-
-    __slots__ = ("attended", "context_decode", "num_seqs", "num_tokens")
-
-    def __init__(self) -> None:
-        self.num_tokens = self.num_seqs = self.context_decode = 0
-        self.attended = 0.0
-
-    def add(self, start: int, num_new: int) -> None:
-        self.num_tokens += num_new
-        self.num_seqs += 1
-        if num_new == 1:
-            self.context_decode += start
-        else:
-            self.attended += num_new * (start + num_new / 2)
-
-    def total(self) -> StepShape:
-        return StepShape(self.num_tokens, self.num_seqs, self.attended, self.context_decode)
-
-
-def _is_loading(request: Request) -> bool:
-    return any(seq.loading is not None for seq in request.unfinished)
-
-
-def _gap(seq: Sequence, block_size: int) -> range:
-    """The blocks, by their places in the table, that are to be computed before those that are on their way."""
-    if seq.loading is None:
-        return range(0)
-    return range(seq.num_computed_tokens // block_size, seq.loading.start // block_size)
-
-
-def _count_from(flags: Iterable[bool]) -> tuple[int, ...]:
-    """How many there are from each place on, and none after the last."""
-    return tuple(accumulate(reversed(list(flags)), initial=0))[::-1]
-
-
-def _is_back(request: Request) -> bool:
-    """Whether a request that was preempted has computed again all that it had."""
-    return request.status is RequestStatus.RUNNING and all(
-        seq.loading is None and seq.num_computed_tokens >= seq.num_lost_tokens
-        for seq in request.unfinished
-        if seq.candidates is None
-    )
 
 
 def check_limits(config: SchedulerConfig, num_prompt_tokens: int, width: int, *, is_beam: bool) -> None:
@@ -144,28 +90,20 @@ class Scheduler:
 
     def __init__(self, config: SchedulerConfig, root: bytes = b"", recovery: RecoveryPolicy | None = None) -> None:
         self.config = config
-        self.kv = KVCacheManager(
-            config.num_blocks, config.block_size, root, config.enable_prefix_caching, config.num_swap_slots
-        )
-        self.recovery = recovery or Recompute()
-        self.recovery_log = RecoveryLog()
-        self.eviction_stats = EvictionStats()
-        self._prober = self.recovery.prober if config.num_swap_slots else None
-        self.recovery_log.on_complete.append(self._tell_policy)
+        self.kv = KVCacheManager(config.num_blocks, config.block_size, root, config.enable_prefix_caching)
+        self.swap = SwapManager(self.kv, config.num_swap_slots)
+        self.recovery = RecoveryCoordinator(recovery or Recompute(), config, self.kv, self.swap)
         self.requests: dict[str, Request] = {}
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.counts = Counts()
         self._sequences: dict[int, Sequence] = {}  #: alive, by seq_id
-        self._removed: list[int] = []  #: the runner knows them and must forget them
-        self._appended: dict[int, list[int]] = {}  #: tokens of known sequences that the runner did not draw itself
+        self._step = StepBuilder(config.block_size)
         self.num_preempted = 0  #: of the waiting, those that have run before
         self._num_running_seqs = 0  #: places taken, a request's whole width from its admission on
         self._next_seq_id = 0
         self._step_id = 0
         self._in_flight: SchedulerOutput | None = None
-        self._shape = _ShapeSum()  #: of the step that is being made, or was made last
-        self._last_shape = EMPTY_STEP  #: of the step before it
 
     # -- requests come and go ------------------------------------------------------------------------------------
 
@@ -199,12 +137,12 @@ class Scheduler:
 
     def has_unfinished(self) -> bool:
         """Whether there is a step to run: requests, or blocks under way that are waited for."""
-        return bool(self.requests) or self.kv.num_under_way > 0
+        return bool(self.requests) or self.swap.num_under_way > 0
 
     @property
     def step_shape(self) -> StepShape:
         """What the last step computes, as far as its cost depends on it."""
-        return self._shape.total()
+        return self._step.shape.total()
 
     def finish_sequence(self, seq: Sequence, reason: RequestStatus, stop_reason: int | str | None = None) -> None:
         """End one sequence; with the last one its request ends too. Harmless where it has ended already."""
@@ -237,22 +175,17 @@ class Scheduler:
         request.status = reason
         for seq in request.sequences:
             self._sequences.pop(seq.seq_id, None)
-        self.recovery_log.leave(request.request_id)
+        self.recovery.log.leave(request.request_id)
         del self.requests[request.request_id]
 
     def _drop(self, seq: Sequence) -> None:
         """Give up a sequence's blocks and have the runner forget it: on finish, preemption and error alike."""
         seq.num_lost_tokens = max(seq.num_lost_tokens, seq.num_computed_tokens)
+        self.swap.stop_waiting(seq)
         self.kv.free(seq)
         if seq.finish_reason is not None:
-            self.kv.abandon_kept(seq)
-        self._forget_in_runner(seq)
-
-    def _forget_in_runner(self, seq: Sequence) -> None:
-        if seq.is_in_runner:
-            seq.is_in_runner = False
-            self._appended.pop(seq.seq_id, None)
-            self._removed.append(seq.seq_id)
+            self.swap.abandon(seq)
+        self._step.forget(seq)
 
     def _new_sequence(self, request: Request, index: int, token_ids: list[int]) -> Sequence:
         seq = Sequence(self._next_seq_id, index, request, token_ids)
@@ -266,156 +199,112 @@ class Scheduler:
         """Decide the next step. Its result goes to `update`, or its failure to `fail_step`, before the next call."""
         assert self._in_flight is None, "the last step has neither been updated nor failed"
         self._step_id += 1
-        self.kv.begin_step(write_through=self.config.swap_write_through)
-        self._look_again()
-        self._sample_link()
-        self._last_shape, self._shape = self._shape.total(), _ShapeSum()
-        self.recovery_log.begin_step()
-        out = SchedulerOutput(self._step_id)
-        budget = self.config.max_num_batched_tokens
-        promised = 0  # blocks that running sequences need for tokens which they know already
+        self.kv.begin_step()
+        self.recovery.begin_step(self.step_shape, self.requests)
+        step, running, waiting = self._step, self.running, self.waiting
+        step.begin(self._step_id, self.config.max_num_batched_tokens)
         at = 0
-        running = self.running
-        while at < len(running) and budget > 0:
+        while at < len(running) and step.budget > 0:
             request = running[at]
             if len(request.unfinished) == 1:
-                budget, promised = self._schedule_single(request, request.unfinished[0], out, budget, promised)
+                self._schedule_single(request, request.unfinished[0])
             else:
-                budget, promised = self._schedule_group(request, out, budget, promised)
+                self._schedule_group(request)
             if request.status is RequestStatus.RUNNING:  # else it preempted itself, and the next one has its place
                 at += 1
-        while self.waiting and budget > 0 and self._fits(self.waiting[0], promised):
-            request = self.waiting.pop(0)
+        while waiting and step.budget > 0 and self._fits(waiting[0]):
+            request = waiting.pop(0)
             self._admit(request)
-            budget, promised = self._schedule_group(request, out, budget, promised)
-        out.removed_seq_ids, self._removed = self._removed, []
-        out.transfers.extend(self.kv.take_transfers())
-        out.cancelled = self.kv.take_cancelled()
-        self._in_flight = out
-        return out
+            self._schedule_group(request)
+        self._in_flight = step.finish(self.swap.take_transfers(), self.swap.take_cancelled())
+        return self._in_flight
 
-    def _look_again(self) -> None:
-        """Give up what is under way where the link has shown meanwhile that computing it is shorter."""
-        if not self.kv.num_under_way:
-            return
-        for recovery in self.recovery_log.open_recoveries():
-            if recovery.is_experiment:
-                continue
-            for seq in self.requests[recovery.request_id].unfinished:
-                if seq.loading is not None:
-                    self._look_again_at(
-                        seq, self.kv.unloaded(seq), self.recovery.is_worth_loading, self.kv.cancel_loads
-                    )
-                elif recovery.num_saving and seq.kept_keys:
-                    self._look_again_at(seq, self.kv.unsaved(seq), self.recovery.is_worth_saving, self.kv.cancel_saves)
-
-    def _look_again_at(
-        self,
-        seq: Sequence,
-        rest: Kept | None,
-        is_worth: Callable[[int, int, SystemState], bool],
-        cancel: Callable[[Sequence, Kept], int],
-    ) -> None:
-        if rest is None or is_worth(*self._tokens_of(rest), self._system_state()):
-            return
-        if cancel(seq, rest):
-            self.recovery_log.note_fallback(seq.request.request_id)
-
-    def _tokens_of(self, blocks: Kept) -> tuple[int, int]:
-        return blocks.start * self.config.block_size, blocks.end * self.config.block_size
-
-    def _sample_link(self) -> None:
-        """Where somebody may soon have to give way, save some blocks of who it may be ahead of time now and then, to
-        see how fast the idle link is."""
-        if self._prober is None or self.kv.num_under_way or not self._is_preemption_near():
-            return
-        num_blocks = self._prober.sample_size(self.config.block_bytes)
-        if num_blocks == 0:
-            return
-        for request in reversed(self.running[1:][-MAX_CANDIDATES:]):
-            if num_saved := self.kv.save_ahead(request.unfinished[0], num_blocks):
-                self._prober.note_sample(num_saved * self.config.block_bytes)
-                return
-
-    def _is_preemption_near(self) -> bool:
-        """Whether the pool has no block more for each sequence: within a block's tokens all of them need one."""
-        return len(self.running) > 1 and self.kv.pool.num_available <= self._num_running_seqs
-
-    def _schedule_single(
-        self, request: Request, seq: Sequence, out: SchedulerOutput, budget: int, promised: int
-    ) -> tuple[int, int]:
+    def _schedule_single(self, request: Request, seq: Sequence) -> None:
         """The common case: one sequence, whose blocks are in place."""
         if seq.candidates is not None:
-            return budget, promised
+            return
         if not seq.block_table or seq.loading is not None:
-            return self._schedule_group(request, out, budget, promised)
+            self._schedule_group(request)
+            return
         missing = len(seq.token_ids) - seq.num_computed_tokens
-        num_new = missing if missing <= budget else budget
+        num_new = min(missing, self._step.budget)
         while (placed := self.kv.append_slots(seq, num_new)) is None:
             if self._preempt_for(request):
                 continue
             num_new = self._room_for(seq) if request is self.running[0] else 0
             if num_new == 0:
-                return budget, promised
-        self._emit(seq, num_new, placed, out)
-        if num_new < missing:
-            promised += self.kv.blocks_for(len(seq.token_ids)) - len(seq.block_table)
-        return budget - num_new, promised
+                return
+        self._compute(seq, num_new, placed)
 
-    def _schedule_group(self, request: Request, out: SchedulerOutput, budget: int, promised: int) -> tuple[int, int]:
+    def _schedule_group(self, request: Request) -> None:
         """A request with several sequences, or one that has to begin (again).
 
         Either all sequences that hold blocks go on, or the request is preempted whole; only the oldest request, which
         may not be preempted, runs its sequences in turns where they do not fit together.
         """
+        kv, step = self.kv, self._step
         is_oldest = request is self.running[0]
         for seq in request.unfinished:
-            if seq.loading is not None:
-                self._take_in_what_came(seq)
-        holding = [
-            seq for seq in request.unfinished if seq.block_table and seq.candidates is None and seq.loading is None
-        ]
-        need = sum(
-            self.kv.count_new_blocks(seq, min(len(seq.token_ids), seq.num_computed_tokens + budget)) for seq in holding
-        )
-        while self.kv.pool.num_available < need:
-            if not self._preempt_for(request):
-                if not is_oldest:
-                    return budget, promised  # preempted itself
-                break
+            if self.swap.take_in_loaded(seq):
+                step.forget(seq)  # the runner knows the blocks before the loaded ones alone
+        if not self._make_room_for(request) and not is_oldest:
+            return  # preempted itself
         has_progress = False
         for seq in list(request.unfinished):
-            if budget == 0:
+            if step.budget == 0:
                 break
             if seq.candidates is not None:
                 continue
-            if not seq.block_table and not self._begin(seq, promised, is_forced=is_oldest and not has_progress):
-                promised += self.kv.blocks_for(len(seq.token_ids))  # or younger ones would take its room, and lose it
+            if not seq.block_table and not self._begin(seq, is_forced=is_oldest and not has_progress):
+                step.promise(kv.blocks_for(len(seq.token_ids)))
                 continue
-            missing = len(seq.token_ids) - seq.num_computed_tokens
-            num_new = min(missing, budget)
+            num_new = min(len(seq.token_ids) - seq.num_computed_tokens, step.budget)
             if seq.loading is not None:
                 num_new = min(num_new, seq.loading.start - seq.num_computed_tokens)
                 if num_new == 0:  # the rest is on its way; its last tokens find room when they are computed
-                    promised += self.kv.blocks_for(len(seq.token_ids)) - len(seq.block_table)
+                    step.promise(self._missing_blocks(seq))
                     has_progress = True
                     continue
-            while (placed := self.kv.append_slots(seq, num_new)) is None:
+            while (placed := kv.append_slots(seq, num_new)) is None:
                 if not self._park_sibling(seq):
                     break
             if placed is None and is_oldest and not has_progress and (room := self._room_for(seq)):
                 num_new = room
-                placed = self.kv.append_slots(seq, num_new)
+                placed = kv.append_slots(seq, num_new)
             if placed is None:  # its turn comes when a sibling, or a load that nobody waits for any more, has ended
                 self._drop(seq)
-                promised += self.kv.blocks_for(len(seq.token_ids))
+                step.promise(kv.blocks_for(len(seq.token_ids)))
                 continue
-            self._emit(seq, num_new, placed, out)
+            self._compute(seq, num_new, placed)
             has_progress = True
-            budget -= num_new
-            if num_new < missing:
-                promised += self.kv.blocks_for(len(seq.token_ids)) - len(seq.block_table)
-        return budget, promised
+
+    def _compute(self, seq: Sequence, num_new: int, placed: tuple[list[int], BlockTransfer | None]) -> None:
+        """Have the step compute a sequence's next tokens, for which there is room."""
+        start = seq.num_computed_tokens - num_new
+        if start < seq.num_lost_tokens:
+            count = min(num_new, seq.num_lost_tokens - start)
+            self.counts.recomputed_tokens += count
+            self.recovery.log.note_recomputed(seq.request.request_id, start, count)
+        self._step.add(seq, num_new, placed)
+        if seq.num_computed_tokens < len(seq.token_ids):
+            self._step.promise(self._missing_blocks(seq))
+
+    def _missing_blocks(self, seq: Sequence) -> int:
+        """What a sequence needs for the rest of the tokens that it knows."""
+        return self.kv.blocks_for(len(seq.token_ids)) - len(seq.block_table)
+
+    def _make_room_for(self, request: Request) -> bool:
+        """Preempt others until all of a request's sequences that hold blocks can go on. False where they cannot."""
+        budget = self._step.budget
+        need = sum(
+            self.kv.count_new_blocks(seq, min(len(seq.token_ids), seq.num_computed_tokens + budget))
+            for seq in request.unfinished
+            if seq.block_table and seq.candidates is None and seq.loading is None
+        )
+        while self.kv.pool.num_available < need:
+            if not self._preempt_for(request):
+                return False
+        return True
 
     def _room_for(self, seq: Sequence) -> int:
         """How many tokens of the oldest can be computed where not all can, with nobody left who could make room.
@@ -426,125 +315,41 @@ class Scheduler:
         spare = self.kv.pool.num_available - self.kv.count_new_blocks(seq, computed)
         return max(0, (self.kv.blocks_for(computed) + spare) * self.config.block_size - computed)
 
-    def _begin(self, seq: Sequence, promised: int, *, is_forced: bool) -> bool:
+    def _begin(self, seq: Sequence, *, is_forced: bool) -> bool:
         """Give a sequence without blocks the prefix that is there already, if the rest fits beside what is promised."""
         request = seq.request
         found = self._find_prefix(seq)
         pool = self.kv.pool
         evictable = sum(1 for block in found if pool.ref_counts[block] == 0)
         missing = self.kv.blocks_for(len(seq.token_ids)) - len(found)
-        if pool.num_available - evictable < missing + promised and not is_forced:
+        if pool.num_available - evictable < missing + self._step.promised and not is_forced:
             return False
         if request.num_cached_tokens is None:
             request.num_cached_tokens = len(found) * self.config.block_size
             self.counts.prefix_queries += len(seq.token_ids)
             self.counts.prefix_hits += request.num_cached_tokens
-        self._note_survivors(request, len(found))
         self.kv.adopt_prefix(seq, found)
         if is_forced:
             while pool.num_available < missing and (self._preempt_for(request) or self._park_sibling(seq)):
                 pass
-        kept = self.kv.find_kept(seq, len(found))
-        if kept is not None and pool.num_available >= kept.end - len(found) and self._is_worth_loading(request, kept):
-            self.recovery_log.note_load(request.request_id, self.kv.begin_load(seq, kept))
-        elif kept is not None or self._has_lost_saved(seq, len(found)):
-            self.recovery_log.note_fallback(request.request_id)
-        self.kv.release_kept(seq)
+        self.recovery.resume(seq)
         return True
-
-    def _has_lost_saved(self, seq: Sequence, num_found: int) -> bool:
-        """Whether blocks were kept for it that are neither in the tier any more nor have been found."""
-        recovery = self.recovery_log.open_of(seq.request.request_id)
-        return bool(seq.kept_keys) and recovery is not None and num_found < recovery.num_full
-
-    def _is_worth_loading(self, request: Request, kept: Kept) -> bool:
-        recovery = self.recovery_log.open_of(request.request_id)
-        if recovery is not None and recovery.is_experiment:
-            return True
-        return self.recovery.is_worth_loading(*self._tokens_of(kept), self._system_state())
-
-    def _note_survivors(self, request: Request, num_found: int) -> None:
-        """A request is about to go on, with so many blocks that were still there."""
-        recovery = self.recovery_log.open_of(request.request_id)
-        if recovery is not None and recovery.num_given_up > 0:
-            self.eviction_stats.observe(recovery.num_given_up, max(0, recovery.num_full - num_found))
-
-    def _tell_policy(self, recovery: Recovery) -> None:
-        self.recovery.note_actual(recovery.request_id, recovery.seconds, fell_back=recovery.fell_back)
-
-    def _take_in_what_came(self, seq: Sequence) -> None:
-        """Count a sequence's loaded blocks as computed, once they are there and so is everything before them."""
-        loading = seq.loading
-        if loading is not None and not loading.op_ids and seq.num_computed_tokens == loading.start:
-            self.kv.end_load(seq)
-            self._forget_in_runner(seq)  # it knows the blocks before them alone
 
     def _find_prefix(self, seq: Sequence) -> list[int]:
         # Logits of prompt tokens exist only where those tokens are computed.
         wants_prompt = seq.request.sampling_params.prompt_logprobs is not None and seq.num_output_tokens == 0
         return self.kv.find_prefix(seq, limit=0 if wants_prompt else None)
 
-    def _emit(
-        self, seq: Sequence, num_new: int, placed: tuple[list[int], BlockTransfer | None], out: SchedulerOutput
-    ) -> None:
-        new_blocks, transfer = placed
-        if transfer is not None:
-            out.transfers.append(transfer)
-        seq_id = seq.seq_id
-        start = seq.num_computed_tokens - num_new
-        self._shape.add(start, num_new)
-        if start < seq.num_lost_tokens:
-            self._note_recomputed(seq, start, num_new)
-        out.seq_ids.append(seq_id)
-        out.num_scheduled_tokens.append(num_new)
-        out.total_tokens += num_new
-        if not seq.is_in_runner:
-            seq.is_in_runner = True
-            out.new_sequences.append(self._describe(seq, num_new))
-            return
-        if seq_id in self._appended:
-            out.new_tokens[seq_id] = self._appended.pop(seq_id)
-        if new_blocks:
-            out.new_blocks[seq_id] = new_blocks
-        if transfer is not None:
-            position = (seq.num_computed_tokens - num_new) // self.config.block_size
-            out.replaced_blocks.append((seq_id, position, seq.block_table[position]))
-
-    def _note_recomputed(self, seq: Sequence, start: int, num_new: int) -> None:
-        count = min(num_new, seq.num_lost_tokens - start)
-        self.counts.recomputed_tokens += count
-        self.recovery_log.note_recomputed(seq.request.request_id, start, count)
-
-    def _describe(self, seq: Sequence, num_new: int) -> NewSequence:
-        request = seq.request
-        table = seq.block_table
-        if seq.loading is not None:  # what is on its way is not there to be cleared or read
-            table = table[: seq.loading.start // self.config.block_size]
-        is_fresh = seq.num_output_tokens == 0
-        return NewSequence(
-            seq_id=seq.seq_id,
-            index=seq.index,
-            token_ids=list(seq.token_ids),
-            num_prompt_tokens=seq.num_prompt_tokens,
-            num_computed_tokens=seq.num_computed_tokens - num_new,
-            block_table=list(table),
-            sampling_params=request.sampling_params,
-            seed=request.seed,
-            stop_token_ids=tuple(request.stop_token_ids),
-            num_samples=request.sampling_params.n if is_fresh and request.beam is None else 1,
-            num_candidates=request.beams.num_candidates if request.beams is not None else 0,
-        )
-
     # -- room --------------------------------------------------------------------------------------------------------
 
-    def _fits(self, request: Request, promised: int) -> bool:
+    def _fits(self, request: Request) -> bool:
         """Whether a waiting request can run with all the tokens that it knows, beside those that run already."""
         if self._num_running_seqs + request.width > self.config.max_num_seqs:
             return False
         if not self.running:
             return True  # alone, it runs in turns if need be
         pool = self.kv.pool
-        room = pool.num_available - promised - self.config.watermark_blocks
+        room = pool.num_available - self._step.promised - self.config.watermark_blocks
         first = request.unfinished[0]
         need = self.kv.blocks_for(len(first.token_ids)) + request.width - 1
         if need > room:
@@ -582,94 +387,21 @@ class Scheduler:
     def _preempt_for(self, request: Request) -> bool:
         """Preempt someone so that `request` can go on. False where there is nobody, or it was itself the one chosen."""
         # Those before it have their place in this step already, and the oldest is never preempted.
-        later = self.running[max(1, self.running.index(request)) :]
-        candidates = [r for r in later if self._has_something_to_give(r)]
-        if not candidates:
+        choice = self.recovery.choose_victim(self.running[max(1, self.running.index(request)) :])
+        if choice is None:
             return False
-        choice = self.recovery.choose([self._candidate(r) for r in candidates[-MAX_CANDIDATES:]], self._system_state())
         victim = choice.victim
-        assert victim in candidates, "only a candidate may be preempted"
-        self._give_up(victim, choice)
+        self.recovery.give_up(choice, self._step_id)
+        for seq in victim.unfinished:
+            self._drop(seq)
         self.running.remove(victim)
         self._num_running_seqs -= victim.width
         victim.status = RequestStatus.PREEMPTED
-        self.eviction_stats.observe_preemption(is_repeated=victim.num_preemptions > 0)
         victim.num_preemptions += 1
         self.num_preempted += 1
         self.counts.preemptions += 1
         insort(self.waiting, victim, key=_ORDER)
         return victim is not request
-
-    def _give_up(self, victim: Request, choice: Preemption) -> None:
-        """Take a request's blocks, and have the swap tier keep those by which it is to come back."""
-        given_up = self._given_up_by(victim)
-        save_ids: list[int] = []
-        for seq in victim.unfinished:
-            self.kv.release_kept(seq)
-        if choice.mode is not RecoveryMode.RECOMPUTE:
-            keep_from = choice.keep_from if choice.mode is RecoveryMode.MIXED else 0
-            save_ids = self.kv.keep(victim.unfinished, keep_from, given_up)
-        num_tokens = max(max(seq.num_computed_tokens, seq.num_lost_tokens) for seq in victim.unfinished)
-        recovery = self.recovery_log.give_up(self._step_id, victim.request_id, num_tokens, choice, save_ids)
-        if victim.width == 1 and not _is_loading(victim):  # of what is on its way it is not known whether it stays
-            full = self.kv.full_blocks(victim.unfinished[0])
-            recovery.num_full = len(full)
-            recovery.num_given_up = sum(1 for block in full if block in given_up)
-        for seq in victim.unfinished:
-            self._drop(seq)
-
-    def _has_something_to_give(self, request: Request) -> bool:
-        """Not where it only waits for its blocks, before they are there, or for room to begin."""
-        if _is_loading(request):
-            return bool(self._given_up_by(request))
-        return any(seq.block_table for seq in request.unfinished)
-
-    def _given_up_by(self, request: Request) -> set[int]:
-        """The blocks that nobody holds any more once a request has given up its own."""
-        holds: dict[int, int] = {}
-        for seq in request.unfinished:
-            for block in seq.block_table:
-                holds[block] = holds.get(block, 0) + 1
-        ref_counts = self.kv.pool.ref_counts
-        return {block for block, count in holds.items() if ref_counts[block] == count}
-
-    def _candidate(self, request: Request) -> Candidate:
-        kv = self.kv
-        given_up = self._given_up_by(request)
-        full: dict[int, bytes] = {}  # the distinct full blocks, with their keys
-        coming: set[int] = set()  # of these, those that are not there yet
-        partial = 0
-        for seq in request.unfinished:
-            full |= kv.filled_blocks(seq)
-            if seq.loading is None:
-                partial += seq.num_computed_tokens % kv.block_size
-            else:
-                coming.update(seq.block_table[seq.num_computed_tokens // kv.block_size :])
-        first = kv.filled_blocks(request.unfinished[0])
-        num_shared = next((at for at, block in enumerate(first) if block in given_up), len(first))
-        to_save = (block in given_up and block not in coming and key not in kv.tier for block, key in full.items())
-        return Candidate(
-            request=request,
-            num_tokens=len(full) * kv.block_size + partial,
-            num_freed=len(given_up),
-            num_shared=num_shared,
-            to_save_from=_count_from(to_save),
-            idle_from=_count_from(kv.tier.is_idle(key) for key in full.values()),
-            gap=_gap(request.unfinished[0], kv.block_size) if request.width == 1 else range(0),
-        )
-
-    def _system_state(self) -> SystemState:
-        config = self.config
-        return SystemState(
-            block_size=config.block_size,
-            block_bytes=config.block_bytes,
-            chunk=config.max_num_batched_tokens,
-            free_slots=self.kv.tier.num_available,
-            queued_bytes=self.kv.num_under_way * config.block_bytes,
-            beside=self._last_shape,
-            now_step=self._step_id,
-            eviction_stats=self.eviction_stats,
-        )
 
     def _park_sibling(self, seq: Sequence) -> bool:
         """Take the blocks of a sibling that can wait: one that has its candidates, else the last one.
@@ -696,11 +428,8 @@ class Scheduler:
         assert self._in_flight is not None, "no step is under way"
         assert self._in_flight.step_id == result.step_id, "this result is not of the step under way"
         self._in_flight = None
-        self.kv.end_transfers(result.transfers)
-        self.recovery_log.note_transfers(result.transfers)
-        for recovery in self.recovery_log.open_recoveries():
-            if _is_back(self.requests[recovery.request_id]):
-                self.recovery_log.complete(recovery.request_id)
+        self.swap.end_transfers(result.transfers)
+        self.recovery.end_step(result.transfers, self.requests)
         for seq_id, why in result.failed.items():
             self._fail_sequence(seq_id, why)
         updates: list[SequenceUpdate] = []
@@ -733,7 +462,7 @@ class Scheduler:
         out, self._in_flight = self._in_flight, None
         assert out is not None, "no step is under way"
         self.kv.fail_step()
-        self._removed = out.removed_seq_ids + self._removed  # forgetting twice is harmless
+        self._step.take_back(out)
         touched = {self._sequences[seq_id].request.request_id for seq_id in out.seq_ids if seq_id in self._sequences}
         failed = (
             self.finish_request(request_id, RequestStatus.FINISHED_ERROR, error) for request_id in sorted(touched)
@@ -796,11 +525,10 @@ class Scheduler:
         for at, beam in enumerate(beams):
             if at not in continued:
                 self._drop(beam)
-                self.kv.abandon_kept(beam)
+                self.swap.abandon(beam)
                 del self._sequences[beam.seq_id]
         for index, (beam, candidate) in enumerate(zip(next_unfinished, going_on, strict=True)):
-            if beam.is_in_runner:
-                self._appended[beam.seq_id] = [candidate.token_id]
+            self._step.tell_token(beam, candidate.token_id)
             beam.token_ids.append(candidate.token_id)
             beam.candidates = None
             beam.index = index
@@ -810,7 +538,7 @@ class Scheduler:
     def _fail_sequence(self, seq_id: int, why: str) -> None:
         seq = self._sequences.get(seq_id)
         if seq is not None and seq.finish_reason is None:
-            self.kv.distrust(seq)
+            self.swap.drop(self.kv.distrust(seq))
             self.finish_request(seq.request.request_id, RequestStatus.FINISHED_ERROR, why)
 
     # -- checks ------------------------------------------------------------------------------------------------------
@@ -835,7 +563,7 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Raise AssertionError where blocks leak, queues are out of order, or counts have drifted."""
-        self.kv.check_integrity([seq for request in self.requests.values() for seq in request.unfinished])
+        self.swap.check_integrity([seq for request in self.requests.values() for seq in request.unfinished])
         for queue in (self.running, self.waiting):
             orders = [request.order for request in queue]
             assert orders == sorted(orders)
@@ -849,7 +577,8 @@ class Scheduler:
         assert set(self._sequences) >= {seq.seq_id for request in self.requests.values() for seq in request.unfinished}
         if not self.requests:
             assert not self._sequences, "sequences outlive their requests"
-            num_loading = self.kv.num_under_way
-            assert self.kv.pool.num_used - self.kv.num_pinned <= num_loading, "blocks leak"
+            assert self.kv.pool.num_used - self.kv.num_pinned <= self.swap.num_under_way, "blocks leak"
         for request in self.running:
-            assert not any(seq.kept_keys for seq in request.unfinished if seq.block_table), "kept for one that goes on"
+            assert not any(seq.swapped_keys for seq in request.unfinished if seq.block_table), (
+                "kept for one that goes on"
+            )

@@ -66,7 +66,7 @@ class Engine:
         cost_model: CostModel | None = None,
     ) -> None:
         self.scheduler = Scheduler(scheduler_config, namespace.root() if namespace is not None else b"", recovery)
-        self.costs = CostObserver(cost_model or CostModel(), self.scheduler.recovery_log)
+        self.costs = CostObserver(cost_model or CostModel(), self.scheduler.recovery.log)
         self.runner = runner
         self.vocab_size = vocab_size
         self.tokenizer = tokenizer
@@ -193,7 +193,7 @@ class Engine:
         started = self.clock()
         out = scheduler.schedule()
         scheduled = self.clock()
-        if not out.seq_ids and scheduler.requests and not scheduler.kv.num_under_way:
+        if not out.seq_ids and scheduler.requests and not scheduler.swap.num_under_way:
             raise AssertionError("requests are waiting, and nothing could be scheduled")
         num_prompt_tokens = 0
         for new in out.new_sequences:
@@ -286,7 +286,7 @@ class Engine:
             update_s=ended - executed,
             num_prompt_tokens=num_prompt_tokens,
             token_gaps=token_gaps,
-            recovery=self.scheduler.recovery_log.take_stats(),
+            recovery=self.scheduler.recovery.log.take_stats(),
             stall_s=stall_s,
         )
         for listener in self.on_stats:
@@ -295,7 +295,7 @@ class Engine:
     def snapshot(self) -> Stats:
         """What stands now, as the figures of a step that did nothing: after aborts between two steps, say."""
         scheduler, kv = self.scheduler, self.scheduler.kv
-        tier, block_bytes = kv.tier, scheduler.config.block_bytes
+        tier, block_bytes = scheduler.swap.tier, scheduler.config.block_bytes
         return Stats(
             step_id=self.last_stats.step_id if self.last_stats is not None else 0,
             time=self.clock(),

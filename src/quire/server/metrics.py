@@ -20,8 +20,8 @@ from quire.server.openai.schema import ERROR_RESPONSES
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 FINISHED_REASONS = ("stop", "length", "abort", "error")
-ROADS = ("recompute", "swap", "mixed")
-_PURE_ROADS = ("recompute", "swap")
+MODES = ("recompute", "swap", "mixed")
+_PURE_MODES = ("recompute", "swap")
 _DIRECTIONS = {"save": "out", "load": "in"}
 _LABEL = "model_name"
 AnyMetric = TypeVar("AnyMetric", Gauge, Counter, Histogram)
@@ -82,13 +82,9 @@ class Metrics:
 
     def _add_recovery(self) -> None:
         """All zero where nobody is preempted."""
-        self._preemptions = self._counter("recovery_preemptions", "Preemptions, by the mode back.", mode=ROADS)
+        self._preemptions = self._counter("recovery_preemptions", "Preemptions, by the mode back.", mode=MODES)
         self._recovery_seconds = self._counter(
-            "recovery_seconds", "Measured seconds of the link and of steps that recovery took, by mode.", mode=ROADS
-        )
-        self._ahead_seconds = self._counter(
-            "recovery_ahead_seconds",
-            "Measured seconds of the link for no preemption in particular: samples of it, and blocks written through.",
+            "recovery_seconds", "Measured seconds of the link and of steps that recovery took, by mode.", mode=MODES
         )
         self._recomputed = self._counter("recovery_recomputed_tokens", "Tokens that were computed again.")
         directions = tuple(_DIRECTIONS.values())
@@ -107,16 +103,7 @@ class Metrics:
             "recovery_prediction_error_ratio",
             "|predicted - measured| / measured of the seconds that a preemption cost, by mode.",
             _ERROR_BUCKETS,
-            mode=ROADS,
-        )
-        self._probes = self._counter(
-            "recovery_probes", "Preemptions a part of which took another mode, by the mode looked at.", mode=_PURE_ROADS
-        )
-        self._regret_samples = self._counter(
-            "recovery_regret_samples", "Preemptions that took the other mode on purpose, and are over."
-        )
-        self._regret_seconds = self._counter(
-            "recovery_regret_seconds", "Seconds that the usual mode would have cost more than these, by prediction."
+            mode=MODES,
         )
 
     def observe_stats(self, model: str, stats: Stats) -> None:
@@ -147,7 +134,6 @@ class Metrics:
             self._preemptions.labels(model, mode).inc(count)
         for mode, seconds in stats.seconds.items():
             self._recovery_seconds.labels(model, mode).inc(seconds)
-        self._ahead_seconds.labels(model).inc(stats.ahead_s)
         self._recomputed.labels(model).inc(stats.num_recomputed_tokens)
         for kind, direction in _DIRECTIONS.items():
             self._swapped_blocks.labels(model, direction).inc(stats.swapped_blocks[kind])
@@ -155,10 +141,6 @@ class Metrics:
             self._cancelled.labels(model, direction).inc(stats.cancelled_blocks[kind])
         for mode, error in stats.errors:
             self._error.labels(model, mode).observe(error)
-        for mode, count in stats.probes.items():
-            self._probes.labels(model, mode).inc(count)
-        self._regret_samples.labels(model).inc(stats.num_regret_samples)
-        self._regret_seconds.labels(model).inc(stats.regret_s)
 
     def observe_finished(self, model: str, output: RequestOutput) -> None:
         """Take in a request that has ended, however it did."""

@@ -35,7 +35,7 @@ from quire.core.scheduler import Scheduler, SequenceUpdate
 from quire.outputs import SchedulerOutput, StepOutput, TokenLogprobs, TransferReport
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
-VERSION = 4
+VERSION = 5
 
 Event = dict[str, Any]
 
@@ -47,11 +47,9 @@ class Recording:
     Attributes:
         config: the scheduler's.
         root: the namespace's key.
-        policy: as `core.recovery.make_policy` reads it.
+        policy: as `make_policy` reads it.
         cost_model: what was believed at the start (`CostModel.to_dict`); None where the policy asks for no costs.
         events: in order; see above.
-        regret_sample: see `make_policy`.
-        seed: see `make_policy`.
     """
 
     config: SchedulerConfig
@@ -59,8 +57,6 @@ class Recording:
     policy: str = "recompute"
     cost_model: dict[str, Any] | None = None
     events: list[Event] = field(default_factory=list)
-    regret_sample: float = 0.0
-    seed: int = 0
 
     def head(self) -> Event:
         """The first line."""
@@ -69,8 +65,6 @@ class Recording:
             "config": asdict(self.config),
             "root": self.root.hex(),
             "policy": self.policy,
-            "regret_sample": self.regret_sample,
-            "seed": self.seed,
             "cost_model": self.cost_model,
         }
 
@@ -104,8 +98,7 @@ class Recording:
         head = entries[0]
         try:
             config = SchedulerConfig(**head["config"])
-            root, given = bytes.fromhex(head["root"]), (head["regret_sample"], head["seed"])
-            return cls(config, root, head["policy"], head["cost_model"], entries[1:], *given)
+            return cls(config, bytes.fromhex(head["root"]), head["policy"], head["cost_model"], entries[1:])
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path}, line 1: {error} is missing or wrong") from None
 
@@ -134,8 +127,6 @@ class Recorder:
         clock: the engine's.
         policy: as `make_policy` reads it.
         model: the policy's, as it is now; None where it has none.
-        regret_sample: that the policy was made with.
-        seed: that the policy was made with.
     """
 
     def __init__(
@@ -145,15 +136,11 @@ class Recorder:
         *,
         policy: str,
         model: CostModel | None = None,
-        regret_sample: float = 0.0,
-        seed: int = 0,
     ) -> None:
         self._sink = sink
         self.clock = clock
         self._policy = policy
         self._model = model
-        self._regret_sample = regret_sample
-        self._seed = seed
 
     def attach(self, engine: Any) -> None:
         """Stand before an engine's scheduler and the observer of its costs.
@@ -173,8 +160,7 @@ class Recorder:
         if scheduler.requests or scheduler.num_steps:
             raise ValueError(f"a recording begins with an engine; this one has run {scheduler.num_steps} steps already")
         prior = None if self._model is None else self._model.to_dict()
-        given = (self._regret_sample, self._seed)
-        self.write(Recording(scheduler.config, scheduler.kv.root, self._policy, prior, [], *given).head())
+        self.write(Recording(scheduler.config, scheduler.kv.root, self._policy, prior).head())
         return RecordedScheduler(scheduler, self)
 
     def begin(self, prior: dict[str, Any] | None = None) -> None:

@@ -69,9 +69,9 @@ class _Replay:
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
         model = None if recording.cost_model is None else CostModel.from_dict(recording.cost_model)
-        policy = make_policy(recording.policy, model, regret_sample=recording.regret_sample, seed=recording.seed)
+        policy = make_policy(recording.policy, model)
         self.scheduler = Scheduler(recording.config, recording.root, policy)
-        self.observer = None if model is None else CostObserver(model, self.scheduler.recovery_log)
+        self.observer = None if model is None else CostObserver(model, self.scheduler.recovery.log)
         self._start()
 
     def _start(self) -> None:
@@ -214,9 +214,7 @@ def predict(recording: Recording, hardware: HardwareProfile, policy: str | None 
     config = recording.config
     if not config.block_bytes:
         config = replace(config, block_bytes=hardware.bytes_per_token * config.block_size)
-    chosen = make_policy(
-        policy or recording.policy, hardware.oracle(), regret_sample=recording.regret_sample, seed=recording.seed
-    )
+    chosen = make_policy(policy or recording.policy, hardware.oracle())
     simulated = simulate(recorded.arrivals, hardware, config, chosen)
     found: dict[str, float] = {}
     for metric in ("ttft_s", "tpot_s", "itl_s"):

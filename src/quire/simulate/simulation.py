@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from quire.config import SchedulerConfig
 from quire.core.costs.cost_model import CostModel
+from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.log import Recovery
 from quire.core.recovery.observer import CostObserver
-from quire.core.recovery.policies import RecoveryPolicy
 from quire.core.request import Request
 from quire.core.scheduler import Scheduler
 from quire.sampling_params import SamplingParams
@@ -57,12 +57,11 @@ class SimulationFigures:
     save_s: float  #: seconds of the link, for recovery
     load_s: float
     recompute_s: float  #: seconds by which computing tokens again made steps longer
-    ahead_s: float  #: seconds of the link for no preemption in particular: samples, and blocks written through
 
     @property
     def recovery_s(self) -> float:
         """Seconds spent on recovery: all that the link did, and what computing again added to steps."""
-        return self.save_s + self.load_s + self.ahead_s + self.recompute_s
+        return self.save_s + self.load_s + self.recompute_s
 
 
 def simulate(
@@ -110,7 +109,7 @@ class _Simulation:
                 )
         self.scheduler = Scheduler(config, root=b"simulation", recovery=policy)
         self.runner = VirtualRunner(hardware, config.block_bytes)
-        self.observer = CostObserver(learner or hardware.oracle(), self.scheduler.recovery_log)
+        self.observer = CostObserver(learner or hardware.oracle(), self.scheduler.recovery.log)
         self.is_learning = learner is not None
         self.recoveries: list[Recovery] = []
         self.timeline = Timeline()
@@ -160,10 +159,10 @@ class _Simulation:
         if not out.seq_ids and not result.transfers and scheduler.requests:
             raise RuntimeError(f"step {out.step_id}: {len(scheduler.requests)} requests are there, and none goes on")
         took = runner.last
-        if self.is_learning or scheduler.recovery_log.recomputed:
+        if self.is_learning or scheduler.recovery.log.recomputed:
             self.observer.note(took.shape, took.compute_s, result.transfers)
         scheduler.update(result)
-        over = scheduler.recovery_log.over
+        over = scheduler.recovery.log.over
         while over:  # the log keeps the latest only
             self.recoveries.append(over.popleft())
         self.timeline.note(result.seq_ids, runner.now)
@@ -182,7 +181,6 @@ class _Simulation:
             )
         ttft_s, tpot_s = latencies(self.timeline, self.started)
         recoveries = self.recoveries
-        stats = self.scheduler.recovery_log.take_stats()  # of the whole run: nobody has taken any
         return SimulationFigures(
             num_requests=len(self.started),
             num_refused=self.num_refused,
@@ -198,13 +196,12 @@ class _Simulation:
             tpot_s=tpot_s,
             itl_s=self.timeline.gaps(),
             num_preemptions=self.scheduler.counts.preemptions,
-            preemptions_by_mode=dict(sorted(Counter(recovery.way_back for recovery in recoveries).items())),
+            preemptions_by_mode=dict(sorted(Counter(recovery.outcome for recovery in recoveries).items())),
             num_scheduled_tokens=self.num_scheduled_tokens,
             num_recomputed_tokens=self.scheduler.counts.recomputed_tokens,
             save_s=sum(recovery.save_s for recovery in recoveries),
             load_s=sum(recovery.load_s for recovery in recoveries),
             recompute_s=sum(recovery.compute_s for recovery in recoveries),
-            ahead_s=stats.ahead_s if stats is not None else 0.0,
         )
 
 

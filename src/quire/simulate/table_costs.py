@@ -59,6 +59,10 @@ class TableCosts:
         self._swap_prep = PiecewiseLinear(swap_prep) if swap_prep is not None else None
         self._recompute = PiecewiseLinear(recompute)
 
+    @property
+    def is_link_usable(self) -> bool:
+        return True
+
     def step(self, shape: StepShape) -> Prediction:
         """Seconds of a step.
 

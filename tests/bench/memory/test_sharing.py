@@ -6,7 +6,7 @@ import pytest
 
 from quire.bench.memory.engine_waste import measure_engine_waste
 from quire.bench.memory.memory import study
-from quire.bench.memory.sharing import CopyingKVCacheManager, run_once
+from quire.bench.memory.sharing import CopyingKVCacheManager, copy_on_fork, run_once
 from quire.bench.workload import Lengths, fixed_lengths, make_workload
 from quire.build import LoadedModel, load, make_engine
 from quire.config import EngineConfig
@@ -23,7 +23,7 @@ def loaded() -> LoadedModel:
 
 def make_engines(loaded: LoadedModel) -> tuple[Engine, Engine]:
     shared, copied = make_engine(CONFIG, loaded), make_engine(CONFIG, loaded)
-    copied.scheduler.kv = CopyingKVCacheManager(400, 16)
+    copy_on_fork(copied.scheduler)
     return shared, copied
 
 

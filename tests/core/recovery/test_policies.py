@@ -167,7 +167,7 @@ def test_policies_are_made_by_name() -> None:
     assert (threshold.num_tokens, threshold.swap_above) == (1024, False)
     assert isinstance(reverse, Threshold)
     assert (reverse.num_tokens, reverse.swap_above) == (512, True)
-    cost = make_policy("cost", model, regret_sample=0.05, seed=3)
+    cost = make_policy("cost", model, seed=3)
     assert isinstance(cost, Cost)
     assert (cost.costs, cost.regret_sample) == (model, 0.05)
 
@@ -479,9 +479,9 @@ def test_every_policy_always_chooses_something_possible(
 ) -> None:
     policy: RecoveryPolicy
     if name == "table":
-        policy = Cost(CPS_A6000.costs(), regret_sample=0.5)
+        policy = Cost(CPS_A6000.costs())
     elif name.startswith("cost"):
-        policy = make_policy("cost", CostModel() if name == "cost-cold" else warm_model(), regret_sample=0.3)
+        policy = make_policy("cost", CostModel() if name == "cost-cold" else warm_model())
     else:
         policy = make_policy(name, None)
     for state in states:
@@ -622,7 +622,7 @@ def test_an_unknown_link_gets_no_request_of_several_sequences() -> None:
 
 def test_the_same_calls_with_the_same_seed_decide_the_same() -> None:
     def play(seed: int) -> list[tuple[RecoveryMode, int]]:
-        life = Life(300e6, seed=seed, regret_sample=0.2)
+        life = Life(300e6, seed=seed)
         return [(choice.mode, choice.keep_from) for choice in (life.preempt() for _ in range(150))]
 
     assert play(1) == play(1)
@@ -630,7 +630,7 @@ def test_the_same_calls_with_the_same_seed_decide_the_same() -> None:
 
 
 def test_predictions_of_decisions_are_good_and_regret_is_known() -> None:
-    life = Life(600e6, regret_sample=0.05)
+    life = Life(600e6)
     for _ in range(400):
         life.preempt()
     policy = life.policy

@@ -18,7 +18,10 @@ from quire.bench.timing import token_range
 from quire.bench.workload import Workload, make_workload, uniform_lengths
 from quire.config import EngineConfig
 from quire.core.kv_cache_manager import KVCacheManager
+from quire.core.recovery.coordinator import RecoveryCoordinator
 from quire.core.request import Sequence as BlockSequence
+from quire.core.scheduler import Scheduler
+from quire.core.swap_manager import SwapManager
 from quire.engine.engine import Engine
 from quire.outputs import BlockTransfer, Stats
 from quire.sampling_params import BeamSearchParams, SamplingParams
@@ -60,14 +63,15 @@ class CopyingKVCacheManager(KVCacheManager):
             BlockTransfer
         ] = []  # with the step that is being made; their sources are held until it is over
 
-    def begin_step(self, *, write_through: bool = False) -> None:
-        super().begin_step(write_through=write_through)
+    def begin_step(self) -> None:
+        super().begin_step()
         for copy in self._sent:
             self.pool.release(copy.src)
         self._sent, self._copies = self._copies, []
 
-    def take_transfers(self) -> list[BlockTransfer]:
-        return [*super().take_transfers(), *self._sent]
+    def take_copies(self) -> list[BlockTransfer]:
+        """To be sent with the step that is being made."""
+        return self._sent
 
     def find_prefix(self, seq: BlockSequence, limit: int | None = None) -> list[int]:
         return []
@@ -91,6 +95,23 @@ class CopyingKVCacheManager(KVCacheManager):
             self._copies.remove(copy)
             self.pool.release(copy.src)
         return super().free(seq)
+
+
+class _NoSwap(SwapManager):
+    """No tier; the copies of forks go with each step in its place."""
+
+    kv: CopyingKVCacheManager
+
+    def take_transfers(self) -> list[BlockTransfer]:
+        return self.kv.take_copies()
+
+
+def copy_on_fork(scheduler: Scheduler) -> None:
+    """Make a fresh scheduler the baseline: forks copy their parent's blocks."""
+    config = scheduler.config
+    kv = CopyingKVCacheManager(config.num_blocks, config.block_size)
+    scheduler.kv, scheduler.swap = kv, _NoSwap(kv)
+    scheduler.recovery = RecoveryCoordinator(scheduler.recovery.policy, config, kv, scheduler.swap)
 
 
 @dataclass
@@ -119,7 +140,7 @@ def run(
     loaded = load(config)
     shared, copied = make_engine(config, loaded), make_engine(config, loaded)
     limits = copied.scheduler.config
-    copied.scheduler.kv = CopyingKVCacheManager(limits.num_blocks, limits.block_size)
+    copy_on_fork(copied.scheduler)
     report = Report(
         "sharing",
         f"Sharing: {config.model}, {limits.num_blocks} blocks of {limits.block_size} tokens, {num_requests} requests",

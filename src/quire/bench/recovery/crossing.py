@@ -22,6 +22,10 @@ class RateLimitedCosts:
         self._costs = costs
         self._bandwidth = bandwidth
 
+    @property
+    def is_link_usable(self) -> bool:
+        return self._costs.is_link_usable
+
     def step(self, shape: StepShape) -> Prediction:
         return self._costs.step(shape)
 

@@ -47,7 +47,6 @@ class RecoverySettings:
     crossing_at: int | None = None
     alternate_link: tuple[float, float] | None = None  #: factor, seconds
     slow_link_at: tuple[int, int | None] | None = None  #: preemptions
-    regret_sample: float = 0.0
     profile: Path | None = None
     forecast: bool = False
     record: Path | None = None
@@ -66,7 +65,6 @@ class RecoverySettings:
 COLUMNS = (
     Column("policy", "policy"),
     Column("recovery_s", "recovery s", digits=3),
-    Column("ahead_s", "of it ahead", digits=3),
     Column("ttft_s", "mean TTFT ms", scale=1e3, digits=0),
     Column("tpot_s", "mean TPOT ms", scale=1e3, digits=1),
     Column("tpot_p99_s", "P99 TPOT ms", scale=1e3, digits=1),
@@ -76,7 +74,6 @@ COLUMNS = (
     Column("recomputed_tokens", "wasted tokens", digits=0),
     Column("error_median", "error median", scale=100, digits=1, unit=" %"),
     Column("error_p90", "p90", scale=100, digits=1, unit=" %"),
-    Column("regret", "regret", scale=100, digits=1, unit=" %"),
 )
 RATIO_COLUMNS = (
     Column("name", "cost against the best static policy"),
@@ -153,8 +150,6 @@ def check(config: EngineConfig, settings: RecoverySettings) -> None:
     for policy in settings.policies:
         make_policy(policy, CostModel())
     make_mix(settings.mix, settings.num_requests, LONGEST)
-    if not 0 <= settings.regret_sample < 1:
-        raise ValueError(f"regret_sample={settings.regret_sample:g} must be a share of decisions, 0 <= share < 1")
     if config.swap_space == 0:
         raise ValueError("swap_space=0 is no swap tier, and this compares swapping with computing again; leave it out")
     if settings.crossing_at is not None and config.swap_bandwidth is not None:
@@ -163,10 +158,9 @@ def check(config: EngineConfig, settings: RecoverySettings) -> None:
     for option, value in (("--alternate-link", settings.alternate_link), ("--slow-link-at", settings.slow_link_at)):
         if value is not None and not has_bandwidth:
             raise ValueError(f"{option} changes the link's bandwidth; give it one by --swap-bandwidth or --crossing-at")
-    if settings.forecast and (settings.alternate_link or settings.slow_link_at or settings.regret_sample):
+    if settings.forecast and (settings.alternate_link or settings.slow_link_at):
         raise ValueError(
-            "--forecast simulates a link that stays as it is, and modes that cost chooses; leave out --alternate-link, "
-            "--slow-link-at and --regret-sample"
+            "--forecast simulates a link that stays as it is; leave out --alternate-link and --slow-link-at"
         )
     if settings.alternate_link is not None and not all(value > 0 for value in settings.alternate_link):
         raise ValueError("alternate_link: expected a factor and seconds above 0, such as 10,5")
@@ -278,7 +272,7 @@ def _run_policy(
 ) -> RecoveryRun:
     """One repetition under one policy, on an engine that is warm and believes what all do at first."""
     gc.collect()  # the last engine's pool, before there is this one's
-    engine = _make(config, loaded, policy, settings.regret_sample)
+    engine = _make(config, loaded, policy)
     low, span = token_range(engine.vocab_size)
     length, seed = engine.max_model_len, settings.seed
     load = make_mix(settings.mix, settings.num_requests, length, seed=seed, low=low, span=span)
@@ -297,12 +291,12 @@ def _run_policy(
     return found
 
 
-def _make(config: EngineConfig, loaded: Any, policy: str, regret_sample: float = 0.0) -> Engine:
+def _make(config: EngineConfig, loaded: Any, policy: str) -> Engine:
     """An engine that measures nothing at its start: what it believes is told to it."""
     from quire.build import make_engine
 
     costs = CostModel()
-    recovery = make_policy(policy, costs, regret_sample=regret_sample)
+    recovery = make_policy(policy, costs)
     return make_engine(config, loaded, cost_model=costs, recovery=recovery)
 
 
@@ -318,9 +312,7 @@ def _recording(engine: Engine, policy: str, settings: RecoverySettings, path: Pa
         return
     try:
         with path.open("w") as file:
-            recorder = Recorder(
-                file, engine.clock, policy=policy, model=engine.costs.model, regret_sample=settings.regret_sample
-            )
+            recorder = Recorder(file, engine.clock, policy=policy, model=engine.costs.model)
             recorder.attach(engine)
             yield recorder
     except OSError as error:  # the engine opens no files while it runs, and answers for those of its swap tier
@@ -356,13 +348,10 @@ def make_report(config: EngineConfig, settings: RecoverySettings, runs: dict[str
     if _DYNAMIC in runs and settings.slow_link_at is not None:
         report.notes += _describe_turnovers(runs[_DYNAMIC])
     report.notes.append(
-        "recovery s: all seconds of the link (saving and loading victims' blocks, and what it saves ahead of "
-        "time: samples of an idle link, and blocks written through) and those of steps that computed again; "
-        "what share of a step that is, is judged by the same calibrated costs under every policy. of it "
-        "ahead: the seconds of the link that belong to no preemption. turned: of what was to be saved and "
-        "loaded, something was computed after all, since that had become shorter, or there was no other way. "
-        "error: of what cost predicted for the mode that it took. regret: what the other mode, taken on "
-        "purpose in a sample of decisions, would have saved."
+        "recovery s: seconds of the link (saving and loading victims' blocks) and of steps that computed again; "
+        "what share of a step that is, is judged by the same calibrated costs under every policy. fell back: a "
+        "block that was to be swapped was computed after all. error: of what cost predicted for the mode that it "
+        "took."
     )
     return report
 
@@ -383,7 +372,6 @@ def figure(policy: str, done: Sequence[RecoveryRun]) -> dict[str, Any]:
         "save_s": summarise(run.save_s for run in done),
         "load_s": summarise(run.load_s for run in done),
         "compute_s": summarise(run.compute_s for run in done),
-        "ahead_s": summarise(run.ahead_s for run in done),
         "ttft_s": summarise(value for run in done if (value := mean(run.repetition.ttft_s)) is not None),
         "tpot_s": summarise(spread["mean"] for spread in spreads),
         "tpot_p99_s": summarise(spread["p99"] for spread in spreads),
@@ -394,7 +382,6 @@ def figure(policy: str, done: Sequence[RecoveryRun]) -> dict[str, Any]:
         "recomputed_tokens": summarise(run.num_recomputed_tokens for run in done),
         "error_median": summarise(spread["median"] for spread in errors),
         "error_p90": summarise(spread["p90"] for spread in errors),
-        "regret": summarise(run.regret for run in done if run.regret is not None),
         "turnovers": [run.turnovers() for run in done],
         "phases": [asdict(phase) for phase in first.phases],
         "forecast": first.forecast,
@@ -532,7 +519,7 @@ def draw(figure: Any, runs: dict[str, list[RecoveryRun]]) -> None:
 
 def _draw_seconds(axes: Any, runs: dict[str, list[RecoveryRun]]) -> None:
     bottom = [0.0] * len(runs)
-    parts = (("save_s", "saving"), ("ahead_s", "saving ahead"), ("load_s", "loading"), ("compute_s", "computing again"))
+    parts = (("save_s", "saving"), ("load_s", "loading"), ("compute_s", "computing again"))
     for name, label in parts:
         spreads = [summarise(getattr(run, name) for run in done) for done in runs.values()]
         heights = [spread["median"] if spread is not None else 0.0 for spread in spreads]

@@ -14,9 +14,9 @@ from quire.bench.report import Repetition
 from quire.bench.timing import play
 from quire.bench.workload import Workload
 from quire.core.costs.interface import Costs
-from quire.core.recovery.interface import prediction_error
+from quire.core.recovery.interface import RecoveryMode
 from quire.core.recovery.log import Recovery
-from quire.core.recovery.policies import Cost, RecoveryMode
+from quire.core.recovery.policies import Cost
 from quire.engine.engine import Engine
 from quire.outputs import Stats
 from quire.tiers.transfer_worker import TransferWorker
@@ -85,31 +85,24 @@ class RecoveryRun:
     save_s: float  #: of the link
     load_s: float  #: of the link
     compute_s: float  #: of steps, the share of what was computed again
-    ahead_s: float  #: of the link for no preemption in particular: samples, and blocks written through
     phases: list[Phase]
     crossings: list[Crossing] = field(default_factory=list)
-    regret: float | None = None
     forecast: dict[str, dict[str, float]] = field(default_factory=dict)  #: see `recovery_forecast.compare`
 
     @property
     def recovery_s(self) -> float:
         """All that the link did, and the seconds of steps that went into computing again."""
-        return self.save_s + self.load_s + self.ahead_s + self.compute_s
+        return self.save_s + self.load_s + self.compute_s
 
     @property
     def by_mode(self) -> dict[str, int]:
-        """How many came back by each mode (`Recovery.way_back`)."""
-        return dict(Counter(recovery.way_back for recovery in self.recoveries))
+        """How many came back by each mode (`Recovery.outcome`)."""
+        return dict(Counter(recovery.outcome for recovery in self.recoveries))
 
     @property
     def errors(self) -> list[float]:
         """|predicted - actual| / actual of what was predicted and is over."""
-        found = (
-            prediction_error(recovery.predicted, recovery.mode, recovery.seconds)
-            for recovery in self.recoveries
-            if recovery.is_complete and not recovery.fell_back
-        )
-        return [error for error in found if error is not None]
+        return [recovery.error for recovery in self.recoveries if recovery.error is not None]
 
     def turnovers(self) -> list[tuple[int, int | None]]:
         """For each change of the link's bandwidth: after how many preemptions it came, and how many more it took until
@@ -145,7 +138,7 @@ class _Watch:
         self._engine = engine
         self._plan = plan
         self._judge = judge
-        self.compute_s = self.ahead_s = 0.0
+        self.compute_s = 0.0
         self._started = engine.clock()
         self._num_preemptions = 0
         self._next_crossing = 0
@@ -155,11 +148,9 @@ class _Watch:
 
     def note(self, stats: Stats) -> None:
         self.compute_s += max(0.0, stats.execute_s - stats.stall_s) * self._recomputed_share()
-        if stats.recovery is not None:
-            self.ahead_s += stats.recovery.ahead_s
         self._num_preemptions += stats.preemptions
         self._set_bandwidth(stats.time - self._started)
-        if self._num_preemptions >= self._next_crossing and isinstance(self._engine.scheduler.recovery, Cost):
+        if self._num_preemptions >= self._next_crossing and isinstance(self._engine.scheduler.recovery.policy, Cost):
             self._next_crossing = self._num_preemptions + _CROSSING_EVERY
             config = self._engine.scheduler.config
             points = self._engine.costs.model.crossing_points(
@@ -173,7 +164,7 @@ class _Watch:
     def _recomputed_share(self) -> float:
         """The part of the last step that went into tokens which had been computed before."""
         scheduler = self._engine.scheduler
-        recomputed = scheduler.recovery_log.recomputed
+        recomputed = scheduler.recovery.log.recomputed
         if not recomputed:
             return 0.0
         shape = without = scheduler.step_shape
@@ -192,8 +183,8 @@ class _Watch:
 
 
 def transfer_worker_of(engine: Engine) -> TransferWorker | None:
-    """The link to the engine's swap tier."""
-    return getattr(engine.runner, "link", None)
+    """What moves blocks to the engine's swap tier and back."""
+    return getattr(engine.runner, "transfer_worker", None)
 
 
 def run_once(engine: Engine, workload: Workload, plan: LinkPlan, judge: Costs) -> RecoveryRun:
@@ -212,7 +203,7 @@ def run_once(engine: Engine, workload: Workload, plan: LinkPlan, judge: Costs) -
         AssertionError: blocks leaked.
     """
     scheduler = engine.scheduler
-    log = scheduler.recovery_log
+    log = scheduler.recovery.log
     log.over.clear()
     wasted = scheduler.counts.recomputed_tokens
     watch = _Watch(engine, plan, judge)
@@ -222,7 +213,6 @@ def run_once(engine: Engine, workload: Workload, plan: LinkPlan, judge: Costs) -
     finally:
         engine.on_stats.remove(watch.note)
     scheduler.check_integrity()
-    policy = scheduler.recovery
     return RecoveryRun(
         repetition=repetition,
         tokens=tokens,
@@ -231,10 +221,8 @@ def run_once(engine: Engine, workload: Workload, plan: LinkPlan, judge: Costs) -
         save_s=sum(recovery.save_s for recovery in log.over),
         load_s=sum(recovery.load_s for recovery in log.over),
         compute_s=watch.compute_s,
-        ahead_s=watch.ahead_s,
         phases=watch.phases,
         crossings=watch.crossings,
-        regret=policy.regret if isinstance(policy, Cost) else None,
     )
 
 

@@ -95,7 +95,6 @@ _VALUES = {
     "recompute_s": lambda run: run.recompute_s,
     "save_s": lambda run: run.save_s,
     "load_s": lambda run: run.load_s,
-    "ahead_s": lambda run: run.ahead_s,
     "stall_s": lambda run: run.stall_s,
     "wait_s": lambda run: run.wait_s,
 }

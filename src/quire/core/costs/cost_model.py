@@ -147,25 +147,6 @@ class CostModel:
             if is_other_unseen:
                 that.rescale(change)
 
-    @property
-    def is_link_suspect(self) -> bool:
-        """Whether the latest transfer missed its prediction by more than noise: another one would tell."""
-        return bool(self.saves.misses.misses or self.loads.misses.misses)
-
-    @property
-    def is_save_telling(self) -> bool:
-        """Whether saving something now would tell if the latest miss was none of chance."""
-        if self.is_failing("save"):
-            return False
-        is_load_newer = self._latest_two["load"][1] > self._latest_two["save"][1]
-        return bool(self.saves.misses.misses) or (bool(self.loads.misses.misses) and is_load_newer)
-
-    @property
-    def suspected_slowness(self) -> float:
-        """By which factor the link would be slower than it was, if the latest miss was none of chance; else 1."""
-        misses = self.saves.misses.misses or self.loads.misses.misses
-        return math.exp(misses[-1]) if misses else 1.0
-
     def prediction_errors(self, kind: str) -> list[float]:
         """The latest |predicted - actual| / actual, oldest first.
 

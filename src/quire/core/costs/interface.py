@@ -47,6 +47,27 @@ class StepShape:
 EMPTY_STEP = StepShape(0, 0)
 
 
+class StepShapeSum:
+    """Adds up what a step computes, sequence by sequence."""
+
+    __slots__ = ("attended", "context_decode", "num_seqs", "num_tokens")
+
+    def __init__(self) -> None:
+        self.num_tokens = self.num_seqs = self.context_decode = 0
+        self.attended = 0.0
+
+    def add(self, start: int, num_new: int) -> None:
+        self.num_tokens += num_new
+        self.num_seqs += 1
+        if num_new == 1:
+            self.context_decode += start
+        else:
+            self.attended += num_new * (start + num_new / 2)
+
+    def total(self) -> StepShape:
+        return StepShape(self.num_tokens, self.num_seqs, self.attended, self.context_decode)
+
+
 @dataclass(frozen=True, slots=True)
 class Prediction:
     seconds: float
@@ -64,6 +85,11 @@ class Costs(Protocol):
 
     No prediction is negative, and none falls where tokens or bytes grow.
     """
+
+    @property
+    def is_link_usable(self) -> bool:
+        """Whether both ways of the link are known, and bring what is given to them."""
+        ...
 
     def step(self, shape: StepShape) -> Prediction: ...
 

@@ -1,20 +1,19 @@
-"""What preemptions cost: from giving blocks up until the request stands where it stood.
+"""What preemptions were predicted to cost, and what they cost: from giving blocks up until the request is back.
 
-Keeps one open entry a preempted request, those that are over, and sums for metrics. Seconds come from outside: the
-link's, and the share of a step that went into computing again. Knows nothing about clocks or policies.
+Keeps one open entry for each preempted request, the latest that are over, and sums for metrics. Seconds come from
+outside: the link's, and the share of a step that computed tokens again.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from quire.core.recovery.interface import Preemption, RecoveryMode, prediction_error
-from quire.core.recovery.regret import Regret
+from quire.core.recovery.interface import Preemption, RecoveryMode
 from quire.outputs import RecoveryStats, TransferReport
 
-_KEPT = 10_000  # recoveries that are over
+_MAX_OVER = 10_000  #: entries that are over
 
 
 @dataclass(slots=True)
@@ -26,16 +25,14 @@ class Recovery:
     num_tokens: int  #: that the request had computed
     step_id: int  #: in which it was preempted
     predicted: dict[str, float] = field(default_factory=dict)  #: seconds by mode
-    is_sample: bool = False  #: it took another mode than it should have, to see what would have been
-    is_probe: bool = False  #: a small part of it did, to tell about the link
-    fell_back: bool = False  #: not all that was to be saved and loaded was: `mode` is not, or not all, what it took
+    fell_back: bool = False  #: some block that was to be swapped was not: `mode` is not all of what it took
     save_s: float = 0.0  #: of the link
     load_s: float = 0.0
-    compute_s: float = 0.0  #: of steps, by the share of what was computed again
+    compute_s: float = 0.0  #: of steps, by the share of tokens computed again
     num_recomputed: int = 0
-    num_saved: int = 0  #: blocks, of which none was given up
+    num_saved: int = 0  #: blocks whose saves were not cancelled
     num_loaded: int = 0
-    num_saving: int = 0  #: of those saved, blocks of which the link has not told yet
+    num_saving: int = 0  #: of those saved, blocks not reported yet
     num_full: int = 0  #: blocks of a request of one sequence when it was preempted
     num_given_up: int = 0  #: of these, blocks that nobody held any more
     is_complete: bool = False  #: else it was preempted again, or ended, before it stood where it stood
@@ -45,12 +42,20 @@ class Recovery:
         return self.save_s + self.load_s + self.compute_s
 
     @property
-    def way_back(self) -> str:
-        """By which mode it came back; "fell back" is one of which not all that was to be swapped was."""
+    def outcome(self) -> str:
+        """The mode by which it came back, or "fell back"."""
         return "fell back" if self.fell_back else self.mode.value
 
+    @property
+    def error(self) -> float | None:
+        """|predicted - actual| / actual of the mode that was taken; None where it was not, or cost nothing."""
+        predicted = self.predicted.get(self.mode.value)
+        if predicted is None or self.fell_back or not self.is_complete or self.seconds <= 0.0:
+            return None
+        return abs(predicted - self.seconds) / self.seconds
+
     def end_transfer(self, kind: str, seconds: float, *, is_cancelled: bool) -> None:
-        """One of its blocks was moved in so many seconds of the link, or given up."""
+        """One of its blocks was moved in `seconds` of the link, or its transfer was cancelled."""
         if kind == "save":
             self.save_s += seconds
             self.num_saving -= 1
@@ -58,11 +63,6 @@ class Recovery:
         else:
             self.load_s += seconds
             self.num_loaded -= is_cancelled
-
-    @property
-    def is_experiment(self) -> bool:
-        """Whether it is to tell what its mode costs, and so must not leave it."""
-        return self.is_sample or self.is_probe
 
 
 @dataclass(slots=True)
@@ -78,23 +78,19 @@ class RecoveryLog:
     """The recoveries of one scheduler.
 
     Attributes:
-        over: the latest that are over, oldest first.
-        recomputed: what the step that is being made, or was made last, computes again.
-        on_complete: called with each recovery that is complete.
+        over: the latest entries that are over, oldest first.
+        recomputed: tokens that the step computes again which is being made, or was made last.
     """
 
     def __init__(self) -> None:
-        self.over: deque[Recovery] = deque(maxlen=_KEPT)
+        self.over: deque[Recovery] = deque(maxlen=_MAX_OVER)
         self.recomputed: list[Recomputed] = []
-        self.on_complete: list[Callable[[Recovery], None]] = []
         self._open: dict[str, Recovery] = {}
         self._recovery_of: dict[int, Recovery] = {}  #: by op_id of a save or load
         self._stats: RecoveryStats | None = None  #: since they were last taken
-        self._regret = Regret()
-        self._regret_told = 0.0  #: seconds of it that stats have told of
 
     def take_stats(self) -> RecoveryStats | None:
-        """What happened since this was last asked; None where nothing did."""
+        """What happened since the last call; None where nothing did."""
         stats, self._stats = self._stats, None
         return stats
 
@@ -107,29 +103,26 @@ class RecoveryLog:
     def begin_step(self) -> None:
         self.recomputed.clear()
 
-    def give_up(
-        self, step_id: int, request_id: str, num_tokens: int, choice: Preemption, save_ids: Iterable[int]
-    ) -> Recovery:
-        """A request gives its blocks up, and these operations save them. Returns its entry, which is open now."""
+    def open_of(self, request_id: str) -> Recovery | None:
+        """The entry of a request that is not back yet."""
+        return self._open.get(request_id)
+
+    def open_recoveries(self) -> list[Recovery]:
+        """The entries of all requests that are not back yet."""
+        return list(self._open.values())
+
+    def give_up(self, step_id: int, num_tokens: int, choice: Preemption, save_ids: Iterable[int]) -> Recovery:
+        """The victim gives its blocks up, and these operations save them. Returns its entry, which is open now."""
+        request_id = choice.victim.request_id
         self.leave(request_id)
-        recovery = Recovery(
-            request_id, choice.mode, num_tokens, step_id, dict(choice.predicted),
-            is_sample=choice.is_sample, is_probe=choice.probes is RecoveryMode.SWAP,
-        )  # fmt: skip
+        recovery = Recovery(request_id, choice.mode, num_tokens, step_id, dict(choice.predicted))
         self._open[request_id] = recovery
-        stats = self._noted()
-        stats.preemptions[choice.mode.value] += 1
-        if choice.probes is not None:
-            stats.probes[choice.probes.value] += 1
+        self._noted().preemptions[choice.mode.value] += 1
         for op_id in save_ids:
             recovery.num_saved += 1
             recovery.num_saving += 1
             self._recovery_of[op_id] = recovery
         return recovery
-
-    def open_of(self, request_id: str) -> Recovery | None:
-        """The entry of a request that is not back yet."""
-        return self._open.get(request_id)
 
     def note_load(self, request_id: str, op_ids: Iterable[int]) -> None:
         """These operations bring a request's blocks back."""
@@ -140,7 +133,7 @@ class RecoveryLog:
                 self._recovery_of[op_id] = recovery
 
     def note_fallback(self, request_id: str) -> None:
-        """Of what was saved of a request, or was to be, something is not loaded."""
+        """A block of a request that was saved, or was to be saved, is not loaded."""
         recovery = self._open.get(request_id)
         if recovery is not None:
             recovery.fell_back = True
@@ -154,7 +147,7 @@ class RecoveryLog:
             recovery.num_recomputed += count
 
     def note_compute(self, request_id: str, seconds: float) -> None:
-        """So much of a step went into computing a request's tokens again."""
+        """A share of a step went into computing a request's tokens again."""
         recovery = self._open.get(request_id)
         if recovery is not None:
             recovery.compute_s += seconds
@@ -175,37 +168,17 @@ class RecoveryLog:
             for op_id in report.op_ids:
                 recovery = self._recovery_of.pop(op_id, None)
                 if recovery is None:
-                    stats.ahead_s += each
                     continue
                 stats.seconds[recovery.mode.value] += each
                 recovery.end_transfer(report.kind, each, is_cancelled=report.is_cancelled)
-
-    def open_recoveries(self) -> list[Recovery]:
-        """The entries of requests that are not back yet."""
-        return list(self._open.values())
 
     def complete(self, request_id: str) -> None:
         """A request stands where it stood."""
         recovery = self._open[request_id]
         recovery.is_complete = True
-        self._note_prediction(recovery)
+        if recovery.error is not None:
+            self._noted().errors.append((recovery.mode.value, recovery.error))
         self.leave(request_id)
-        for listener in self.on_complete:
-            listener(recovery)
-
-    def _note_prediction(self, recovery: Recovery) -> None:
-        """What was predicted, beside what it cost."""
-        if recovery.fell_back:
-            return
-        stats, actual = self._noted(), recovery.seconds
-        error = prediction_error(recovery.predicted, recovery.mode, actual)
-        if error is not None:
-            stats.errors.append((recovery.mode.value, error))
-        if recovery.is_sample and self._regret.note(recovery.predicted, recovery.mode, actual):
-            stats.num_regret_samples += 1
-            grown = max(0.0, self._regret.seconds - self._regret_told)  # counters never fall: they stand at the highest
-            stats.regret_s += grown
-            self._regret_told += grown
 
     def leave(self, request_id: str) -> None:
         """A request's recovery is over, in whatever way; harmless where there is none."""

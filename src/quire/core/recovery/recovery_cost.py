@@ -66,11 +66,6 @@ class CandidateCosts:
         """From where on blocks can be kept: a return loads one run of them."""
         return self._candidate.gap.stop if self._candidate.gap else 0
 
-    @property
-    def num_lost(self) -> int:
-        """Full blocks that will have to come back, as far as can be foreseen."""
-        return round(sum(self._lost) / len(self._lost))
-
     def recompute(self) -> RecoveryCost:
         spent = _mean([self._compute(self.num_full - lost, None) for lost in self._lost])
         return RecoveryCost(RecoveryMode.RECOMPUTE, spent, spent.seconds)
@@ -126,17 +121,6 @@ class CandidateCosts:
         options = [self.mixed(at) for at in sorted(places) if self.first < at < self.num_full]
         found = [option for option in options if option is not None]
         return min(found, key=lambda option: option.net_time) if found else None
-
-    def link_seconds(self, num_blocks: int) -> float:
-        """Seconds of the link for swapping the last so many blocks."""
-        num_bytes = num_blocks * self._state.block_bytes
-        saved = self._candidate.to_save_from[self.num_full - num_blocks] * self._state.block_bytes
-        return self._costs.save(saved).seconds + self._costs.load(num_bytes).seconds
-
-    def compute_seconds(self, num_blocks: int) -> float:
-        """Seconds that computing the first so many of those that will be lost adds."""
-        first = self.num_full - self.num_lost
-        return self._compute(first, first + num_blocks).seconds
 
     def _is_computing_longer(self, keep_from: int) -> bool:
         """Whether the front takes longer than the back, where all is lost."""
