@@ -41,7 +41,7 @@ def engine(loaded: LoadedModel) -> Engine:
 def assert_clean(engine: Engine) -> None:
     scheduler = engine.scheduler
     scheduler.check_integrity()
-    kv = scheduler.kv
+    kv, swap = scheduler.kv, scheduler.swap
     assert (kv.pool.num_used, kv.pool.num_cached, swap.num_under_way) == (0, 0, 0)
     assert swap.tier.num_available == swap.tier.num_slots
     assert not swap.tier._entries

@@ -245,19 +245,15 @@ def test_what_goes_on_beside_is_the_whole_last_steps() -> None:
 class Scripted(RecoveryPolicy):
     """The youngest, by a mode that is set."""
 
-    def __init__(self, mode: RecoveryMode, keep_from: int = 0, **options: object) -> None:
-        self.mode, self.keep_from, self.options = mode, keep_from, options
+    def __init__(self, mode: RecoveryMode, keep_from: int = 0) -> None:
+        self.mode, self.keep_from = mode, keep_from
         self.is_stubborn = True  #: whether what was saved is loaded whatever has come of the link
-        self.told: list[tuple[str, bool]] = []
 
     def choose(self, candidates: Seq[Candidate], state: SystemState) -> Preemption:
-        return Preemption(candidates[-1].request, self.mode, self.keep_from, {"swap": 1.0}, **self.options)  # type: ignore[arg-type]
+        return Preemption(candidates[-1].request, self.mode, self.keep_from, {"swap": 1.0})
 
     def is_worth_loading(self, start: int, end: int, state: SystemState) -> bool:
         return self.is_stubborn
-
-    def note_actual(self, request_id: str, seconds: float, *, fell_back: bool = False) -> None:
-        self.told.append((request_id, fell_back))
 
 
 def bring_to_loading(policy: Scripted, num_arrived: int, **limits: int) -> tuple[Bench, Request]:
@@ -302,9 +298,9 @@ def test_a_victim_that_is_still_loading_loses_its_blocks_and_keeps_what_was_save
     bench, young = bring_to_loading(Scripted(RecoveryMode.SWAP), 1)
     [seq] = young.sequences
     assert seq.loading.op_ids
-    candidate = bench.scheduler._candidate(young)
+    candidate = bench.scheduler.recovery._candidate(young)
     assert (candidate.num_tokens, candidate.num_full_blocks) == (32, 8), "priced as if it lost them"
-    assert (candidate.num_to_save, candidate.gap) == (0, range(0))
+    assert (candidate.to_save_from[0], candidate.gap) == (0, range(0))
     assert candidate.num_shared == 0
     saved = set(seq.block_keys[:8])
     recovery = preempt_youngest(bench)
@@ -321,11 +317,11 @@ def test_a_victim_that_is_still_computing_before_what_it_loads_has_a_gap() -> No
     [seq] = young.sequences
     num_computed = seq.num_computed_tokens // 4
     assert 0 < num_computed < 5
-    candidate = bench.scheduler._candidate(young)
+    candidate = bench.scheduler.recovery._candidate(young)
     assert (candidate.num_tokens, candidate.num_full_blocks) == (32, 8)
     assert candidate.gap == range(num_computed, 5)
     assert candidate.to_save_from[:num_computed] == tuple(range(num_computed, 0, -1))
-    assert candidate.num_to_save == num_computed
+    assert candidate.to_save_from[0] == num_computed
     recovery = preempt_youngest(bench)
     assert seq.swapped_keys == seq.block_keys[5:8]
     assert recovery.num_given_up == 0
@@ -338,11 +334,13 @@ def test_what_the_tier_has_of_a_request_and_nobody_keeps_is_known_of_its_candida
     young = bench.add(range(33))
     bench.step(2)
     scheduler = bench.scheduler
-    scheduler.kv.save_ahead(young.sequences[0], 3)  # the back
-    assert scheduler._candidate(young).idle_from[0] == 0, "under way"
+    seq = young.sequences[0]
+    scheduler.swap.swap_out([seq], 5, set(seq.block_table))  # the back
+    scheduler.swap.release(seq)
+    assert scheduler.recovery._candidate(young).idle_from[0] == 0, "under way"
     while scheduler.swap.num_under_way:
         bench.step()
-    candidate = scheduler._candidate(young)
+    candidate = scheduler.recovery._candidate(young)
     num_full = candidate.num_full_blocks
     later = num_full - 8  # filled since
     assert candidate.idle_from[:9] == (3, 3, 3, 3, 3, 3, 2, 1, 0)
@@ -352,24 +350,21 @@ def test_what_the_tier_has_of_a_request_and_nobody_keeps_is_known_of_its_candida
 # -- what a returning request really did -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"is_sample": True}, {"probes": RecoveryMode.SWAP}])
-def test_a_return_that_computes_what_was_saved_is_noted_and_experiments_never_do_so(options: dict[str, object]) -> None:
-    policy = Scripted(RecoveryMode.SWAP, **options)
+def test_a_return_that_computes_what_was_saved_is_noted() -> None:
+    policy = Scripted(RecoveryMode.SWAP)
     policy.is_stubborn = False
-    bench, young, recovery = preempt_by(policy)
+    bench, _, recovery = preempt_by(policy)
     bench.run()
-    is_experiment = bool(options)
     assert recovery.num_saved == 8
-    assert recovery.num_loaded == (8 if is_experiment else 0)
-    assert recovery.fell_back != is_experiment
-    assert policy.told == [(young.request_id, not is_experiment)]
+    assert recovery.num_loaded == 0
+    assert recovery.fell_back
 
 
 class SecondThoughts(Scripted):
     """Thinks transfers worth while until it is told otherwise, and remembers what it was asked of them."""
 
-    def __init__(self, **options: object) -> None:
-        super().__init__(RecoveryMode.SWAP, **options)
+    def __init__(self) -> None:
+        super().__init__(RecoveryMode.SWAP)
         self.is_saving_worth = self.is_loading_worth = True
         self.asked: list[tuple[str, int, int]] = []
 
@@ -404,15 +399,12 @@ def test_a_load_is_given_up_while_it_is_under_way_where_computing_has_become_sho
     assert bench.out.cancelled == [], "once is enough"
     assert recovery.fell_back
     bench.run()
-    assert bench.runner.transfer_worker.num_cancelled == 8 - recovery.num_loaded > 0
-    assert recovery.num_recomputed == 4 * bench.runner.transfer_worker.num_cancelled + 1, (
-        "no block twice, and the last token"
-    )
+    assert bench.runner.link.num_cancelled == 8 - recovery.num_loaded > 0
+    assert recovery.num_recomputed == 4 * bench.runner.link.num_cancelled + 1, "no block twice, and the last token"
     assert tuple(seq.output_token_ids) == predicted(bench, young)
-    assert policy.told[-1] == (young.request_id, True)
     stats = scheduler.recovery.log.take_stats()
     assert stats is not None
-    assert stats.cancelled_blocks == {"load": bench.runner.transfer_worker.num_cancelled}
+    assert stats.cancelled_blocks == {"load": bench.runner.link.num_cancelled}
 
 
 def test_a_save_is_given_up_while_it_is_under_way_where_computing_has_become_shorter() -> None:
@@ -429,18 +421,6 @@ def test_a_save_is_given_up_while_it_is_under_way_where_computing_has_become_sho
     bench.run()
     assert recovery.fell_back
     assert tuple(young.sequences[0].output_token_ids) == predicted(bench, young)
-
-
-@pytest.mark.parametrize("options", [{"is_sample": True}, {"probes": RecoveryMode.SWAP}])
-def test_an_experiment_is_never_given_up(options: dict[str, object]) -> None:
-    policy = SecondThoughts(**options)
-    bench, young = bring_to_loading(policy, 2)
-    policy.is_loading_worth = policy.is_saving_worth = False
-    policy.asked.clear()
-    bench.run()
-    assert policy.asked == []
-    assert bench.runner.transfer_worker.num_cancelled == 0
-    assert policy.told == [(young.request_id, False)]
 
 
 def test_who_leaves_leaves_the_link_nothing_to_do() -> None:

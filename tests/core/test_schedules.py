@@ -66,7 +66,6 @@ def schedules(draw: st.DrawFn, may_fail: bool = False) -> Schedule:
         enable_prefix_caching=draw(st.sampled_from((True, True, False))),
         watermark_blocks=draw(st.integers(0, 2)),
         num_swap_slots=draw(st.sampled_from((0, 64, 3, 8))),
-        swap_write_through=draw(st.sampled_from((False, False, True))),
     )
     whim = draw(st.none() | st.integers(1, 1000))
     chosen = draw(st.lists(plans(config), min_size=draw(st.integers(1, 6)), max_size=8))
@@ -108,7 +107,6 @@ def swapping_schedules(draw: st.DrawFn) -> Schedule:
         max_model_len=max_model_len,
         enable_prefix_caching=draw(st.booleans()),
         num_swap_slots=draw(st.sampled_from((200, 200, 12, 4))),
-        swap_write_through=draw(st.booleans()),
     )
     chosen = draw(st.lists(plans(config), min_size=3, max_size=6))
     longer = tuple(replace(plan, arrives=min(plan.arrives, 2), max_tokens=24, stops=False) for plan in chosen)

@@ -124,7 +124,6 @@ def loads(draw: st.DrawFn) -> Schedule:
         enable_prefix_caching=draw(st.booleans()),
         watermark_blocks=draw(st.sampled_from((0, 0, 2))),
         num_swap_slots=draw(st.sampled_from((200, 200, 6, 0))),
-        swap_write_through=draw(st.booleans()),
         block_bytes=1024,
     )
     chosen = draw(st.lists(plans(config), min_size=4, max_size=12))

@@ -1,4 +1,4 @@
-"""What the link does in a simulated run: all of it is counted, and little of it is for the sake of knowing."""
+"""What the link does in a simulated run: all of it is counted, and little of it is for trying."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import EMPTY_STEP, Prediction, StepShape
-from quire.core.recovery.policies import Cost, RecoveryMode, make_policy
+from quire.core.costs.interface import EMPTY_STEP, Costs, Prediction, StepShape
+from quire.core.recovery.interface import Candidate, Preemption, RecoveryMode, SystemState
+from quire.core.recovery.policies import Cost, make_policy
 from quire.outputs import TransferReport
 from quire.simulate.simulation import Arrival, SimulationFigures, simulate
 from quire.simulate.virtual_runner import VirtualLink
@@ -53,20 +54,12 @@ def link_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return taken
 
 
-@pytest.mark.parametrize(
-    ("policy", "write_through"), [("recompute", False), ("swap", False), ("swap", True), ("cost", False)]
-)
-def test_whatever_the_link_did_counts_as_recovery(policy: str, write_through: bool, link_s: list[float]) -> None:
-    found = run(policy, num_blocks=40, swap_write_through=write_through)
+@pytest.mark.parametrize("policy", ["recompute", "swap", "cost"])
+def test_whatever_the_link_did_counts_as_recovery(policy: str, link_s: list[float]) -> None:
+    found = run(policy, num_blocks=40)
     assert found.num_preemptions > 10
-    assert found.save_s + found.load_s + found.ahead_s == pytest.approx(sum(link_s))
+    assert found.save_s + found.load_s == pytest.approx(sum(link_s))
     assert found.recovery_s == pytest.approx(sum(link_s) + found.recompute_s)
-    assert (found.ahead_s > 0) == (write_through or policy == "cost")
-
-
-def test_samples_take_a_hundredth_of_the_time_at_most() -> None:
-    found = run("cost", num_blocks=40)
-    assert 0 < found.ahead_s <= 0.01 * found.compute_s
 
 
 def test_nobody_looks_at_the_link_where_blocks_are_never_short(link_s: list[float]) -> None:
@@ -95,33 +88,41 @@ def test_a_link_that_brings_nothing_costs_little_more_than_computing(
 
 @dataclass(frozen=True)
 class ChangingLink(ExactCosts):
-    """After so many steps it is as slow, or as fast, as the other one."""
+    """After so many victims it is as slow, or as fast, as the other one."""
 
     after: int = 0
     other_s: float = SLOW_S
-    count: list[int] = field(default_factory=lambda: [0])
-
-    def step(self, shape: StepShape) -> Prediction:
-        self.count[0] += 1
-        return super().step(shape)
+    modes: list[RecoveryMode] = field(default_factory=list)  #: of victims so far
 
     def save(self, num_bytes: int) -> Prediction:
-        seconds = self.other_s if self.count[0] >= self.after else self.save_s
+        seconds = self.other_s if len(self.modes) >= self.after else self.save_s
         return Prediction(num_bytes / BLOCK_BYTES * seconds)
 
     load = save
 
 
+class Noting(Cost):
+    """Writes down what it decides."""
+
+    def __init__(self, costs: Costs, modes: list[RecoveryMode]) -> None:
+        super().__init__(costs)
+        self.modes = modes
+
+    def recover(self, victim: Candidate, state: SystemState) -> Preemption:
+        choice = super().recover(victim, state)
+        self.modes.append(choice.mode)
+        return choice
+
+
 @pytest.mark.parametrize(("usual_s", "other_s"), [(FAST_S, SLOW_S), (SLOW_S, FAST_S)])
-def test_decisions_turn_over_within_five_where_the_link_changes(usual_s: float, other_s: float) -> None:
-    after, model = 120, learner()
-    policy = make_policy("cost", model)
-    assert isinstance(policy, Cost)
-    hardware = replace(machine(), costs=ChangingLink(usual_s, usual_s, after=after, other_s=other_s))
-    simulate(CALM, hardware, limits(num_blocks=22, max_num_seqs=4), policy, learner=model)
-    before = [decision.mode for decision in policy.decisions if decision.step_id < after]
-    later = [decision.mode for decision in policy.decisions if decision.step_id >= after]
-    usual = RecoveryMode.SWAP if usual_s == FAST_S else RecoveryMode.RECOMPUTE
-    assert before[-6:].count(usual) >= 5, before
-    assert len(later) > 10
-    assert usual not in later[5:10], later
+def test_decisions_turn_over_within_twenty_where_the_link_changes(usual_s: float, other_s: float) -> None:
+    after, model = 20, learner()
+    costs = ChangingLink(usual_s, usual_s, after=after, other_s=other_s)
+    policy = Noting(model, costs.modes)
+    hardware = replace(machine(), costs=costs)
+    simulate(2 * CALM, hardware, limits(num_blocks=22, max_num_seqs=4), policy, learner=model)
+    before, later = costs.modes[10:after], costs.modes[after:]
+    usual, other = (RecoveryMode.SWAP, RecoveryMode.RECOMPUTE)[:: 1 if usual_s == FAST_S else -1]
+    assert before.count(usual) >= 8, before
+    assert len(later) > 30
+    assert later[20:30].count(other) >= 8, later

@@ -56,7 +56,6 @@ def test_the_default_is_no_more_than_can_be_used(monkeypatch: pytest.MonkeyPatch
         ({"swap_bandwidth": "100MB"}, "swap_bandwidth is about a swap tier, and there is none; give swap_dir"),
         ({"swap_bandwidth": "100MB", "swap_space": 0}, "swap_bandwidth is about a swap tier"),
         ({"swap_bandwidth": 0, "swap_dir": "/swap"}, "swap_bandwidth=0 must be at least 1"),
-        ({"swap_write_through": True}, "swap_write_through is about a swap tier"),
         ({"swap_dir": "/swap", "swap_space": 0}, "leave one of them out"),
         ({"swap_dir": ""}, "swap_dir is empty"),
     ],
@@ -74,12 +73,11 @@ def test_options_that_do_not_go_together_are_refused(
 def test_every_option_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "RECOVERY_POLICY": "swap", "SWAP_SPACE": "2GiB", "SWAP_DIR": "/swap", "SWAP_BANDWIDTH": "200MB",
-        "SWAP_WRITE_THROUGH": "yes",
     }.items():  # fmt: skip
         monkeypatch.setenv(f"QUIRE_{name}", value)
     config = EngineConfig.from_env(model="m")
     assert (config.recovery_policy, config.swap_space, config.swap_dir) == ("swap", 2 * GIB, "/swap")
-    assert (config.swap_bandwidth, config.swap_write_through) == (200_000_000, True)
+    assert config.swap_bandwidth == 200_000_000
 
 
 def start(**options: object) -> Engine:
@@ -103,11 +101,10 @@ def test_an_engine_swaps_to_a_file_in_its_directory(tmp_path: Path, caplog: pyte
 
 
 def test_an_engine_swaps_to_memory_or_not_at_all() -> None:
-    engine = start(swap_space="1MiB", swap_write_through=True)
+    engine = start(swap_space="1MiB")
     assert isinstance(engine.runner, ModelRunner)
     assert engine.runner.transfer_worker is not None
     assert isinstance(engine.runner.transfer_worker._space, HostSpace)
-    assert engine.scheduler.config.swap_write_through
     assert engine.scheduler.config.block_bytes == engine.runner.transfer_worker._space.block_bytes
     engine = start()
     assert isinstance(engine.runner, ModelRunner)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from quire.core.costs.cost_model import CostModel
 from quire.core.costs.interface import Prediction, StepShape
-from quire.core.recovery.decision_log import Decision, DecisionLog
 from quire.core.recovery.eviction_stats import EvictionStats
 from quire.core.recovery.interface import MAX_PREEMPTIONS
 from quire.core.recovery.log import RecoveryLog
@@ -46,8 +45,11 @@ class Once(EvictionStats):
 
 STATE = SystemState(
     block_size=BLOCK, block_bytes=BLOCK_BYTES, chunk=512, free_slots=10_000, queued_bytes=0, beside=DECODING,
-    now_step=1, eviction_stats=Once(),
+    eviction_stats=Once(),
 )  # fmt: skip
+
+
+LARGE_BLOCKS = replace(STATE, block_bytes=600_000)
 
 
 def candidate(
@@ -56,7 +58,6 @@ def candidate(
     name: str = "r",
     preempted: int = 0,
     width: int = 1,
-    num_freed: int | None = None,
     num_shared: int = 0,
     saved: Iterable[int] = (),
     idle: Iterable[int] = (),
@@ -71,11 +72,8 @@ def candidate(
     request = Request(name, [1], SamplingParams(n=width))
     request.num_preemptions = preempted
     full = num_tokens // BLOCK
-    num_freed = -(-num_tokens // BLOCK) if num_freed is None else num_freed
     to_save = set(range(num_shared, full)) - set(saved) - set(gap)
-    return Candidate(
-        request, num_tokens, num_freed, num_shared, count_from(to_save, full), count_from(set(idle), full), gap
-    )
+    return Candidate(request, num_tokens, num_shared, count_from(to_save, full), count_from(set(idle), full), gap)
 
 
 def count_from(places: set[int], num_blocks: int) -> tuple[int, ...]:
@@ -87,6 +85,8 @@ class FlatCosts:
 
     def __init__(self, *, token: float = 1e-3, save: float = 0.0, load: float = 0.0, deviation: float = 0.0) -> None:
         self.token, self.per_byte, self.deviation = token, {"save": save, "load": load}, deviation
+
+    is_link_usable = True
 
     def step(self, shape: StepShape) -> Prediction:
         return Prediction(0.01 + self.token * shape.num_tokens)
@@ -112,9 +112,9 @@ def flat(swap_over_recompute: float, deviation: float = 0.0) -> FlatCosts:
 # -- static policies --------------------------------------------------------------------------------------------------
 
 
-def test_static_policies_take_the_youngest() -> None:
+def test_every_policy_takes_the_youngest() -> None:
     candidates = [candidate(100, name="old"), candidate(1000, name="young", preempted=50)]
-    for policy in (Recompute(), Swap(), Threshold(512), Threshold(512, swap_above=True)):
+    for policy in (Recompute(), Swap(), Threshold(512), Threshold(512, swap_above=True), Cost(flat(1.0))):
         assert policy.choose(candidates, STATE).victim is candidates[-1].request
 
 
@@ -167,9 +167,9 @@ def test_policies_are_made_by_name() -> None:
     assert (threshold.num_tokens, threshold.swap_above) == (1024, False)
     assert isinstance(reverse, Threshold)
     assert (reverse.num_tokens, reverse.swap_above) == (512, True)
-    cost = make_policy("cost", model, seed=3)
+    cost = make_policy("cost", model)
     assert isinstance(cost, Cost)
-    assert (cost.costs, cost.regret_sample) == (model, 0.05)
+    assert cost.costs is model
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_cost_needs_a_model() -> None:
 # -- what modes cost --------------------------------------------------------------------------------------------------
 
 
-def test_the_roads_of_a_request_add_up() -> None:
+def test_the_modes_of_a_request_add_up() -> None:
     costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
     modes = CandidateCosts(costs, candidate(168), STATE)  # 10 full blocks and 8 tokens
     swap, mixed = modes.swap(), modes.mixed(4)
@@ -202,7 +202,7 @@ def test_the_roads_of_a_request_add_up() -> None:
     assert mixed.back_after == pytest.approx(max(0.064, 0.018) + 0.012 + 0.008)
 
 
-def test_what_others_hold_comes_back_by_no_road_and_what_is_saved_is_not_saved_again() -> None:
+def test_what_others_hold_comes_back_by_no_mode_and_what_is_saved_is_not_saved_again() -> None:
     costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
     modes = CandidateCosts(costs, candidate(168, num_shared=4, saved=range(4, 8)), STATE)
     swap = modes.swap()
@@ -212,16 +212,15 @@ def test_what_others_hold_comes_back_by_no_road_and_what_is_saved_is_not_saved_a
 
 
 @pytest.mark.parametrize(("saved", "to_save"), [(range(4), 6), (range(2, 6), 4), (range(6, 10), 2)])
-def test_what_a_mixed_road_has_to_save_depends_on_which_blocks_the_tier_has(saved: Iterable[int], to_save: int) -> None:
+def test_what_a_mixed_mode_has_to_save_depends_on_which_blocks_the_tier_has(saved: Iterable[int], to_save: int) -> None:
     costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
     modes = CandidateCosts(costs, candidate(160, saved=saved), STATE)
     mixed = modes.mixed(4)
     assert mixed is not None
     assert mixed.spent.seconds == pytest.approx(0.064 + to_save * 0.002 + 6 * 0.003)
-    assert modes.link_seconds(6) == pytest.approx(to_save * 0.002 + 6 * 0.003)
 
 
-def test_where_the_back_is_saved_already_the_mixed_road_may_save_nothing() -> None:
+def test_where_the_back_is_saved_already_the_mixed_mode_may_save_nothing() -> None:
     costs = FlatCosts(token=1e-3, save=1e-4, load=1e-6)  # to save a block takes as long as to compute six
     best = CandidateCosts(costs, candidate(160, saved=range(7, 10)), STATE).best_mixed()
     assert best is not None
@@ -229,7 +228,7 @@ def test_where_the_back_is_saved_already_the_mixed_road_may_save_nothing() -> No
     assert best.spent.seconds == pytest.approx(7 * 0.016 + 3 * 0.001)
 
 
-def test_what_is_not_there_yet_is_computed_by_every_road() -> None:
+def test_what_is_not_there_yet_is_computed_by_every_mode() -> None:
     """A victim that was coming back: two blocks are there, two are to be computed, and four are being loaded."""
     costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
     one = candidate(128, saved=range(4, 8), gap=range(2, 4))
@@ -272,7 +271,6 @@ def test_costs_are_means_over_what_may_be_lost() -> None:
     modes = CandidateCosts(costs, candidate(160), lost(2, 6))
     middle = modes.mixed(6)  # four blocks saved
     assert middle is not None
-    assert modes.num_lost == 4
     assert modes.recompute().spent.seconds == pytest.approx(4 * 0.016)
     loaded, computed = (2 + 4) / 2, (0 + 2) / 2
     assert middle.spent.seconds == pytest.approx(4 * 0.002 + loaded * 0.003 + computed * 0.016)
@@ -315,7 +313,7 @@ def test_a_load_waits_behind_what_the_link_has_to_do() -> None:
     st.integers(2, 60), st.integers(0, 15), st.integers(0, 5), st.integers(0, 60), st.integers(0, 200),
     st.floats(1e-6, 1e-2), st.floats(1e-9, 1e-4), st.floats(1e-9, 1e-4), st.booleans(),
 )  # fmt: skip
-def test_the_mixed_road_is_the_best_of_all_splits_at_which_computing_and_loading_meet(
+def test_the_mixed_mode_is_the_best_of_all_splits_at_which_computing_and_loading_meet(
     full: int, tail: int, shared: int, queued: int, num_saved: int, token: float, save: float, load: float,
     is_front_saved: bool,
 ) -> None:  # fmt: skip
@@ -339,14 +337,14 @@ def test_the_mixed_road_is_the_best_of_all_splits_at_which_computing_and_loading
 
 
 @pytest.mark.parametrize(("ratio", "mode"), [(0.3, RecoveryMode.SWAP), (3.0, RecoveryMode.RECOMPUTE)])
-def test_cost_takes_the_cheaper_road(ratio: float, mode: RecoveryMode) -> None:
+def test_cost_takes_the_cheaper_mode(ratio: float, mode: RecoveryMode) -> None:
     decision = Cost(flat(ratio)).choose([candidate(1600)], STATE)
     assert decision.mode is mode
     assert decision.predicted["recompute"] == pytest.approx(1.6)
     assert decision.predicted["swap"] == pytest.approx(1.6 * ratio)
 
 
-def test_near_the_crossing_a_request_comes_back_by_both_roads_at_once() -> None:
+def test_near_the_crossing_a_request_comes_back_by_both_modes_at_once() -> None:
     decision = Cost(flat(1.0)).choose([candidate(1600)], STATE)
     assert decision.mode is RecoveryMode.MIXED
     assert 0 < decision.keep_from < 100
@@ -355,11 +353,11 @@ def test_near_the_crossing_a_request_comes_back_by_both_roads_at_once() -> None:
     assert front == pytest.approx(back, abs=0.03)
 
 
-def test_a_mixed_road_is_for_requests_with_one_sequence() -> None:
+def test_a_mixed_mode_is_for_requests_with_one_sequence() -> None:
     assert Cost(flat(1.0)).choose([candidate(1600, width=2)], STATE).mode is not RecoveryMode.MIXED
 
 
-def test_a_mixed_road_that_spends_more_is_not_taken() -> None:
+def test_a_mixed_mode_that_spends_more_is_not_taken() -> None:
     # Balanced, it would be back in 0.86 of the time, and keep link and steps busy for 1.29 of it.
     assert Cost(flat(1.5)).choose([candidate(1600)], STATE).mode is RecoveryMode.RECOMPUTE
 
@@ -371,73 +369,12 @@ def test_the_paper_table_decides_as_its_rows_say() -> None:
     assert mode_of(policy, candidate(2048), state) is RecoveryMode.RECOMPUTE
 
 
-def test_requests_keep_their_road_until_the_other_is_cheaper_by_more_than_is_sure() -> None:
-    costs = flat(0.8, deviation=0.1)
-    policy = Cost(costs, mixed_margin=1.0)
-    assert mode_of(policy, candidate(1600)) is RecoveryMode.SWAP
-    for ratio, expected in (
-        (1.03, RecoveryMode.SWAP),
-        (1.2, RecoveryMode.RECOMPUTE),
-        (0.98, RecoveryMode.RECOMPUTE),
-        (0.8, RecoveryMode.SWAP),
-    ):
-        costs.per_byte = flat(ratio).per_byte
-        assert mode_of(policy, candidate(1600)) is expected
-    costs.deviation = 0.0  # where both are sure, the least difference counts
-    costs.per_byte = flat(1.03).per_byte
-    assert mode_of(policy, candidate(1600)) is RecoveryMode.RECOMPUTE
-
-
-# -- cost: victims ----------------------------------------------------------------------------------------------------
-
-
-def victim_of(policy: Cost, candidates: list[Candidate]) -> int:
-    return [c.request for c in candidates].index(policy.choose(candidates, STATE).victim)
-
-
-def test_the_victim_costs_least_for_each_block_that_it_frees() -> None:
-    policy = Cost(flat(9.0))
-    assert victim_of(policy, [candidate(1600, num_shared=80), candidate(1600)]) == 0
-    assert victim_of(policy, [candidate(1600), candidate(1600, num_freed=20)]) == 0
-    assert victim_of(policy, [candidate(1600), candidate(1600, num_shared=80)]) == 1
-
-
-def test_a_younger_one_is_preferred_to_an_older_that_is_hardly_cheaper() -> None:
-    policy = Cost(flat(9.0))
-    assert victim_of(policy, [candidate(1600), candidate(1600)]) == 1
-    assert victim_of(policy, [candidate(1600, num_freed=150), candidate(1600)]) == 1
-    assert victim_of(policy, [candidate(1600, num_freed=250), candidate(1600)]) == 0
-
-
-def test_being_preempted_again_and_again_gets_dearer_by_and_by() -> None:
-    policy = Cost(flat(9.0))
-    older = candidate(1600, num_freed=180)
-    assert victim_of(policy, [older, candidate(1600)]) == 1
-    assert victim_of(policy, [older, candidate(1600, preempted=1)]) == 1
-    assert victim_of(policy, [older, candidate(1600, preempted=3)]) == 0
-
-
-def test_one_that_need_not_be_saved_again_is_the_victim_again() -> None:
-    policy = Cost(flat(0.3))
-    saved = candidate(1600, saved=range(100), preempted=2)
-    assert victim_of(policy, [candidate(1600), saved]) == 1
-    assert victim_of(policy, [saved, candidate(1600)]) == 1  # hardly cheaper
-
-
-def test_one_that_frees_nothing_is_chosen_only_where_nobody_frees_anything() -> None:
-    policy = Cost(flat(9.0))
-    useless = candidate(160, num_freed=0, num_shared=10)
-    assert victim_of(policy, [candidate(160_000), useless]) == 0
-    assert victim_of(policy, [useless, useless]) in (0, 1)
-
-
 CANDIDATES = st.lists(
     st.builds(
         candidate,
         st.integers(10 * BLOCK, 300 * BLOCK),
         preempted=st.integers(0, MAX_PREEMPTIONS - 1),
         width=st.integers(1, 3),
-        num_freed=st.integers(0, 300),
         num_shared=st.integers(0, 10),
         saved=st.sets(st.integers(0, 300)),
         idle=st.sets(st.integers(0, 9)),
@@ -453,7 +390,6 @@ STATES = st.builds(
     free_slots=st.integers(0, 300),
     queued_bytes=st.integers(0, 10**9),
     beside=st.builds(StepShape, st.integers(0, 512), st.integers(0, 64), st.floats(0, 1e6), st.integers(0, 10**5)),
-    now_step=st.integers(0, 10**6),
 )
 
 
@@ -491,14 +427,13 @@ def test_every_policy_always_chooses_something_possible(
         if choice.mode is RecoveryMode.SWAP:
             not_shared = chosen.num_full_blocks - chosen.num_shared
             assert not_shared > 0
-            assert chosen.num_to_save + chosen.idle_from[0] <= state.free_slots
+            assert chosen.has_room(0, state.free_slots)
         if choice.mode is RecoveryMode.MIXED:
             assert chosen.request.width == 1
             assert chosen.num_shared < choice.keep_from < chosen.num_full_blocks
             assert chosen.has_room(choice.keep_from, state.free_slots)
         if isinstance(policy, Cost):
             assert choice.mode.value in choice.predicted
-            policy.note_actual(choice.victim.request_id, 0.1)
 
 
 # -- cost: learning ---------------------------------------------------------------------------------------------------
@@ -507,15 +442,15 @@ def test_every_policy_always_chooses_something_possible(
 class Life:
     """Preemptions one after the other, on a machine whose link can be set, told to the model as they come."""
 
-    def __init__(self, bandwidth: float, *, num_tokens: int = 800, seed: int = 0, **options: float) -> None:
+    def __init__(self, bandwidth: float, *, num_tokens: int = 800, seed: int = 0) -> None:
         self.random = random.Random(seed)
         self.bandwidth = bandwidth
         self.num_tokens = num_tokens
         self.model = CostModel()
-        self.policy = Cost(self.model, seed=seed, **options)  # type: ignore[arg-type]
+        self.policy = Cost(self.model)
         self.state = replace(STATE, block_bytes=36_864 * BLOCK, beside=StepShape(8, 8, 0.0, 4000))
         self.count = 0
-        self.probe_seconds = 0.0
+        self.errors: list[float] = []  #: of predictions, relative
         self._loads: list[int] = []
 
     def seconds(self, shape: StepShape) -> float:
@@ -552,9 +487,7 @@ class Life:
             self._loads.append(num_blocks)
             front = self.compute(choice.keep_from * BLOCK)
             actual = 2 * saved + front
-            if self.policy.decisions[-1].is_probe:
-                self.probe_seconds += 2 * saved
-        self.policy.note_actual(str(self.count), actual)
+        self.errors.append(abs(choice.predicted[choice.mode.value] - actual) / actual)
         return choice
 
     def preempt_until(self, mode: RecoveryMode, share: int = 1) -> int:
@@ -565,6 +498,25 @@ class Life:
             if in_a_row == share:
                 return count
         raise AssertionError(f"{mode} is never taken")
+
+
+def test_a_link_that_is_not_worth_it_is_tried_again_ever_more_rarely() -> None:
+    for costs in (flat(9.0), CostModel()):
+        policy = Cost(costs)
+        modes = [mode_of(policy, candidate(1600)) for _ in range(100)]
+        tries = [at for at, mode in enumerate(modes) if mode is RecoveryMode.SWAP]
+        assert tries[:6] == [2, 7, 16, 33, 50, 67]
+        assert mode_of(policy, candidate(15)) is RecoveryMode.RECOMPUTE, "nothing to try it with"
+
+
+def test_a_link_that_fails_gets_no_more_than_tries() -> None:
+    for kind in ("save", "load"):
+        model = warm_model(bandwidth=5e9)
+        assert mode_of(Cost(model), candidate(1600), LARGE_BLOCKS) is RecoveryMode.SWAP
+        while not model.is_failing(kind):
+            model.observe_failure(kind)
+        modes = [mode_of(Cost(model), candidate(1600), LARGE_BLOCKS) for _ in range(10)]
+        assert modes == [RecoveryMode.RECOMPUTE] * 10
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -581,46 +533,7 @@ def test_decisions_turn_over_within_twenty_preemptions_of_a_change_and_back(seed
     assert life.preempt_until(RecoveryMode.SWAP) <= 20
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_probes_stay_under_their_share_of_the_engines_seconds(seed: int) -> None:
-    life = Life(20e6, seed=seed)
-    probes = sum(life.preempt().mode is RecoveryMode.MIXED for _ in range(600))
-    assert probes >= 10, "a mode that is not taken is never looked at"
-    assert life.probe_seconds <= 0.01 * life.model.engine_seconds * 1.2, "noise alone may exceed what was charged"
-    assert all(decision.is_probe == (decision.mode is RecoveryMode.MIXED) for decision in life.policy.decisions)
-
-
-def test_computing_is_probed_where_everything_is_swapped_and_no_prompt_comes() -> None:
-    model = warm_model(bandwidth=5e9)
-    policy = Cost(model)
-    state = replace(STATE, block_bytes=600_000)
-    modes = []
-    for count in range(200):
-        for _ in range(20):
-            model.observe_step(StepShape(8, 8, 0.0, 4000), 0.03)
-        model.observe_transfer("save", 10**6, 2e-3)
-        modes.append(policy.choose([candidate(1600, name=str(count))], state).mode)
-    assert RecoveryMode.RECOMPUTE not in modes
-    assert 5 <= modes.count(RecoveryMode.MIXED) <= 30
-    first = next(decision for decision in policy.decisions if decision.is_probe)
-    assert first.probe is not None
-    assert first.probe.cost.keep_from <= 100 // 8
-
-
-def test_an_unknown_link_gets_a_block_before_it_gets_a_request() -> None:
-    life = Life(1e6)  # a thousand times slower than any guess
-    modes = [life.preempt() for _ in range(60)]
-    assert all(choice.mode is not RecoveryMode.SWAP for choice in modes)
-    parts = [50 - choice.keep_from for choice in modes if choice.mode is RecoveryMode.MIXED]
-    assert parts[0] == 1
-
-
-def test_an_unknown_link_gets_no_request_of_several_sequences() -> None:
-    assert mode_of(Cost(CostModel()), candidate(1600, width=2)) is RecoveryMode.RECOMPUTE
-    assert mode_of(Cost(warm_model(bandwidth=5e9)), candidate(1600, width=2)) is RecoveryMode.SWAP
-
-
-def test_the_same_calls_with_the_same_seed_decide_the_same() -> None:
+def test_the_same_calls_decide_the_same() -> None:
     def play(seed: int) -> list[tuple[RecoveryMode, int]]:
         life = Life(300e6, seed=seed)
         return [(choice.mode, choice.keep_from) for choice in (life.preempt() for _ in range(150))]
@@ -629,95 +542,28 @@ def test_the_same_calls_with_the_same_seed_decide_the_same() -> None:
     assert play(1) != play(2)
 
 
-def test_predictions_of_decisions_are_good_and_regret_is_known() -> None:
+def test_predictions_of_decisions_are_good() -> None:
     life = Life(600e6)
     for _ in range(400):
         life.preempt()
-    policy = life.policy
-    assert policy.median_error is not None
-    assert policy.p90_error is not None
-    assert policy.median_error < 0.15
-    assert policy.p90_error < 0.4
-    samples = [decision for decision in policy.decisions if decision.is_sample]
-    assert 8 <= len(samples) <= 40
-    assert all(decision.mode is RecoveryMode.RECOMPUTE for decision in samples[3:])
-    assert policy.regret == pytest.approx(0.0, abs=0.05)
+    errors = sorted(life.errors)
+    assert errors[len(errors) // 2] < 0.15
+    assert errors[int(0.9 * len(errors))] < 0.4
 
 
-def test_regret_is_what_the_other_road_would_have_saved() -> None:
-    log = DecisionLog()
-    assert log.regret is None
-    assert log.error_quantile(0.5) is None
-    for request_id, actual in (("a", 0.75), ("b", 0.5)):  # cheaper than the 1.0 that was passed over
-        log.add(Decision(request_id, 1, 100, RecoveryMode.SWAP, {"recompute": 1.0, "swap": 2.0}, is_sample=True))
-        log.note_actual(request_id, actual)
-    assert log.regret == pytest.approx(0.75 / 1.25)
-    assert log.errors == [pytest.approx(1.25 / 0.75), pytest.approx(3.0)]
-    assert log.note_actual("a", 1.0) is None
-
-
-@pytest.mark.parametrize("first", [1.0, 3.0])
-def test_noise_is_no_regret(first: float) -> None:
-    decisions, recoveries = DecisionLog(), RecoveryLog()
-    predicted = {"recompute": 2.0, "swap": 2.0}
-    total = 0.0
-    for number in range(100):
-        name, actual = str(number), 4.0 - first if number % 2 else first
-        decisions.add(Decision(name, number, 100, RecoveryMode.SWAP, predicted, is_sample=True))
-        decisions.note_actual(name, actual)
-        choice = Preemption(candidate(name=name).request, RecoveryMode.SWAP, predicted=predicted, is_sample=True)
-        recoveries.give_up(number, name, 100, choice, [])
-        recoveries.note_compute(name, actual)
-        recoveries.complete(name)
-        stats = recoveries.take_stats()
-        assert stats is not None
-        assert stats.num_regret_samples == 1
-        assert stats.regret_s >= 0.0, "it is counted, and counters do not fall"
-        total += stats.regret_s
-    assert decisions.regret == 0.0
-    assert total == max(0.0, 2.0 - first), "a counter stands at its highest: at most what a single one seemed to save"
-
-
-def test_a_return_by_another_road_than_the_chosen_one_tells_nothing_about_that() -> None:
-    decisions, recoveries = DecisionLog(), RecoveryLog()
-    recoveries.on_complete.append(lambda r: decisions.note_actual(r.request_id, r.seconds, fell_back=r.fell_back))
+def test_a_return_by_another_mode_than_the_chosen_one_tells_nothing_about_that() -> None:
+    log = RecoveryLog()
     for name, fell_back in (("a", True), ("b", False)):
-        decisions.add(Decision(name, 1, 100, RecoveryMode.SWAP, {"swap": 1.0, "recompute": 2.0}, is_sample=fell_back))
-        choice = Preemption(candidate(name=name).request, RecoveryMode.SWAP, predicted={"swap": 1.0})
-        recoveries.give_up(1, name, 100, choice, [])
+        log.give_up(1, 100, Preemption(candidate(name=name).request, RecoveryMode.SWAP, predicted={"swap": 1.0}), [])
         if fell_back:
-            recoveries.note_fallback(name)
-        recoveries.note_compute(name, 0.5)
-        recoveries.complete(name)
-    assert [decision.fell_back for decision in decisions] == [True, False]
-    assert decisions.errors == [1.0]
-    assert decisions.regret is None, "the sample never was one"
-    assert [recovery.fell_back for recovery in recoveries.over] == [True, False]
-    stats = recoveries.take_stats()
+            log.note_fallback(name)
+        log.note_compute(name, 0.5)
+        log.complete(name)
+    assert [recovery.outcome for recovery in log.over] == ["fell back", "swap"]
+    assert [recovery.error for recovery in log.over] == [None, 1.0]
+    stats = log.take_stats()
     assert stats is not None
     assert stats.errors == [("swap", 1.0)]
-
-
-def test_what_takes_much_longer_than_predicted_is_a_surprise() -> None:
-    policy = Cost(warm_model())
-    assert policy.prober is not None
-    predicted = policy.choose([candidate(1600)], STATE).predicted
-    mode = policy.decisions[-1].mode.value
-    policy.note_actual("r", 1.5 * predicted[mode])
-    assert policy.prober.surprise_seconds == 0.0
-    policy.choose([candidate(1600)], STATE)
-    decision = policy.decisions[-1]
-    policy.note_actual("r", 5.0 * decision.predicted[decision.mode.value])
-    assert policy.prober.surprise_seconds == pytest.approx(4.0 * decision.predicted[decision.mode.value])
-
-
-def test_the_log_of_decisions_is_bounded() -> None:
-    log = DecisionLog(size=3)
-    for number in range(10):
-        log.add(Decision(str(number), number, 100, RecoveryMode.SWAP))
-    assert [decision.request_id for decision in log] == ["7", "8", "9"]
-    assert log.note_actual("2", 1.0) is None
-    assert log.note_actual("8", 1.0) is not None
 
 
 # -- cost: the second look ---------------------------------------------------------------------------------------------
@@ -734,17 +580,6 @@ def test_what_was_saved_is_computed_where_the_link_has_become_slow_since() -> No
     assert policy.is_worth_loading(0, 160, replace(STATE, queued_bytes=100 * BLOCK_BYTES)), "nobody else waits for it"
 
 
-LARGE_BLOCKS = replace(STATE, block_bytes=600_000)
-
-
-def fast_model(failing: str | None = None) -> CostModel:
-    """Of a link that is worth using, as long as it brings what it is given."""
-    model = warm_model(bandwidth=5e9)
-    while failing is not None and not model.is_failing(failing):
-        model.observe_failure(failing)
-    return model
-
-
 def test_what_is_being_saved_is_given_up_where_saving_and_loading_take_longer_than_computing() -> None:
     costs = FlatCosts(token=1e-3, save=0.8e-5, load=0.8e-5)  # a block takes 16 ms by either mode
     policy = Cost(costs)
@@ -757,11 +592,6 @@ def test_what_is_being_saved_is_given_up_where_saving_and_loading_take_longer_th
     assert policy.is_worth_saving(0, 160, replace(STATE, eviction_stats=again)), (
         "it will be of use more often than once"
     )
-
-
-def test_nothing_more_is_saved_over_a_link_that_loses_what_it_is_given() -> None:
-    assert Cost(fast_model()).is_worth_saving(0, 160, LARGE_BLOCKS)
-    assert not Cost(fast_model(failing="save")).is_worth_saving(0, 160, LARGE_BLOCKS)
 
 
 def test_the_second_look_computes_beside_what_goes_on() -> None:
@@ -779,10 +609,3 @@ def test_the_second_look_computes_beside_what_goes_on() -> None:
     assert chunks == {512 - DECODING.num_tokens}
     mode_of(policy, candidate(160))
     assert len(chunks) == 1, "the first look does so too"
-
-
-def test_nothing_is_loaded_over_a_link_that_brings_nothing() -> None:
-    assert Cost(fast_model()).is_worth_loading(0, 160, LARGE_BLOCKS)
-    model = fast_model(failing="load")
-    assert not Cost(model).is_worth_loading(0, 160, LARGE_BLOCKS)
-    assert mode_of(Cost(model), candidate(1600), LARGE_BLOCKS) is not RecoveryMode.SWAP

@@ -16,7 +16,7 @@ from quire.core.recovery.recovery_cost import CandidateCosts, RecoveryCost
 
 POLICIES = "recompute, swap, threshold:N, threshold:N:swap-above, cost"
 
-_RETRY_EVERY = 8  #: decisions over a link that fails, or was never measured, of which one tries it
+_FIRST_TRY, _RAREST_TRY = 2, 16  #: victims in a row that are computed before one tries the link
 
 
 class Youngest(RecoveryPolicy):
@@ -66,8 +66,11 @@ class Swap(Threshold):
 class Cost(Youngest):
     """Takes the mode that brings the victim back soonest, by what each is predicted to cost (`recovery_cost`).
 
-    A mixed mode is taken where it brings the request back sooner than either pure one and spends hardly more. A link
-    that fails, or was never measured, is tried by one decision in `_RETRY_EVERY`.
+    A mixed mode is taken where it brings the request back sooner than either pure one and spends hardly more.
+
+    A link that is slow, fails or was never measured may have changed. So after a few victims in a row that were
+    computed, one is swapped, with exponential back-off from `_FIRST_TRY` to `_RAREST_TRY` victims. Its first block
+    tells: the rest is cancelled before the next step where it is not worth it (`is_worth_saving`).
 
     Args:
         costs: who predicts.
@@ -79,30 +82,33 @@ class Cost(Youngest):
         self.costs = costs
         self.mixed_margin = mixed_margin
         self.mixed_excess = mixed_excess
-        self._since_try = 0  #: decisions over a link that is not usable
+        self._num_computed = 0  #: victims in a row
+        self._patience = _FIRST_TRY
 
     def recover(self, victim: Candidate, state: SystemState) -> Preemption:
-        options = self._options(CandidateCosts(self.costs, victim, state))
-        taken = min(options, key=lambda option: option.net_time)
-        predicted = {option.mode.value: option.spent.seconds for option in options}
+        modes = CandidateCosts(self.costs, victim, state)
+        recompute, swap = modes.recompute(), modes.swap()
+        weighed = [recompute] if swap is None else [recompute, swap]
+        if self.costs.is_link_usable:
+            mixed = modes.best_mixed()
+            weighed += [mixed] if mixed is not None and self._is_better(mixed, weighed) else []
+            taken = min(weighed, key=lambda cost: cost.net_time)
+        else:
+            taken = recompute
+        if taken is not recompute:
+            self._num_computed, self._patience = 0, _FIRST_TRY
+        elif swap is not None:
+            self._num_computed += 1
+            if self._num_computed > self._patience:
+                taken, self._num_computed, self._patience = swap, 0, min(_RAREST_TRY, 2 * self._patience)
+        predicted = {cost.mode.value: cost.spent.seconds for cost in weighed}
         return Preemption(victim.request, taken.mode, taken.keep_from, predicted)
 
-    def _options(self, costs: CandidateCosts) -> list[RecoveryCost]:
-        """The modes that are open, pure ones first."""
-        recompute, swap, mixed = costs.recompute(), costs.swap(), costs.best_mixed()
-        if not self.costs.is_link_usable:
-            self._since_try = (self._since_try + 1) % _RETRY_EVERY
-            return [recompute] if self._since_try or swap is None else [swap]
-        pure = [recompute] if swap is None else [recompute, swap]
-        least_time = min(option.net_time for option in pure)
-        least_spent = min(option.net_spent for option in pure)
-        if (
-            mixed is not None
-            and mixed.net_time <= least_time * (1.0 - self.mixed_margin)
-            and mixed.net_spent <= least_spent * (1.0 + self.mixed_excess)
-        ):
-            return [*pure, mixed]
-        return pure
+    def _is_better(self, mixed: RecoveryCost, pure: Sequence[RecoveryCost]) -> bool:
+        least_time = min(cost.net_time for cost in pure)
+        least_spent = min(cost.net_spent for cost in pure)
+        is_sooner = mixed.net_time <= least_time * (1.0 - self.mixed_margin)
+        return is_sooner and mixed.net_spent <= least_spent * (1.0 + self.mixed_excess)
 
     def is_worth_loading(self, start: int, end: int, state: SystemState) -> bool:
         """By what the link has shown since the blocks were saved.

@@ -1,0 +1,335 @@
+"""Blocks of preempted requests in the swap tier: what is saved, what comes back, and who waits for it.
+
+A save or a load is decided here, sent with a step, and under way until the transfer worker reports it. Three rules keep
+a transfer from doing harm:
+
+- A block that is being loaded is held by the load itself, whatever becomes of the requests that wait for it.
+- A load that follows the save of its block fails where that save fails.
+- What was cancelled stays under way until its report says that it has not begun.
+
+Owns the index of the swap tier and `Sequence.swapped_keys`; reaches block tables through `kv_cache_manager`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from quire.core.kv_cache_manager import KVCacheManager
+from quire.core.request import Loading, Sequence
+from quire.core.tier_index import Entry, TierIndex
+from quire.outputs import BlockTransfer, TransferReport
+
+
+@dataclass(frozen=True, slots=True)
+class SwappedSpan:
+    """Blocks that a sequence has in the swap tier: those from `start` to before `end` of its table."""
+
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class _Transfer:
+    """A save or a load under way."""
+
+    transfer: BlockTransfer
+    entry: Entry
+    waiting: list[Sequence] = field(default_factory=list)  #: for a load
+    is_cancelled: bool = False  #: it will not begin, unless it has
+
+
+class SwapManager:
+    """The swap tier of one engine.
+
+    Args:
+        kv: block tables and pool.
+        num_slots: size of the tier, in blocks; 0 is no tier.
+    """
+
+    def __init__(self, kv: KVCacheManager, num_slots: int = 0) -> None:
+        self.kv = kv
+        self.tier = TierIndex(num_slots)
+        self._transfers: list[BlockTransfer] = []  #: saves and loads to be sent with the step that is being made
+        self._cancelled: list[int] = []  #: op_ids to be sent with the step that is being made
+        self._under_way: dict[int, _Transfer] = {}  #: by op_id
+        self._load_of: dict[bytes, int] = {}  #: key -> op_id of the load that brings it
+        self._save_of: dict[bytes, int] = {}  #: key -> op_id of the save that takes it
+
+    @property
+    def num_under_way(self) -> int:
+        """Saves and loads that have not been reported."""
+        return len(self._under_way)
+
+    def take_transfers(self) -> list[BlockTransfer]:
+        """The saves and loads decided since the last call, to be sent with a step."""
+        transfers, self._transfers = self._transfers, []
+        return transfers
+
+    def take_cancelled(self) -> list[int]:
+        """The op_ids cancelled since the last call, to be sent with a step."""
+        cancelled, self._cancelled = self._cancelled, []
+        return cancelled
+
+    # -- out ---------------------------------------------------------------------------------------------------------
+
+    def swap_out(self, seqs: Iterable[Sequence], keep_from: int, given_up: set[int]) -> list[int]:
+        """Have the tier hold a request's full blocks until it goes on, before its sequences give them up.
+
+        A block that the tier has is held and not saved again. A block that the tier has no room for, or that another
+        request goes on holding, is left.
+
+        Args:
+            seqs: of one request.
+            keep_from: the first block, by its place in their tables.
+            given_up: blocks that nobody will hold once the request has given up its own.
+
+        Returns:
+            The op_ids of the saves.
+        """
+        seqs = list(seqs)
+        for seq in seqs:  # before anything is saved: a save takes the slot of a block that nobody holds
+            self._hold_saved(seq, keep_from)
+        save_ids: list[int] = []
+        for seq in seqs:
+            for block, key in list(zip(self.kv.full_blocks(seq), seq.block_keys, strict=False))[keep_from:]:
+                if key not in self.tier and block in given_up and self.tier.num_available:
+                    save_ids.append(self._save(block, key))
+                    self.tier.hold(key)
+                    seq.swapped_keys.append(key)
+        return save_ids
+
+    def _hold_saved(self, seq: Sequence, keep_from: int) -> None:
+        """Have the tier hold the blocks of `seq` that it has, and does not hold for it yet."""
+        held = set(seq.swapped_keys)
+        keys = self.kv.keys_of(seq, self.kv.count_filled(seq))[keep_from:]
+        seq.swapped_keys += [key for key in keys if key not in held and self.tier.hold(key)]
+
+    def release(self, seq: Sequence) -> None:
+        """Let the tier have the room again that it keeps for `seq`."""
+        for key in seq.swapped_keys:
+            self.tier.release(key)
+        seq.swapped_keys.clear()
+
+    def abandon(self, seq: Sequence) -> None:
+        """`seq` has ended: release its room, and cancel saves that no other sequence wants."""
+        keys = list(seq.swapped_keys)
+        self.release(seq)
+        self._cancel(self._save_of.get(key) for key in keys if not self.tier.num_holds(key))
+
+    def drop(self, keys: Iterable[bytes]) -> None:
+        """Forget blocks whose content cannot be trusted."""
+        for key in keys:
+            self.tier.drop(key)
+
+    # -- in ----------------------------------------------------------------------------------------------------------
+
+    def find_swapped(self, seq: Sequence, first: int) -> SwappedSpan | None:
+        """The earliest run of blocks, from place `first` on, that the tier can bring back for `seq`."""
+        if not seq.swapped_keys:
+            return None
+        swapped = set(seq.swapped_keys)
+        num_full = (len(seq.token_ids) - 1) // self.kv.block_size  # a token is left to compute
+        keys = self.kv.keys_of(seq, num_full)[first:]
+        return _first_run([key in swapped and self._is_coming(key) for key in keys], first)
+
+    def _is_coming(self, key: bytes) -> bool:
+        """Whether the tier has a key's block, or will."""
+        save = self._save_of.get(key)
+        return key in self.tier and (save is None or not self._under_way[save].is_cancelled)
+
+    def swap_in(self, seq: Sequence, span: SwappedSpan) -> list[int]:
+        """Extend `seq`'s table, which ends before `span`, by blocks to compute and blocks to load.
+
+        The caller has checked that the pool has room.
+
+        Returns:
+            The op_ids of loads that this began; others were under way.
+        """
+        kv = self.kv
+        blocks = [kv.pool.allocate() for _ in range(span.start - len(seq.block_table))]
+        loading = Loading(span.start * kv.block_size, span.end * kv.block_size)
+        load_ids: list[int] = []
+        for key in seq.block_keys[span.start : span.end]:
+            op_id = self._load_of.get(key)
+            if op_id is None:
+                op_id = self._load(key)
+                load_ids.append(op_id)
+            under_way = self._under_way[op_id]
+            under_way.waiting.append(seq)
+            kv.pool.acquire(under_way.transfer.dst)
+            blocks.append(under_way.transfer.dst)
+            loading.op_ids.add(op_id)
+        seq.loading = loading
+        kv.extend_table(seq, blocks)
+        return load_ids
+
+    def take_in_loaded(self, seq: Sequence) -> bool:
+        """Count `seq`'s loaded blocks as computed, if they are all there and so is everything before them."""
+        loading = seq.loading
+        if loading is None or loading.op_ids or seq.num_computed_tokens != loading.start:
+            return False
+        seq.loading = None
+        self.kv.count_loaded(seq, loading.end)
+        return True
+
+    def stop_waiting(self, seq: Sequence) -> None:
+        """`seq` is about to give up its blocks: what nobody waits for any more need not be loaded."""
+        if seq.loading is not None:
+            for op_id in seq.loading.op_ids:
+                self._leave_queue(op_id, seq)
+            seq.loading = None
+
+    def _leave_queue(self, op_id: int, seq: Sequence) -> None:
+        waiting = self._under_way[op_id].waiting
+        waiting.remove(seq)
+        if not waiting:
+            self._cancel([op_id])
+
+    # -- transfers that are taken back -------------------------------------------------------------------------------
+
+    def unsaved(self, seq: Sequence) -> SwappedSpan | None:
+        """The earliest run of blocks that are being saved for `seq` and can still be cancelled."""
+        swapped = set(seq.swapped_keys)
+        return _first_run([key in swapped and key in self._save_of and self._is_coming(key) for key in seq.block_keys])
+
+    def unloaded(self, seq: Sequence) -> SwappedSpan | None:
+        """The blocks that `seq` waits for, from the first that is still coming; None where all are cancelled."""
+        loading = seq.loading
+        if loading is None:
+            return None
+        under_way = [self._under_way[op_id] for op_id in loading.op_ids]
+        coming = {each.transfer.dst for each in under_way if not each.is_cancelled}
+        start, end = loading.start // self.kv.block_size, loading.end // self.kv.block_size
+        first = next((at for at in range(start, end) if seq.block_table[at] in coming), None)
+        return None if first is None else SwappedSpan(first, end)
+
+    def cancel_saves(self, seq: Sequence, span: SwappedSpan) -> int:
+        """Cancel saves of `seq`'s blocks that no other sequence wants. A save that has begun ends all the same.
+
+        Returns:
+            How many are cancelled.
+        """
+        keys = seq.block_keys[span.start : span.end]
+        return self._cancel(self._save_of.get(key) for key in keys if self.tier.num_holds(key) <= 1)
+
+    def cancel_loads(self, seq: Sequence, span: SwappedSpan) -> int:
+        """Cancel loads of `seq`'s blocks that no other sequence waits for; the blocks will be computed.
+
+        They stay in its table until a report says that their loads have not begun.
+
+        Returns:
+            How many are cancelled.
+        """
+        places = {block: at for at, block in enumerate(seq.block_table)}
+        transfers = (self._under_way[op_id] for op_id in _loading_of(seq).op_ids)
+        return self._cancel(
+            each.transfer.op_id
+            for each in transfers
+            if span.start <= places[each.transfer.dst] < span.end and len(each.waiting) == 1
+        )
+
+    def _cancel(self, op_ids: Iterable[int | None]) -> int:
+        """Have the transfer worker leave what it has not begun. A block that is wanted later is asked for anew."""
+        num_cancelled = 0
+        for op_id in op_ids:
+            if op_id is None or self._under_way[op_id].is_cancelled:
+                continue
+            under_way = self._under_way[op_id]
+            under_way.is_cancelled = True
+            if under_way.transfer.kind == "load":
+                _forget(self._load_of, under_way)
+            self._cancelled.append(op_id)
+            num_cancelled += 1
+        return num_cancelled
+
+    # -- transfers that have ended -----------------------------------------------------------------------------------
+
+    def end_transfers(self, reports: Iterable[TransferReport]) -> None:
+        """Take note of transfers that have ended. A loaded block is found by its key from now on."""
+        for report in reports:
+            failed = set(report.failed)
+            for op_id in report.op_ids:
+                is_lost = report.is_cancelled or op_id in failed
+                self._end_one(self._under_way.pop(op_id), is_lost=is_lost, is_cancelled=report.is_cancelled)
+
+    def _end_one(self, ended: _Transfer, *, is_lost: bool, is_cancelled: bool) -> None:
+        transfer, entry = ended.transfer, ended.entry
+        if transfer.kind == "save":
+            _forget(self._save_of, ended)
+            self.tier.end(entry, failed=is_lost)
+            return
+        has_no_source = not entry.is_named  # its block's save failed
+        self.tier.end(entry, failed=has_no_source or (is_lost and not is_cancelled))
+        _forget(self._load_of, ended)
+        for seq in ended.waiting:
+            _loading_of(seq).op_ids.discard(transfer.op_id)
+        if is_lost or has_no_source:
+            for seq in ended.waiting:
+                self._cut(seq, seq.block_table.index(transfer.dst))
+        else:
+            self.kv.pool.register(transfer.dst, entry.key)
+        self.kv.pool.release(transfer.dst)
+
+    def _cut(self, seq: Sequence, at: int) -> None:
+        """Give up what was to be loaded from the block at `at` on: it will be computed."""
+        loading = _loading_of(seq)
+        if at * self.kv.block_size >= loading.end:
+            return
+        loading.end = at * self.kv.block_size
+        still_coming = {self._under_way[op_id].transfer.dst: op_id for op_id in loading.op_ids}
+        for block in reversed(self.kv.cut_table(seq, at)):
+            if (op_id := still_coming.get(block)) is not None:
+                loading.op_ids.remove(op_id)
+                self._leave_queue(op_id, seq)
+            self.kv.pool.release(block)
+
+    def _save(self, block: int, key: bytes) -> int:
+        entry = self.tier.begin_save(key)
+        self._save_of[key] = self._send("save", block, entry.slot, entry)
+        return self._save_of[key]
+
+    def _load(self, key: bytes) -> int:
+        entry = self.tier.begin_load(key)
+        self._load_of[key] = self._send("load", entry.slot, self.kv.pool.allocate(), entry)
+        return self._load_of[key]
+
+    def _send(self, kind: str, src: int, dst: int, entry: Entry) -> int:
+        transfer = BlockTransfer(next(self.kv.op_ids), kind, src, dst, entry.key)
+        self._transfers.append(transfer)
+        self._under_way[transfer.op_id] = _Transfer(transfer, entry)
+        return transfer.op_id
+
+    def check_integrity(self, sequences: list[Sequence]) -> None:
+        """Raise AssertionError unless slots, transfers and the sequences that wait for them agree."""
+        self.tier.check_integrity()
+        for op_id, under_way in self._under_way.items():
+            assert all(op_id in _loading_of(seq).op_ids for seq in under_way.waiting)
+        for seq in sequences:
+            if seq.loading is not None:
+                assert all(seq in self._under_way[op_id].waiting for op_id in seq.loading.op_ids)
+        self.kv.check_integrity(sequences, self.loading_blocks())
+
+    def loading_blocks(self) -> list[int]:
+        """The blocks that loads under way hold."""
+        return [each.transfer.dst for each in self._under_way.values() if each.transfer.kind == "load"]
+
+
+def _loading_of(seq: Sequence) -> Loading:
+    assert seq.loading is not None, f"{seq!r} waits for no block"
+    return seq.loading
+
+
+def _forget(op_of: dict[bytes, int], under_way: _Transfer) -> None:
+    """Its key is not found under this transfer any more; another may have taken its place."""
+    if op_of.get(under_way.entry.key) == under_way.transfer.op_id:
+        del op_of[under_way.entry.key]
+
+
+def _first_run(flags: list[bool], first: int = 0) -> SwappedSpan | None:
+    """The first places in a row that are true, where the first flag is for place `first`."""
+    if True not in flags:
+        return None
+    start = flags.index(True)
+    end = next((at for at in range(start, len(flags)) if not flags[at]), len(flags))
+    return SwappedSpan(first + start, first + end)
