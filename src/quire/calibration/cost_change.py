@@ -26,10 +26,10 @@ def has_learnt(model: CostModel, kept: CostModel) -> bool:
     if model.is_calibrated and not kept.is_calibrated:
         return True
     learnt = model.to_dict()
-    steps = [(StepShape(*shape), seconds) for *shape, seconds, _ in learnt["steps"]["samples"]]
+    steps = [(StepShape(*shape), seconds) for *shape, seconds, _ in learnt["steps"]["observations"]]
     by_shape = [(model.step(shape).seconds, kept.step(shape).seconds, seconds) for shape, seconds in steps]
-    saves = [(model.save(size).seconds, kept.save(size).seconds, s) for size, s, _ in learnt["saves"]["samples"]]
-    loads = [(model.load(size).seconds, kept.load(size).seconds, s) for size, s, _ in learnt["loads"]["samples"]]
+    saves = [(model.save(size).seconds, kept.save(size).seconds, s) for size, s, _ in learnt["saves"]["observations"]]
+    loads = [(model.load(size).seconds, kept.load(size).seconds, s) for size, s, _ in learnt["loads"]["observations"]]
     return any(_differ(each) for each in (by_shape, saves, loads))
 
 

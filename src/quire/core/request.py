@@ -10,6 +10,7 @@ import enum
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
+from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
 from quire.core.block_keys import PUBLIC_ONLY, DomainSpans
 from quire.sampling_params import BeamSearchParams, SamplingParams
@@ -149,3 +150,21 @@ class Request:
 
     def __repr__(self) -> str:
         return f"Request({self.request_id}, {self.status.name}, {len(self.prompt_token_ids)} prompt tokens)"
+
+
+def check_limits(config: SchedulerConfig, num_prompt_tokens: int, width: int, *, is_beam: bool) -> None:
+    """Refuse what could never run here.
+
+    Raises:
+        ValueError: the message says which limit it breaks.
+    """
+    if num_prompt_tokens == 0:
+        raise ValueError("the prompt is empty; give at least one token")
+    if num_prompt_tokens >= config.max_model_len:
+        raise ValueError(
+            f"the prompt has {num_prompt_tokens} tokens, and max_model_len={config.max_model_len} leaves room "
+            f"for at most {config.max_model_len - 1} and one of output; shorten it or raise max_model_len"
+        )
+    if width > config.max_num_seqs:
+        name = "beam_width" if is_beam else "n"
+        raise ValueError(f"{name}={width} is more than max_num_seqs={config.max_num_seqs}")

@@ -33,50 +33,12 @@ from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.recovery.coordinator import RecoveryCoordinator
 from quire.core.recovery.interface import MAX_PREEMPTIONS, RecoveryPolicy
 from quire.core.recovery.policies import Recompute
-from quire.core.request import Request, RequestStatus, Sequence
+from quire.core.request import Request, RequestStatus, Sequence, check_limits
 from quire.core.step_builder import StepBuilder
 from quire.core.swap_manager import SwapManager
 from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, TokenLogprobs
 
 _ORDER: Callable[[Request], tuple[int, int]] = lambda request: request.order  # noqa: E731
-
-
-@dataclass(slots=True)
-class SequenceUpdate:
-    """New tokens of one sequence, for whoever turns them into text and answers; none where a beam search has ended."""
-
-    sequence: Sequence
-    token_ids: list[int]
-    logprobs: list[TokenLogprobs] | None = None
-
-
-@dataclass(slots=True)
-class Counts:
-    """What happened since the engine started; `Stats` are differences of it."""
-
-    preemptions: int = 0
-    recomputed_tokens: int = 0  #: computed in vain the first time
-    prefix_queries: int = 0
-    prefix_hits: int = 0
-    sampled_tokens: int = 0
-
-
-def check_limits(config: SchedulerConfig, num_prompt_tokens: int, width: int, *, is_beam: bool) -> None:
-    """Refuse what could never run here.
-
-    Raises:
-        ValueError: the message says which limit it breaks.
-    """
-    if num_prompt_tokens == 0:
-        raise ValueError("the prompt is empty; give at least one token")
-    if num_prompt_tokens >= config.max_model_len:
-        raise ValueError(
-            f"the prompt has {num_prompt_tokens} tokens, and max_model_len={config.max_model_len} leaves room "
-            f"for at most {config.max_model_len - 1} and one of output; shorten it or raise max_model_len"
-        )
-    if width > config.max_num_seqs:
-        name = "beam_width" if is_beam else "n"
-        raise ValueError(f"{name}={width} is more than max_num_seqs={config.max_num_seqs}")
 
 
 class Scheduler:
@@ -104,94 +66,6 @@ class Scheduler:
         self._next_seq_id = 0
         self._step_id = 0
         self._in_flight: SchedulerOutput | None = None
-
-    # -- requests come and go ------------------------------------------------------------------------------------
-
-    @property
-    def num_steps(self) -> int:
-        """Decided so far."""
-        return self._step_id
-
-    def add(self, request: Request) -> None:
-        """Queue a request.
-
-        Raises:
-            ValueError: it can never run here; the message says which limit it breaks.
-        """
-        num_prompt_tokens = len(request.prompt_token_ids)
-        if request.request_id in self.requests:
-            raise ValueError(f"request id {request.request_id!r} is in use")
-        check_limits(self.config, num_prompt_tokens, request.width, is_beam=request.beam is not None)
-        request.max_tokens = min(request.max_tokens, self.config.max_model_len - num_prompt_tokens)
-        if request.beam is not None:
-            request.beams = BeamSearch(request.beam, request.eos_token_ids, request.max_tokens)
-        first = self._new_sequence(request, 0, list(request.prompt_token_ids))
-        request.sequences = [first]
-        request.unfinished = [first]
-        self.requests[request.request_id] = request
-        insort(self.waiting, request, key=_ORDER)
-
-    def request_of(self, seq_id: int) -> Request:
-        """The request that a live sequence belongs to."""
-        return self._sequences[seq_id].request
-
-    def has_unfinished(self) -> bool:
-        """Whether there is a step to run: requests, or blocks under way that are waited for."""
-        return bool(self.requests) or self.swap.num_under_way > 0
-
-    @property
-    def step_shape(self) -> StepShape:
-        """What the last step computes, as far as its cost depends on it."""
-        return self._step.shape.total()
-
-    def finish_sequence(self, seq: Sequence, reason: RequestStatus, stop_reason: int | str | None = None) -> None:
-        """End one sequence; with the last one its request ends too. Harmless where it has ended already."""
-        if seq.finish_reason is not None:
-            return
-        seq.finish_reason = reason
-        seq.stop_reason = stop_reason
-        self._drop(seq)
-        request = seq.request
-        request.unfinished.remove(seq)
-        if not request.unfinished:
-            self._finish(request, reason)
-
-    def finish_request(self, request_id: str, reason: RequestStatus, error: str | None = None) -> Request | None:
-        """End a request with all its sequences, wherever it is. None where there is no such request any more."""
-        request = self.requests.get(request_id)
-        if request is None:
-            return None
-        request.error = error
-        for seq in list(request.unfinished):
-            self.finish_sequence(seq, reason)
-        return request
-
-    def _finish(self, request: Request, reason: RequestStatus) -> None:
-        queue = self.running if request.status is RequestStatus.RUNNING else self.waiting
-        queue.remove(request)
-        if queue is self.running:
-            self._num_running_seqs -= request.width
-        self.num_preempted -= request.status is RequestStatus.PREEMPTED
-        request.status = reason
-        for seq in request.sequences:
-            self._sequences.pop(seq.seq_id, None)
-        self.recovery.log.leave(request.request_id)
-        del self.requests[request.request_id]
-
-    def _drop(self, seq: Sequence) -> None:
-        """Give up a sequence's blocks and have the runner forget it: on finish, preemption and error alike."""
-        seq.num_lost_tokens = max(seq.num_lost_tokens, seq.num_computed_tokens)
-        self.swap.stop_waiting(seq)
-        self.kv.free(seq)
-        if seq.finish_reason is not None:
-            self.swap.abandon(seq)
-        self._step.forget(seq)
-
-    def _new_sequence(self, request: Request, index: int, token_ids: list[int]) -> Sequence:
-        seq = Sequence(self._next_seq_id, index, request, token_ids)
-        self._next_seq_id += 1
-        self._sequences[seq.seq_id] = seq
-        return seq
 
     # -- a step ------------------------------------------------------------------------------------------------------
 
@@ -339,6 +213,94 @@ class Scheduler:
         # Logits of prompt tokens exist only where those tokens are computed.
         wants_prompt = seq.request.sampling_params.prompt_logprobs is not None and seq.num_output_tokens == 0
         return self.kv.find_prefix(seq, limit=0 if wants_prompt else None)
+
+    # -- requests come and go ------------------------------------------------------------------------------------
+
+    @property
+    def num_steps(self) -> int:
+        """Decided so far."""
+        return self._step_id
+
+    def add(self, request: Request) -> None:
+        """Queue a request.
+
+        Raises:
+            ValueError: it can never run here; the message says which limit it breaks.
+        """
+        num_prompt_tokens = len(request.prompt_token_ids)
+        if request.request_id in self.requests:
+            raise ValueError(f"request id {request.request_id!r} is in use")
+        check_limits(self.config, num_prompt_tokens, request.width, is_beam=request.beam is not None)
+        request.max_tokens = min(request.max_tokens, self.config.max_model_len - num_prompt_tokens)
+        if request.beam is not None:
+            request.beams = BeamSearch(request.beam, request.eos_token_ids, request.max_tokens)
+        first = self._new_sequence(request, 0, list(request.prompt_token_ids))
+        request.sequences = [first]
+        request.unfinished = [first]
+        self.requests[request.request_id] = request
+        insort(self.waiting, request, key=_ORDER)
+
+    def request_of(self, seq_id: int) -> Request:
+        """The request that a live sequence belongs to."""
+        return self._sequences[seq_id].request
+
+    def has_unfinished(self) -> bool:
+        """Whether there is a step to run: requests, or blocks under way that are waited for."""
+        return bool(self.requests) or self.swap.num_under_way > 0
+
+    @property
+    def step_shape(self) -> StepShape:
+        """What the last step computes, as far as its cost depends on it."""
+        return self._step.shape.total()
+
+    def finish_sequence(self, seq: Sequence, reason: RequestStatus, stop_reason: int | str | None = None) -> None:
+        """End one sequence; with the last one its request ends too. Harmless where it has ended already."""
+        if seq.finish_reason is not None:
+            return
+        seq.finish_reason = reason
+        seq.stop_reason = stop_reason
+        self._drop(seq)
+        request = seq.request
+        request.unfinished.remove(seq)
+        if not request.unfinished:
+            self._finish(request, reason)
+
+    def finish_request(self, request_id: str, reason: RequestStatus, error: str | None = None) -> Request | None:
+        """End a request with all its sequences, wherever it is. None where there is no such request any more."""
+        request = self.requests.get(request_id)
+        if request is None:
+            return None
+        request.error = error
+        for seq in list(request.unfinished):
+            self.finish_sequence(seq, reason)
+        return request
+
+    def _finish(self, request: Request, reason: RequestStatus) -> None:
+        queue = self.running if request.status is RequestStatus.RUNNING else self.waiting
+        queue.remove(request)
+        if queue is self.running:
+            self._num_running_seqs -= request.width
+        self.num_preempted -= request.status is RequestStatus.PREEMPTED
+        request.status = reason
+        for seq in request.sequences:
+            self._sequences.pop(seq.seq_id, None)
+        self.recovery.log.leave(request.request_id)
+        del self.requests[request.request_id]
+
+    def _drop(self, seq: Sequence) -> None:
+        """Give up a sequence's blocks and have the runner forget it: on finish, preemption and error alike."""
+        seq.num_lost_tokens = max(seq.num_lost_tokens, seq.num_computed_tokens)
+        self.swap.stop_waiting(seq)
+        self.kv.free(seq)
+        if seq.finish_reason is not None:
+            self.swap.abandon(seq)
+        self._step.forget(seq)
+
+    def _new_sequence(self, request: Request, index: int, token_ids: list[int]) -> Sequence:
+        seq = Sequence(self._next_seq_id, index, request, token_ids)
+        self._next_seq_id += 1
+        self._sequences[seq.seq_id] = seq
+        return seq
 
     # -- room --------------------------------------------------------------------------------------------------------
 
@@ -582,3 +544,23 @@ class Scheduler:
             assert not any(seq.swapped_keys for seq in request.unfinished if seq.block_table), (
                 "kept for one that goes on"
             )
+
+
+@dataclass(slots=True)
+class SequenceUpdate:
+    """New tokens of one sequence, for whoever turns them into text and answers; none where a beam search has ended."""
+
+    sequence: Sequence
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs] | None = None
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened since the engine started; `Stats` are differences of it."""
+
+    preemptions: int = 0
+    recomputed_tokens: int = 0  #: computed in vain the first time
+    prefix_queries: int = 0
+    prefix_hits: int = 0
+    sampled_tokens: int = 0

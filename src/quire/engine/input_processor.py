@@ -11,7 +11,7 @@ from typing import Any
 
 from quire.config import SchedulerConfig
 from quire.core.block_keys import PUBLIC_ONLY, DomainSpans, check_domains
-from quire.core.scheduler import check_limits
+from quire.core.request import check_limits
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.text.bad_words import encode_bad_words
 from quire.text.tokenizer import Tokenizer

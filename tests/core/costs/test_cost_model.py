@@ -384,14 +384,14 @@ def test_a_model_that_comes_back_predicts_as_it_did() -> None:
     [
         lambda data: data.update(version=0),
         lambda data: data.pop("steps"),
-        lambda data: data["saves"].pop("samples"),
-        lambda data: data["loads"].update(samples=[[1.0, -1.0, 1]]),
-        lambda data: data["loads"].update(samples=[["a", 1.0, 1]]),
-        lambda data: data["loads"].update(samples=[[float("nan"), 1.0, 1]]),
-        lambda data: data["steps"].update(samples=[[1, 2, 3]]),
-        lambda data: data["steps"].update(samples=[[8, 8, 0.0, 0, float("inf"), 1]]),
-        lambda data: data["steps"].update(samples=[[0.5, 8, 0.0, 0, 1.0, 1]]),
-        lambda data: data["steps"].update(samples=[[8, 8, 0.0, 0, 1.0, 10**9]]),
+        lambda data: data["saves"].pop("observations"),
+        lambda data: data["loads"].update(observations=[[1.0, -1.0, 1]]),
+        lambda data: data["loads"].update(observations=[["a", 1.0, 1]]),
+        lambda data: data["loads"].update(observations=[[float("nan"), 1.0, 1]]),
+        lambda data: data["steps"].update(observations=[[1, 2, 3]]),
+        lambda data: data["steps"].update(observations=[[8, 8, 0.0, 0, float("inf"), 1]]),
+        lambda data: data["steps"].update(observations=[[0.5, 8, 0.0, 0, 1.0, 1]]),
+        lambda data: data["steps"].update(observations=[[8, 8, 0.0, 0, 1.0, 10**9]]),
         lambda data: data["steps"].update(num_observed=None),
         lambda data: data.update(saves=[]),
     ],
@@ -426,8 +426,8 @@ def test_memory_stays_bounded() -> None:
     for number in range(2000):
         model.observe_step(StepShape(2 ** pick(0, 14), 1, 2.0 ** pick(0, 40), 0), 1.0)
         model.observe_transfer("save", 2 ** pick(0, 60), 1.0 + number)
-    assert len(model.to_dict()["steps"]["samples"]) <= 300
-    assert len(model.to_dict()["saves"]["samples"]) <= 800
+    assert len(model.to_dict()["steps"]["observations"]) <= 300
+    assert len(model.to_dict()["saves"]["observations"]) <= 800
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from quire.core.costs.interface import Prediction, StepShape, find_crossings
 from quire.core.costs.step_cost import StepCost
 from quire.core.costs.transfer_cost import TransferCost
 
-VERSION = 1  #: of `to_dict`
+VERSION = 2  #: of `to_dict`
 
 _SHORTEST_S = 1e-9  #: clocks that stand still count as this
 _FAILING_AFTER = 3  #: transfers one way, one after the other, that did not arrive whole
@@ -36,9 +36,6 @@ class CostModel:
         self._num_transfers = 0
         self._failures = {"save": 0, "load": 0}  #: in a row, up to now
         self._latest_two = {"save": (0, 0), "load": (0, 0)}  #: by kind: which transfers were the last but one, the last
-        self.engine_seconds = 0.0  #: of all steps observed
-        self.link_seconds = 0.0  #: of all transfers observed
-        self.link_bytes = 0  #: that these moved
 
     def take_over(self, costs: dict[str, Any]) -> None:
         """Believe from now on what another model did (`to_dict`); what this one has counted stays."""
@@ -99,7 +96,6 @@ class CostModel:
         """Take in a step that was executed. One without tokens, or whose seconds are no number, teaches nothing."""
         if shape.num_tokens <= 0 or not 0.0 <= seconds < math.inf:
             return
-        self.engine_seconds += seconds
         steps = self.steps
         steps.observe(shape, seconds if seconds > _SHORTEST_S else _SHORTEST_S)
         if steps.misses.misses and has_changed([steps.misses], slower_after=8, faster_after=4):
@@ -121,8 +117,6 @@ class CostModel:
         cost = self._transfers(kind)
         if num_bytes <= 0 or not 0.0 <= seconds < math.inf:
             return
-        self.link_seconds += seconds
-        self.link_bytes += num_bytes
         self._failures[kind] = 0
         self._num_transfers += 1
         self._latest_two[kind] = self._latest_two[kind][1], self._num_transfers
@@ -146,14 +140,6 @@ class CostModel:
             change = way.follow()
             if is_other_unseen:
                 that.rescale(change)
-
-    def prediction_errors(self, kind: str) -> list[float]:
-        """The latest |predicted - actual| / actual, oldest first.
-
-        Args:
-            kind: "step", "save" or "load".
-        """
-        return list(self.steps.errors if kind == "step" else self._transfers(kind).errors)
 
     def _transfers(self, kind: str) -> TransferCost:
         if kind == "save":

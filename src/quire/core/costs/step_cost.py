@@ -3,7 +3,7 @@
     seconds = F(num_tokens) + c2 * attended + c3 * context_decode + c4 * num_seqs
 
 F, which holds the fixed cost too, never falls and is piecewise linear with a point an octave; the rest is never
-negative. Samples are kept by kind of step (octaves of its tokens and of what they look back on), a few of each: a
+negative. Observations are kept by kind of step (octaves of its tokens and of what they look back on), a few of each: a
 thousand decode steps do not push out what is known of prefill. Every so often all is fitted anew to what is kept, by
 least squares of relative errors in which an outlier counts little. Knows nothing about requests or clocks.
 """
@@ -19,24 +19,23 @@ from quire.core.costs.change_detector import ChangeDetector
 from quire.core.costs.interface import EMPTY_STEP, NOTHING, Prediction, StepShape
 from quire.core.costs.piecewise import PiecewiseLinear, isotonic
 
-_KIND_SAMPLES = 6
+_KIND_SIZE = 6
 _MAX_KINDS = 48
 _NUM_ERRORS = 256
 _ENOUGH = 16  #: steps for a fit that deserves to be called measured
-_PREFILL_TOKENS = 16  #: a step of so many more tokens than sequences tells what computing again costs
 _REFIT_EVERY = 256
 _HURRIED_REFIT = 16  #: where predictions have become worse than the fit was
 _PRIOR = (5e-3, 5e-4, 7.5e-8, 3e-6, 2e-4)  #: c0, seconds a token, c2, c3, c4: of a small model on a CPU
-_PRIOR_WEIGHT = 0.02  #: of a sample
+_PRIOR_WEIGHT = 0.02  #: of an observation
 _LEAST_S = 1e-9  #: keeps logarithms and ratios of predictions defined
-_FIRM = 1.0 + 1e-9  #: keeps the equations solvable where samples cannot tell two coefficients apart
-_POINT_PRIOR = 1.0  #: samples' worth of prior that an octave lies on the straight line
+_FIRM = 1.0 + 1e-9  #: keeps the equations solvable where observations cannot tell two coefficients apart
+_POINT_PRIOR = 1.0  #: observations' worth of prior that an octave lies on the straight line
 _HALF_LIFE = 8192.0  #: steps
 _HUBER = 1.5  #: deviations from which on a residual counts no more than in proportion to it
 _MISS = 0.4  #: log ratio that no noise explains, of a kind of step that is known
 
 
-class _Sample(NamedTuple):
+class _Observation(NamedTuple):
     num_tokens: int
     num_seqs: int
     attended: float
@@ -50,16 +49,15 @@ class StepCost:
 
     def __init__(self) -> None:
         self.num_observed = 0
-        self.num_prefills = 0  #: of these, steps that told something about computing many tokens at once
         self.misses = ChangeDetector()
         self.errors: deque[float] = deque(maxlen=_NUM_ERRORS)  #: |predicted - actual| / actual, once calibrated
-        self._kinds: dict[tuple[int, int], deque[_Sample]] = {}  #: the one that was met last stands last
+        self._kinds: dict[tuple[int, int], deque[_Observation]] = {}  #: the one that was met last stands last
         self._num_fitted = 0  #: observed when it was fitted last
         self._recent_error = 0.0  #: of the latest predictions, decaying mean, relative
         self._spread = 1.0  #: scatter of single steps around the fit, relative
         self._line = _PRIOR
         self._curve = PiecewiseLinear([(0.0, _PRIOR[0])], after=_PRIOR[1])
-        self._counts: dict[int, int] = {}  #: samples by octave of num_tokens
+        self._counts: dict[int, int] = {}  #: observations by octave of num_tokens
 
     @property
     def is_calibrated(self) -> bool:
@@ -114,15 +112,14 @@ class StepCost:
         if kind is None:
             if len(self._kinds) >= _MAX_KINDS:
                 del self._kinds[next(iter(self._kinds))]
-            kind = deque(maxlen=_KIND_SAMPLES)
+            kind = deque(maxlen=_KIND_SIZE)
         elif self.num_observed >= _ENOUGH and len(kind) >= 3:
             self.misses.note(math.log(seconds / predicted), _MISS)
         self._kinds[key] = kind
         if self.num_observed >= _ENOUGH:
             self.errors.append(error)
         self.num_observed += 1
-        kind.append(_Sample(num_tokens, num_seqs, attended, context, seconds, self.num_observed))
-        self.num_prefills += num_tokens - num_seqs >= _PREFILL_TOKENS
+        kind.append(_Observation(num_tokens, num_seqs, attended, context, seconds, self.num_observed))
         self._recent_error += (min(error, 2.0) - self._recent_error) / 8.0
         self._refit_if_due(is_new_kind=len(kind) <= 2)
 
@@ -152,79 +149,50 @@ class StepCost:
         self.fit()
 
     def fit(self) -> None:
-        """Fit line, coefficients and curve to the samples that are kept."""
-        samples = [sample for kind in self._kinds.values() for sample in kind]
-        if not samples:
+        """Fit line, coefficients and curve to the observations that are kept."""
+        observations = [observation for kind in self._kinds.values() for observation in kind]
+        if not observations:
             return
-        speed = median(s.seconds / _line_seconds(_PRIOR, s) for s in samples)
+        speed = median(s.seconds / _line_seconds(_PRIOR, s) for s in observations)
         prior = tuple(speed * c for c in _PRIOR)
         if self._num_fitted == 0:
             self._line = prior[0], prior[1], prior[2], prior[3], prior[4]
             self._curve = PiecewiseLinear([(0.0, prior[0])], after=prior[1])
         for _ in range(3 if self.num_observed <= 4 * _ENOUGH else 1):
-            self._fit_line(samples, prior)
-            self._draw_curve(samples)
+            self._fit_line(observations, prior)
+            self._draw_curve(observations)
         self._num_fitted = self.num_observed
 
-    def _fit_line(self, samples: list[_Sample], prior: tuple[float, ...]) -> None:
+    def _fit_line(self, observations: list[_Observation], prior: tuple[float, ...]) -> None:
         """One round of robust least squares for c0 to c4, given how far the curve leaves its straight line."""
-        p0, p1, p2, p3, p4 = prior
-        c0, c1, c2, c3, c4 = self._line
+        c0, c1, c2, c3, c4 = line = self._line
         curve, cut, now = self._curve, _HUBER * max(self._spread, 0.01), self.num_observed
-        # Normal equations in multiples of the prior, the upper triangle row by row, and the right side.
+        # Normal equations in multiples of the prior: the upper triangle, and the right side.
         # The prior's proportions pull in proportion to what there is: a coefficient 100 times its own is no offence.
-        r0, r1, r2 = (_PRIOR_WEIGHT / max(1.0, c / p) ** 2 for c, p in ((c0, p0), (c1, p1), (c2, p2)))
-        r3, r4 = (_PRIOR_WEIGHT / max(1.0, c / p) ** 2 for c, p in ((c3, p3), (c4, p4)))
-        w00, w11, w22, w33, w44 = r0, r1, r2, r3, r4
-        w01 = w02 = w03 = w04 = w12 = w13 = w14 = w23 = w24 = w34 = 0.0
-        for n, num_seqs, attended, context, seconds, number in samples:
+        right = [_PRIOR_WEIGHT / max(1.0, c / p) ** 2 for c, p in zip(line, prior, strict=True)]
+        matrix = [[right[i] if i == j else 0.0 for j in range(5)] for i in range(5)]
+        for n, num_seqs, attended, context, seconds, number in observations:
             fixed = curve(n)
             predicted = fixed + c2 * attended + c3 * context + c4 * num_seqs + _LEAST_S
             miss = abs(seconds / predicted - 1.0)
             weight = 0.5 ** ((now - number) / _HALF_LIFE) * (1.0 if miss <= cut else cut / miss)
-            z0, z1, z2 = p0 / predicted, p1 * n / predicted, p2 * attended / predicted
-            z3, z4 = p3 * context / predicted, p4 * num_seqs / predicted
-            y = weight * (seconds - fixed + c0 + c1 * n) / predicted
-            r0 += z0 * y
-            r1 += z1 * y
-            r2 += z2 * y
-            r3 += z3 * y
-            r4 += z4 * y
-            w = weight * z0
-            w00 += w * z0
-            w01 += w * z1
-            w02 += w * z2
-            w03 += w * z3
-            w04 += w * z4
-            w = weight * z1
-            w11 += w * z1
-            w12 += w * z2
-            w13 += w * z3
-            w14 += w * z4
-            w = weight * z2
-            w22 += w * z2
-            w23 += w * z3
-            w24 += w * z4
-            w33 += weight * z3 * z3
-            w34 += weight * z3 * z4
-            w44 += weight * z4 * z4
-        m = _solve_non_negative(
-            [
-                [w00 * _FIRM, w01, w02, w03, w04],
-                [w01, w11 * _FIRM, w12, w13, w14],
-                [w02, w12, w22 * _FIRM, w23, w24],
-                [w03, w13, w23, w33 * _FIRM, w34],
-                [w04, w14, w24, w34, w44 * _FIRM],
-            ],
-            [r0, r1, r2, r3, r4],
-        )
-        self._line = p0 * m[0], p1 * m[1], p2 * m[2], p3 * m[3], p4 * m[4]
+            z = [p * x / predicted for p, x in zip(prior, (1, n, attended, context, num_seqs), strict=True)]
+            y = (seconds - fixed + c0 + c1 * n) / predicted
+            for i in range(5):
+                weighted = weight * z[i]
+                right[i] += weighted * y
+                row = matrix[i]
+                for j in range(i, 5):
+                    row[j] += weighted * z[j]
+        symmetric = [[matrix[min(i, j)][max(i, j)] * (_FIRM if i == j else 1.0) for j in range(5)] for i in range(5)]
+        m = _solve_non_negative(symmetric, right)
+        self._line = prior[0] * m[0], prior[1] * m[1], prior[2] * m[2], prior[3] * m[3], prior[4] * m[4]
 
-    def _draw_curve(self, samples: list[_Sample]) -> None:
+    def _draw_curve(self, observations: list[_Observation]) -> None:
         """F: the straight line, moved in each octave by the median of what it misses there."""
         c0, c1, c2, c3, c4 = self._line
         octaves: dict[int, list[tuple[int, float, float]]] = {}
-        for n, num_seqs, attended, context, seconds, _ in samples:
+        for n, num_seqs, attended, context, seconds, _ in observations:
             rest = seconds - c2 * attended - c3 * context - c4 * num_seqs
             octaves.setdefault(n.bit_length(), []).append((n, rest - c0 - c1 * n, seconds))
         xs, ys, weights, misses = [], [], [], []
@@ -251,13 +219,13 @@ class StepCost:
         octave = num_tokens.bit_length()
         count = self._counts.get(octave, 0)
         if count:
-            return self._spread / math.sqrt(min(count, _KIND_SAMPLES))
+            return self._spread / math.sqrt(min(count, _KIND_SIZE))
         distance: int = min(abs(octave - other) for other in self._counts)
         return min(1.0, math.ldexp(self._spread, distance))
 
     def to_dict(self) -> dict[str, Any]:
-        samples = sorted((sample for kind in self._kinds.values() for sample in kind), key=lambda s: s.number)
-        return {"num_observed": self.num_observed, "samples": [list(sample) for sample in samples]}
+        observations = sorted((each for kind in self._kinds.values() for each in kind), key=lambda each: each.number)
+        return {"num_observed": self.num_observed, "observations": [list(each) for each in observations]}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> StepCost:
@@ -268,16 +236,15 @@ class StepCost:
         """
         cost = cls()
         num_observed = int(data["num_observed"])
-        for fields in data["samples"]:
-            sample = _Sample(*fields)
-            n, num_seqs, attended, context, seconds, number = sample
+        for fields in data["observations"]:
+            observation = _Observation(*fields)
+            n, num_seqs, attended, context, seconds, number = observation
             if not (n >= 1 and num_seqs >= 0 and 0 <= attended < math.inf and context >= 0 and 0 < seconds < math.inf):
-                raise ValueError(f"{sample} is no step")
+                raise ValueError(f"{observation} is no step")
             if not 1 <= number <= num_observed:
-                raise ValueError(f"{sample} was never observed")
+                raise ValueError(f"{observation} was never observed")
             key = n.bit_length(), int(attended + context).bit_length()
-            cost._kinds.setdefault(key, deque(maxlen=_KIND_SAMPLES)).append(sample)
-            cost.num_prefills += n - num_seqs >= _PREFILL_TOKENS
+            cost._kinds.setdefault(key, deque(maxlen=_KIND_SIZE)).append(observation)
         if len(cost._kinds) > _MAX_KINDS:
             raise ValueError("more kinds of steps than are ever kept")
         cost.num_observed = min(num_observed, 4 * _ENOUGH)  # so that it is fitted in earnest
@@ -286,9 +253,9 @@ class StepCost:
         return cost
 
 
-def _line_seconds(line: tuple[float, ...], sample: _Sample) -> float:
+def _line_seconds(line: tuple[float, ...], observation: _Observation) -> float:
     c0, c1, c2, c3, c4 = line
-    n, num_seqs, attended, context, _, _ = sample
+    n, num_seqs, attended, context, _, _ = observation
     return c0 + c1 * n + c2 * attended + c3 * context + c4 * num_seqs
 
 

@@ -1,10 +1,11 @@
 """What moving bytes one way costs, learnt from transfers: seconds over bytes, monotone and piecewise linear.
 
 Transfers of like size (half an octave) form a bin, of which the last few count; the middle of a bin is a point of the
-curve. A line, latency and bandwidth, through all points continues it where nothing was measured. A transfer that is
-reported in pieces is a sample of each size that it passes. Where its pieces begin to miss what was predicted, they wait
-until it is known whether that was noise, or a change; then the transfer counts from there on, so that no sample is of
-two speeds. Knows nothing about what is moved, nor where to.
+curve. A line, latency and bandwidth, through all points continues it where nothing was measured.
+
+A transfer that is reported in pieces is an observation of each size that it passes. Where its pieces begin to miss the
+prediction, they wait until it is known whether that was noise or a change. Then the transfer counts from there on, so
+that no observation is of two speeds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from quire.core.costs.change_detector import ChangeDetector
 from quire.core.costs.interface import NOTHING, Prediction
 from quire.core.costs.piecewise import PiecewiseLinear, isotonic
 
-_BIN_SAMPLES = 12  #: with outliers in under a third of them, the middle third is clean
+_BIN_SIZE = 12  #: with outliers in under a third of them, the middle third is clean
 _MAX_BINS = 64
 _NUM_ERRORS = 256
 _ENOUGH = 4  #: transfers for a curve that deserves to be called measured
@@ -31,7 +32,7 @@ _CUTS = (math.inf, 0.2, 0.1)  #: rounds of fitting the line, and the relative mi
 _HALF_LIFE = 256.0  #: transfers after which a bin's point has half its say against its neighbours
 _KNOWN_MISS, _UNKNOWN_MISS = 0.4, 1.0  #: log ratios that no noise explains, where a size is known and where it is new
 
-_Sample = tuple[float, float, int]  #: bytes, seconds, and which observation began it
+_Observation = tuple[float, float, int]  #: bytes, seconds, and which observation began it
 
 
 class TransferCost:
@@ -42,11 +43,11 @@ class TransferCost:
         self.misses = ChangeDetector()
         self.errors: deque[float] = deque(maxlen=_NUM_ERRORS)  #: |predicted - actual| / actual, once calibrated
         self._log_ratios: deque[float] = deque(maxlen=32)
-        self._bins: dict[int, deque[_Sample]] = {}
+        self._bins: dict[int, deque[_Observation]] = {}
         self._moved = 0.0  #: bytes of the latest transfer so far
-        self._run: _Sample | None = None  #: what of it counts so far
-        self._pending: _Sample | None = None  #: what of it came after that, and misses
-        self._curve: PiecewiseLinear | None = None  #: None where samples came since it was drawn
+        self._run: _Observation | None = None  #: what of it counts so far
+        self._pending: _Observation | None = None  #: what of it came after that, and misses
+        self._curve: PiecewiseLinear | None = None  #: None where observations came since it was drawn
         self._xs: list[float] = []
         self._relative: list[float] = []  #: deviation of each point, relative
 
@@ -89,7 +90,7 @@ class TransferCost:
         self.num_observed += 1
         self._take_in((float(num_bytes), seconds, self.num_observed), continues, has_turned=self.misses.side != side)
 
-    def _take_in(self, piece: _Sample, continues: bool, *, has_turned: bool) -> None:
+    def _take_in(self, piece: _Observation, continues: bool, *, has_turned: bool) -> None:
         """Args:
         has_turned: it is the first to miss on its side, or the first that does not.
         """
@@ -116,15 +117,15 @@ class TransferCost:
             return whole
         return max(whole - curve(0.0), whole / 2) * num_bytes / self._moved
 
-    def _put(self, sample: _Sample) -> None:
-        """One sample of a transfer in each bin: the latest."""
-        key = _bin_of(sample[0])
+    def _put(self, observation: _Observation) -> None:
+        """One observation of a transfer in each bin: the latest."""
+        key = _bin_of(observation[0])
         if key not in self._bins and len(self._bins) >= _MAX_BINS:
             del self._bins[min(self._bins, key=lambda other: self._bins[other][-1][2])]
-        ring = self._bins.setdefault(key, deque(maxlen=_BIN_SAMPLES))
-        if ring and ring[-1][2] == sample[2]:
+        ring = self._bins.setdefault(key, deque(maxlen=_BIN_SIZE))
+        if ring and ring[-1][2] == observation[2]:
             ring.pop()
-        ring.append(sample)
+        ring.append(observation)
         self._curve = None
 
     def follow(self) -> float:
@@ -181,7 +182,7 @@ class TransferCost:
         self._curve = PiecewiseLinear(list(zip(self._xs, ys, strict=True)), before, s_per_byte)
         return self._curve
 
-    def _middle(self, ring: deque[_Sample]) -> tuple[float, float, float, int]:
+    def _middle(self, ring: deque[_Observation]) -> tuple[float, float, float, int]:
         """A bin as a point: (bytes, seconds, weight, how many). Means of the middle thirds: outliers have no say."""
         xs = sorted(x for x, _, _ in ring)
         ys = sorted(y for _, y, _ in ring)
@@ -227,8 +228,8 @@ class TransferCost:
         return min(1.0, max(0.02, 1.4826 * median(abs(ratio) for ratio in self._log_ratios)))
 
     def to_dict(self) -> dict[str, Any]:
-        samples = sorted((sample for ring in self._bins.values() for sample in ring), key=lambda sample: sample[2])
-        return {"num_observed": self.num_observed, "samples": [[x, y, index] for x, y, index in samples]}
+        observations = sorted((each for ring in self._bins.values() for each in ring), key=lambda each: each[2])
+        return {"num_observed": self.num_observed, "observations": [[x, y, index] for x, y, index in observations]}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> TransferCost:
@@ -239,10 +240,10 @@ class TransferCost:
         """
         cost = cls()
         cost.num_observed = int(data["num_observed"])
-        for x, y, index in data["samples"]:
+        for x, y, index in data["observations"]:
             if not (1.0 <= x < math.inf and 0.0 < y < math.inf and 0 <= index <= cost.num_observed):
                 raise ValueError(f"({x}, {y}, {index}) is no transfer")
-            ring = cost._bins.setdefault(_bin_of(x), deque(maxlen=_BIN_SAMPLES))
+            ring = cost._bins.setdefault(_bin_of(x), deque(maxlen=_BIN_SIZE))
             ring.append((float(x), float(y), int(index)))
         if len(cost._bins) > _MAX_BINS:
             raise ValueError("more sizes than are ever kept")
@@ -252,7 +253,7 @@ class TransferCost:
         return cost
 
 
-def _joined(first: _Sample, then: _Sample | None) -> _Sample:
+def _joined(first: _Observation, then: _Observation | None) -> _Observation:
     return first if then is None else (first[0] + then[0], first[1] + then[1], first[2])
 
 
