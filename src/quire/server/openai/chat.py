@@ -14,13 +14,14 @@ from starlette.responses import Response
 
 from quire.async_engine.async_engine import Delta, Started
 from quire.outputs import CompletionOutput, RequestOutput
+from quire.prompt import Prompt
 from quire.sampling_params import SamplingParams
 from quire.server.errors import invalid
 from quire.server.http.body import JsonRoute
 from quire.server.openai.endpoint import Endpoint
 from quire.server.openai.logprobs import Entry, chat_logprobs
 from quire.server.openai.openapi import streamed
-from quire.server.openai.prompts import Prompt, encode_messages
+from quire.server.openai.prompts import encode_messages
 from quire.server.openai.response import ResponseBuilder
 from quire.server.openai.sampling import sampling_params
 from quire.server.openai.schema import (

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from quire.async_engine.async_engine import Delta, Started
 from quire.outputs import CompletionOutput, RequestOutput
+from quire.prompt import Prompt
 from quire.sampling_params import SamplingParams
 from quire.server.errors import invalid
 from quire.server.http.body import JsonRoute
@@ -21,7 +22,7 @@ from quire.server.openai.endpoint import Endpoint
 from quire.server.openai.generation import Generation
 from quire.server.openai.logprobs import CompletionLogprobsWriter, Entry
 from quire.server.openai.openapi import streamed
-from quire.server.openai.prompts import Prompt, encode_texts, tokenizer_of
+from quire.server.openai.prompts import encode_texts, tokenizer_of
 from quire.server.openai.response import ResponseBuilder
 from quire.server.openai.sampling import sampling_params
 from quire.server.openai.schema import ERROR_RESPONSES, Completion, CompletionRequest, Usage
@@ -152,7 +153,7 @@ class _CompletionEndpoint(Endpoint[CompletionRequest]):
         if isinstance(given[0], list):
             if body.echo:
                 tokenizer_of(model)  # there must be one, to show them as text
-            return [Prompt(token_ids) for token_ids in given]
+            return [Prompt(token_ids=token_ids) for token_ids in given]
         return await encode_texts(
             model,
             given,

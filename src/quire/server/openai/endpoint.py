@@ -9,19 +9,21 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Generic
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from quire.outputs import RequestOutput
+from quire.prompt import Prompt
 from quire.sampling_params import SamplingParams
 from quire.server.errors import invalid
 from quire.server.http.access_log import note_usage
 from quire.server.http.auth import domains_of, key_id_of
 from quire.server.http.connection import run_while_connected
 from quire.server.openai.generation import Generation, check_ready
-from quire.server.openai.prompts import Prompt, fit
+from quire.server.openai.prompts import fit
 from quire.server.openai.response import B, ResponseBuilder
 from quire.server.openai.schema import GenerationRequest, Reply, Usage
 from quire.server.openai.streaming import StreamedAnswer, UsageCount
@@ -81,14 +83,14 @@ class Endpoint(ABC, Generic[B]):
         self, request: Request, body: B, model: ServedModel, prompts: Sequence[Prompt], params: SamplingParams
     ) -> Generation:
         """What is to run, under an id of its own."""
+        domains = domains_of(key_id_of(request.scope), self.settings)
         return Generation(
             model,
-            prompts,
+            [replace(prompt, domains=domains) for prompt in prompts],
             params,
             request_id=f"{self.id_prefix}-{secrets.token_hex(12)}",
             created=int(time.time()),
             priority=body.priority or 0,
-            domains=domains_of(key_id_of(request.scope), self.settings),
         )
 
 

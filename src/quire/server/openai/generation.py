@@ -20,11 +20,10 @@ from quire.async_engine.async_engine import (
     RequestFailed,
 )
 from quire.async_engine.event_stream import Pass
-from quire.core.block_keys import PUBLIC_ONLY, DomainSpans
 from quire.outputs import EVERY_TOKEN_IS_BANNED, RequestOutput
+from quire.prompt import Prompt
 from quire.sampling_params import SamplingParams
 from quire.server.errors import RETRY_SOON, ApiError, invalid
-from quire.server.openai.prompts import Prompt
 from quire.server.openai.sampling import refusal
 from quire.server.registry import ServedModel
 
@@ -38,7 +37,6 @@ class Generation:
     Attributes:
         request_id: names the answer; the engine's requests are named after it.
         created: seconds since 1970.
-        domains: who may share the KV of the prompts, as `auth.domains_of` says it.
     """
 
     model: ServedModel
@@ -47,7 +45,6 @@ class Generation:
     request_id: str
     created: int
     priority: int = 0
-    domains: DomainSpans = PUBLIC_ONLY
 
     def head(self, kind: str) -> dict[str, Any]:
         """What an answer begins with, and every chunk of a streamed one."""
@@ -73,14 +70,12 @@ class Generation:
             for number, prompt in enumerate(self.prompts):
                 await engine.submit(
                     stream,
-                    prompt.token_ids,
+                    prompt,
                     self.params,
                     request_id=self.request_id if len(self.prompts) == 1 else f"{self.request_id}-{number}",
                     number=number,
                     priority=self.priority,
-                    domains=self.domains,
                     wants_progress=wants_progress,
-                    answer_lead=prompt.answer_lead,
                 )
             while num_open:
                 events = await stream.take()

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from quire.prompt import Prompt
 from quire.server.errors import ApiError, invalid
 from quire.server.openai.prompt_limits import check_num_tokens
 from quire.server.openai.schema import Message, TemplateOptions
@@ -18,13 +19,6 @@ from quire.server.registry import ServedModel
 _OWN_FIELDS = {"add_generation_prompt", "continue_final_message"}
 _NOT_FOR_CLIENTS = {"messages", "chat_template", "tools", "documents", "special_tokens"}
 _SURELY_ENOUGH_CHARACTERS = 16  # a token of text has some 4; beyond this it is worth asking how long tokens can be
-
-
-@dataclass(frozen=True)
-class Prompt:
-    token_ids: list[int]
-    text: str | None = None  #: None where it came as token ids, or is not whole
-    answer_lead: str = ""  #: blanks that the answer starts without (`Tokenizer.answer_lead`)
 
 
 async def encode_texts(
@@ -84,7 +78,7 @@ def _encode_texts(
         for text in texts:
             _check_characters(model, text, "prompt")
     encoded = tokenizer.encode_batch(list(texts), add_special_tokens=add_special_tokens)
-    return [Prompt(token_ids, text) for token_ids, text in zip(encoded, texts, strict=True)]
+    return [Prompt(text, token_ids) for token_ids, text in zip(encoded, texts, strict=True)]
 
 
 def _encode_messages(
@@ -121,9 +115,9 @@ def _encode_messages(
     if not is_truncated:
         _check_characters(model, text, "messages")
     return Prompt(
-        tokenizer.encode(text, add_special_tokens=bool(options.add_special_tokens)),
         text,
-        tokenizer.answer_lead(model.chat_template) if is_opened else "",
+        tokenizer.encode(text, add_special_tokens=bool(options.add_special_tokens)),
+        answer_lead=tokenizer.answer_lead(model.chat_template) if is_opened else "",
     )
 
 

@@ -12,11 +12,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from quire.prompt import Prompt
 from quire.server.errors import invalid
 from quire.server.http.body import JsonRoute
 from quire.server.openai.endpoint import json_reply
 from quire.server.openai.generation import check_ready
-from quire.server.openai.prompts import Prompt, encode_messages, encode_texts, tokenizer_of
+from quire.server.openai.prompts import encode_messages, encode_texts, tokenizer_of
 from quire.server.openai.schema import (
     ERROR_RESPONSES,
     DetokenizeReply,
@@ -43,7 +44,7 @@ def tokenize_routes(registry: ModelRegistry) -> APIRouter:
         answer = TokenizeReply(
             count=len(prompt.token_ids),
             max_model_len=model.async_engine.engine.max_model_len,
-            tokens=prompt.token_ids,
+            tokens=list(prompt.token_ids),
         )
         if body.return_token_strs:
             answer.token_strs = list(map(tokenizer_of(model).token_text, prompt.token_ids))
