@@ -1,4 +1,4 @@
-"""How well a model answers: reading questions as prompts, and what the answers are worth. It knows no model."""
+"""How well a model answers: reading questions as prompts, and the worth of the answers. It knows no model."""
 
 from quire.evaluate.metrics import exact_match, f1, normalize_answer
 from quire.evaluate.reading import ReadingQuestion, ReadingScores, prompt_of, score, squad_questions
