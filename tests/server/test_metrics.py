@@ -98,7 +98,7 @@ def test_a_step_moves_gauges_and_counters_and_every_gap_counts() -> None:
     assert found["quire_inter_token_latency_seconds_sum"] == pytest.approx(0.64)
 
 
-def test_what_recovery_did_in_a_step_adds_up_by_road() -> None:
+def test_what_recovery_did_in_a_step_adds_up_by_mode() -> None:
     metrics = Metrics(["m"])
     recovery = RecoveryStats(
         preemptions=Counter(swap=2, mixed=1),
