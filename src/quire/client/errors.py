@@ -1,4 +1,4 @@
-"""What can go wrong between a client and a server, by kind, so that it can be counted and said in one line."""
+"""Failures between a client and a server, by kind, so that each can be counted and said in one line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-# The first that fits counts; a more general class stands below its special cases.
+# The first class that fits counts, so a general one stands below its special cases.
 _KINDS: tuple[tuple[type[Exception], str, str], ...] = (
     (httpx.ConnectError, "connect", "cannot connect"),
     (httpx.TimeoutException, "timeout", "no answer in time"),
@@ -31,7 +31,7 @@ class RemoteError(RuntimeError):
 
 
 def of_exception(error: Exception, url: str) -> RemoteError:
-    """What httpx, or the system under it, raised."""
+    """An exception of httpx, or of the system under it."""
     if isinstance(error, RemoteError):
         return error
     for family, kind, words in _KINDS:

@@ -1,4 +1,4 @@
-"""A model in this process, asked as one behind a URL is."""
+"""A model in this process, behind the same interface as one behind a URL."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LocalModel:
         return self._run(prompt, stream, sampling)
 
     def complete(self, prompt: str, *, stream: bool = True, **sampling: Any) -> ChunkStream:
-        """What follows a prompt. Raises what `chat` does."""
+        """The continuation of a prompt. Raises what `chat` does."""
         return self._run(prompt, stream, sampling)
 
     def _run(self, prompt: PromptLike, is_streamed: bool, sampling: dict[str, Any]) -> ChunkStream:
