@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def encode_bad_words(tokenizer: Tokenizer, words: Iterable[str]) -> list[list[int]]:
-    """Token sequences to ban, so that none of the words is written.
+    """Token sequences to ban, so that no word is written.
 
     A word has other tokens at the start of a line than after a space, so each is encoded both with and without the
     space. A sequence that ends in another one is left out: banning the shorter bans it too.

@@ -1,4 +1,4 @@
-"""Finding stop strings in text that arrives bit by bit. Knows strings only, nothing about tokens."""
+"""Finding stop strings in text that arrives bit by bit."""
 
 from __future__ import annotations
 
@@ -26,12 +26,9 @@ class StopStrings:
 
     def first_match(self, text: str, after: int) -> tuple[int, int] | None:
         """Start and end of the first stop string that ends behind position `after`, or None."""
-        best: tuple[int, int] | None = None  # (end, start)
-        for stop in self._stops:
-            start = text.find(stop, max(0, after + 1 - len(stop)))
-            if start >= 0 and (best is None or (start + len(stop), start) < best):
-                best = (start + len(stop), start)
-        return None if best is None else (best[1], best[0])
+        found = ((text.find(stop, max(0, after + 1 - len(stop))), len(stop)) for stop in self._stops)
+        ends = [(start + length, start) for start, length in found if start >= 0]
+        return min(ends)[::-1] if ends else None
 
     def held_length(self, text: str) -> int:
         """How many characters at the end of `text` may be the beginning of a stop string."""

@@ -1,7 +1,4 @@
-"""Text to token ids and back, over the `tokenizers` library.
-
-Gives what `transformers` gives for the same files, without importing it. Knows nothing about requests or models.
-"""
+"""Text to token ids and back, over the `tokenizers` library: the same ids as `transformers`, without importing it."""
 
 from __future__ import annotations
 
@@ -150,37 +147,23 @@ class Tokenizer:
         messages: Sequence[Mapping[str, Any]],
         *,
         chat_template: str | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
-        **variables: Any,
+        **options: Any,
     ) -> str:
         """A conversation as the text that the model expects; encode it with `add_special_tokens=False`.
 
         Args:
             messages: dicts with role and content.
             chat_template: a template, or the name of one of the model's; by default the model's own.
-            add_generation_prompt: open the assistant's turn at the end.
-            continue_final_message: leave the last message open, so that the model goes on with it.
-            tools, documents: handed to the template.
-            variables: further variables of the template (`enable_thinking=False`).
+            options: of `chat_template.render`: add_generation_prompt, continue_final_message, and variables of the
+                template, such as tools or enable_thinking.
 
         Raises:
             ValueError: there is no template, or it refuses the conversation.
         """
         from quire.text.chat_template import render  # jinja2 is not needed for a start
 
-        return render(
-            messages,
-            self._choose_chat_template(chat_template, has_tools=bool(tools)),
-            special_tokens=self.special_tokens,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            tools=tools,
-            documents=documents,
-            **variables,
-        )
+        template = self._choose_chat_template(chat_template, has_tools=bool(options.get("tools")))
+        return render(messages, template, special_tokens=self.special_tokens, **options)
 
     def answer_lead(self, chat_template: str | None = None) -> str:
         """The blanks that the template writes between the opening of the assistant's turn and its text.
@@ -191,9 +174,10 @@ class Tokenizer:
         from quire.text.chat_template import answer_lead
 
         try:
-            return answer_lead(self._choose_chat_template(chat_template, has_tools=False), self.special_tokens)
+            template = self._choose_chat_template(chat_template, has_tools=False)
         except ValueError:
             return ""
+        return answer_lead(template, tuple(self.special_tokens.items()))
 
     def _choose_chat_template(self, chat_template: str | None, has_tools: bool) -> str:
         if chat_template is not None:
