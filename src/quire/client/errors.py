@@ -50,7 +50,7 @@ def of_response(status: int, body: bytes, url: str) -> RemoteError:
 
 
 def error_message(body: Any) -> str:
-    """The sentence in an error's body: OpenAI's form, or one of those that are met beside it."""
+    """The sentence in an error's body, in OpenAI's form or in another usual one."""
     found = body.get("error", body) if isinstance(body, dict) else body
     if isinstance(found, dict):
         found = found.get("message") or found.get("detail") or found

@@ -1,4 +1,4 @@
-"""Questions about a passage: read from SQuAD's files, put to a model as text, scored. Knows no model, no tokenizer."""
+"""Questions about a passage: read from SQuAD's files, put to a model as text, scored."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def make_app(registry: ModelRegistry, settings: ServerSettings, metrics: Metrics
 
 
 def _put_before(app: FastAPI, settings: ServerSettings) -> None:
-    """What a request passes on its way to a route; what is added last comes first."""
+    """Add the middleware that a request passes on its way to a route; the last one added comes first."""
     app.add_middleware(LimitBody, settings=settings)
     app.add_middleware(Concurrency, settings=settings)
     app.add_middleware(Authenticate, settings=settings)

@@ -238,5 +238,5 @@ def _finished_reason(output: RequestOutput) -> str:
 
 
 def _num_steps(output: RequestOutput) -> int:
-    """Tokens one after the other: those of the longest output, for the others are made beside it."""
+    """The tokens of the longest output: the other outputs are made beside it."""
     return max((len(completion.token_ids) for completion in output.outputs), default=0)

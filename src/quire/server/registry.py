@@ -56,7 +56,7 @@ class ModelRegistry:
         return iter(self._models.values())
 
     def prompt_limits(self) -> dict[str | None, PromptLimits]:
-        """The limits of the ready models, by name; those of the default model under None, too."""
+        """The limits of the ready models, by name; the default model's stand under None, too."""
         ready = [model for model in self if model.async_engine.state is ModelState.READY]
         found: dict[str | None, PromptLimits] = {model.name: model.prompt_limits for model in ready}
         default = self.get(None)

@@ -38,8 +38,7 @@ def render(
     `variables` (tools and documents among them) go to the template and win over `special_tokens` of the same name.
 
     Raises:
-        ValueError: the messages are not what they should be, or the template refuses them (its words are in the
-            message), or it is broken.
+        ValueError: a message is malformed, or the template is broken or refuses the messages (in its own words).
     """
     if continue_final_message and add_generation_prompt:
         raise ValueError("continue_final_message goes on with the last message, so set add_generation_prompt=False")

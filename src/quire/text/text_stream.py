@@ -10,7 +10,7 @@ from quire.text.token_pieces import TokenPieces, decode_complete
 if TYPE_CHECKING:
     from quire.text.tokenizer import Tokenizer
 
-_MAX_UNDECIDED_TOKENS = 8  # no character is longer; what is still broken then stays broken
+_MAX_UNDECIDED_TOKENS = 8  # no character is longer; a character that is still broken then stays broken
 _PROMPT_WINDOW = 6
 
 

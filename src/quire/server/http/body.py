@@ -37,7 +37,7 @@ T = TypeVar("T", bound=BaseModel)
 Limits = Mapping[str | None, BodyCheck]  #: by the models' names; None is the default model
 LARGE_BODY_BYTES = 256 * 1024  #: of token ids, this takes some 4 ms to parse
 LARGE_BODY = "quire.large_body"  #: in the ASGI scope of a request with a large body: its `ReceivedBody`
-_NICENESS = 10  # of the child: who sends a large body can wait for it rather than the engine
+_NICENESS = 10  # of the child: a large body can wait, the engine cannot
 _PRIMITIVES = {"str", "int", "float", "bool"}
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
@@ -111,7 +111,7 @@ class BodyReader:
         """The body as a `kind`.
 
         Raises:
-            ApiError: it is not JSON, or not what it should be.
+            ApiError: it is not JSON, or a field is not valid.
         """
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if content_type != "application/json" and not content_type.endswith("+json"):
@@ -206,7 +206,7 @@ def _refusal(errors: list[ErrorDetails], kind: Any) -> ApiError:
             400, f"not supported by this server: {', '.join(names)}; leave it out", names[0], "unknown_parameter"
         )
     of_field = [error for error in errors if error["loc"][0] == first["loc"][0] and error not in unknown]
-    meant = max(of_field, key=_depth)  # of a union's members, the one that came furthest is what was meant
+    meant = max(of_field, key=_depth)  # of a union's members, the client meant the one that came furthest
     path, about = _path(meant), _description(kind, meant["loc"])
     if meant["type"] == "missing":
         return ApiError(400, f"{path} is missing: {about or 'it must be given'}", path, "missing_required_parameter")

@@ -47,7 +47,7 @@ def prompt_logprobs(entries: Sequence[Entry | None], token_ids: Sequence[int], t
 
 
 class CompletionLogprobsWriter:
-    """The logprobs of one completion choice, piece by piece: each token knows where in the text it begins.
+    """The logprobs of one completion choice, piece by piece, with each token's offset in the text.
 
     Args:
         tokenizer: None for a model without one.

@@ -43,7 +43,7 @@ class ResponseBuilder(ABC, Generic[B]):
 
     @abstractmethod
     def _text(self, gained: CompletionOutput | Delta) -> dict[str, Any]:
-        """The field of a choice that holds its text, or what it gained of it."""
+        """The field of a choice, or of its delta, that holds text."""
 
     @abstractmethod
     def _logprobs(self, number: int, gained: CompletionOutput | Delta, entries: Sequence[Entry]) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class ResponseBuilder(ABC, Generic[B]):
         return bool(delta.text or delta.finish_reason or not self.is_only_text)
 
     def choice(self, number: int, gained: CompletionOutput | Delta) -> dict[str, Any]:
-        """A choice of prompt `number`, or what it gained."""
+        """A choice of prompt `number`, or its delta."""
         shown = {
             "index": self._index(number, gained.index),
             **self._text(gained),

@@ -130,10 +130,6 @@ class Chunks:
             return DONE
         return event_of({**self._head, "choices": [], "usage": self.usage.to_usage().model_dump()}) + DONE
 
-    @property
-    def request_id(self) -> str:
-        return str(self._head["id"])
-
     def _chunk(self, **parts: Any) -> dict[str, Any]:
         if self._has_usage:
             parts["usage"] = self.usage.to_usage().model_dump() if self._has_running_usage else None
@@ -162,7 +158,7 @@ class StreamedAnswer(Response):
         try:
             await run_while_connected(receive, self._answer(scope, receive, send))
         except ClientDisconnected:
-            logger.debug("%s: the client left its stream", self._chunks.request_id)
+            logger.debug("%s: the client left its stream", self._generation.request_id)
         finally:
             self._chunks.usage.note(scope, self._generation.model.name)
 
@@ -199,7 +195,7 @@ class StreamedAnswer(Response):
             except ApiError as error:
                 end = event_of(error_body(error)) + DONE
             except Exception:
-                logger.exception("%s: the stream failed", self._chunks.request_id)
+                logger.exception("%s: the stream failed", self._generation.request_id)
                 end = event_of(error_body(ApiError(500, "the server failed; its log says why"))) + DONE
             comments.cancel()
             await send({"type": "http.response.body", "body": end, "more_body": False})
