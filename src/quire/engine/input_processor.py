@@ -14,8 +14,7 @@ from quire.core.block_keys import check_domains
 from quire.core.scheduler import check_limits
 from quire.prompt import Prompt, PromptLike
 from quire.sampling_params import BeamSearchParams, SamplingParams
-from quire.text.bad_words import encode_bad_words
-from quire.text.tokenizer import Tokenizer
+from quire.text.tokenizer import Tokenizer, encode_bad_words
 
 
 @dataclass(frozen=True, slots=True)

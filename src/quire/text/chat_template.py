@@ -158,10 +158,6 @@ def _raise_exception(message: str) -> None:
     raise jinja2.TemplateError(message)
 
 
-def _strftime_now(format: str) -> str:
-    return datetime.now().strftime(format)
-
-
 def read_chat_template(path: str | Path) -> str:
     """The template of a --chat-template file.
 
@@ -190,7 +186,7 @@ def _compile(template: str) -> tuple[jinja2.Template, bool]:
     )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
+    environment.globals["strftime_now"] = lambda format: datetime.now().strftime(format)
     try:
         takes_parts = _loops_over_content(environment.parse(template))
         return environment.from_string(template), takes_parts
