@@ -76,7 +76,7 @@ class Whimsical(RecoveryPolicy):
         return self._is_constant(start, end, state)
 
     def _is_constant(self, start: int, end: int, state: SystemState) -> bool:
-        return mix(self.seed, start, end, state.now_step) // 8 % 8 > 0
+        return mix(self.seed, start, end, state.queued_bytes) // 8 % 8 > 0
 
 
 def note(what: str) -> None:

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from quire import LLM, SamplingParams
-from quire.evaluate import ReadingQuestion, ReadingScores, prompt_of, score, squad_questions
+from quire.evaluate.reading import ReadingQuestion, ReadingScores, prompt_of, score, squad_questions
 from train.small_talk import opening
 from train.world import FACTS, SCENES
 from train.world.accounts import AccountMaker

@@ -10,9 +10,11 @@ from quire.config import EngineConfig
 from quire.engine.engine import Engine, interrupts_put_off
 from quire.engine.request_state import RequestState
 from quire.outputs import RequestOutput
+from quire.prompt import Prompt
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
-Prompt = str | Mapping[str, Any]  #: text, {"prompt": text} or {"prompt_token_ids": [...]}
+#: Text, {"prompt": text}, {"prompt_token_ids": [...]}, both keys for a text that is encoded, or a `Prompt`.
+PromptInput = str | Mapping[str, Any] | Prompt
 
 
 class LLM:
@@ -38,7 +40,7 @@ class LLM:
 
     def generate(
         self,
-        prompts: Prompt | Sequence[Prompt],
+        prompts: PromptInput | Sequence[PromptInput],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
         *,
@@ -73,7 +75,7 @@ class LLM:
         use_tqdm: bool = True,
         **template_options: Any,
     ) -> list[RequestOutput]:
-        """RequestState one conversation or several.
+        """Answer one conversation or several.
 
         Args:
             messages: dicts with role and content, or a list of such lists.
@@ -87,16 +89,17 @@ class LLM:
         if not messages:
             raise ValueError("messages is empty; give at least one, such as {'role': 'user', 'content': 'Hello'}")
         conversations = [messages] if isinstance(messages[0], Mapping) else list(messages)
-        prompts: list[Prompt] = []
+        lead = self.tokenizer.answer_lead(template_options.get("chat_template"))
+        prompts = []
         for conversation in conversations:
             text = self.tokenizer.apply_chat_template(conversation, **template_options)
             # The template writes the special tokens itself.
-            prompts.append({"prompt": text, "prompt_token_ids": self.tokenizer.encode(text, add_special_tokens=False)})
-        lead = self.tokenizer.answer_lead(template_options.get("chat_template"))
-        return self._run(prompts, self._one_each(sampling_params, len(prompts)), use_tqdm, answer_lead=lead)
+            token_ids = self.tokenizer.encode(text, add_special_tokens=False)
+            prompts.append(Prompt(text, token_ids, answer_lead=lead))
+        return self._run(prompts, self._one_each(sampling_params, len(prompts)), use_tqdm)
 
     def beam_search(
-        self, prompts: Prompt | Sequence[Prompt], params: BeamSearchParams, use_tqdm: bool = False
+        self, prompts: PromptInput | Sequence[PromptInput], params: BeamSearchParams, use_tqdm: bool = False
     ) -> list[RequestOutput]:
         """The `beam_width` best continuations of each prompt, best first.
 
@@ -108,7 +111,7 @@ class LLM:
         prompts = self._as_list(prompts)
         return self._run(prompts, [params] * len(prompts), use_tqdm)
 
-    def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[RequestOutput]:
+    def stream(self, prompt: PromptInput, sampling_params: SamplingParams | None = None) -> Iterator[RequestOutput]:
         """Complete one prompt, giving its output as it grows; the last one is `finished`.
 
         Raises:
@@ -129,18 +132,17 @@ class LLM:
 
     def _run(
         self,
-        prompts: Sequence[Prompt],
+        prompts: Sequence[PromptInput],
         params: Sequence[SamplingParams | BeamSearchParams | None],
         use_tqdm: bool,
         priority: Sequence[int] | None = None,
-        answer_lead: str = "",
     ) -> list[RequestOutput]:
         engine = self.engine
         states: list[RequestState] = []
         try:
             for i, (prompt, param) in enumerate(zip(prompts, params, strict=True)):
                 with interrupts_put_off():
-                    states.append(self._add(prompt, param, priority[i] if priority is not None else 0, answer_lead))
+                    states.append(self._add(prompt, param, priority[i] if priority is not None else 0))
             with _Progress(len(states), use_tqdm) as progress:
                 while any_left := sum(not state.is_finished for state in states):
                     engine.step()
@@ -155,25 +157,18 @@ class LLM:
         return [state.to_output() for state in states]
 
     def _add(
-        self,
-        prompt: Prompt,
-        params: SamplingParams | BeamSearchParams | None,
-        priority: int = 0,
-        answer_lead: str = "",
+        self, prompt: PromptInput, params: SamplingParams | BeamSearchParams | None, priority: int = 0
     ) -> RequestState:
-        if isinstance(prompt, str):
-            return self.engine.add_request(prompt, params, priority=priority)
-        if not isinstance(prompt, Mapping) or not ({"prompt", "prompt_token_ids"} & set(prompt)):
+        if isinstance(prompt, Mapping):
+            if unknown := set(prompt) - {"prompt", "prompt_token_ids"}:
+                raise ValueError(f"a prompt has the keys prompt and prompt_token_ids, not {', '.join(sorted(unknown))}")
+            text, token_ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
+            if text is not None or token_ids is not None:
+                prompt = Prompt(text, token_ids if token_ids is not None else ())
+        if not isinstance(prompt, str | Prompt):
             expected = 'text, {"prompt": text} or {"prompt_token_ids": [...]}'
             raise ValueError(f"a prompt is {expected}, not {prompt!r:.80}")
-        if unknown := set(prompt) - {"prompt", "prompt_token_ids"}:
-            raise ValueError(f"a prompt has the keys prompt and prompt_token_ids, not {', '.join(sorted(unknown))}")
-        text, ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
-        if text is not None:
-            return self.engine.add_request(
-                text, params, priority=priority, prompt_token_ids=ids, answer_lead=answer_lead
-            )
-        return self.engine.add_request(ids, params, priority=priority)  # type: ignore[arg-type]
+        return self.engine.add_request(prompt, params, priority=priority)
 
     @staticmethod
     def _checked(state: RequestState) -> RequestOutput:
@@ -182,8 +177,8 @@ class LLM:
         return state.to_output()
 
     @staticmethod
-    def _as_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
-        if isinstance(prompts, (str, Mapping)):
+    def _as_list(prompts: PromptInput | Sequence[PromptInput]) -> Sequence[PromptInput]:
+        if isinstance(prompts, str | Mapping | Prompt):
             return [prompts]
         if not isinstance(prompts, Sequence):
             raise ValueError(f"prompts are one prompt or a list of them, not {prompts!r:.80}")

@@ -35,6 +35,7 @@ from quire.async_engine.async_engine import (
     Started,
 )
 from quire.outputs import RequestOutput
+from quire.prompt import Prompt
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
 
@@ -100,7 +101,7 @@ def test_the_second_request_with_a_prompt_finds_it_cached() -> None:
         async with running() as engine:
             prompt = list(range(1, 14))
             await finish(engine, prompt, request_id="a")
-            events = await collect(engine, "text", prompt_token_ids=prompt, request_id="a")
+            events = await collect(engine, Prompt("text", prompt), request_id="a")
             assert events[0] == Started(prompt, 12)
             assert events[-1].output.prompt == "text"
 

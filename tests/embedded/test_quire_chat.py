@@ -8,7 +8,7 @@ import pytest
 from train.evaluate import SMALL_TALK, answers, held_out_questions, small_talk_answers, small_talk_questions
 
 from quire import LLM
-from quire.evaluate import score
+from quire.evaluate.reading import score
 from quire.loading.embedded import EMBEDDED_MODELS, embedded_path
 
 

@@ -17,7 +17,7 @@ from train.evaluate import (
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from quire import LLM, SamplingParams
-from quire.evaluate import prompt_of, score
+from quire.evaluate.reading import prompt_of, score
 from quire.loading.embedded import embedded_path
 
 # What this model keeps, less the noise of a hundred questions. What it was made for (its card): 90, 75, 90, 75 and 10.

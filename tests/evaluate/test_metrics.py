@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from quire.evaluate import exact_match, f1, normalize_answer
+from quire.evaluate.metrics import exact_match, f1, normalize_answer
 
 
 @pytest.mark.parametrize(

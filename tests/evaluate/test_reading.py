@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quire.evaluate import ReadingQuestion, ReadingScores, prompt_of, score, squad_questions
+from quire.evaluate.reading import ReadingQuestion, ReadingScores, prompt_of, score, squad_questions
 
 QUESTION = ReadingQuestion("The pier  is old.\n\nIt stands in Portwick. ", " Where is\tthe pier?\n", ("Portwick",))
 

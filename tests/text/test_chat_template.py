@@ -11,7 +11,7 @@ import pytest
 import tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from quire.text.chat_template import answer_lead, render
+from quire.text.chat_template import answer_lead, read_chat_template, render
 from quire.text.tokenizer import Tokenizer
 
 CHATML = (
@@ -206,4 +206,20 @@ def test_named_templates_are_chosen_by_name_or_by_tools(backends: Backends, writ
     ],
 )  # fmt: skip
 def test_the_blanks_with_which_answers_start_are_known(template: str, lead: str) -> None:
-    assert answer_lead(template, NAMES) == lead
+    assert answer_lead(template, tuple(NAMES.items())) == lead
+
+
+def test_a_chat_template_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "template.jinja"
+    file.write_text("{{ messages }}")
+    assert read_chat_template(file) == "{{ messages }}"
+    file.write_text("{%- generation %}{{ messages[0].content }}{% endgeneration -%}")
+    assert "generation" in read_chat_template(file)
+    file.write_text("{% if %}")
+    with pytest.raises(ValueError, match="broken"):
+        read_chat_template(file)
+    file.write_text("")
+    with pytest.raises(ValueError, match="empty"):
+        read_chat_template(file)
+    with pytest.raises(ValueError, match="missing"):
+        read_chat_template(tmp_path / "missing")

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.text.detokenizer import IncrementalDetokenizer
-from quire.text.stop_strings import StopStrings
+from quire.text.detokenizer import IncrementalDetokenizer, StopStrings
 from quire.text.tokenizer import Tokenizer
 
 EXACT = ["byte_level", "preset", "unigram"]  # the text equals the library's decode for any ids whatsoever

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from tokenizers import models, processors
 from transformers import GPT2Tokenizer, PreTrainedTokenizerFast
 
-from quire.text.bad_words import encode_bad_words
 from quire.text.token_pieces import byte_level_alphabet, decode_complete
-from quire.text.tokenizer import Tokenizer
+from quire.text.tokenizer import Tokenizer, encode_bad_words
 
 SAMPLES = [
     "The capital of France is",

@@ -10,7 +10,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -40,10 +40,10 @@ from quire.async_engine.messages import (
     Stop,
 )
 from quire.async_engine.watchdog import Watchdog
-from quire.core.block_keys import PUBLIC_ONLY, DomainSpans
 from quire.engine.engine import Engine
 from quire.engine.input_processor import InputProcessor
 from quire.outputs import Delta, RequestOutput, Stats
+from quire.prompt import PromptLike
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
 __all__ = [
@@ -185,7 +185,7 @@ class AsyncEngine:
 
     async def generate(
         self,
-        prompt: str | Sequence[int],
+        prompt: PromptLike,
         params: SamplingParams | BeamSearchParams | None = None,
         *,
         request_id: str,
@@ -215,30 +215,24 @@ class AsyncEngine:
     async def submit(
         self,
         stream: EventStream,
-        prompt: str | Sequence[int],
+        prompt: PromptLike,
         params: SamplingParams | BeamSearchParams | None = None,
         *,
         request_id: str,
         number: int = 0,
         priority: int = 0,
-        domains: DomainSpans = PUBLIC_ONLY,
-        prompt_token_ids: Sequence[int] | None = None,
         wants_progress: bool = True,
-        answer_lead: str = "",
     ) -> None:
         """Send a request; its events come to `stream`. Whoever reads there says `leave` when done.
 
         Args:
             stream: of the running event loop; it may take the events of several requests.
-            prompt: text, or token ids.
+            prompt: text, token ids or a `Prompt`.
             params: how to choose tokens; None takes the model's own defaults.
             request_id: unique among those alive.
             number: stands beside the request's events.
             priority: smaller goes first.
-            domains: who may share its KV blocks.
-            prompt_token_ids: the prompt's token ids where `prompt` is its text and is encoded already.
             wants_progress: False gives only `Started` and `Finished`. So does beam search.
-            answer_lead: blanks that the text starts without (`Tokenizer.answer_lead`).
 
         Raises:
             ValueError: it can never be served.
@@ -248,15 +242,7 @@ class AsyncEngine:
         """
         arrival_time = time.monotonic()
         input_processor = self._check_open()
-        accepted = await asyncio.to_thread(
-            input_processor.accept,
-            prompt,
-            params,
-            priority=priority,
-            domains=domains,
-            prompt_token_ids=prompt_token_ids,
-            answer_lead=answer_lead,
-        )
+        accepted = await asyncio.to_thread(input_processor.accept, prompt, params, priority=priority)
         self._send(stream, number, Add(next(self._keys), request_id, accepted, arrival_time, wants_progress))
 
     def leave(self, stream: EventStream) -> None:

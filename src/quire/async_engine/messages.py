@@ -89,8 +89,8 @@ class Add:
         """What is left of it where no engine has it."""
         return RequestOutput(
             request_id=self.request_id,
-            prompt=self.accepted.text,
-            prompt_token_ids=list(self.accepted.prompt_token_ids),
+            prompt=self.accepted.prompt.text,
+            prompt_token_ids=list(self.accepted.prompt.token_ids),
             outputs=[CompletionOutput(0, "", [], finish_reason=finish_reason)],
             metrics=RequestMetrics(self.arrival_time, finished_time=time.monotonic()),
             finished=True,

@@ -70,7 +70,7 @@ def _open(given: Mapping[str, Any], engine: EngineConfig) -> Any:
         from quire.client.local_model import LocalModel
 
         if template is not None:
-            from quire.server.registry import read_chat_template
+            from quire.text.chat_template import read_chat_template
 
             template = read_chat_template(template)
         return LocalModel(engine, chat_template=template)

@@ -85,8 +85,9 @@ def serve(
     from quire.server.lifecycle import serve as serve_until_stopped
     from quire.server.log_format import configure_logging
     from quire.server.metrics import Metrics
-    from quire.server.registry import ModelRegistry, ServedModel, read_chat_template
+    from quire.server.registry import ModelRegistry, ServedModel
     from quire.server.settings import ServerSettings
+    from quire.text.chat_template import read_chat_template
 
     configure_logging(log_format)
     keys = load_api_keys(api_key or (), file=api_key_file)

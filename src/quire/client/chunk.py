@@ -12,16 +12,16 @@ from quire.client.errors import RemoteError, error_message
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an answer cost, as whoever answered counts it."""
+    """The tokens of an answer, as the server counts them."""
 
     prompt_tokens: int
     completion_tokens: int
-    cached_tokens: int | None = None  #: of the prompt, found in a cache; None where nobody says
+    cached_tokens: int | None = None  #: of the prompt, found in a cache; None where the server does not say
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What came of the first choice since the last chunk."""
+    """The growth of the first choice since the last chunk."""
 
     text: str = ""
     reasoning: str = ""  #: thoughts before the answer, from servers that tell them apart
@@ -30,7 +30,7 @@ class Chunk:
     usage: Usage | None = None  #: of the whole answer so far
 
 
-#: An answer as it comes. Who wants no more of it closes it: that ends what makes it, and frees what that holds.
+#: An answer as it comes. Closing it ends the request, and frees its blocks.
 ChunkStream = Generator[Chunk, None, None]
 
 

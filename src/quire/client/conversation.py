@@ -1,4 +1,4 @@
-"""A conversation of several turns: what was said, and what it cost. Knows nothing about terminals or servers."""
+"""A conversation of several turns: its messages and its costs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Chats(Protocol):
 
 
 class Conversation:
-    """What both sides have said so far.
+    """The messages of both sides so far.
 
     Args:
         model: who answers.
-        system: what the model is told before everything else.
+        system: the message before everything else.
         sampling: fields of every request, such as temperature.
     """
 
@@ -63,7 +63,7 @@ class Conversation:
                 self.messages.pop()
 
     def stats(self) -> dict[str, str]:
-        """What the conversation cost so far, for people."""
+        """The costs of the conversation so far, for people."""
         usages = [cost.usage for cost in self.costs if cost.usage is not None]
         rates = [cost.tokens_per_s for cost in self.costs if cost.tokens_per_s is not None]
         firsts = [cost.first_s for cost in self.costs if cost.first_s is not None]

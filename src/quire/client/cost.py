@@ -1,4 +1,4 @@
-"""What one answer cost the one who waited for it: tokens and seconds, seen from the client's side."""
+"""The cost of one answer in tokens and seconds, seen from the client's side."""
 
 from __future__ import annotations
 
@@ -9,21 +9,15 @@ from quire.client.chunk import Chunk, Usage
 
 
 class Cost:
-    """Watches an answer while it comes.
-
-    Attributes:
-        usage: as whoever answered counts it; None until it is told, or where it never is.
-        num_chunks: chunks that brought a token: a lower bound of the tokens.
-        first_s, total_s: seconds from the request to the first and to the last token; None before it came.
-    """
+    """Watches an answer while it comes."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self.usage: Usage | None = None
+        self.usage: Usage | None = None  #: as the server counts it; None until the server tells it
         self.finish_reason: str | None = None
-        self.num_chunks = 0
-        self.first_s: float | None = None
-        self.total_s: float | None = None
+        self.num_chunks = 0  #: with a token: a lower bound of the tokens
+        self.first_s: float | None = None  #: from the request to the first token
+        self.total_s: float | None = None  #: from the request to the last token
 
     def watch(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """The same chunks, noted as they pass."""

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and a server, by kind, so that it can be counted and said in one line."""
+"""Failures between a client and a server, by kind, so that each can be counted and said in one line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-# The first that fits counts; a more general class stands below its special cases.
+# The first class that fits counts, so a general one stands below its special cases.
 _KINDS: tuple[tuple[type[Exception], str, str], ...] = (
     (httpx.ConnectError, "connect", "cannot connect"),
     (httpx.TimeoutException, "timeout", "no answer in time"),
@@ -31,7 +31,7 @@ class RemoteError(RuntimeError):
 
 
 def of_exception(error: Exception, url: str) -> RemoteError:
-    """What httpx, or the system under it, raised."""
+    """An exception of httpx, or of the system under it."""
     if isinstance(error, RemoteError):
         return error
     for family, kind, words in _KINDS:
@@ -50,7 +50,7 @@ def of_response(status: int, body: bytes, url: str) -> RemoteError:
 
 
 def error_message(body: Any) -> str:
-    """The sentence in an error's body: OpenAI's form, or one of those that are met beside it."""
+    """The sentence in an error's body, in OpenAI's form or in another usual one."""
     found = body.get("error", body) if isinstance(body, dict) else body
     if isinstance(found, dict):
         found = found.get("message") or found.get("detail") or found

@@ -1,4 +1,4 @@
-"""A model in this process, asked as one behind a URL is."""
+"""A model in this process, behind the same interface as one behind a URL."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from quire.config import EngineConfig
 from quire.engine.engine import interrupts_put_off
 from quire.engine.request_state import RequestState
 from quire.llm import LLM
+from quire.prompt import Prompt, PromptLike
 
 
 class LocalModel:
@@ -44,41 +45,35 @@ class LocalModel:
         tokenizer = self._llm.tokenizer
         text = tokenizer.apply_chat_template(messages, chat_template=self._chat_template)
         # The template has written the special tokens.
-        prompt_token_ids = tokenizer.encode(text, add_special_tokens=False)
-        return self._run(text, prompt_token_ids, stream, sampling, tokenizer.answer_lead(self._chat_template))
+        token_ids = tokenizer.encode(text, add_special_tokens=False)
+        prompt = Prompt(text, token_ids, answer_lead=tokenizer.answer_lead(self._chat_template))
+        return self._run(prompt, stream, sampling)
 
     def complete(self, prompt: str, *, stream: bool = True, **sampling: Any) -> ChunkStream:
-        """What follows a prompt. Raises what `chat` does."""
-        return self._run(prompt, None, stream, sampling)
+        """The continuation of a prompt. Raises what `chat` does."""
+        return self._run(prompt, stream, sampling)
 
-    def _run(
-        self,
-        text: str,
-        prompt_token_ids: list[int] | None,
-        is_streamed: bool,
-        sampling: dict[str, Any],
-        answer_lead: str = "",
-    ) -> ChunkStream:
+    def _run(self, prompt: PromptLike, is_streamed: bool, sampling: dict[str, Any]) -> ChunkStream:
         """Closing the iterator frees the request's blocks."""
         engine = self._llm.engine
         params = engine.default_sampling_params(**sampling)
-        answer: RequestState | None = None
+        state: RequestState | None = None
         try:
             with interrupts_put_off():
-                answer = engine.add_request(text, params, prompt_token_ids=prompt_token_ids, answer_lead=answer_lead)
-            while not answer.is_finished:
+                state = engine.add_request(prompt, params)
+            while not state.is_finished:
                 grown = engine.step()
                 # Deltas, not the text so far: that may shrink again where a stop string is completed.
-                if is_streamed and answer in grown:
-                    yield Chunk("".join(delta for _, delta in answer.take_deltas()), is_token=True)
-            output = answer.to_output()
+                if is_streamed and state in grown:
+                    yield Chunk("".join(delta for _, delta in state.take_deltas()), is_token=True)
+            output = state.to_output()
             if output.error is not None:
                 raise RuntimeError(f"the request failed: {output.error}")
             first = output.outputs[0]
-            rest = "".join(delta for _, delta in answer.take_deltas())
+            rest = "".join(delta for _, delta in state.take_deltas())
             usage = Usage(len(output.prompt_token_ids), len(first.token_ids), output.num_cached_tokens)
             yield Chunk(rest, is_token=bool(rest), finish_reason=first.finish_reason, usage=usage)
         finally:
-            if answer is not None:
+            if state is not None:
                 with interrupts_put_off():
-                    engine.abort(answer.request.request_id)
+                    engine.abort(state.request.request_id)

@@ -31,12 +31,11 @@ class RemoteModel:
     """Use as a context manager, or close it.
 
     Args:
-        endpoint: where.
-        name: which model; the first that the server lists if None.
+        name: of the model; None takes the first that the server lists.
         transport: of httpx, for tests.
 
     Raises:
-        RemoteError: the server was asked for its models and did not answer as it should.
+        RemoteError: the server did not list its models as it should.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class RemoteModel:
         self._http.close()
 
     def models(self) -> list[ServedModel]:
-        """What the server serves: at least one, in its order."""
+        """The server's models, at least one, in its order."""
         url = self._endpoint.models_url
         try:
             response = self._http.get(url, timeout=10.0)
@@ -77,7 +76,7 @@ class RemoteModel:
         return self._ask(self._endpoint.chat_url, {"messages": list(messages), **sampling}, stream)
 
     def complete(self, prompt: str, *, stream: bool = True, **sampling: Any) -> ChunkStream:
-        """What follows a prompt."""
+        """The continuation of a prompt."""
         return self._ask(self._endpoint.completions_url, {"prompt": prompt, **sampling}, stream)
 
     def _ask(self, url: str, fields: dict[str, Any], is_streamed: bool) -> ChunkStream:
@@ -125,9 +124,8 @@ def _positive(value: Any) -> int | None:
 
 
 def _chunks(received: Iterator[bytes], url: str) -> Iterator[Chunk]:
-    reader = EventReader()
     is_whole = False
-    for data in _events(received, reader):
+    for data in _events(received):
         if data == DONE:
             return
         chunk = read_chunk(data)
@@ -137,7 +135,8 @@ def _chunks(received: Iterator[bytes], url: str) -> Iterator[Chunk]:
         raise RemoteError("truncated", f"{url}: the stream ended before the answer did")
 
 
-def _events(received: Iterator[bytes], reader: EventReader) -> Iterator[str]:
+def _events(received: Iterator[bytes]) -> Iterator[str]:
+    reader = EventReader()
     for piece in received:
         yield from reader.feed(piece)
     yield from reader.close()

@@ -1,6 +1,6 @@
 """Server-sent events: bytes as the network cuts them, in; the data of whole events, out.
 
-Knows the event stream of the HTML standard, as far as OpenAI's protocol uses it; knows nothing about what is in it.
+This is the event stream of the HTML standard, as far as OpenAI's protocol uses it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ DONE = "[DONE]"  #: the data of OpenAI's last event
 
 
 class EventReader:
-    """One stream. Comments, event names and ids are read over: this protocol says everything in `data`."""
+    """One stream. Comments, event names and ids are skipped: the protocol says everything in `data`."""
 
     def __init__(self) -> None:
         self._rest = b""  # a line whose end has not come

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from quire.config import SchedulerConfig
-from quire.core.block_keys import PUBLIC_ONLY, DomainSpans, Namespace
+from quire.core.block_keys import Namespace
 from quire.core.costs.cost_model import CostModel
 from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.observer import CostObserver
@@ -26,6 +26,7 @@ from quire.core.scheduler import Scheduler
 from quire.engine.input_processor import InputProcessor, ProcessedRequest
 from quire.engine.request_state import RequestState
 from quire.outputs import SchedulerOutput, Stats, StepOutput
+from quire.prompt import PromptLike
 from quire.runner.model_runner import Runner
 from quire.runner.random import derived_seed
 from quire.sampling_params import BeamSearchParams, SamplingParams
@@ -85,38 +86,24 @@ class Engine:
 
     def add_request(
         self,
-        prompt: str | Sequence[int],
+        prompt: PromptLike,
         params: SamplingParams | BeamSearchParams | None = None,
         *,
         request_id: str | None = None,
         priority: int = 0,
-        domains: DomainSpans = PUBLIC_ONLY,
-        prompt_token_ids: Sequence[int] | None = None,
-        answer_lead: str = "",
     ) -> RequestState:
         """Queue a request.
 
         Args:
-            prompt: text, or token ids.
+            prompt: text, token ids or a `Prompt`.
             params: how to choose tokens; None takes the model's own defaults.
-            request_id: unique among those alive; made up if None.
+            request_id: unique among unfinished requests; made up if None.
             priority: smaller goes first.
-            domains: who may share its KV blocks.
-            prompt_token_ids: the prompt's token ids where `prompt` is its text and is encoded already.
-            answer_lead: blanks that the answer's text starts without (`Tokenizer.answer_lead`).
 
         Raises:
             ValueError: it can never be served; the message says why.
         """
-        accepted = self.input_processor.accept(
-            prompt,
-            params,
-            priority=priority,
-            domains=domains,
-            prompt_token_ids=prompt_token_ids,
-            answer_lead=answer_lead,
-        )
-        return self.add(accepted, request_id=request_id)
+        return self.add(self.input_processor.accept(prompt, params, priority=priority), request_id=request_id)
 
     def add(
         self, accepted: ProcessedRequest, *, request_id: str | None = None, arrival_time: float | None = None
@@ -137,7 +124,7 @@ class Engine:
         eos = () if accepted.ignore_eos else self.eos_token_ids
         request = Request(
             request_id if request_id is not None else self._free_id(),
-            accepted.prompt_token_ids,
+            accepted.prompt.token_ids,
             sampling,
             beam=accepted.beam,
             arrival=self._serial,
@@ -146,12 +133,12 @@ class Engine:
             max_tokens=accepted.max_tokens if accepted.max_tokens is not None else self.max_model_len,
             stop_token_ids=(*eos, *sampling.stop_token_ids),
             eos_token_ids=eos,
-            domains=accepted.domains,
+            domains=accepted.prompt.domains,
         )
         self.scheduler.add(request)
         self._serial += 1
         arrived = self.clock() if arrival_time is None else arrival_time
-        state = RequestState(request, accepted.text, self.tokenizer, arrived, accepted.answer_lead)
+        state = RequestState(request, accepted.prompt, self.tokenizer, arrived)
         self._states[request.request_id] = state
         return state
 
@@ -322,7 +309,7 @@ class Engine:
 
     # -- a prefix that is kept ----------------------------------------------------------------------------------------
 
-    def pin_prefix(self, prompt: str | Sequence[int]) -> int:
+    def pin_prefix(self, prompt: PromptLike) -> int:
         """Compute a prefix and keep its full blocks for good.
 
         Returns:

@@ -10,24 +10,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quire.config import SchedulerConfig
-from quire.core.block_keys import PUBLIC_ONLY, DomainSpans, check_domains
+from quire.core.block_keys import check_domains
 from quire.core.request import check_limits
+from quire.prompt import Prompt, PromptLike
 from quire.sampling_params import BeamSearchParams, SamplingParams
-from quire.text.bad_words import encode_bad_words
-from quire.text.tokenizer import Tokenizer
+from quire.text.tokenizer import Tokenizer, encode_bad_words
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessedRequest:
     """A request that can be served."""
 
-    text: str | None  #: of the prompt, if it came as text
-    prompt_token_ids: Sequence[int]
+    prompt: Prompt  #: encoded
     sampling_params: SamplingParams  #: complete; with `beam`, of it only the end counts
     beam: BeamSearchParams | None = None
     priority: int = 0
-    domains: DomainSpans = PUBLIC_ONLY
-    answer_lead: str = ""  #: blanks that the answer's text starts without (`Tokenizer.answer_lead`)
 
     @property
     def max_tokens(self) -> int | None:
@@ -63,42 +60,39 @@ class InputProcessor:
 
     def accept(
         self,
-        prompt: str | Sequence[int],
+        prompt: PromptLike,
         params: SamplingParams | BeamSearchParams | None = None,
         *,
         priority: int = 0,
-        domains: DomainSpans = PUBLIC_ONLY,
-        prompt_token_ids: Sequence[int] | None = None,
-        answer_lead: str = "",
     ) -> ProcessedRequest:
         """Encode and check a request; the arguments are those of `Engine.add_request`.
 
         Raises:
             ValueError: it can never be served; the message says why.
         """
-        if not isinstance(prompt, str):
-            text, prompt_token_ids = None, prompt
-        else:
-            text = prompt
-            if prompt_token_ids is None:
-                if self.tokenizer is None:
-                    raise ValueError("there is no tokenizer (skip_tokenizer_init); give prompt_token_ids, not text")
-                prompt_token_ids = self.tokenizer.encode(prompt)
-        if not isinstance(prompt_token_ids, (list, tuple)):
-            raise ValueError(f"a prompt is text or a list of token ids, not {type(prompt_token_ids).__name__}")
+        prompt = self._encode(Prompt.of(prompt))
         if not isinstance(priority, int):
             raise ValueError(f"priority={priority!r} is not an integer; smaller goes first")
-        check_domains(domains)
+        check_domains(prompt.domains)
         beam = params if isinstance(params, BeamSearchParams) else None
         sampling = _end_of(beam) if beam is not None else self._complete(params)  # type: ignore[arg-type]
         width = beam.beam_width if beam is not None else sampling.n
-        check_limits(self.limits, len(prompt_token_ids), width, is_beam=beam is not None)
-        self._check_tokens(prompt_token_ids)
-        return ProcessedRequest(text, prompt_token_ids, sampling, beam, priority, domains, answer_lead)
+        check_limits(self.limits, len(prompt.token_ids), width, is_beam=beam is not None)
+        self._check_tokens(prompt.token_ids)
+        return ProcessedRequest(prompt, sampling, beam, priority)
 
     def default_sampling_params(self, **given: Any) -> SamplingParams:
         """What `generation_config.json` recommends, with `given` over it."""
         return SamplingParams(**{**self.sampling_defaults, **given})
+
+    def _encode(self, prompt: Prompt) -> Prompt:
+        if not isinstance(prompt.token_ids, (list, tuple)):
+            raise ValueError(f"a prompt is text or a list of token ids, not {type(prompt.token_ids).__name__}")
+        if prompt.text is None or prompt.token_ids:
+            return prompt
+        if self.tokenizer is None:
+            raise ValueError("there is no tokenizer (skip_tokenizer_init); give prompt_token_ids, not text")
+        return replace(prompt, token_ids=self.tokenizer.encode(prompt.text))
 
     def _check_tokens(self, token_ids: Sequence[int]) -> None:
         for token in token_ids:

@@ -11,6 +11,7 @@ from quire.core.beam_search import Hypothesis
 from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import SequenceUpdate
 from quire.outputs import CompletionOutput, Delta, Logprob, RequestMetrics, RequestOutput, TokenLogprobs
+from quire.prompt import Prompt
 from quire.text.detokenizer import IncrementalDetokenizer
 from quire.text.tokenizer import Tokenizer
 
@@ -57,24 +58,15 @@ class RequestState:
 
     Args:
         request: as the scheduler knows it.
-        prompt: its text, if it came as text.
+        prompt: as it was accepted.
         tokenizer: None makes no text.
         arrival_time: seconds on the engine's clock.
-        answer_lead: blanks that the text starts without (`Tokenizer.answer_lead`).
     """
 
-    def __init__(
-        self,
-        request: Request,
-        prompt: str | None,
-        tokenizer: Tokenizer | None,
-        arrival_time: float,
-        answer_lead: str = "",
-    ) -> None:
+    def __init__(self, request: Request, prompt: Prompt, tokenizer: Tokenizer | None, arrival_time: float) -> None:
         self.request = request
         self.prompt = prompt
         self.tokenizer = tokenizer
-        self._lead = answer_lead
         self.metrics = RequestMetrics(arrival_time)
         self._completions: dict[int, _Completion] = {}
         self._prompt_entries: dict[int, TokenLogprobs] = {}
@@ -158,7 +150,7 @@ class RequestState:
             stop=params.stop,
             include_stop_str_in_output=params.include_stop_str_in_output,
             prompt_token_ids=self.request.prompt_token_ids,
-            lead=self._lead,
+            lead=self.prompt.answer_lead,
         )
 
     def _decode(self, entry: TokenLogprobs) -> dict[int, Logprob]:
@@ -193,7 +185,7 @@ class RequestState:
         ]
         return RequestOutput(
             request_id=request.request_id,
-            prompt=self.prompt,
+            prompt=self.prompt.text,
             prompt_token_ids=list(request.prompt_token_ids),
             outputs=outputs,
             num_cached_tokens=request.num_cached_tokens or 0,

@@ -1,4 +1,7 @@
-"""What a short answer is worth beside the expected ones. Knows strings only: no questions, no files, no model."""
+"""The worth of a short answer beside the expected ones, by SQuAD's measures.
+
+Source: Rajpurkar et al., 2016, "SQuAD: 100,000+ Questions for Machine Comprehension of Text", section 6.1.
+"""
 
 from __future__ import annotations
 
@@ -12,39 +15,20 @@ _ARTICLE = re.compile(r"\b(?:an?|the)\b")
 
 
 def normalize_answer(text: str) -> str:
-    """What is left of an answer when wording that does not matter is off.
+    """An answer without the wording that does not matter.
 
     Lower case; ASCII punctuation deleted, so that `don't` becomes `dont`; the words a, an and the dropped;
     whitespace squeezed to single spaces. The order counts: punctuation goes before the articles.
-
-    Args:
-        text: An answer, from a model or from a data set.
-
-    Returns:
-        The answer in its normal form; empty where nothing but punctuation and articles was there.
-
-    Source:
-        Rajpurkar et al., 2016, "SQuAD: 100,000+ Questions for Machine Comprehension of Text", section 6.1.
     """
     bare = text.lower().translate(_WITHOUT_PUNCTUATION)
     return " ".join(_ARTICLE.sub(" ", bare).split())
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
-    """Whether a prediction equals one of the expected answers, both in their normal form.
-
-    Args:
-        prediction: What the model said.
-        answers: The expected answers, each of them right.
-
-    Returns:
-        1.0 or 0.0.
+    """1.0 where a prediction equals one of the expected answers, both in their normal form, or else 0.0.
 
     Raises:
-        ValueError: If there are no answers, or one bare string in the place of a sequence.
-
-    Source:
-        Rajpurkar et al., 2016, section 6.1, "Exact match".
+        ValueError: there are no answers, or one bare string in the place of a sequence.
     """
     _check(answers)
     said = normalize_answer(prediction)
@@ -52,23 +36,13 @@ def exact_match(prediction: str, answers: Sequence[str]) -> float:
 
 
 def f1(prediction: str, answers: Sequence[str]) -> float:
-    """Overlap of words between a prediction and the expected answer that it is nearest to.
+    """The harmonic mean of precision and recall of a prediction's words, best over the expected answers.
 
-    Both are bags of words in their normal form, so a word counts as often as both have it. As in SQuAD v1.1, two
+    Both sides are bags of words in their normal form, so a word counts as often as both have it. As in SQuAD v1.1, two
     answers that share no word score zero, two empty ones included.
 
-    Args:
-        prediction: What the model said.
-        answers: The expected answers, each of them right.
-
-    Returns:
-        The harmonic mean of precision and recall, the best over the answers, from 0.0 to 1.0.
-
     Raises:
-        ValueError: If there are no answers, or one bare string in the place of a sequence.
-
-    Source:
-        Rajpurkar et al., 2016, section 6.1, "(Macro-averaged) F1 score".
+        ValueError: as `exact_match`.
     """
     _check(answers)
     said = Counter(normalize_answer(prediction).split())

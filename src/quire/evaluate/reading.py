@@ -1,4 +1,4 @@
-"""Questions about a passage: read from SQuAD's files, put to a model as text, scored. Knows no model, no tokenizer."""
+"""Questions about a passage: read from SQuAD's files, put to a model as text, scored."""
 
 from __future__ import annotations
 
@@ -15,50 +15,29 @@ _T = TypeVar("_T", str, list[Any])
 
 @dataclass(frozen=True)
 class ReadingQuestion:
-    """A question whose answer stands in a passage.
-
-    Attributes:
-        passage: The text to read.
-        question: What is asked about it.
-        answers: The expected answers, each of them right.
-    """
+    """A question whose answer stands in a passage."""
 
     passage: str
     question: str
-    answers: tuple[str, ...]
+    answers: tuple[str, ...]  #: the expected answers, each of them right
 
 
 @dataclass(frozen=True)
 class ReadingScores:
-    """How well a set of questions was answered.
+    """How well a set of questions was answered, in percent."""
 
-    Attributes:
-        questions: How many there were.
-        exact_match: Answers that equal an expected one, in percent.
-        f1: Mean overlap of words with the nearest expected answer, in percent.
-    """
-
-    questions: int
+    questions: int  #: their number
     exact_match: float
     f1: float
 
 
 def squad_questions(path: str | Path) -> list[ReadingQuestion]:
-    """Reads a file in SQuAD v1.1's form, `data[].paragraphs[].{context, qas[].{id, question, answers[].{text}}}`.
-
-    Args:
-        path: The JSON file.
-
-    Returns:
-        Its questions in the file's order.
+    """The questions of a file in SQuAD v1.1's form: `data[].paragraphs[].{context, qas[].{question, answers[].text}}`.
 
     Raises:
-        ValueError: If the file is no JSON, lacks a field (the message names its place), or has a question without
+        ValueError: the file is no JSON, lacks a field (the message names its place), or has a question without
             answers, as SQuAD v2.0 does.
-        OSError: If it cannot be read.
-
-    Source:
-        Rajpurkar et al., 2016, "SQuAD: 100,000+ Questions for Machine Comprehension of Text".
+        OSError: it cannot be read.
     """
     try:
         root = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -71,31 +50,20 @@ def squad_questions(path: str | Path) -> list[ReadingQuestion]:
 
 
 def prompt_of(question: ReadingQuestion, with_passage: bool = True) -> str:
-    """The text that asks a model a question; the answer follows it.
+    """The text that asks a model a question: the lines `Context: ...`, `Question: ...` and `Answer:`.
 
-    Args:
-        question: The question; whitespace in it and in its passage becomes single spaces, so that each is one line.
-        with_passage: Whether the passage stands before the question; without it, only what the model knows counts.
-
-    Returns:
-        The lines `Context: ...`, `Question: ...` and `Answer:`, without whitespace after the last.
+    Without the passage only the model's own knowledge counts. Whitespace becomes single spaces, so that passage and
+    question are one line each.
     """
     context = f"Context: {_squeezed(question.passage)}\n" if with_passage else ""
     return f"{context}Question: {_squeezed(question.question)}\nAnswer:"
 
 
 def score(predictions: Sequence[str], questions: Sequence[ReadingQuestion]) -> ReadingScores:
-    """Scores what a model said after its prompts.
-
-    Args:
-        predictions: One a question, in the same order. Each counts up to its first newline, stripped.
-        questions: The questions.
-
-    Returns:
-        Both measures, averaged over the questions.
+    """Both measures of a model's answers, one a question, averaged. An answer counts up to its first newline.
 
     Raises:
-        ValueError: If there are no questions, one of them has no answers, or the lengths differ.
+        ValueError: there are no questions, one of them has no answers, or the lengths differ.
     """
     if len(predictions) != len(questions):
         raise ValueError(f"expected one prediction a question, got {len(predictions)} for {len(questions)} questions")

@@ -1,7 +1,4 @@
-"""The HTTP application: routes, what stands before them, and how errors look.
-
-Puts the parts together and knows each by name; does nothing itself.
-"""
+"""The HTTP application: routes, the middleware before them, and the handlers of errors."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from quire.server.http.limits import Concurrency, LimitBody
 from quire.server.metrics import Metrics, metrics_routes
 from quire.server.openai.chat import chat_routes
 from quire.server.openai.completions import completion_routes
-from quire.server.openai.generation import as_api_error
+from quire.server.openai.errors import as_api_error
 from quire.server.openai.health import health_routes
 from quire.server.openai.models import model_routes
 from quire.server.openai.openapi import describe
@@ -64,7 +61,7 @@ def make_app(registry: ModelRegistry, settings: ServerSettings, metrics: Metrics
 
 
 def _put_before(app: FastAPI, settings: ServerSettings) -> None:
-    """What a request passes on its way to a route; what is added last comes first."""
+    """Add the middleware that a request passes on its way to a route; the last one added comes first."""
     app.add_middleware(LimitBody, settings=settings)
     app.add_middleware(Concurrency, settings=settings)
     app.add_middleware(Authenticate, settings=settings)

@@ -1,7 +1,5 @@
 """A server process from its first line to its exit status: listens, loads, serves, drains.
 
-Knows uvicorn, signals and the engines' states; knows nothing about routes.
-
 The first SIGTERM (or Ctrl-C, which is in more of a hurry) drains: /health says so and new requests get 503 while the
 running ones finish. A second one ends the process at once.
 """
@@ -13,6 +11,7 @@ import faulthandler
 import logging
 import multiprocessing
 import os
+import resource
 import signal
 import socket
 import ssl
@@ -21,11 +20,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from ipaddress import ip_address
 from types import FrameType
 from typing import Any, NoReturn
 
 import uvicorn
+import uvloop
 from starlette.types import ASGIApp
 
 from quire.async_engine.async_engine import AsyncEngine, EngineUnavailable, ModelState
@@ -35,17 +36,12 @@ from quire.server.metrics import Metrics
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
 
-if sys.platform != "win32":  # which has neither; asyncio's own loop does the same, at more time a chunk
-    import resource
-
-    import uvloop
-
 logger = logging.getLogger("quire.server")
 
 EXIT_FAILED = 1  #: no model can be served any more
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 
-_INTERRUPT_TIMEOUT_S = 3.0  # who pressed Ctrl-C is watching
+_INTERRUPT_TIMEOUT_S = 3.0  # whoever pressed Ctrl-C is watching
 _LAST_BYTES_TIMEOUT_S = 5  # after the drain, for answers that are still on their way to slow readers
 _STOP_TIMEOUT_S = 5.0  # for the step under way
 _HEAD_TIMEOUT_S = 20.0
@@ -70,8 +66,8 @@ def serve(
         app: the HTTP interface of `registry`.
         registry: its engines are started here, and shut down.
         settings: where to listen, and for how long to drain.
-        metrics: what the load lines are made of; None writes none.
-        banner: from the server's URL to what is printed once a model is ready.
+        metrics: source of the load lines; None writes none.
+        banner: makes the text that is printed once a model is ready, from the server's URL.
 
     Returns:
         The exit status: 0 after SIGTERM, 130 after Ctrl-C, 1 where no model could be loaded or kept.
@@ -107,13 +103,20 @@ def serve(
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
-        process = _Process(config, listener, registry, settings, url, metrics, banner)
-        with asyncio.Runner(loop_factory=_new_event_loop) as runner:
-            status = runner.run(process.run())
+        process = _Process(
+            _Server(config),
+            listener,
+            [model.async_engine for model in registry],
+            settings,
+            url,
+            LoadLog(metrics) if metrics is not None else None,
+            banner,
+        )
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(process.run())
     finally:
         sys.setswitchinterval(before)
         listener.close()
-    return status
 
 
 class _Server(uvicorn.Server):
@@ -121,26 +124,17 @@ class _Server(uvicorn.Server):
         return nullcontext()  # signals are ours
 
 
+@dataclass(frozen=True)
 class _Process:
     """One run of `serve`."""
 
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        listener: socket.socket,
-        registry: ModelRegistry,
-        settings: ServerSettings,
-        url: str,
-        metrics: Metrics | None,
-        banner: Callable[[str], str] | None,
-    ) -> None:
-        self.server = _Server(config)
-        self.listener = listener
-        self.engines = [model.async_engine for model in registry]
-        self.settings = settings
-        self.url = url
-        self.load_log = LoadLog(metrics) if metrics is not None else None
-        self.banner = banner
+    server: _Server
+    listener: socket.socket
+    engines: list[AsyncEngine]
+    settings: ServerSettings
+    url: str
+    load_log: LoadLog | None
+    banner: Callable[[str], str] | None
 
     async def run(self) -> int:
         told_to_stop: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -167,10 +161,8 @@ class _Process:
                 status = EXIT_FAILED
             else:
                 status = EXIT_INTERRUPTED if told_to_stop.result() == signal.SIGINT else 0
-            is_clean = await self._shut_down_engines()
-            if (
-                not is_clean or is_loading
-            ):  # a thread in native code must not keep the process from ending, nor crash it
+            has_stopped = await self._shut_down_engines()
+            if is_loading or not has_stopped:  # a thread in native code must neither keep us from ending nor crash us
                 _end_at_once(status)
         return status
 
@@ -254,9 +246,9 @@ def _end_at_once(status: int) -> NoReturn:
 
 
 async def _hang_up_on_dawdlers(server: uvicorn.Server, timeout_s: float = _HEAD_TIMEOUT_S) -> None:
-    """Close connections that began a request and do not get on with it, or still send what was refused long ago.
+    """Close connections whose request makes no progress, or that still send a body that was refused long ago.
 
-    uvicorn times neither. One that stands idle between two requests is uvicorn's own to close.
+    uvicorn times neither. A connection that is idle between two requests is uvicorn's own to close.
     """
     seen: dict[Any, Any] = {}
     while True:
@@ -302,14 +294,8 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _new_event_loop() -> asyncio.AbstractEventLoop:
-    return asyncio.new_event_loop() if sys.platform == "win32" else uvloop.new_event_loop()
-
-
 def _allow_many_files() -> None:
     """Thousands of clients may wait at once, and each is a file; the usual limit is 1,024."""
-    if sys.platform == "win32":
-        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
     if soft < most:

@@ -1,7 +1,4 @@
-"""A log line every few seconds of load: throughput, queue, use of the KV pool, hit rate. Silent where nothing runs.
-
-Knows the metrics' names; knows nothing about where they come from.
-"""
+"""A log line every few seconds of load: throughput, queue, use of the KV pool, hit rate. Silent where nothing runs."""
 
 from __future__ import annotations
 
@@ -16,12 +13,7 @@ logger = logging.getLogger("quire.load")
 
 
 class LoadLog:
-    """What happened since the last line.
-
-    Args:
-        metrics: of the server.
-        clock: seconds, monotonic.
-    """
+    """Makes each line of what the metrics gained since the last one."""
 
     def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
         self._metrics = metrics
@@ -37,7 +29,7 @@ class LoadLog:
                 logger.info("load", extra={"fields": fields})
 
     def take(self) -> list[dict[str, object]]:
-        """One line's fields for each model that has done, or has to do, anything since the last call."""
+        """The fields of a line for each model that has worked, or has work, since the last call."""
         before, last = self._values, self._time
         self._values, self._time = self._metrics.values(), self._clock()
         seconds = max(self._time - last, 1e-9)

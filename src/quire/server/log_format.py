@@ -1,4 +1,4 @@
-"""How a log line looks: text for people, or JSON for programs. Knows nothing about what is logged.
+"""How a log line looks: text for people, or JSON for programs.
 
 A line may carry fields: ``logger.info("request", extra={"fields": {"status": 200}})``.
 """
@@ -57,7 +57,7 @@ def configure_logging(log_format: str = "text") -> None:
 def _word(value: object) -> str:
     text = str(value)
     is_plain = text.isprintable() and text and not set(text) & {" ", '"', "="}
-    return text if is_plain else json.dumps(text)  # what a client chose may hold line breaks, and must not fake a line
+    return text if is_plain else json.dumps(text)  # a client's text may hold line breaks, and must not fake a line
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:

@@ -1,7 +1,6 @@
-"""What Prometheus reads: counters, gauges and histograms of each model, in seconds and tokens.
+"""Prometheus' counters, gauges and histograms of each model, in seconds and tokens.
 
-Knows the engine's `Stats` and `RequestOutput`; knows nothing about who reads it. Names and meanings
-are those that dashboards of other engines use, with our prefix.
+Dashboards of other engines use the same names and meanings, without our prefix.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from quire.server.openai.schema import ERROR_RESPONSES
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 FINISHED_REASONS = ("stop", "length", "abort", "error")
 MODES = ("recompute", "swap", "mixed")
-_PURE_MODES = ("recompute", "swap")
 _DIRECTIONS = {"save": "out", "load": "in"}
 _LABEL = "model_name"
-AnyMetric = TypeVar("AnyMetric", Gauge, Counter, Histogram)
+AnyMetric = Gauge | Counter | Histogram
+M = TypeVar("M", Gauge, Counter, Histogram)
 # Upper ends in seconds: from a small model on one GPU to a large one on a busy CPU.
 _TOKEN_BUCKETS = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 10,
@@ -37,17 +36,15 @@ _ERROR_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2.5, 5, 
 
 
 class Metrics:
-    """The metrics of one server process, in a registry of their own.
-
-    Each model's figures may come from another thread.
+    """The metrics of one server process, in a registry of their own. Each model's may come from another thread.
 
     Args:
-        models: names that are shown from the start, at zero; others appear with their first figure.
+        models: names that are shown from the start, at zero; others appear with their first value.
     """
 
     def __init__(self, models: Iterable[str] = ()) -> None:
         self.registry = CollectorRegistry()
-        self._series: list[tuple[Gauge | Counter | Histogram, tuple[str, ...]]] = []  #: with other labels' values
+        self._series: list[tuple[AnyMetric, tuple[str, ...]]] = []  #: with the values of labels other than the model
         self._num_running = self._gauge("num_requests_running", "Requests that are running.")
         self._num_waiting = self._gauge("num_requests_waiting", "Requests that wait, preempted ones among them.")
         self._kv_usage = self._gauge(
@@ -91,14 +88,16 @@ class Metrics:
         self._swapped_blocks = self._counter(
             "swapped_blocks", "KV blocks moved to the swap tier (out) and back (in).", direction=directions
         )
-        self._swapped_bytes = self._counter("swapped_bytes", "Bytes of these.", direction=directions)
+        self._swapped_bytes = self._counter(
+            "swapped_bytes", "Bytes moved to the swap tier (out) and back (in).", direction=directions
+        )
         self._cancelled = self._counter(
             "swap_cancelled_blocks",
             "KV blocks whose transfer was given up before it began: computing them was shorter, or nobody waited.",
             direction=directions,
         )
-        self._swap_space = self._gauge("swap_space_bytes", "What the swap tier holds at most; 0 is no tier.")
-        self._swap_used = self._gauge("swap_space_used_bytes", "Of it, what is kept for preempted requests.")
+        self._swap_space = self._gauge("swap_space_bytes", "Bytes that the swap tier holds at most; 0 is no tier.")
+        self._swap_used = self._gauge("swap_space_used_bytes", "Bytes in the swap tier for preempted requests.")
         self._error = self._histogram(
             "recovery_prediction_error_ratio",
             "|predicted - measured| / measured of the seconds that a preemption cost, by mode.",
@@ -112,20 +111,15 @@ class Metrics:
         self._num_waiting.labels(model).set(stats.num_waiting)
         self._kv_usage.labels(model).set(stats.num_used_blocks / max(1, stats.num_blocks))
         self._generation_tokens.labels(model).inc(stats.num_sampled_tokens)
-        if stats.num_prompt_tokens:
-            self._prompt_tokens.labels(model).inc(stats.num_prompt_tokens)
-        if stats.prefix_queries:
-            self._prefix_queries.labels(model).inc(stats.prefix_queries)
-            self._prefix_hits.labels(model).inc(stats.prefix_hits)
-        if stats.preemptions:
-            self._num_preemptions.labels(model).inc(stats.preemptions)
-        if stats.token_gaps:
-            observe = self._itl.labels(model).observe
-            for gap in stats.token_gaps:
-                observe(gap)
-        if stats.swap_bytes:
-            self._swap_space.labels(model).set(stats.swap_bytes)
-            self._swap_used.labels(model).set(stats.swap_used_bytes)
+        self._prompt_tokens.labels(model).inc(stats.num_prompt_tokens)
+        self._prefix_queries.labels(model).inc(stats.prefix_queries)
+        self._prefix_hits.labels(model).inc(stats.prefix_hits)
+        self._num_preemptions.labels(model).inc(stats.preemptions)
+        observe_gap = self._itl.labels(model).observe
+        for gap in stats.token_gaps:
+            observe_gap(gap)
+        self._swap_space.labels(model).set(stats.swap_bytes)
+        self._swap_used.labels(model).set(stats.swap_used_bytes)
         if stats.recovery is not None:
             self._observe_recovery(model, stats.recovery)
 
@@ -143,7 +137,7 @@ class Metrics:
             self._error.labels(model, mode).observe(error)
 
     def observe_finished(self, model: str, output: RequestOutput) -> None:
-        """Take in a request that has ended, however it did."""
+        """Take in a request that has ended, well or not."""
         reason = _finished_reason(output)
         self._success.labels(model, reason).inc()
         if output.metrics is not None:
@@ -166,17 +160,17 @@ class Metrics:
                 self._tpot.labels(model).observe((times.finished_time - first) / (num_tokens - 1))
 
     def render(self) -> bytes:
-        """All of it in Prometheus' text format."""
+        """Every metric in Prometheus' text format."""
         return generate_latest(self)
 
     def collect(self) -> Iterator[Metric]:
-        """What `render` shows: all but the time at which each series was made, which would double their number."""
+        """Every series but the times at which series were made, which would double their number."""
         for metric in self.registry.collect():
             metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
 
     def values(self) -> dict[str, dict[str, float]]:
-        """Model -> name -> value, of all that has no other label."""
+        """Model -> name -> value, of the series with no other label."""
         found: dict[str, dict[str, float]] = {}
         for metric in self.collect():
             for sample in metric.samples:
@@ -185,17 +179,17 @@ class Metrics:
         return found
 
     def _gauge(self, name: str, text: str) -> Gauge:
-        return self._noted(Gauge(f"quire_{name}", text, [_LABEL], registry=self.registry), {})
+        return self._noted(Gauge(f"quire_{name}", text, [_LABEL], registry=self.registry))
 
     def _counter(self, name: str, text: str, **others: tuple[str, ...]) -> Counter:
         """By model, and by other labels, with the values that they may have."""
-        return self._noted(Counter(f"quire_{name}", text, [_LABEL, *others], registry=self.registry), others)
+        return self._noted(Counter(f"quire_{name}", text, [_LABEL, *others], registry=self.registry), **others)
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...], **others: tuple[str, ...]) -> Histogram:
         labels = [_LABEL, *others]
-        return self._noted(Histogram(f"quire_{name}", text, labels, registry=self.registry, buckets=buckets), others)
+        return self._noted(Histogram(f"quire_{name}", text, labels, registry=self.registry, buckets=buckets), **others)
 
-    def _noted(self, metric: AnyMetric, others: dict[str, tuple[str, ...]]) -> AnyMetric:
+    def _noted(self, metric: M, **others: tuple[str, ...]) -> M:
         self._series += [(metric, values) for values in product(*others.values())]
         return metric
 
@@ -226,5 +220,5 @@ def _finished_reason(output: RequestOutput) -> str:
 
 
 def _num_steps(output: RequestOutput) -> int:
-    """Tokens one after the other: those of the longest output, for the others are made beside it."""
+    """The tokens of the longest output: the other outputs are made beside it."""
     return max((len(completion.token_ids) for completion in output.outputs), default=0)

@@ -1,17 +1,10 @@
-"""The models of one server by name, in the order in which they were given; the first is the default.
-
-Knows nothing about requests.
-"""
+"""The models of one server by name, in the order in which they were given; the first is the default."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-
-import jinja2
 
 from quire.async_engine.async_engine import AsyncEngine, ModelState
 from quire.server.errors import ApiError
@@ -20,23 +13,17 @@ from quire.server.openai.prompt_limits import PromptLimits
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model under the name by which clients ask for it.
-
-    Attributes:
-        created: when it was taken in, in seconds since 1970.
-        chat_template: stands in place of the model's own.
-        source: what `--model` named: a directory, a hub id or a preset.
-    """
+    """A model under the name by which clients ask for it."""
 
     name: str
     async_engine: AsyncEngine
-    created: int
-    chat_template: str | None = None
-    source: str = ""
+    created: int  #: seconds since 1970
+    chat_template: str | None = None  #: stands in place of the model's own
+    source: str = ""  #: the directory, hub id or preset that `--model` named
 
     @property
     def prompt_limits(self) -> PromptLimits:
-        """What no prompt is longer than.
+        """The lengths that no prompt exceeds.
 
         Raises:
             EngineUnavailable: the model is not ready.
@@ -47,27 +34,6 @@ class ServedModel:
     def _longest_token(self) -> int | None:
         tokenizer = self.async_engine.engine.tokenizer
         return max(map(len, tokenizer.backend.get_vocab())) if tokenizer is not None else None
-
-
-def read_chat_template(path: str | Path) -> str:
-    """The template of a --chat-template file.
-
-    Raises:
-        ValueError: it cannot be read, or is no template.
-    """
-    try:
-        template = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"chat_template={str(path)!r} cannot be read: {error}") from None
-    if not template.strip():
-        raise ValueError(f"chat_template={str(path)!r} is empty")
-    try:
-        # `{% generation %}` is a tag of transformers' own, around what the assistant says.
-        known = re.sub(r"{%[-+]?\s*(end)?generation\s*[-+]?%}", "", template)
-        jinja2.Environment(extensions=["jinja2.ext.loopcontrols"]).parse(known)
-    except jinja2.TemplateError as error:
-        raise ValueError(f"chat_template={str(path)!r} is broken: {error}") from None
-    return template
 
 
 class ModelRegistry:
@@ -90,7 +56,7 @@ class ModelRegistry:
         return iter(self._models.values())
 
     def prompt_limits(self) -> dict[str | None, PromptLimits]:
-        """Of the models that are ready, by name; of the default one under None, too."""
+        """The limits of the ready models, by name; the default model's stand under None, too."""
         ready = [model for model in self if model.async_engine.state is ModelState.READY]
         found: dict[str | None, PromptLimits] = {model.name: model.prompt_limits for model in ready}
         default = self.get(None)
@@ -100,7 +66,7 @@ class ModelRegistry:
         """The model of that name; without a name the first.
 
         Raises:
-            ApiError: there is none; the message lists those that there are.
+            ApiError: there is none; the message lists the names that there are.
         """
         if name is None:
             return next(iter(self))

@@ -1,6 +1,6 @@
 """A conversation to the text that a model was trained on, through the model's own Jinja template.
 
-Templates come from strangers, so they run in a sandbox and see plain data only. Knows nothing about tokens.
+Templates come from strangers, so they run in a sandbox and see plain data only.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -29,18 +30,15 @@ def render(
     special_tokens: Mapping[str, str] | None = None,
     add_generation_prompt: bool = True,
     continue_final_message: bool = False,
-    tools: Sequence[Mapping[str, Any]] | None = None,
-    documents: Sequence[Mapping[str, Any]] | None = None,
     **variables: Any,
 ) -> str:
     """The text of a conversation, as `transformers`' apply_chat_template gives it.
 
     A content that is a list of text parts is joined by line breaks, unless the template goes through parts itself.
-    `variables` are handed to the template and win over `special_tokens` of the same name.
+    `variables` (tools and documents among them) go to the template and win over `special_tokens` of the same name.
 
     Raises:
-        ValueError: the messages are not what they should be, or the template refuses them (its words are in the
-            message), or it is broken.
+        ValueError: a message is malformed, or the template is broken or refuses the messages (in its own words).
     """
     if continue_final_message and add_generation_prompt:
         raise ValueError("continue_final_message goes on with the last message, so set add_generation_prompt=False")
@@ -49,8 +47,7 @@ def render(
     if not chat:
         raise ValueError("messages is empty; give at least one message")
     final_text = _mark_end(chat[-1]) if continue_final_message else ""
-    context: dict[str, Any] = {**(special_tokens or {}), **variables}
-    context |= {"messages": chat, "tools": tools, "documents": documents}
+    context = {"tools": None, "documents": None, **(special_tokens or {}), **variables, "messages": chat}
     try:
         text = compiled.render(_plain(context), add_generation_prompt=add_generation_prompt)
     except jinja2.TemplateError as error:
@@ -60,13 +57,9 @@ def render(
     return _cut_at_mark(text, final_text) if continue_final_message else text
 
 
-def answer_lead(template: str, special_tokens: Mapping[str, str]) -> str:
-    """The blanks between what `add_generation_prompt` opens and the text of an answer, as the template writes it."""
-    return _answer_lead(template, tuple(sorted(special_tokens.items())))
-
-
 @lru_cache(maxsize=16)
-def _answer_lead(template: str, special_tokens: tuple[tuple[str, str], ...]) -> str:
+def answer_lead(template: str, special_tokens: tuple[tuple[str, str], ...]) -> str:
+    """The blanks that the template writes between the opening of the assistant's turn and its text."""
     question, answer = {"role": "user", "content": "?"}, {"role": "assistant", "content": _ANSWER_MARK}
     tokens = dict(special_tokens)
     try:
@@ -103,7 +96,7 @@ def _part_text(part: Any, where: str) -> str:
 
 
 def _mark_end(message: dict[str, Any]) -> str:
-    """Puts the mark behind the message's text, and returns the text."""
+    """Put the mark behind the message's text, and return the text."""
     content = message.get("content")
     if isinstance(content, list) and content:
         text = content[-1]["text"]
@@ -165,8 +158,24 @@ def _raise_exception(message: str) -> None:
     raise jinja2.TemplateError(message)
 
 
-def _strftime_now(format: str) -> str:
-    return datetime.now().strftime(format)
+def read_chat_template(path: str | Path) -> str:
+    """The template of a --chat-template file.
+
+    Raises:
+        ValueError: it cannot be read, or is no template.
+    """
+    where = f"chat_template={str(path)!r}"
+    try:
+        template = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{where} cannot be read: {error}") from None
+    if not template.strip():
+        raise ValueError(f"{where} is empty")
+    try:
+        _compile(template)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    return template
 
 
 @lru_cache(maxsize=16)
@@ -177,7 +186,7 @@ def _compile(template: str) -> tuple[jinja2.Template, bool]:
     )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
+    environment.globals["strftime_now"] = lambda format: datetime.now().strftime(format)
     try:
         takes_parts = _loops_over_content(environment.parse(template))
         return environment.from_string(template), takes_parts

@@ -1,14 +1,10 @@
-"""The text of a sequence while it grows, cut at stop strings and handed out in deltas.
-
-Knows tokens and text; knows nothing about sampling, requests or clients.
-"""
+"""The text of a sequence while it grows, cut at stop strings and handed out in deltas."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from quire.text.stop_strings import StopStrings
 from quire.text.text_stream import open_stream
 
 if TYPE_CHECKING:
@@ -18,17 +14,16 @@ if TYPE_CHECKING:
 class IncrementalDetokenizer:
     """Turns output tokens into text as they come, at a cost for each that does not grow with the text.
 
-    The text is the continuation of the prompt: `decode(prompt + output)` without what `decode(prompt)` has already
-    decided. So a space between prompt and output is kept, and a character that the prompt begins and the output ends
-    belongs to the output. With an empty prompt it is `decode(output)`. One thing differs on purpose: where tokens stand
-    for single bytes (SentencePiece's byte fallback) and a run of them is not valid UTF-8, the library's decoder throws
-    the whole run away; here its good characters stay, as in SentencePiece itself, since they may have been streamed.
+    The text is `decode(prompt + output)` without the text that `decode(prompt)` has already decided. So a space between
+    prompt and output is kept, and a character that the prompt begins and the output ends belongs to the output. One
+    thing differs on purpose: where tokens stand for single bytes (SentencePiece's byte fallback) and a run of them is
+    not valid UTF-8, the library's decoder drops the whole run. Here its good characters stay, as in SentencePiece
+    itself, since they may have been streamed.
 
     A character that is still incomplete is in neither `text` nor a delta; `take_delta(finished=True)` or `finish`
     turns it into U+FFFD.
 
     Args:
-        tokenizer: whose tokens these are.
         skip_special_tokens: leave special tokens out of the text.
         stop: strings at which the text ends; they are found across token boundaries.
         include_stop_str_in_output: keep the stop string that matched at the end of the text.
@@ -55,7 +50,7 @@ class IncrementalDetokenizer:
         self._delivered: list[str] = []
         self._fresh: list[str] = []  # decided, not yet delivered
         self._tail = ""  # the last characters, in which a stop string may have begun
-        self._lead = lead  # what of it may still come
+        self._lead = lead  # the blanks of it that may still come
         self.stop_reason: str | None = None
 
     @property
@@ -64,11 +59,11 @@ class IncrementalDetokenizer:
         return "".join(self._delivered) + "".join(self._fresh)
 
     def append(self, token_ids: Sequence[int], *, check_stop: bool = True) -> str | None:
-        """Adds output tokens, and returns the stop string that they complete, if any.
+        """Add output tokens, and return the stop string that they complete, if any.
 
-        With several tokens the text ends at the stop string wherever in them it is. Afterwards nothing is added any
-        more. Without `check_stop` (min_tokens) stop strings that these tokens complete do not count, but one that
-        only begins in them still does.
+        The text ends at the stop string, wherever in these tokens it is, and later tokens are not added. Without
+        `check_stop` (min_tokens) a stop string that these tokens complete does not count. One that only begins in them
+        still does.
         """
         if self.stop_reason is not None:
             return self.stop_reason
@@ -96,22 +91,21 @@ class IncrementalDetokenizer:
             return None
         start, end = match
         self.stop_reason = window[start:end]
-        # Whatever may begin a stop string is never delivered, so the cut always lies in the fresh text.
+        # Text that may begin a stop string is never delivered, so the cut always lies in the fresh text.
         surplus = len(window) - (end if self._include_stop else start)
         fresh = "".join(self._fresh)
         self._fresh = [fresh[: len(fresh) - surplus]]
         return self.stop_reason
 
     def finish(self) -> None:
-        """No more tokens will come: decides what is left of an incomplete character."""
+        """No more tokens will come: an incomplete character is decided now."""
         if self.stop_reason is None and (rest := self._stream.flush()):
             self._fresh.append(rest)
 
     def take_delta(self, finished: bool) -> str:
-        """The text decided since the last call that is safe to send.
+        """The text decided since the last call that is safe to send. All deltas together are the final `text`.
 
-        Holds back what may still become a stop string, and, unless `finished`, an incomplete character. All deltas
-        together are the final `text`.
+        The beginning of a possible stop string is held back, and, unless `finished`, an incomplete character.
         """
         if finished:
             self.finish()
@@ -123,3 +117,41 @@ class IncrementalDetokenizer:
         self._delivered.append(delta)
         self._fresh = [fresh[len(delta) :]] if held else []
         return delta
+
+
+class StopStrings:
+    """Several stop strings, searched together.
+
+    The one that is complete first wins, reading character by character, so that the result does not depend on how the
+    text is cut into tokens. Of two that end at the same character, the longer wins.
+
+    Raises:
+        ValueError: a stop string is empty.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = tuple(dict.fromkeys([stops] if isinstance(stops, str) else stops))
+        if "" in self._stops:
+            raise ValueError("a stop string is empty; give one or more characters, or leave `stop` out")
+        self.longest = max(map(len, self._stops), default=0)
+
+    def __bool__(self) -> bool:
+        return bool(self._stops)
+
+    def first_match(self, text: str, after: int) -> tuple[int, int] | None:
+        """Start and end of the first stop string that ends behind position `after`, or None."""
+        found = ((text.find(stop, max(0, after + 1 - len(stop))), len(stop)) for stop in self._stops)
+        ends = [(start + length, start) for start, length in found if start >= 0]
+        return min(ends)[::-1] if ends else None
+
+    def held_length(self, text: str) -> int:
+        """How many characters at the end of `text` may be the beginning of a stop string."""
+        earliest = len(text)
+        for stop in self._stops:
+            start = text.find(stop[0], max(0, len(text) + 1 - len(stop)), earliest)
+            while start >= 0:
+                if stop.startswith(text[start:]):
+                    earliest = start
+                    break
+                start = text.find(stop[0], start + 1, earliest)
+        return len(text) - earliest

@@ -1,7 +1,4 @@
-"""Token ids in, text out, one token at a time, each piece of text decided once and for good.
-
-Knows how prompts and incomplete characters carry over; knows nothing about stop strings or what was sent to whom.
-"""
+"""Token ids in, text out, one token at a time, each piece of text decided once and for good."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from quire.text.token_pieces import TokenPieces, decode_complete
 if TYPE_CHECKING:
     from quire.text.tokenizer import Tokenizer
 
-_MAX_UNDECIDED_TOKENS = 8  # no character is longer; what is still broken then stays broken
+_MAX_UNDECIDED_TOKENS = 8  # no character is longer; a character that is still broken then stays broken
 _PROMPT_WINDOW = 6
 
 
@@ -22,7 +19,7 @@ class TextStream(Protocol):
         """The text that this token decides; empty while a character is incomplete."""
 
     def flush(self) -> str:
-        """What is left at the end: U+FFFD for a character that never came to be."""
+        """The text left at the end: U+FFFD for a character that was never completed."""
 
 
 def open_stream(tokenizer: Tokenizer, prompt_token_ids: Sequence[int], skip_special_tokens: bool) -> TextStream:

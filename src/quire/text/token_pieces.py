@@ -1,8 +1,7 @@
-"""What each token adds to the text, as bytes.
+"""The bytes that each token adds to the text.
 
 Text is a concatenation: nearly every decoder in use gives each token the same bytes wherever it stands, but for a
-marker or a space dropped at the very start. Knowing those bytes makes detokenizing a table lookup. Knows decoders of
-the `tokenizers` library; knows nothing about requests, prompts or stop strings.
+marker or a space dropped at the very start. Knowing those bytes makes detokenizing a table lookup.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ def byte_level_alphabet() -> dict[str, int]:
 def decode_complete(data: bytes, *, mark_each_byte: bool) -> tuple[str, bytes]:
     """The text of `data` and the bytes at its end that may still become a character.
 
-    What can never be UTF-8 becomes U+FFFD: one for a broken character, as the Unicode standard advises, or one for
-    each of its bytes with `mark_each_byte`, as SentencePiece does.
+    Bytes that can never be UTF-8 become U+FFFD: one for a broken character, as the Unicode standard advises, or one
+    for each of its bytes with `mark_each_byte`, as SentencePiece does.
     """
     text = ""
     while data:
@@ -46,12 +45,7 @@ def decode_complete(data: bytes, *, mark_each_byte: bool) -> tuple[str, bytes]:
 
 
 class TokenPieces:
-    """A table from token id to bytes, filled as it is used. `of` builds it, or gives None for other decoders.
-
-    Attributes:
-        mark_each_byte: a broken character becomes one U+FFFD a byte, not one in all.
-        strip_start: how many spaces are dropped where the whole text starts.
-    """
+    """A table from token id to bytes, filled as it is used. `of` builds it, or gives None for other decoders."""
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self._backend = backend
@@ -60,8 +54,8 @@ class TokenPieces:
         self._replacements: list[tuple[str, str]] = []
         self._start_marker: str | None = None  # dropped from the token that starts the text
         self._has_byte_tokens = False
-        self.mark_each_byte = False
-        self.strip_start = 0
+        self.mark_each_byte = False  #: a broken character becomes one U+FFFD a byte, not one in all
+        self.strip_start = 0  #: spaces that are dropped where the whole text starts
 
     @classmethod
     def of(cls, backend: tokenizers.Tokenizer) -> TokenPieces | None:

@@ -1,11 +1,8 @@
-"""Text to token ids and back, over the `tokenizers` library.
-
-Gives what `transformers` gives for the same files, without importing it. Knows nothing about requests or models.
-"""
+"""Text to token ids and back, over the `tokenizers` library: the same ids as `transformers`, without importing it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -150,37 +147,23 @@ class Tokenizer:
         messages: Sequence[Mapping[str, Any]],
         *,
         chat_template: str | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
-        **variables: Any,
+        **options: Any,
     ) -> str:
         """A conversation as the text that the model expects; encode it with `add_special_tokens=False`.
 
         Args:
             messages: dicts with role and content.
             chat_template: a template, or the name of one of the model's; by default the model's own.
-            add_generation_prompt: open the assistant's turn at the end.
-            continue_final_message: leave the last message open, so that the model goes on with it.
-            tools, documents: handed to the template.
-            variables: further variables of the template (`enable_thinking=False`).
+            options: of `chat_template.render`: add_generation_prompt, continue_final_message, and variables of the
+                template, such as tools or enable_thinking.
 
         Raises:
             ValueError: there is no template, or it refuses the conversation.
         """
         from quire.text.chat_template import render  # jinja2 is not needed for a start
 
-        return render(
-            messages,
-            self._choose_chat_template(chat_template, has_tools=bool(tools)),
-            special_tokens=self.special_tokens,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            tools=tools,
-            documents=documents,
-            **variables,
-        )
+        template = self._choose_chat_template(chat_template, has_tools=bool(options.get("tools")))
+        return render(messages, template, special_tokens=self.special_tokens, **options)
 
     def answer_lead(self, chat_template: str | None = None) -> str:
         """The blanks that the template writes between the opening of the assistant's turn and its text.
@@ -191,9 +174,10 @@ class Tokenizer:
         from quire.text.chat_template import answer_lead
 
         try:
-            return answer_lead(self._choose_chat_template(chat_template, has_tools=False), self.special_tokens)
+            template = self._choose_chat_template(chat_template, has_tools=False)
         except ValueError:
             return ""
+        return answer_lead(template, tuple(self.special_tokens.items()))
 
     def _choose_chat_template(self, chat_template: str | None, has_tools: bool) -> str:
         if chat_template is not None:
@@ -209,6 +193,35 @@ class Tokenizer:
             "the model has no chat template; pass `chat_template` (Jinja text), put a chat_template.jinja beside its "
             "tokenizer.json, or send a plain prompt instead of messages"
         )
+
+
+def encode_bad_words(tokenizer: Tokenizer, words: Iterable[str]) -> list[list[int]]:
+    """Token sequences to ban, so that no word is written.
+
+    A word has other tokens at the start of a line than after a space, so each is encoded both with and without the
+    space. A sequence that ends in another one is left out: banning the shorter bans it too.
+
+    Raises:
+        ValueError: a word is empty or only spaces, or has no tokens.
+    """
+    sequences: dict[tuple[int, ...], None] = {}
+    for word in words:
+        if not isinstance(word, str) or not word.strip():
+            raise ValueError(f"bad_words must be non-empty strings, got {word!r}")
+        bare = word.lstrip()
+        variants = [tokenizer.encode(form, add_special_tokens=False) for form in (bare, " " + bare)]
+        # Tokenizers that put a space in front of every text show the bare word only behind something else.
+        line_break = tokenizer.encode("\n", add_special_tokens=False)
+        behind_break = tokenizer.encode("\n" + bare, add_special_tokens=False)
+        if line_break and behind_break[: len(line_break)] == line_break:
+            variants.append(behind_break[len(line_break) :])
+        variants = [variant for variant in variants if variant]
+        if not variants:
+            raise ValueError(f"the tokenizer has no tokens for the bad word {word!r}")
+        for variant in variants:
+            if not any(variant != other and variant[-len(other) :] == other for other in variants):
+                sequences[tuple(variant)] = None
+    return [list(sequence) for sequence in sequences]
 
 
 def _check_text(text: object) -> None:

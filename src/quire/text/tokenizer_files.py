@@ -1,12 +1,9 @@
-"""Reads a tokenizer from a model directory in the Hugging Face format.
-
-Knows the files and their dialects, and says what is missing or broken; knows nothing about encoding.
-"""
+"""Reads a tokenizer from a model directory in the Hugging Face format, with its dialects."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _GPT2_CLASSES = (None, "GPT2Tokenizer", "GPT2TokenizerFast")
+_GPT2_TYPES = (None, "gpt2", "opt")
 _CONVERT = (
     "write one with `python -c \"from transformers import AutoTokenizer; d = '{path}'; "
     'AutoTokenizer.from_pretrained(d).save_pretrained(d)"` (needs `pip install transformers sentencepiece tiktoken`)'
@@ -23,14 +21,11 @@ _CONVERT = (
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """What the files of a directory say."""
+    """The contents of a directory's files."""
 
-    backend: tokenizers.Tokenizer
-    """The library's tokenizer, with every special token and the post-processor in place."""
-    named_tokens: dict[str, str] = field(default_factory=dict)
-    """bos_token, eos_token and the like, as far as the vocabulary has them."""
-    chat_templates: dict[str, str] = field(default_factory=dict)
-    """Chat templates by name; the usual one is "default"."""
+    backend: tokenizers.Tokenizer  #: with every special token and the post-processor in place
+    named_tokens: dict[str, str]  #: bos_token, eos_token and the like, as far as the vocabulary has them
+    chat_templates: dict[str, str]  #: by name; the usual one is "default"
 
 
 def read_tokenizer_files(path: str | Path) -> TokenizerFiles:
@@ -48,7 +43,7 @@ def read_tokenizer_files(path: str | Path) -> TokenizerFiles:
         config |= _read_json(directory / "special_tokens_map.json")
     has_tokenizer_json = (directory / "tokenizer.json").is_file()
     if has_tokenizer_json:
-        backend = _load(directory / "tokenizer.json", tokenizers.Tokenizer.from_file)
+        backend = _load(directory / "tokenizer.json")
     else:
         backend = _build_gpt2(directory, config, model_config)
     backend.no_truncation()  # a prompt is refused or served whole, never shortened in silence
@@ -80,15 +75,14 @@ def _read_json(file: Path) -> dict[str, Any]:
     return content
 
 
-def _load(file: Path, load: Any) -> tokenizers.Tokenizer:
+def _load(file: Path) -> tokenizers.Tokenizer:
     try:
-        backend: tokenizers.Tokenizer = load(str(file))
+        return tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises plain Exception
         with file.open("rb") as opened:
             is_pointer = opened.read(20).startswith(b"version https://git")
         mend = "it is a Git LFS pointer: run `git lfs pull`" if is_pointer else "copy or download it again"
         raise ValueError(f"{file} is not a tokenizer that the tokenizers library reads ({error}); {mend}") from error
-    return backend
 
 
 def _build_gpt2(directory: Path, config: dict[str, Any], model_config: dict[str, Any]) -> tokenizers.Tokenizer:
@@ -103,9 +97,7 @@ def _build_gpt2(directory: Path, config: dict[str, Any], model_config: dict[str,
             f"{directory} has no tokenizer.json; download it from where the model came from, or {convert}, "
             f"or pass prompt_token_ids with skip_tokenizer_init=True"
         )
-    if config.get("tokenizer_class") not in _GPT2_CLASSES or model_config.get("model_type") not in (
-        None, "gpt2", "opt",
-    ):  # fmt: skip
+    if config.get("tokenizer_class") not in _GPT2_CLASSES or model_config.get("model_type") not in _GPT2_TYPES:
         raise ValueError(
             f"{directory} has vocab.json and merges.txt but no tokenizer.json; Quire builds a tokenizer from those two "
             f"only for GPT-2 and OPT; {_CONVERT.format(path=directory)}"
@@ -137,8 +129,8 @@ def _added_token(token: Any, special: bool) -> AddedToken:
 def _add_special_tokens(
     backend: tokenizers.Tokenizer, config: dict[str, Any], model_config: dict[str, Any], directory: Path
 ) -> dict[str, str]:
-    """Adds what tokenizer.json lacks and returns the named tokens. Which tokens are special, tokenizer.json says
-    first, then added_tokens_decoder, as in transformers.
+    """Add the tokens that tokenizer.json lacks, and return the named tokens. Whether a token is special is read from
+    tokenizer.json first, then from added_tokens_decoder, as in transformers.
 
     A named token that no vocabulary has (a pad_token that was never trained, say) is left out: it would get an id
     beyond the embedding.
@@ -183,7 +175,7 @@ def _token_of_model_config(backend: tokenizers.Tokenizer, token_id: Any) -> str 
 
 
 def _set_post_processor(backend: tokenizers.Tokenizer, config: dict[str, Any], named: dict[str, str]) -> None:
-    """What is put around a text. A tokenizer.json says it itself, and is believed, as in transformers 5."""
+    """Put bos and eos around texts. A tokenizer.json says this itself, and is believed, as in transformers 5."""
     bos = named.get("bos_token") if config.get("add_bos_token") else None
     eos = named.get("eos_token") if config.get("add_eos_token") else None
     template = [f"{bos}:0"] * (bos is not None) + ["$A:0"] + [f"{eos}:0"] * (eos is not None)
@@ -194,10 +186,9 @@ def _set_post_processor(backend: tokenizers.Tokenizer, config: dict[str, Any], n
 def _read_chat_templates(directory: Path, config: dict[str, Any]) -> dict[str, str]:
     """Files beside the configuration win over the template in it, as newer checkpoints expect."""
     templates: dict[str, str] = {}
-    sources: list[tuple[Path, Any]] = [(directory / "tokenizer_config.json", config.get("chat_template"))]
-    sources.append((directory / "chat_template.json",
-                    _read_json(directory / "chat_template.json").get("chat_template")))  # fmt: skip
-    for file, source in sources:
+    beside = _read_json(directory / "chat_template.json")
+    for file, settings in (("tokenizer_config.json", config), ("chat_template.json", beside)):
+        source = settings.get("chat_template")
         if source is None:
             continue
         if isinstance(source, str):
@@ -207,9 +198,9 @@ def _read_chat_templates(directory: Path, config: dict[str, Any]) -> dict[str, s
         elif isinstance(source, dict):
             templates |= {str(name): str(template) for name, template in source.items()}
         else:
-            raise ValueError(f"{file}: chat_template is a {type(source).__name__}, not a string or a list of templates")
+            kind = type(source).__name__
+            raise ValueError(f"{directory / file}: chat_template is a {kind}, not a string or a list of templates")
     if (directory / "chat_template.jinja").is_file():
         templates["default"] = _read_text(directory / "chat_template.jinja")
-    for file in sorted((directory / "additional_chat_templates").glob("*.jinja")):
-        templates[file.stem] = _read_text(file)
-    return templates
+    more = sorted((directory / "additional_chat_templates").glob("*.jinja"))
+    return templates | {path.stem: _read_text(path) for path in more}

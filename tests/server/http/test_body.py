@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from quire.server.http.body import LARGE_BODY_BYTES, BodyFile, BodyReader
+from quire.server.http.body import LARGE_BODY_BYTES, BodyReader, ReceivedBody
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
 from serving import MODEL, RunningServer, make_model, running
@@ -100,16 +100,16 @@ def test_a_large_prompt_that_may_fit_comes_back() -> None:
 
 
 @pytest.mark.parametrize("has_memfd", [True, False], ids=["in memory", "in a file"])
-def test_a_body_file_is_there_until_it_is_closed(has_memfd: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_body_can_be_read_until_it_is_closed(has_memfd: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_memfd:
         monkeypatch.delattr(os, "memfd_create")
-    file = BodyFile()
-    file.write(b"one ")
-    file.write(b"two")
-    path = Path(file.take_path())
-    assert path.read_bytes() == b"one two"
-    assert file.take() == b""
-    file.close()
+    body = ReceivedBody()
+    body.add(b"one ")
+    body.add(b"x" * LARGE_BODY_BYTES)
+    path = Path(body.take_path())
+    assert path.read_bytes() == b"one " + b"x" * LARGE_BODY_BYTES
+    assert body.take() == b""
+    body.close()
     assert not path.exists()
 
 

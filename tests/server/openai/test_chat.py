@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -139,21 +138,3 @@ def test_a_model_without_a_tokenizer_takes_token_ids() -> None:
         for refused in (server.complete(), server.chat(messages=TURN), server.complete(prompt=[1], echo=True)):
             assert refused.status_code == 400
         assert server.complete(prompt=[1], stop="a").json()["error"]["param"] == "stop"
-
-
-def test_a_chat_template_file_is_read(tmp_path: Path) -> None:
-    from quire.server.registry import read_chat_template
-
-    file = tmp_path / "template.jinja"
-    file.write_text(TEMPLATE)
-    assert read_chat_template(file) == TEMPLATE
-    file.write_text("{%- generation %}{{ messages[0].content }}{% endgeneration -%}")
-    assert "generation" in read_chat_template(file)
-    file.write_text("{% if %}")
-    with pytest.raises(ValueError, match="broken"):
-        read_chat_template(file)
-    file.write_text("")
-    with pytest.raises(ValueError, match="empty"):
-        read_chat_template(file)
-    with pytest.raises(ValueError, match="missing"):
-        read_chat_template(tmp_path / "missing")

@@ -1,1 +1,1 @@
-"""HTTP as such: connections, bodies, keys, limits. Knows no OpenAI."""
+"""HTTP as such: connections, bodies, keys, limits. The protocol of OpenAI is in `server/openai`."""

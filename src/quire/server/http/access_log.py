@@ -1,6 +1,6 @@
-"""One line a request, and its id: who asked what kind of thing, and how it ended. Never what was said.
+"""One line a request, and its id: who asked, by which route, and how it ended.
 
-Knows the frame of HTTP; never looks into a body, a query or a header but X-Request-Id.
+Nothing that a client said is logged: no body, no query, no header but X-Request-Id.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ _MAX_PATH = 200
 class AccessLog:
     """Writes a line for each request once it has ended, and gives every answer an X-Request-Id. (ASGI middleware)
 
-    The client's own id is taken where it is plain, and stands in ``scope["state"]["request_id"]``. The outermost
-    middleware, for two reasons: refusals get a line too, and an exception that nobody caught is logged here with the
-    request's id and becomes a 500 in OpenAI's form.
+    The client's own id is taken where it is plain; the id stands in ``scope["state"]["request_id"]``. This is the
+    outermost middleware: refusals get a line too, and an uncaught exception is logged with the id and becomes a 500.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -1,6 +1,6 @@
 """Who asks: API keys, and the tenants that they stand for.
 
-Knows the header, the keys and the secret on disk. A key itself never leaves this file: everything else sees its id.
+A key itself never leaves this file: everything else sees its id.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ _OPEN_PATHS = frozenset({"/health"})  # a supervisor asks it, and has no key
 
 
 class Authenticate:
-    """Lets through who names a key in ``Authorization: Bearer``, and notes whose it is in ``scope["state"]["key_id"]``.
+    """Lets requests with a key in ``Authorization: Bearer`` through, with the key's id in ``scope["state"]["key_id"]``.
 
-    Every path but /health needs one. Without keys everyone is let through, as `PUBLIC_KEY_ID`. (ASGI middleware)
+    Every path but /health needs a key. Where no keys are set every request passes, as `PUBLIC_KEY_ID`. (ASGI
+    middleware)
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
@@ -62,13 +63,11 @@ class Authenticate:
         if scheme.lower() != b"bearer":
             raise _refusal("the API key is sent as Authorization: Bearer KEY, and this header says something else")
         digest = _digest(key.strip())
-        found = None
-        for known, known_id in self._ids.items():  # all of them, so that time tells nothing about where it matched
-            if hmac.compare_digest(digest, known):
-                found = known_id
-        if found is None:
+        # every key is compared, so that the time tells nothing about which of them matched
+        found = [known_id for known, known_id in self._ids.items() if hmac.compare_digest(digest, known)]
+        if not found:
             raise _refusal("this API key is not known to the server")
-        return found
+        return found[0]
 
 
 def key_id_of(scope: Scope) -> str:
@@ -95,8 +94,8 @@ def load_api_keys(
     """All keys from the command line, the environment (QUIRE_API_KEY, separated by commas) and a file (one a line).
 
     Raises:
-        ValueError: a source was named and has no usable key. Serving everyone because a file was empty would be the
-            worst way to learn of it. The message says where, and never repeats a key.
+        ValueError: a source was named and has no usable key: an empty file must not let everyone in. The message
+            names the source, and never repeats a key.
     """
     keys = [_checked(key, f"--api-key, number {number}") for number, key in enumerate(given, 1)]
     if KEYS_VARIABLE in environ:
@@ -111,17 +110,13 @@ def load_api_keys(
 
 def _keys_in(path: Path) -> list[str]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except OSError as error:
         raise ValueError(f"--api-key-file {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ValueError(f"--api-key-file {path} is not text; it has one key a line") from None
-    stripped = ((number, line.strip()) for number, line in enumerate(lines, 1))
-    keys = [
-        _checked(line, f"--api-key-file {path}, line {number}")
-        for number, line in stripped
-        if line and not line.startswith("#")
-    ]
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
+    keys = [_checked(line, f"--api-key-file {path}, line {number}") for number, line in numbered]
     if not keys:
         raise ValueError(f"--api-key-file {path} has no key; write one a line, or leave the option out")
     return keys
@@ -136,7 +131,7 @@ def _checked(key: str, where: str) -> str:
 
 
 def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the server keeps what must survive a restart: $XDG_STATE_HOME/quire, or ~/.local/state/quire."""
+    """The folder of files that survive a restart: $XDG_STATE_HOME/quire, or ~/.local/state/quire."""
     home = environ.get("XDG_STATE_HOME")
     return (Path(home) if home else Path("~/.local/state").expanduser()) / "quire"
 
@@ -148,7 +143,7 @@ def load_tenant_secret(directory: Path | None = None) -> bytes:
         directory: `state_directory()` if None. Processes that share it share the secret.
 
     Raises:
-        ValueError: it can be neither read nor kept, or what is there is damaged.
+        ValueError: it can be neither read nor kept, or the file is damaged.
     """
     try:
         path = (directory if directory is not None else state_directory()) / SECRET_FILE

@@ -1,7 +1,6 @@
-"""JSON bodies: read, checked against their model, and refused in words that name the field.
+"""JSON bodies: collected, checked against their model, and refused in words that name the field.
 
-A large body is parsed in a child process: parsing holds the interpreter, and a step of the engine waits for it. Knows
-pydantic; knows nothing about what the fields mean.
+A large body is parsed in a child process: parsing holds the interpreter, and a step of the engine waits for it.
 """
 
 from __future__ import annotations
@@ -28,66 +27,79 @@ from quire.server.errors import RETRY_SOON, ApiError
 
 
 class BodyCheck(Protocol):
-    """What a body is held to beside its model; survives pickling, since a child process asks it."""
+    """A limit that a body must keep beside its model's; survives pickling, since a child process asks it."""
 
     def check(self, body: Any) -> None:
-        """Raises:
-        ApiError: the body cannot be served, whatever else is in it.
-        """
+        """Raise `ApiError` for a body that cannot be served, whatever else is in it."""
 
 
 T = TypeVar("T", bound=BaseModel)
 Limits = Mapping[str | None, BodyCheck]  #: by the models' names; None is the default model
 LARGE_BODY_BYTES = 256 * 1024  #: of token ids, this takes some 4 ms to parse
-FILE_IN_SCOPE = "quire.body_file"  #: in the ASGI scope of a request with a large body: its `BodyFile`
-_NICENESS = 10  # of the child: who sends a large body can wait for it rather than the engine
+LARGE_BODY = "quire.large_body"  #: in the ASGI scope of a request with a large body: its `ReceivedBody`
+_NICENESS = 10  # of the child: a large body can wait, the engine cannot
 _PRIMITIVES = {"str", "int", "float", "bool"}
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
-_UNSUPPORTED = {"literal_error", "too_long", "none_required"}  # where the field's own words say what is taken
+_UNSUPPORTED = {"literal_error", "too_long", "none_required"}  # here the field's description says what is taken
 
 
-class BodyFile:
-    """A large body while it arrives, in memory that another process can read: nobody has to send it there.
+class ReceivedBody:
+    """The bytes of a body while they arrive.
 
-    Bytes that are there until `close`: in memory on Linux, elsewhere in a temporary file.
+    A large body lies where a child process reads it, so that nobody joins, copies or sends its bytes: that would hold
+    up every stream. On Linux it lies in memory, elsewhere in a temporary file.
     """
 
     def __init__(self) -> None:
-        self._file: IO[bytes]
+        self.size = 0
+        self._pieces: list[bytes] = []
+        self._file: IO[bytes] | None = None
+        self._path = ""
+
+    @property
+    def is_large(self) -> bool:
+        return self.size >= LARGE_BODY_BYTES
+
+    def add(self, piece: bytes) -> None:
+        self.size += len(piece)
+        self._pieces.append(piece)
+        if self.is_large:
+            file = self._file or self._open()
+            while self._pieces:
+                file.write(self._pieces.pop(0))
+
+    def _open(self) -> IO[bytes]:
         if hasattr(os, "memfd_create"):
             self._file = os.fdopen(os.memfd_create("body"), "w+b", buffering=0)
             self._path = f"/proc/{os.getpid()}/fd/{self._file.fileno()}"
         else:
             self._file = NamedTemporaryFile(prefix="body-", buffering=0)  # noqa: SIM115 - `close` closes it
             self._path = self._file.name
-        self._is_taken = False
-
-    def write(self, piece: bytes) -> None:
-        self._file.write(piece)
+        return self._file
 
     def take_path(self) -> str:
-        """Where any process of this user can read them; `take` then gives none."""
-        self._is_taken = True
-        return self._path
+        """Where any process of this user can read a large body, until `close`; `take` then gives nothing."""
+        path, self._path = self._path, ""
+        return path
 
     def take(self) -> bytes:
-        """All of them, once."""
-        if self._is_taken:
-            return b""
-        self._is_taken = True
-        self._file.seek(0)
-        return self._file.read()
+        """The whole body, once: whoever parses it decides how long it stays in memory."""
+        if self._file is None:
+            pieces, self._pieces = self._pieces, []
+            return b"".join(pieces)
+        return Path(path).read_bytes() if (path := self.take_path()) else b""
 
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
 
 class BodyReader:
     """Owns the child process that parses large bodies; it starts with the first of them.
 
     Args:
-        prompt_limits: gives those of the models that are ready, by name. A large body with a longer prompt ends in the
+        prompt_limits: gives the limits of the ready models, by name. A large body with a longer prompt ends in the
             child.
     """
 
@@ -99,17 +111,17 @@ class BodyReader:
         """The body as a `kind`.
 
         Raises:
-            ApiError: it is not JSON, or not what it should be.
+            ApiError: it is not JSON, or a field is not valid.
         """
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if content_type != "application/json" and not content_type.endswith("+json"):
             # A page of another origin may send other types without asking: they must not reach a model.
             got = content_type or "nothing"
             raise ApiError(415, f"the body must be JSON; send Content-Type: application/json, not {got!r:.100}")
-        file: BodyFile | None = request.scope.get(FILE_IN_SCOPE)
-        if file is None:
+        large: ReceivedBody | None = request.scope.get(LARGE_BODY)
+        if large is None:
             return parse(await request.body(), kind)
-        return await self._parse_in_child(file.take_path(), kind)
+        return await self._parse_in_child(large.take_path(), kind)
 
     async def _parse_in_child(self, path: str, kind: type[T]) -> T:
         if self._child is None:
@@ -175,8 +187,7 @@ def _try_parse(path: str, kind: type[T], limits: Limits) -> tuple[T | None, dict
 
 
 def _set_up_child() -> None:
-    if hasattr(os, "nice"):  # not on Windows
-        os.nice(_NICENESS)
+    os.nice(_NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides when to end
 
 
@@ -195,7 +206,7 @@ def _refusal(errors: list[ErrorDetails], kind: Any) -> ApiError:
             400, f"not supported by this server: {', '.join(names)}; leave it out", names[0], "unknown_parameter"
         )
     of_field = [error for error in errors if error["loc"][0] == first["loc"][0] and error not in unknown]
-    meant = max(of_field, key=_depth)  # of a union's members, the one that came furthest is what was meant
+    meant = max(of_field, key=_depth)  # of a union's members, the client meant the one that came furthest
     path, about = _path(meant), _description(kind, meant["loc"])
     if meant["type"] == "missing":
         return ApiError(400, f"{path} is missing: {about or 'it must be given'}", path, "missing_required_parameter")
@@ -228,7 +239,7 @@ def _is_union_member(part: str) -> bool:
 
 
 def _description(kind: Any, loc: tuple[int | str, ...]) -> str | None:
-    """What the innermost named field on the way to `loc` is about."""
+    """The description of the innermost named field on the way to `loc`."""
     about = None
     for part in loc:
         model = _model_in(kind)

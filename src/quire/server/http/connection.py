@@ -1,4 +1,4 @@
-"""Work for a client that may go away. Knows ASGI's messages; knows nothing about what the work is."""
+"""Work for a client that may go away."""
 
 from __future__ import annotations
 

@@ -1,31 +1,30 @@
 """How much a client may ask for at once: bytes of a body, time to send it, requests of one key.
 
-Knows sizes and counts; knows nothing about what is asked. How long a queue may be is the engine's to say.
+How long a queue may be is the engine's to say.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import closing
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from quire.server.errors import ApiError, error_response
+from quire.server.errors import RETRY_SOON, ApiError, error_response
 from quire.server.http.auth import key_id_of
-from quire.server.http.body import FILE_IN_SCOPE, LARGE_BODY_BYTES, BodyFile
+from quire.server.http.body import LARGE_BODY, ReceivedBody
 from quire.server.settings import ServerSettings
 
 BODY_TIMEOUT_S = 60.0
-RETRY_AFTER_S = 1  #: when a request of the same key may have ended
 
 
 class LimitBody:
     """Reads a request's body before anything else sees it, and refuses one that is too large or comes too slowly.
 
     A length that is announced is refused before a byte is read; without one (chunked) the reading stops at the limit.
-    What a refused client still sends is dropped by `http_protocol`, and `lifecycle` hangs up on who never ends. A
-    large body is kept in a `BodyFile`, which stands in the scope: joining and copying its bytes would hold up
-    everyone. (ASGI middleware)
+    What a refused client still sends is dropped by `protocol`, and `lifecycle` hangs up on clients that never end.
+    A large body stands in the scope, under `LARGE_BODY`. (ASGI middleware)
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, timeout_s: float = BODY_TIMEOUT_S) -> None:
@@ -37,13 +36,10 @@ class LimitBody:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        body = _Body()
-        try:
+        with closing(ReceivedBody()) as body:
             await self._serve(body, scope, receive, send)
-        finally:
-            body.close()
 
-    async def _serve(self, body: _Body, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, body: ReceivedBody, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
             if int(announced) > self.max_bytes:
@@ -58,11 +54,11 @@ class LimitBody:
             await error_response(ApiError(408, message, code="request_timeout"))(scope, receive, send)
             return
         if is_whole:
-            if body.file is not None:
-                scope[FILE_IN_SCOPE] = body.file
+            if body.is_large:
+                scope[LARGE_BODY] = body
             await self.app(scope, _replay(body, receive), send)
 
-    async def _read(self, body: _Body, receive: Receive) -> bool:
+    async def _read(self, body: ReceivedBody, receive: Receive) -> bool:
         """Read the whole body. False where the client left before its end: there is nobody to answer."""
         while True:
             message = await receive()
@@ -83,34 +79,8 @@ class LimitBody:
         )
 
 
-class _Body:
-    """What came of a body so far."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self.file: BodyFile | None = None  #: once it is large
-        self._pieces: list[bytes] = []
-
-    def add(self, piece: bytes) -> None:
-        self.size += len(piece)
-        self._pieces.append(piece)
-        if self.size >= LARGE_BODY_BYTES:
-            self.file = self.file or BodyFile()
-            while self._pieces:
-                self.file.write(self._pieces.pop(0))
-
-    def take(self) -> bytes:
-        """All of it, once: whoever parses it decides how long it stays in memory."""
-        pieces, self._pieces = self._pieces, []
-        return b"".join(pieces) if self.file is None else self.file.take()
-
-    def close(self) -> None:
-        if self.file is not None:
-            self.file.close()
-
-
-def _replay(body: _Body, receive: Receive) -> Receive:
-    """First the body in one piece, then whatever the server says: that the client has left."""
+def _replay(body: ReceivedBody, receive: Receive) -> Receive:
+    """First the body in one piece, then the server's own messages: the client has left."""
     is_taken = False
 
     async def receive_again() -> Message:
@@ -141,7 +111,7 @@ class Concurrency:
         key_id = key_id_of(scope)
         if self.running[key_id] >= self.limit:
             message = f"{self.limit} requests of this API key are running, which is its limit; wait for one to end"
-            error = ApiError(429, message, code="rate_limit_exceeded", headers={"Retry-After": str(RETRY_AFTER_S)})
+            error = ApiError(429, message, code="rate_limit_exceeded", headers=RETRY_SOON)
             await error_response(error)(scope, receive, send)
             return
         self.running[key_id] += 1

@@ -1,6 +1,6 @@
-"""HTTP/1.1 on a connection: uvicorn's fast parser, with bounds that it lacks and errors as all the others look.
+"""HTTP/1.1 on a connection: uvicorn's fast parser, with bounds that it lacks and errors in the form of all others.
 
-Knows bytes and uvicorn's protocol; knows nothing about routes.
+It stands on uvicorn's internals: `tests/server/http/test_uvicorn.py` holds them, and `pyproject.toml` caps the version.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from quire.server.errors import ApiError, error_body
 
 MAX_HEAD_BYTES = 64 * 1024  #: of a request's line and headers; of trailers, too
-MAX_DROPPED_BYTES = 64 * 1024**2  #: of a body that nobody wants any more
+MAX_DROPPED_BYTES = 64 * 1024**2  #: of a body whose request is answered already
 BODY_WRITER = "quire.body_writer"  #: among the extensions of an ASGI scope: its `BodyWriter`
 _READ_PAUSE_S = 0.001  # between two pieces of a large body: some 150 MB a second, of which running streams see little
-_DROP_PAUSE_S = 0.01  # between two pieces of such a body, so that it takes next to nothing from the others
+_DROP_PAUSE_S = 0.01  # between two pieces of a dropped body, so that it takes next to nothing from other requests
 
 
 class HttpProtocol(HttpToolsProtocol):
     """One connection of uvicorn's.
 
-    A head that is too large gets 431, and what is no HTTP gets 400, both in OpenAI's form, where no answer is under
-    way; the connection ends. What still comes of a body whose request is answered is read at leisure and dropped, so
-    that a client that first sends all of it sees its answer. An offer to go on in another protocol (h2c, say, which
-    some clients make with every request) is not taken up.
+    A head that is too large gets 431 and bytes that are no HTTP get 400, where no answer is under way; the connection
+    ends. The rest of a body whose request is answered is read slowly and dropped, so that a client that first sends
+    all of it sees its answer. An offer of another protocol (h2c, which some clients make with every request) is not
+    taken up.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -108,9 +108,9 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 class BodyWriter:
-    """Writes pieces of an answer's body at once, past ASGI's `send` and all that stands around it.
+    """Writes pieces of an answer's body at once, past ASGI's `send` and the middleware around it.
 
-    The answer's begin and its last piece go by `send`, as ever.
+    The answer's start and its last piece still go by `send`.
     """
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
@@ -118,7 +118,7 @@ class BodyWriter:
 
     @property
     def is_free(self) -> bool:
-        """The answer has begun, its client is there, and the connection takes more."""
+        """Whether the answer has begun, its client is there, and the connection takes more."""
         cycle = self._cycle
         return bool(cycle.chunked_encoding) and not (cycle.flow.write_paused or cycle.disconnected)
 
@@ -128,9 +128,9 @@ class BodyWriter:
 
 
 class _UnhurriedFlow(FlowControl):
-    """Where reading was paused, since a large piece came, it goes on a little later than it could.
+    """Resumes reading after a large piece a little later than it could.
 
-    Who sends a large body can wait for it rather than the engine, whose cores it would take.
+    A client that sends a large body can wait; the engine, whose cores reading would take, cannot.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,10 +1,8 @@
-"""POST /v1/chat/completions: messages in, the assistant's next one out, whole or as a stream.
-
-Knows what chat looks like; how prompts are made and run is elsewhere.
-"""
+"""POST /v1/chat/completions: messages in, the assistant's next one out, whole or as a stream."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,15 +12,14 @@ from starlette.responses import Response
 
 from quire.async_engine.async_engine import Delta, Started
 from quire.outputs import CompletionOutput, RequestOutput
-from quire.sampling_params import SamplingParams
+from quire.prompt import Prompt
 from quire.server.errors import invalid
 from quire.server.http.body import JsonRoute
 from quire.server.openai.endpoint import Endpoint
 from quire.server.openai.logprobs import Entry, chat_logprobs
 from quire.server.openai.openapi import streamed
-from quire.server.openai.prompts import Prompt, encode_messages
+from quire.server.openai.prompts import encode_messages
 from quire.server.openai.response import ResponseBuilder
-from quire.server.openai.sampling import sampling_params
 from quire.server.openai.schema import (
     ERROR_RESPONSES,
     ChatCompletion,
@@ -51,8 +48,8 @@ def chat_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRouter:
     return router
 
 
-class _ChatForm(ResponseBuilder[ChatCompletionRequest]):
-    """A choice's text is in a message, or in what it gains of one; its role comes first."""
+class _ChatBuilder(ResponseBuilder[ChatCompletionRequest]):
+    """A choice's text is in a message, or in the delta of one; its role comes first."""
 
     kind, chunk_kind = "chat.completion", "chat.completion.chunk"
 
@@ -81,9 +78,9 @@ class _ChatForm(ResponseBuilder[ChatCompletionRequest]):
 
 
 class _ChatEndpoint(Endpoint[ChatCompletionRequest]):
-    id_prefix, prompt_field, form = "chatcmpl", "messages", _ChatForm
+    id_prefix, prompt_field, builder = "chatcmpl", "messages", _ChatBuilder
 
-    def _sampling_params(self, body: ChatCompletionRequest, model: ServedModel) -> SamplingParams:
+    def _own_sampling(self, body: ChatCompletionRequest) -> dict[str, Any]:
         limits = {body.max_completion_tokens, body.max_tokens} - {None}
         if len(limits) > 1:
             raise invalid(
@@ -93,13 +90,9 @@ class _ChatEndpoint(Endpoint[ChatCompletionRequest]):
             )
         if body.top_logprobs is not None and not body.logprobs:
             raise invalid("top_logprobs goes with logprobs=true", "top_logprobs")
-        return sampling_params(
-            body,
-            model,
-            max_tokens=next(iter(limits), None),
-            logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-        )
+        logprobs = (body.top_logprobs or 0) if body.logprobs else None
+        return {"max_tokens": next(iter(limits), None), "logprobs": logprobs}
 
     async def _encode(self, body: ChatCompletionRequest, model: ServedModel) -> list[Prompt]:
         is_truncated = body.truncate_prompt_tokens is not None
-        return [await encode_messages(model, body.messages, body, is_truncated=is_truncated)]
+        return [await asyncio.to_thread(encode_messages, model, body.messages, body, is_truncated=is_truncated)]

@@ -1,10 +1,8 @@
-"""POST /v1/completions: texts or token ids in, what follows them out, whole or as a stream.
-
-Knows what completions look like; how prompts are made and run is elsewhere.
-"""
+"""POST /v1/completions: texts or token ids in, their continuations out, whole or as a stream."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,16 +12,15 @@ from starlette.responses import Response
 
 from quire.async_engine.async_engine import Delta, Started
 from quire.outputs import CompletionOutput, RequestOutput
-from quire.sampling_params import SamplingParams
+from quire.prompt import Prompt
 from quire.server.errors import invalid
 from quire.server.http.body import JsonRoute
 from quire.server.openai.endpoint import Endpoint
 from quire.server.openai.generation import Generation
 from quire.server.openai.logprobs import CompletionLogprobsWriter, Entry
 from quire.server.openai.openapi import streamed
-from quire.server.openai.prompts import Prompt, encode_texts, tokenizer_of
+from quire.server.openai.prompts import encode_texts, tokenizer_of
 from quire.server.openai.response import ResponseBuilder
-from quire.server.openai.sampling import sampling_params
 from quire.server.openai.schema import ERROR_RESPONSES, Completion, CompletionRequest, Usage
 from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
@@ -48,7 +45,7 @@ def completion_routes(registry: ModelRegistry, settings: ServerSettings) -> APIR
     return router
 
 
-class _CompletionForm(ResponseBuilder[CompletionRequest]):
+class _CompletionBuilder(ResponseBuilder[CompletionRequest]):
     """A choice is a text, after its prompt's where that is echoed."""
 
     kind = chunk_kind = "text_completion"
@@ -108,7 +105,7 @@ class _CompletionForm(ResponseBuilder[CompletionRequest]):
         return text
 
     def _writer(self, number: int, index: int) -> CompletionLogprobsWriter:
-        """What counts the characters of a choice."""
+        """The writer of a choice's logprobs, which counts its characters."""
         index = self._index(number, index)
         if index not in self._writers:
             self._writers[index] = CompletionLogprobsWriter(self._tokenizer, self._hides_special_tokens)
@@ -123,9 +120,9 @@ def _forget_answers(output: RequestOutput) -> None:
 
 
 class _CompletionEndpoint(Endpoint[CompletionRequest]):
-    id_prefix, prompt_field, form = "cmpl", "prompt", _CompletionForm
+    id_prefix, prompt_field, builder = "cmpl", "prompt", _CompletionBuilder
 
-    def _sampling_params(self, body: CompletionRequest, model: ServedModel) -> SamplingParams:
+    def _own_sampling(self, body: CompletionRequest) -> dict[str, Any]:
         if body.best_of is not None and body.best_of != (body.n or 1):
             raise invalid(f"best_of={body.best_of} is not served; leave it out, or ask for n", "best_of")
         max_tokens = _MAX_TOKENS if body.max_tokens is None else body.max_tokens
@@ -138,7 +135,7 @@ class _CompletionEndpoint(Endpoint[CompletionRequest]):
             if not body.echo or body.stream:
                 raise invalid("max_tokens=0 goes with echo, and without stream", "max_tokens")
             own["max_tokens"] = 1  # the engine makes one token at least; it is not shown
-        return sampling_params(body, model, **own)
+        return own
 
     async def _encode(self, body: CompletionRequest, model: ServedModel) -> list[Prompt]:
         given = body.prompts
@@ -152,8 +149,9 @@ class _CompletionEndpoint(Endpoint[CompletionRequest]):
         if isinstance(given[0], list):
             if body.echo:
                 tokenizer_of(model)  # there must be one, to show them as text
-            return [Prompt(token_ids) for token_ids in given]
-        return await encode_texts(
+            return [Prompt(token_ids=token_ids) for token_ids in given]
+        return await asyncio.to_thread(
+            encode_texts,
             model,
             given,
             add_special_tokens=body.add_special_tokens is not False,

@@ -1,7 +1,4 @@
-"""What one HTTP request asks of an engine: its prompts run at once, and what becomes of them comes as one stream.
-
-Knows the engine's events and how its errors look to clients; knows nothing about the form of an answer.
-"""
+"""The prompts of one HTTP request, run at once on an engine, with all their events in one stream."""
 
 from __future__ import annotations
 
@@ -16,19 +13,15 @@ from quire.async_engine.async_engine import (
     EventStream,
     Finished,
     ModelState,
-    QueueFull,
     RequestFailed,
 )
 from quire.async_engine.event_stream import Pass
-from quire.core.block_keys import PUBLIC_ONLY, DomainSpans
-from quire.outputs import EVERY_TOKEN_IS_BANNED, RequestOutput
+from quire.outputs import RequestOutput
+from quire.prompt import Prompt
 from quire.sampling_params import SamplingParams
-from quire.server.errors import RETRY_SOON, ApiError, invalid
-from quire.server.openai.prompts import Prompt
-from quire.server.openai.sampling import refusal
+from quire.server.errors import RETRY_SOON, ApiError
+from quire.server.openai.errors import as_api_error
 from quire.server.registry import ServedModel
-
-_QUEUE_RETRY_AFTER = {"Retry-After": "5"}  # a full queue takes longer to move
 
 
 @dataclass(frozen=True)
@@ -38,7 +31,6 @@ class Generation:
     Attributes:
         request_id: names the answer; the engine's requests are named after it.
         created: seconds since 1970.
-        domains: who may share the KV of the prompts, as `auth.domains_of` says it.
     """
 
     model: ServedModel
@@ -47,7 +39,6 @@ class Generation:
     request_id: str
     created: int
     priority: int = 0
-    domains: DomainSpans = PUBLIC_ONLY
 
     def head(self, kind: str) -> dict[str, Any]:
         """What an answer begins with, and every chunk of a streamed one."""
@@ -56,12 +47,12 @@ class Generation:
     async def events(
         self, *, wants_progress: bool = True, pass_on: Pass | None = None
     ) -> AsyncGenerator[list[tuple[int, Event]], None]:
-        """What happens, each time all that has happened, with the number of the prompt that it happens to. Closing it
-        ends what still runs.
+        """The events since the last turn, each with the number of its prompt. Closing the iterator ends the prompts
+        that still run.
 
         Args:
             wants_progress: False gives only each prompt's start and end.
-            pass_on: may take what comes while the next is waited for (`EventStream`); all but an end.
+            pass_on: is offered events while the reader waits (`EventStream`).
 
         Raises:
             ApiError: a prompt cannot be served, or failed; the others are ended.
@@ -73,14 +64,12 @@ class Generation:
             for number, prompt in enumerate(self.prompts):
                 await engine.submit(
                     stream,
-                    prompt.token_ids,
+                    prompt,
                     self.params,
                     request_id=self.request_id if len(self.prompts) == 1 else f"{self.request_id}-{number}",
                     number=number,
                     priority=self.priority,
-                    domains=self.domains,
                     wants_progress=wants_progress,
-                    answer_lead=prompt.answer_lead,
                 )
             while num_open:
                 events = await stream.take()
@@ -108,11 +97,7 @@ class Generation:
 
 
 def check_ready(model: ServedModel) -> None:
-    """Refuse what a model cannot serve now.
-
-    Raises:
-        ApiError: it is not ready.
-    """
+    """Raise `ApiError` for a model that is not ready."""
     state = model.async_engine.state
     if state is ModelState.READY:
         return
@@ -122,22 +107,6 @@ def check_ready(model: ServedModel) -> None:
         ModelState.FAILED: f"could not be loaded: {model.async_engine.error}",
     }[state]
     raise ApiError(503, f"the model {model.name!r} {why}", "model", f"model_{state}", RETRY_SOON)
-
-
-def as_api_error(error: Exception) -> ApiError:
-    """An engine's error, as clients see it."""
-    match error:
-        case QueueFull():
-            return ApiError(429, str(error), code="queue_full", headers=_QUEUE_RETRY_AFTER)
-        case EngineUnavailable():
-            return ApiError(503, str(error), code="engine_unavailable", headers=RETRY_SOON)
-        case RequestFailed(args=(message,)) if message == EVERY_TOKEN_IS_BANNED:
-            return invalid(message, "allowed_token_ids")
-        case RequestFailed():
-            return ApiError(500, str(error), code="request_failed")
-        case ValueError():
-            return refusal(error)
-    raise error
 
 
 def _check(output: RequestOutput) -> None:

@@ -1,13 +1,12 @@
-"""GET /health and GET /version: whether this process can serve, and what it is.
+"""GET /health and GET /version.
 
-Health is a heartbeat through every engine's thread, so that a process whose HTTP answers while its engine hangs is
-not taken for a healthy one. Knows the models' states; nothing about what they do.
+Health is a heartbeat through every engine's thread: a process whose HTTP answers while its engine hangs is not healthy.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
@@ -20,13 +19,7 @@ from quire.server.settings import ServerSettings
 
 HealthStatus = Literal["ok", "loading", "draining", "hanging", "failed"]
 _REFUSALS: dict[int | str, dict[str, Any]] = {"4XX": ERROR_RESPONSES["4XX"]}
-_WORDS: dict[ModelState, HealthStatus] = {
-    ModelState.READY: "ok",
-    ModelState.LOADING: "loading",
-    ModelState.DRAINING: "draining",
-    ModelState.FAILED: "failed",
-}
-_GRAVITY: tuple[HealthStatus, ...] = ("ok", "loading", "draining", "hanging", "failed")
+_BY_GRAVITY: tuple[HealthStatus, ...] = get_args(HealthStatus)
 
 
 class Health(BaseModel):
@@ -48,7 +41,7 @@ def health_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRoute
         """Whether every model answers: a heartbeat through each engine. Needs no API key."""
         engines = [model.async_engine for model in registry]
         found = await asyncio.gather(*(_status(engine, settings.heartbeat_timeout_s) for engine in engines))
-        status = max(found, key=_GRAVITY.index)
+        status = max(found, key=_BY_GRAVITY.index)
         if status != "ok":
             response.status_code = 503
         return Health(status=status)
@@ -62,7 +55,8 @@ def health_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRoute
 
 
 async def _status(engine: AsyncEngine, timeout_s: float) -> HealthStatus:
-    if engine.state in (ModelState.READY, ModelState.DRAINING) and not await engine.heartbeat(timeout_s):
-        # An engine that starts over, or has just given up, does not answer either, and says so.
-        return "hanging" if engine.state in (ModelState.READY, ModelState.DRAINING) else _WORDS[engine.state]
-    return _WORDS[engine.state]
+    serving = (ModelState.READY, ModelState.DRAINING)
+    # An engine that starts over, or has just given up, does not answer either, and says so.
+    if engine.state in serving and not await engine.heartbeat(timeout_s) and engine.state in serving:
+        return "hanging"
+    return "ok" if engine.state is ModelState.READY else cast(HealthStatus, engine.state.value)

@@ -1,7 +1,7 @@
 """Log-probabilities in the three forms that clients know: chat's, completions' and vLLM's for prompts.
 
-An entry is what the engine gives for a position: the likeliest tokens, likeliest first, and the chosen one, last where
-it is not among them. Knows nothing about requests.
+The engine gives an entry for each position: the likeliest tokens, likeliest first. The chosen one is last where it is
+not among them.
 """
 
 from __future__ import annotations
@@ -33,23 +33,21 @@ def chat_logprobs(tokenizer: Any, token_ids: Sequence[int], entries: Sequence[En
 
 def prompt_logprobs(entries: Sequence[Entry | None], token_ids: Sequence[int], top: int) -> list[dict[str, Any] | None]:
     """vLLM's form, a dict a token of the prompt, by token id; none for the first."""
-    shown: list[dict[str, Any] | None] = []
-    for token_id, entry in zip(token_ids, entries, strict=True):
-        if entry is None:
-            shown.append(None)
-            continue
+
+    def show(token_id: int, entry: Entry) -> dict[str, Any]:
         kept = {**dict(islice(entry.items(), top)), token_id: entry[token_id]}
-        shown.append(
-            {
-                str(id_): {"logprob": _finite(found), "rank": found.rank, "decoded_token": found.decoded_token}
-                for id_, found in kept.items()
-            }
-        )
-    return shown
+        return {
+            str(id_): {"logprob": _finite(found), "rank": found.rank, "decoded_token": found.decoded_token}
+            for id_, found in kept.items()
+        }
+
+    return [
+        None if entry is None else show(token_id, entry) for token_id, entry in zip(token_ids, entries, strict=True)
+    ]
 
 
 class CompletionLogprobsWriter:
-    """The logprobs of one completion choice, piece by piece: each token knows where in the text it begins.
+    """The logprobs of one completion choice, piece by piece, with each token's offset in the text.
 
     Args:
         tokenizer: None for a model without one.

@@ -1,4 +1,4 @@
-"""GET /v1/models: what is served, and in which state each model is."""
+"""GET /v1/models: the served models and their states."""
 
 from __future__ import annotations
 

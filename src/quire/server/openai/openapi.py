@@ -1,4 +1,4 @@
-"""What the OpenAPI document says beyond what FastAPI reads from the routes. Knows nothing about engines."""
+"""The OpenAPI document's additions to what FastAPI reads from the routes: streams and keys."""
 
 from __future__ import annotations
 

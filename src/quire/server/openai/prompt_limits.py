@@ -1,7 +1,7 @@
 """How long a prompt can be, as far as that shows without a tokenizer.
 
-A large body's process asks, so that what surely does not fit never reaches the server's own process: there, even to let
-go of megabytes holds up every stream. Knows bodies and lengths; imports nothing of engines, since that process would.
+The process that parses large bodies asks, so that a prompt that cannot fit never reaches the server's own process: even
+freeing megabytes there holds up every stream. Nothing of engines is imported here, since that process would load it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,8 @@ class PromptLimits:
     longest_token: int | None
 
     def check(self, body: Any) -> None:
-        """Refuse a body whose prompt no tokenizing can make short enough. Messages pass: what a chat template leaves
-        of them is not known here. So does what the server shall cut itself.
-
-        Raises:
-            ApiError: a prompt is too long.
-        """
+        """Raise `ApiError` for a body whose prompt no tokenizing can make short enough. Messages pass, since a chat
+        template may leave little of them, and so does a prompt that the server is to cut."""
         if not isinstance(body, CompletionRequest) or body.truncate_prompt_tokens is not None:
             return
         for prompt in body.prompts:
@@ -41,22 +37,14 @@ class PromptLimits:
                 check_num_tokens(len(prompt), self.max_model_len, "prompt")
 
     def check_text(self, text: str, param: str) -> None:
-        """Refuse a text, from the field `param`, that is longer than the tokens of any prompt can be.
-
-        Raises:
-            ApiError: it is.
-        """
+        """Raise `ApiError` for a text, from the field `param`, that is longer than the tokens of any prompt."""
         if self.longest_token is not None and len(text) > self.longest_token * self.max_model_len:
             what = f"has {len(text)} characters, more than so many tokens can hold"
             raise _too_long(what, self.max_model_len, param)
 
 
 def check_num_tokens(num_tokens: int, max_model_len: int, param: str) -> None:
-    """Refuse a prompt, from the field `param`, that leaves no room for an answer.
-
-    Raises:
-        ApiError: it leaves none.
-    """
+    """Raise `ApiError` for a prompt, from the field `param`, that leaves no room for an answer."""
     if num_tokens >= max_model_len:
         raise _too_long(f"has {num_tokens} tokens", max_model_len, param)
 

@@ -1,95 +1,52 @@
 """From a body to the token ids that the engine reads: chat template, tokenizer, truncation, length.
 
-The slow part runs in a thread, so that other requests' streams go on. Knows nothing about sampling or answers.
+Encoding is slow: call it in a thread, so that other requests' streams go on.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from quire.prompt import Prompt
 from quire.server.errors import ApiError, invalid
 from quire.server.openai.prompt_limits import check_num_tokens
 from quire.server.openai.schema import Message, TemplateOptions
 from quire.server.registry import ServedModel
 
-_OWN_FIELDS = {"add_generation_prompt", "continue_final_message"}
-_NOT_FOR_CLIENTS = {"messages", "chat_template", "tools", "documents", "special_tokens"}
+#: Variables of templates that chat_template_kwargs may not have, and the way to mend that.
+_REFUSED_VARIABLES = {
+    **dict.fromkeys(("add_generation_prompt", "continue_final_message"), "set it as a field of the body"),
+    **dict.fromkeys(("messages", "chat_template", "tools", "documents", "special_tokens"), "leave it out"),
+}
 _SURELY_ENOUGH_CHARACTERS = 16  # a token of text has some 4; beyond this it is worth asking how long tokens can be
 
 
-@dataclass(frozen=True)
-class Prompt:
-    token_ids: list[int]
-    text: str | None = None  #: None where it came as token ids, or is not whole
-    answer_lead: str = ""  #: blanks that the answer starts without (`Tokenizer.answer_lead`)
-
-
-async def encode_texts(
-    model: ServedModel, texts: Sequence[str], *, add_special_tokens: bool, is_truncated: bool = False
+def encode_texts(
+    model: ServedModel, texts: Sequence[str], *, add_special_tokens: bool, is_truncated: bool
 ) -> list[Prompt]:
     """Texts as prompts.
 
     Raises:
         ApiError: the model has no tokenizer, or a text is longer than any prompt can be.
     """
-    return await asyncio.to_thread(_encode_texts, model, texts, add_special_tokens, is_truncated)
+    tokenizer = tokenizer_of(model)
+    if not is_truncated:
+        for text in texts:
+            _check_characters(model, text, "prompt")
+    encoded = tokenizer.encode_batch(texts, add_special_tokens=add_special_tokens)
+    return [Prompt(text, token_ids) for token_ids, text in zip(encoded, texts, strict=True)]
 
 
-async def encode_messages(
-    model: ServedModel, messages: Sequence[Message], options: TemplateOptions, *, is_truncated: bool = False
+def encode_messages(
+    model: ServedModel, messages: Sequence[Message], options: TemplateOptions, *, is_truncated: bool
 ) -> Prompt:
     """A conversation as a prompt, through the chat template.
 
     Raises:
         ApiError: the model has no template, or it refuses the conversation.
     """
-    return await asyncio.to_thread(_encode_messages, model, messages, options, is_truncated)
-
-
-def fit(
-    prompts: Sequence[Prompt], model: ServedModel, *, keep: int | None, max_tokens: int | None, param: str
-) -> list[Prompt]:
-    """The prompts, cut to their last `keep` tokens (-1: as many as leave room for the answer).
-
-    Args:
-        param: the field that they come from.
-
-    Raises:
-        ApiError: one is empty, or leaves no room for an answer; OpenAI's code for what is too long.
-    """
-    longest = model.async_engine.engine.max_model_len
-    if keep == 0:
-        raise invalid("truncate_prompt_tokens=0 leaves nothing of the prompt", "truncate_prompt_tokens")
-    if keep == -1:
-        keep = max(1, longest - (max_tokens or 1))
-    fitting = []
-    for prompt in prompts:
-        if keep is not None and len(prompt.token_ids) > keep:
-            prompt = replace(prompt, token_ids=prompt.token_ids[-keep:], text=None)
-        if not prompt.token_ids:
-            raise invalid(f"the {param} came to no tokens; give at least one", param)
-        check_num_tokens(len(prompt.token_ids), longest, param)
-        fitting.append(prompt)
-    return fitting
-
-
-def _encode_texts(
-    model: ServedModel, texts: Sequence[str], add_special_tokens: bool, is_truncated: bool
-) -> list[Prompt]:
-    tokenizer = tokenizer_of(model)
-    if not is_truncated:
-        for text in texts:
-            _check_characters(model, text, "prompt")
-    encoded = tokenizer.encode_batch(list(texts), add_special_tokens=add_special_tokens)
-    return [Prompt(token_ids, text) for token_ids, text in zip(encoded, texts, strict=True)]
-
-
-def _encode_messages(
-    model: ServedModel, messages: Sequence[Message], options: TemplateOptions, is_truncated: bool
-) -> Prompt:
     tokenizer = tokenizer_of(model)
     if model.chat_template is None and not tokenizer.chat_templates:
         raise ApiError(
@@ -107,7 +64,9 @@ def _encode_messages(
             "continue_final_message",
         )
     variables = options.chat_template_kwargs or {}
-    _check_variables(variables)
+    for name in variables:
+        if hint := _REFUSED_VARIABLES.get(name):
+            raise invalid(f"chat_template_kwargs may not have {name!r}; {hint}", "chat_template_kwargs")
     try:
         text: str = tokenizer.apply_chat_template(
             [_to_template(message) for message in messages],
@@ -121,10 +80,37 @@ def _encode_messages(
     if not is_truncated:
         _check_characters(model, text, "messages")
     return Prompt(
-        tokenizer.encode(text, add_special_tokens=bool(options.add_special_tokens)),
         text,
-        tokenizer.answer_lead(model.chat_template) if is_opened else "",
+        tokenizer.encode(text, add_special_tokens=bool(options.add_special_tokens)),
+        answer_lead=tokenizer.answer_lead(model.chat_template) if is_opened else "",
     )
+
+
+def fit(
+    prompts: Sequence[Prompt], model: ServedModel, *, keep: int | None, max_tokens: int | None, param: str
+) -> list[Prompt]:
+    """The prompts, cut to their last `keep` tokens (-1: as many as leave room for the answer).
+
+    Args:
+        param: the field that they come from.
+
+    Raises:
+        ApiError: a prompt is empty, or leaves no room for an answer.
+    """
+    longest = model.async_engine.engine.max_model_len
+    if keep == 0:
+        raise invalid("truncate_prompt_tokens=0 leaves nothing of the prompt", "truncate_prompt_tokens")
+    if keep == -1:
+        keep = max(1, longest - (max_tokens or 1))
+    fitting = []
+    for prompt in prompts:
+        if keep is not None and len(prompt.token_ids) > keep:
+            prompt = replace(prompt, token_ids=prompt.token_ids[-keep:], text=None)
+        if not prompt.token_ids:
+            raise invalid(f"the {param} came to no tokens; give at least one", param)
+        check_num_tokens(len(prompt.token_ids), longest, param)
+        fitting.append(prompt)
+    return fitting
 
 
 def _to_template(message: Message) -> dict[str, Any]:
@@ -134,19 +120,8 @@ def _to_template(message: Message) -> dict[str, Any]:
     return shown
 
 
-def _check_variables(variables: dict[str, Any]) -> None:
-    for name in variables:
-        if name in _OWN_FIELDS:
-            hint = "set it as a field of the body"
-        elif name in _NOT_FOR_CLIENTS:
-            hint = "leave it out"
-        else:
-            continue
-        raise invalid(f"chat_template_kwargs may not have {name!r}; {hint}", "chat_template_kwargs")
-
-
 def _check_characters(model: ServedModel, text: str, param: str) -> None:
-    """Refuse what no tokenizing can make short enough: megabytes of text would take seconds of it."""
+    """Refuse a text that no tokenizing can make short enough: megabytes would take seconds of it."""
     if len(text) > _SURELY_ENOUGH_CHARACTERS * model.async_engine.engine.max_model_len:
         model.prompt_limits.check_text(text, param)
 

@@ -1,6 +1,6 @@
-"""What an answer looks like, whole and chunk by chunk, as far as both generating endpoints show it alike.
+"""The form of an answer, whole and chunk by chunk, as far as both generating endpoints share it.
 
-Knows neither the text's form nor that of its logprobs: those are each endpoint's own.
+The forms of text and logprobs are each endpoint's own.
 """
 
 from __future__ import annotations
@@ -19,12 +19,7 @@ B = TypeVar("B", bound=GenerationRequest)
 
 
 class ResponseBuilder(ABC, Generic[B]):
-    """The form of one answer. Subclasses say what is their endpoint's own.
-
-    Args:
-        generation: what runs.
-        body: what was asked for.
-    """
+    """The form of one answer to a body. Subclasses add their endpoint's own."""
 
     kind: ClassVar[str]  #: `object` of a whole answer
     chunk_kind: ClassVar[str]  #: and of a chunk
@@ -48,22 +43,22 @@ class ResponseBuilder(ABC, Generic[B]):
 
     @abstractmethod
     def _text(self, gained: CompletionOutput | Delta) -> dict[str, Any]:
-        """The field of a choice that holds its text, or what it gained of it."""
+        """The field of a choice, or of its delta, that holds text."""
 
     @abstractmethod
     def _logprobs(self, number: int, gained: CompletionOutput | Delta, entries: Sequence[Entry]) -> dict[str, Any]:
-        """What `entries`, one a token that a choice gained, are shown as."""
+        """The form of `entries`, one for each token that a choice gained."""
 
     @property
     def is_only_text(self) -> bool:
-        """Whether nothing but the text shows what a choice gains before its end."""
+        """Whether a choice's chunks before its end show nothing but text."""
         return not self._has_logprobs and not self._has_token_ids
 
     def is_worth_a_chunk(self, delta: Delta) -> bool:
         return bool(delta.text or delta.finish_reason or not self.is_only_text)
 
     def choice(self, number: int, gained: CompletionOutput | Delta) -> dict[str, Any]:
-        """A choice of prompt `number`, or what it gained."""
+        """A choice of prompt `number`, or its delta."""
         shown = {
             "index": self._index(number, gained.index),
             **self._text(gained),
@@ -83,7 +78,7 @@ class ResponseBuilder(ABC, Generic[B]):
         return number * self._num_choices + index
 
     def _about_prompt(self, output: RequestOutput) -> dict[str, Any]:
-        """What a whole answer shows of a prompt."""
+        """The fields of a whole answer that show its prompt."""
         shown: dict[str, Any] = {}
         top = self.body.prompt_logprobs
         if self._has_token_ids:

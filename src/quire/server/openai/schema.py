@@ -1,7 +1,6 @@
-"""What the endpoints take and give: bodies, answers, chunks, usage.
+"""The bodies of requests and answers: names, types, ranges and meanings of their fields, as OpenAPI shows them.
 
-Names, types, ranges and what they mean, as OpenAPI shows them. Knows nothing about engines or HTTP. A field that is not
-here is refused by name; one that is here works. Null counts as absent.
+A field that is not here is refused by name; one that is here works. Null counts as absent.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ class GenerationRequest(ModelBody):
     return_token_ids: bool | None = option("Show the token ids of prompt and answer.")
     priority: int | None = option("Smaller goes first; 0 by default.", ge=-(2**31), lt=2**31)
 
-    # What clients send without meaning anything by it.
+    # Fields that clients send out of habit.
     user: str | None = option("Who asks; nothing depends on it.")
     safety_identifier: str | None = option("Who asks; nothing depends on it.")
     prompt_cache_key: str | None = option("Prefixes are found by their tokens; nothing depends on it.")
@@ -128,6 +127,15 @@ class Reply(BaseModel):
     """A JSON object to a client; fields that were not set are not shown."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class Generated(Reply):
+    """The head of an answer, and of each chunk of a streamed one."""
+
+    id: str
+    object: str
+    created: int = Field(description="Seconds since 1970.")
+    model: str
 
 
 class PromptTokensDetails(Reply):
@@ -162,7 +170,7 @@ class ErrorBody(Reply):
     error: ErrorDetail
 
 
-#: What any endpoint may answer beside what it is for, as OpenAPI shows it.
+#: Errors of any endpoint, as OpenAPI shows them.
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorBody, "description": "The body asks for what cannot be done; `param` names the field."},
     404: {"model": ErrorBody, "description": "There is no such model; the message lists those that there are."},
@@ -190,7 +198,7 @@ class Message(Body):
     name: str | None = option("Handed to the chat template.")
     reasoning_content: str | None = option("Handed to the chat template.")
 
-    # What an answer of some server had, and its client sends back.
+    # Fields of some servers' answers that clients send back.
     refusal: Literal[""] | None = option("Only empty.")
     tool_calls: NoItems | None = option("Tools are not served yet: only an empty list is taken.")
     annotations: NoItems | None = option("Only an empty list is taken.")
@@ -222,7 +230,7 @@ class ChatCompletionRequest(TemplateOptions, GenerationRequest):
         "Also those of so many likeliest tokens; goes with logprobs.", ge=0, le=MAX_LOGPROBS
     )
 
-    # What clients send without meaning anything by it.
+    # Fields that clients send out of habit.
     response_format: ResponseFormat | None = option("Answers are plain text.")
     modalities: Annotated[list[Literal["text"]], Field(max_length=1)] | None = option('Only ["text"].')
     tools: NoItems | None = option("Tools are not served yet: only an empty list is taken.")
@@ -261,11 +269,8 @@ class ChatChoice(Reply):
     token_ids: list[int] | None = None
 
 
-class ChatCompletion(Reply):
-    id: str
+class ChatCompletion(Generated):
     object: Literal["chat.completion"]
-    created: int = Field(description="Seconds since 1970.")
-    model: str
     choices: list[ChatChoice]
     usage: Usage
     prompt_token_ids: list[int] | None = None
@@ -286,13 +291,10 @@ class ChatChunkChoice(Reply):
     token_ids: list[int] | None = None
 
 
-class ChatCompletionChunk(Reply):
+class ChatCompletionChunk(Generated):
     """One event of a stream."""
 
-    id: str
     object: Literal["chat.completion.chunk"]
-    created: int
-    model: str
     choices: list[ChatChunkChoice]
     usage: Usage | None = None
     prompt_token_ids: list[int] | None = None
@@ -340,13 +342,10 @@ class CompletionChoice(Reply):
     prompt_logprobs: PromptLogprobs | None = None
 
 
-class Completion(Reply):
+class Completion(Generated):
     """The answer, and each chunk of a streamed one."""
 
-    id: str
     object: Literal["text_completion"]
-    created: int = Field(description="Seconds since 1970.")
-    model: str
     choices: list[CompletionChoice]
     usage: Usage | None = None
 

@@ -1,7 +1,6 @@
 """Answers as server-sent events: one event a chunk, the usage at the end if it is asked for, then [DONE].
 
-A stream without news sends comments, so that proxies keep it open; clients do not see them. Knows events and the wire;
-what a chunk looks like is up to its `ResponseBuilder`.
+A stream without news sends comments, so that proxies keep it open; clients do not see them.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ logger = logging.getLogger("quire")
 
 DONE = b"data: [DONE]\n\n"
 _TEXT = "\0text\0"  # stands for the text in the pattern of a chunk
-_REFUSED_WITHIN_S = 1.0  # what can never be served is known by then; what waits longer waits in a stream
+_REFUSED_WITHIN_S = 1.0  # a request that can never be served is refused by then; a longer wait is part of the stream
 
 
 class UsageCount:
@@ -50,6 +49,10 @@ class UsageCount:
         """Count a whole answer."""
         self.add_prompt(len(output.prompt_token_ids), output.num_cached_tokens)
         self.num_output_tokens += sum(len(completion.token_ids) for completion in output.outputs)
+
+    def note(self, scope: Scope, model: str) -> None:
+        """Tell the access log."""
+        note_usage(scope, model=model, prompt_tokens=self.num_prompt_tokens, completion_tokens=self.num_output_tokens)
 
     def to_usage(self) -> Usage:
         return Usage(
@@ -73,27 +76,20 @@ def comment(text: str) -> bytes:
 
 
 class Chunks:
-    """From events to the chunks of one answer, on the wire.
+    """From the events of one answer to its chunks, as bytes."""
 
-    Args:
-        form: what they look like.
-
-    Attributes:
-        usage: counted along.
-    """
-
-    def __init__(self, form: ResponseBuilder[Any]) -> None:
-        self._form = form
-        self._head = form.generation.head(form.chunk_kind)
-        self.usage = UsageCount()
-        self._has_usage = form.body.wants_usage
-        self._has_running_usage = form.body.wants_running_usage
-        # of what an answer gains before its end, a chunk shows nothing but the text
-        self._is_only_text = form.is_only_text and not self._has_running_usage
+    def __init__(self, builder: ResponseBuilder[Any]) -> None:
+        self._builder = builder
+        self._head = builder.generation.head(builder.chunk_kind)
+        self.usage = UsageCount()  #: so far
+        self._has_usage = builder.body.wants_usage
+        self._has_running_usage = builder.body.wants_running_usage
+        # before an answer's end, its chunks show nothing but text
+        self._is_only_text = builder.is_only_text and not self._has_running_usage
         self._around_text: dict[tuple[int, int], tuple[str, str]] = {}
 
     def encode(self, events: Sequence[tuple[int, Event]]) -> bytes:
-        """What has happened, on the wire."""
+        """The chunks that events make."""
         return b"".join([self.encode_one(number, event) for number, event in events])
 
     def encode_one(self, number: int, event: Event) -> bytes:
@@ -103,7 +99,7 @@ class Chunks:
                 return b"".join([self._encode_delta(number, delta) for delta in event.deltas])
             case Started():
                 self.usage.add_prompt(len(event.prompt_token_ids), event.num_cached_tokens)
-                return b"".join([event_of(self._chunk(**parts)) for parts in self._form.opening(number, event)])
+                return b"".join([event_of(self._chunk(**parts)) for parts in self._builder.opening(number, event)])
             case Preempted():
                 return comment("preempted")
             case Resumed():
@@ -114,13 +110,13 @@ class Chunks:
         self.usage.num_output_tokens += len(delta.token_ids)
         if self._is_only_text and delta.finish_reason is None:
             return self._encode_text(number, delta.index, delta.text) if delta.text else b""
-        return self._encode_choice(number, delta) if self._form.is_worth_a_chunk(delta) else b""
+        return self._encode_choice(number, delta) if self._builder.is_worth_a_chunk(delta) else b""
 
     def _encode_choice(self, number: int, delta: Delta) -> bytes:
-        return event_of(self._chunk(choices=[self._form.choice(number, delta)]))
+        return event_of(self._chunk(choices=[self._builder.choice(number, delta)]))
 
     def _encode_text(self, number: int, index: int, text: str) -> bytes:
-        """What `_encode_choice` makes of a bare text, of which nothing but the text is written anew."""
+        """The same as `_encode_choice` for a bare text, written into a chunk that was encoded once."""
         around = self._around_text.get((number, index))
         if around is None:
             pattern = self._encode_choice(number, Delta(index, _TEXT, [])).decode()
@@ -129,23 +125,10 @@ class Chunks:
         return (around[0] + encode_basestring_ascii(text) + around[1]).encode()
 
     def close(self) -> bytes:
-        """What comes after the last answer's end."""
+        """The bytes after the last answer's end."""
         if not self._has_usage:
             return DONE
         return event_of({**self._head, "choices": [], "usage": self.usage.to_usage().model_dump()}) + DONE
-
-    @property
-    def request_id(self) -> str:
-        return str(self._head["id"])
-
-    def note_usage(self, scope: Scope) -> None:
-        """Tell the access log."""
-        note_usage(
-            scope,
-            model=self._head["model"],
-            prompt_tokens=self.usage.num_prompt_tokens,
-            completion_tokens=self.usage.num_output_tokens,
-        )
 
     def _chunk(self, **parts: Any) -> dict[str, Any]:
         if self._has_usage:
@@ -154,20 +137,20 @@ class Chunks:
 
 
 class StreamedAnswer(Response):
-    """A streamed answer. What is refused before it begins is an ordinary error; what fails later, an event.
+    """A streamed answer. A refusal before it begins is an ordinary error, a later failure an event.
 
-    Once it has begun, and as long as the connection takes it, an answer's progress goes to the connection as soon as it
-    is there, without a turn of this answer's task, where the HTTP server offers that (`http_protocol`).
+    Once it has begun, progress goes straight to the connection, without a turn of this answer's task, while the
+    connection takes more (`BodyWriter`).
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, form: ResponseBuilder[Any], keep_alive_s: float) -> None:
+    def __init__(self, builder: ResponseBuilder[Any], keep_alive_s: float) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._generation = form.generation
+        self._generation = builder.generation
         self._writer: BodyWriter | None = None  #: once it has begun
-        self._chunks = Chunks(form)
+        self._chunks = Chunks(builder)
         self._keep_alive_s = keep_alive_s
         self._has_news = False
 
@@ -175,9 +158,9 @@ class StreamedAnswer(Response):
         try:
             await run_while_connected(receive, self._answer(scope, receive, send))
         except ClientDisconnected:
-            logger.debug("%s: the client left its stream", self._chunks.request_id)
+            logger.debug("%s: the client left its stream", self._generation.request_id)
         finally:
-            self._chunks.note_usage(scope)
+            self._chunks.usage.note(scope, self._generation.model.name)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with aclosing(self._generation.events(pass_on=self._pass_on)) as events:
@@ -212,7 +195,7 @@ class StreamedAnswer(Response):
             except ApiError as error:
                 end = event_of(error_body(error)) + DONE
             except Exception:
-                logger.exception("%s: the stream failed", self._chunks.request_id)
+                logger.exception("%s: the stream failed", self._generation.request_id)
                 end = event_of(error_body(ApiError(500, "the server failed; its log says why"))) + DONE
             comments.cancel()
             await send({"type": "http.response.body", "body": end, "more_body": False})

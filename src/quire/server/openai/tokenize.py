@@ -1,7 +1,4 @@
-"""POST /tokenize and POST /detokenize, as vLLM has them: what the model reads of a prompt or a conversation, and back.
-
-Runs nothing on the engine.
-"""
+"""POST /tokenize and POST /detokenize, as vLLM has them: a prompt or a conversation as token ids, and back."""
 
 from __future__ import annotations
 
@@ -12,11 +9,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from quire.prompt import Prompt
 from quire.server.errors import invalid
 from quire.server.http.body import JsonRoute
 from quire.server.openai.endpoint import json_reply
 from quire.server.openai.generation import check_ready
-from quire.server.openai.prompts import Prompt, encode_messages, encode_texts, tokenizer_of
+from quire.server.openai.prompts import encode_messages, encode_texts, tokenizer_of
 from quire.server.openai.schema import (
     ERROR_RESPONSES,
     DetokenizeReply,
@@ -39,11 +37,11 @@ def tokenize_routes(registry: ModelRegistry) -> APIRouter:
     @router.post("/tokenize", response_model=TokenizeReply, responses=ERROR_RESPONSES, summary="Text to token ids")
     async def tokenize(request: Request, body: TokenizeRequest) -> Response:
         model = find_model(body.model)
-        prompt = await _encode(model, body)
+        prompt = await asyncio.to_thread(_encode, model, body)
         answer = TokenizeReply(
             count=len(prompt.token_ids),
             max_model_len=model.async_engine.engine.max_model_len,
-            tokens=prompt.token_ids,
+            tokens=list(prompt.token_ids),
         )
         if body.return_token_strs:
             answer.token_strs = list(map(tokenizer_of(model).token_text, prompt.token_ids))
@@ -58,15 +56,15 @@ def tokenize_routes(registry: ModelRegistry) -> APIRouter:
     return router
 
 
-async def _encode(model: ServedModel, body: TokenizeRequest) -> Prompt:
+def _encode(model: ServedModel, body: TokenizeRequest) -> Prompt:
     if (body.prompt is None) == (body.messages is None):
         raise invalid("give a prompt or messages, one of the two", "prompt")
     if body.messages is not None:
-        return await encode_messages(model, body.messages, body, is_truncated=True)
+        return encode_messages(model, body.messages, body, is_truncated=True)
     if body.add_generation_prompt or body.continue_final_message or body.chat_template_kwargs:
         raise invalid("the options of chat templates go with messages", "messages")
     assert body.prompt is not None
-    (prompt,) = await encode_texts(
+    (prompt,) = encode_texts(
         model, [body.prompt], add_special_tokens=body.add_special_tokens is not False, is_truncated=True
     )
     return prompt
