@@ -1,7 +1,7 @@
-"""Steps that nobody asked for, on an engine that is idle, to see how long they take.
+"""Steps and swaps on an idle engine, to see how long they take.
 
-They go the way of real ones, through the KV cache manager, the runner and the link, but past the scheduler, so that
-nothing runs beside them. Whatever they take is given back. Knows nothing about what becomes of the seconds.
+They go through the KV cache manager, the runner and the link like real ones, but past the scheduler, so that nothing
+runs beside them. All blocks and slots that they take are given back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from quire.engine.engine import Engine
 from quire.outputs import NewSequence, SchedulerOutput, StepOutput, TransferReport
 from quire.runner.model_runner import ModelRunner
 from quire.sampling_params import SamplingParams
-from quire.tiers.transfer_worker import TransferWorker
 
 _GREEDY = SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True, detokenize=False)
 _NO_STEP = -1  # these steps have no place in the engine's count
@@ -39,17 +38,17 @@ class TransferTime:
 
     kind: str  #: save or load
     num_bytes: int
-    wall_s: float  #: from the first thought to the report
-    copy_s: float  #: the link was busy with it
-    wait_s: float  #: nothing else could have run: bookkeeping, and what the step waits for
+    wall_s: float  #: from planning the transfer to its report
+    copy_s: float  #: the link was busy
+    wait_s: float  #: no step could run: bookkeeping, and staging that the step waits for
 
 
 class BlocksLost(RuntimeError):
-    """What was swapped is not what comes back."""
+    """Blocks that were swapped out did not come back as they were."""
 
 
 class Microbenchmark:
-    """Has an idle engine to itself, from entering to leaving.
+    """Has an idle engine to itself, from entering the context to leaving it.
 
     Args:
         engine: over a real model, without requests.
@@ -160,11 +159,10 @@ class Microbenchmark:
         """Save a sequence's full blocks, and give all of its blocks up. What was saved before is saved again.
 
         Raises:
-            ValueError: there is no swap tier, or it has no room.
+            ValueError: the swap tier has no room.
             BlocksLost: on the way.
         """
         kv = self._kv
-        self.require_link()
         if not self.has_room_for(seq):
             raise ValueError(
                 f"swapping {seq.num_computed_tokens} tokens takes more than the {kv.tier.num_available} blocks that "
@@ -207,28 +205,6 @@ class Microbenchmark:
             and length <= config.max_model_len
             and num_seqs * self._kv.blocks_for(length) <= self._kv.pool.num_available
         )
-
-    def use_link(self, link: TransferWorker | None) -> TransferWorker | None:
-        """Move blocks over another link from now on. Returns the one that was used so far."""
-        usual, self._runner.transfer_worker = self._runner.transfer_worker, link
-        return usual
-
-    def require_link(self) -> TransferWorker:
-        """Raises:
-        ValueError: there is no swap tier.
-        """
-        if self._runner.transfer_worker is None:
-            raise ValueError("there is no swap tier to measure; give swap_space or swap_dir")
-        return self._runner.transfer_worker
-
-    @property
-    def link(self) -> TransferWorker | None:
-        return self._runner.transfer_worker
-
-    @property
-    def cache(self) -> torch.Tensor:
-        """The device's blocks."""
-        return self._runner.cache.tensor
 
     def forget(self, seq: BlockSequence) -> None:
         """Give back what a sequence holds anywhere, with the names of its blocks: its tokens mean nothing."""

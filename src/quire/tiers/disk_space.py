@@ -142,8 +142,8 @@ class DiskSpace:
 
 
 def _rows(blocks: torch.Tensor) -> list[memoryview]:
-    """The bytes of each block, whatever pieces it is in."""
-    return [row.data for row in blocks.view(len(blocks), -1).numpy()]
+    """The bytes of each block."""
+    return [row.data for row in blocks.numpy()]
 
 
 def _open_private(folder: Path) -> tuple[int, Path | None]:

@@ -37,12 +37,12 @@ class HostSpace:
         for run in runs(slots):
             for slot, key in zip(slots[run], keys[run], strict=True):
                 self._keys[slot] = key  # before the bytes: see `read`
-            copy_blocks(self._rows(slots[run], blocks), blocks[run])
+            copy_blocks(self._rows(slots[run]), blocks[run])
         return []
 
     def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
         for run in runs(slots):
-            copy_blocks(into[run], self._rows(slots[run], into))
+            copy_blocks(into[run], self._rows(slots[run]))
         # Looked at after the copies: a slot that was written meanwhile, though it must not be, is noticed.
         return [i for i, (slot, key) in enumerate(zip(slots, keys, strict=True)) if self._keys[slot] != key]
 
@@ -51,9 +51,9 @@ class HostSpace:
             self._unpin()
         self._memory = self._memory[:0].clone()
 
-    def _rows(self, slots: list[int], like: torch.Tensor) -> torch.Tensor:
-        rows = self._memory[slots[0] : slots[0] + len(slots)]
-        return rows.view(-1, *like.shape[1:])
+    def _rows(self, slots: list[int]) -> torch.Tensor:
+        """The bytes of slots that are a run."""
+        return self._memory[slots[0] : slots[0] + len(slots)]
 
 
 def _pin(memory: torch.Tensor, owner: object) -> weakref.finalize:

@@ -13,7 +13,7 @@ import torch
 class SwapSpace(Protocol):
     """`num_slots` slots, numbered from 0, of one block each.
 
-    Blocks come and go as bytes, uint8 [n, block_bytes], or in pieces, [n, pieces, piece_bytes], contiguous in memory.
+    Blocks come and go as bytes, uint8 [n, block_bytes], contiguous in memory.
     A slot is not written while a read of it is under way. What goes wrong never raises: it is returned.
     """
 

@@ -92,13 +92,11 @@ class TransferWorker:
         cache: `[num_blocks, num_layers, 2, ...]`, contiguous.
         space: used by this link only.
         bandwidth: bytes a second, for both directions together; the link is as slow as such a device would be. None
-            is as fast as it goes. May be changed at any time (`link.bandwidth = ...`).
-        copy_mode: block; or layer, which copies K and V of every block and layer by themselves, to show what that
-            costs.
+            is as fast as it goes. May be changed at any time.
         clock: seconds, monotonic.
 
     Raises:
-        ValueError: the space is made for other blocks, or there is no such mode.
+        ValueError: the space is made for other blocks.
     """
 
     def __init__(
@@ -107,15 +105,10 @@ class TransferWorker:
         space: SwapSpace,
         *,
         bandwidth: float | None = None,
-        copy_mode: str = "block",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if copy_mode not in ("block", "layer"):
-            raise ValueError(f"copy_mode={copy_mode!r} is not one of block, layer")
-        num_parts = cache.shape[1] * cache.shape[2] if copy_mode == "layer" else 1
-        parts = cache.view(len(cache), num_parts, -1).view(torch.uint8)
-        self._device = parts if copy_mode == "layer" else parts[:, 0]  # [num_blocks, (parts,) bytes]
-        self._block_bytes = self._device[0].numel()
+        self._device = cache.view(len(cache), -1).view(torch.uint8)  # [num_blocks, block_bytes]
+        self._block_bytes = self._device.shape[1]
         if self._block_bytes != space.block_bytes:
             raise ValueError(f"a block has {self._block_bytes} bytes, and the swap space is for {space.block_bytes}")
         self._space = space
@@ -331,7 +324,7 @@ class TransferWorker:
         return self._device[blocks[0] : blocks[0] + len(blocks)]
 
     def _new_staging(self, piece: _Piece) -> torch.Tensor:
-        shape = (len(piece.op_ids), *self._device.shape[1:])
+        shape = (len(piece.op_ids), self._block_bytes)
         return torch.empty(shape, dtype=torch.uint8, pin_memory=self._stream.is_cuda)
 
     def _fail(self, piece: _Piece, error: Exception) -> None:
