@@ -140,19 +140,21 @@ def make_engine(
     num_swap_slots = plan_swap_slots(config, plan, device=loaded.device, memory_share=memory_share)
     namespace = _namespace(model, config)
     cache = KVCache(plan.num_blocks, layout, model.dtype, torch.device(loaded.device))
-    link = _make_transfer_worker(config, cache, plan.block_bytes, num_swap_slots, namespace) if num_swap_slots else None
+    worker = None
+    if num_swap_slots:
+        worker = _make_transfer_worker(config, cache, plan.block_bytes, num_swap_slots, namespace)
     runner = ModelRunner(
         model,
         cache,
         TorchAttention(cache.tensor, layout, shape.num_heads),
         InputBatch(config.max_num_seqs, plan.max_model_len, config.block_size),
         shape.vocab_size,
-        link,
+        worker,
     )
     eos_token_ids = dict.fromkeys(source.eos_token_ids)
     if tokenizer is not None and tokenizer.eos_token_id is not None:
         eos_token_ids[tokenizer.eos_token_id] = None
-    has_profile = cost_model is None and recovery is None and link is not None and config.recovery_policy == "cost"
+    has_profile = cost_model is None and recovery is None and worker is not None and config.recovery_policy == "cost"
     place = profile_place(config, model, loaded.device) if has_profile else None
     kept = place.load() if place is not None else None
     cost_model = cost_model or kept or CostModel()
@@ -179,23 +181,23 @@ def make_engine(
         recovery=recovery or make_policy(config.recovery_policy, cost_model, seed=config.seed),
         cost_model=cost_model,
     )
-    if place is not None and link is not None:
-        _keep_profile(engine, cost_model, place, link, is_measured=kept is not None)
+    if place is not None and worker is not None:
+        _keep_profile(engine, cost_model, place, worker, is_measured=kept is not None)
     if prefix:
         logger.info("pinned prefix: %d of %d tokens are computed and kept", engine.pin_prefix(prefix), len(prefix))
     return engine
 
 
 def _keep_profile(
-    engine: Engine, cost_model: CostModel, place: ProfilePlace, link: TransferWorker, *, is_measured: bool
+    engine: Engine, cost_model: CostModel, place: ProfilePlace, worker: TransferWorker, *, is_measured: bool
 ) -> None:
-    """For the next such engines to find: a short profile at the first start, and what this one learns."""
+    """Keep costs for the next such engines: a short profile at the first start, and what this engine learns."""
     if not is_measured:
         started = time.monotonic()
         quick_profile(engine, cost_model)
         seconds = time.monotonic() - started
-        logger.info("recovery: measured both modes back in %.1f s; quire calibrate shows them", seconds)
-    keeper = ProfileKeeper(place, cost_model, link, is_kept=is_measured)
+        logger.info("recovery: measured both modes in %.1f s; quire calibrate shows them", seconds)
+    keeper = ProfileKeeper(place, cost_model, worker)
     if not is_measured:
         keeper.keep()
     engine.on_stats.append(keeper.note)
