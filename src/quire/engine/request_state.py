@@ -1,6 +1,6 @@
-"""The answer to one request while it grows: text, log-probabilities, times.
+"""One request's outputs while they grow: text, log-probabilities, times.
 
-Turns the scheduler's sequences into what a user sees. Knows nothing about blocks or steps.
+Turns the scheduler's sequences into the `RequestOutput` that a user sees.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from quire.text.tokenizer import Tokenizer
 
 
 class _Completion:
-    """One output."""
+    """One output of the request."""
 
     __slots__ = (
         "cumulative_logprob", "detokenizer", "finish_reason", "is_told", "last_token_time", "logprobs", "num_told",
@@ -53,7 +53,7 @@ class _Completion:
 
 
 class RequestState:
-    """What has come of a request so far.
+    """A request with its outputs so far.
 
     Args:
         request: as the scheduler knows it.
@@ -84,10 +84,10 @@ class RequestState:
         return self.request.status.is_finished
 
     def add(self, update: SequenceUpdate, now: float) -> str | None:
-        """Take in new tokens. Returns the stop string that they complete: the sequence must end there."""
+        """Take in new tokens. Returns the stop string that they complete, where the sequence must end."""
         seq, params = update.sequence, self.request.sampling_params
         if self.request.beam is not None:
-            return None  # its beams may all change until the search ends; `finish` takes them
+            return None  # all beams may change until the search ends; `finish` takes them
         completion = self._completions.get(seq.index)
         if completion is None:
             completion = self._completions[seq.index] = _Completion(self._detokenizer(), params.logprobs is not None)
@@ -203,23 +203,8 @@ class RequestState:
             error=request.error,
         )
 
-    def take_deltas(self) -> list[tuple[int, str]]:
-        """For each output the text that became safe to send since the last call: whole characters, no part of what
-        may still be a stop string."""
-        deltas = []
-        for index, completion in sorted(self._completions.items()):
-            if completion.detokenizer is not None:
-                is_final = completion.finish_reason is not None
-                if text := completion.detokenizer.take_delta(is_final):
-                    deltas.append((index, text))
-        return deltas
-
     def take_progress(self) -> list[Delta]:
-        """What each output gained since the last call, for whoever sends more than text; see `take_deltas`, which
-        takes from the same text."""
-        if len(self._completions) == 1:
-            ((index, completion),) = self._completions.items()
-            delta = completion.take_progress(index)
-            return [] if delta is None else [delta]
+        """The gain of each output since the last call. Its text is whole characters, no part of which may still be a
+        stop string."""
         found = (completion.take_progress(index) for index, completion in sorted(self._completions.items()))
         return [delta for delta in found if delta is not None]
