@@ -10,7 +10,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -110,7 +110,7 @@ class AsyncEngine:
         self._keys = itertools.count()
         self._sent: dict[int, _Sent] = {}  #: requests that have not ended, by key
         self._request_ids: set[str] = set()  #: theirs
-        self._num_queued = 0  #: of them, how many have not started
+        self.num_queued = 0  #: of them, requests that have not started
         self._collectors: WeakValueDictionary[asyncio.AbstractEventLoop, OutputCollector] = WeakValueDictionary()
         self._heartbeats: dict[int, Future[None]] = {}
         self._host = self._make_host(make_engine, device, hang_timeout_s, exit_on_hang)
@@ -177,40 +177,7 @@ class AsyncEngine:
             self._heartbeats.pop(number, None)
         return True
 
-    def queue_length(self) -> int:
-        """How many requests have been sent and not been scheduled yet."""
-        return self._num_queued
-
     # -- requests ----------------------------------------------------------------------------------------------------
-
-    async def generate(
-        self,
-        prompt: str | Sequence[int],
-        params: SamplingParams | BeamSearchParams | None = None,
-        *,
-        request_id: str,
-        **options: Any,
-    ) -> AsyncGenerator[Event, None]:
-        """Serve a request. Wherever the iterator is closed, or the task that waits in it cancelled, the request is
-        aborted, and its blocks are free before the next step.
-
-        Args:
-            prompt: as all the others, and what is raised: see `submit`.
-
-        Raises:
-            ValueError: it can never be served; before the first event.
-            RequestFailed: it ended with an error.
-        """
-        stream = EventStream()
-        try:
-            await self.submit(stream, prompt, params, request_id=request_id, **options)
-            while True:
-                _, event = await stream.next()
-                yield event
-                if isinstance(event, Finished):
-                    return
-        finally:
-            self.leave(stream)
 
     async def submit(
         self,
@@ -269,8 +236,8 @@ class AsyncEngine:
     def _check_open(self) -> InputProcessor:
         if self.state is not ModelState.READY or self._input_processor is None:
             raise self._unavailable()
-        if self._max_queue is not None and self._num_queued >= self._max_queue:
-            raise QueueFull(f"{self._num_queued} requests wait for {self.name} already; try again later")
+        if self._max_queue is not None and self.num_queued >= self._max_queue:
+            raise QueueFull(f"{self.num_queued} requests wait for {self.name} already; try again later")
         return self._input_processor
 
     def _unavailable(self) -> EngineUnavailable:
@@ -293,7 +260,7 @@ class AsyncEngine:
             self._sent[add.key] = _Sent(add, stream, number, collector)
             stream.keys.append(add.key)
             self._request_ids.add(add.request_id)
-            self._num_queued += 1
+            self.num_queued += 1
             self._host.send(add)
 
     def _abort(self, sent: _Sent) -> bool:
@@ -308,7 +275,7 @@ class AsyncEngine:
         if self._sent.pop(sent.add.key, None) is None:
             return False
         self._request_ids.discard(sent.add.request_id)
-        self._num_queued -= not sent.is_started
+        self.num_queued -= not sent.is_started
         return True
 
     # -- reports -----------------------------------------------------------------------------------------------------
@@ -341,7 +308,7 @@ class AsyncEngine:
                     continue  # its reader has gone
                 if isinstance(event, Started):
                     sent.is_started = True
-                    self._num_queued -= 1
+                    self.num_queued -= 1
                 elif isinstance(event, (Finished, Exception)):
                     self._end(sent)
                 batches.setdefault(sent.collector, []).append((sent.stream, sent.number, event))
