@@ -75,7 +75,6 @@ class SchedulerOutput:
     removed_seq_ids: list[int] = field(default_factory=list)  #: finished, preempted or parked: forget them first
     transfers: list[BlockTransfer] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)  #: op_ids of saves and loads that need not begin any more
-    stage: int = 0
     total_tokens: int = 0
 
 
@@ -123,33 +122,38 @@ class RecoveryStats:
 
 @dataclass(slots=True)
 class Stats:
-    """One step, in numbers: what later feeds metrics and logs."""
+    """One step in numbers, for metrics and logs."""
 
     step_id: int
-    time: float  #: seconds on the engine's clock, at the end of the step
-    num_running: int  #: requests
-    num_waiting: int
-    num_preempted: int  #: of the waiting, those that have run before
-    num_scheduled_seqs: int
-    num_scheduled_tokens: int
-    num_sampled_tokens: int
-    num_blocks: int
-    num_used_blocks: int  #: held by a running sequence
-    num_cached_blocks: int  #: held by none, found again by key
-    num_logical_blocks: int  #: entries of all block tables: more than used ones by what is shared
-    num_kv_tokens: int  #: tokens with KV in blocks of running sequences, shared ones counted once a sequence
-    prefix_queries: int  #: tokens looked up by this step's newcomers
-    prefix_hits: int  #: of these, found
-    preemptions: int  #: in this step
-    schedule_s: float
-    execute_s: float
-    update_s: float
+    time: float = 0.0  #: seconds on the engine's clock, at the end of the step
+    num_running: int = 0  #: requests
+    num_waiting: int = 0
+    num_preempted: int = 0  #: waiting requests that have run before
+    num_scheduled_seqs: int = 0
+    num_scheduled_tokens: int = 0
+    num_sampled_tokens: int = 0
     num_prompt_tokens: int = 0  #: of the requests that were scheduled for the first time
+    num_blocks: int = 0
+    num_used_blocks: int = 0  #: held by a running sequence
+    num_cached_blocks: int = 0  #: held by none, found again by key
+    num_logical_blocks: int = 0  #: entries of all block tables; sharing makes them more than the used blocks
+    num_kv_tokens: int = 0  #: tokens with KV in blocks of running sequences, shared ones counted once a sequence
+    prefix_queries: int = 0  #: tokens looked up by this step's newcomers
+    prefix_hits: int = 0  #: tokens found
+    preemptions: int = 0  #: in this step
+    schedule_s: float = 0.0
+    execute_s: float = 0.0
+    update_s: float = 0.0
+    stall_s: float = 0.0  #: of execute_s, while blocks were staged
     token_gaps: list[float] = field(default_factory=list)  #: ITL: seconds since each output's token before its new one
     swap_bytes: int = 0  #: that the swap tier holds at most; 0 is no tier
-    swap_used_bytes: int = 0  #: of these, kept for requests that are to come back, or under way
-    recovery: RecoveryStats | None = None  #: None where nothing of it happened
-    stall_s: float = 0.0  #: of execute_s, while blocks were staged
+    swap_used_bytes: int = 0  #: kept for requests that are to come back, or under way
+    recovery: RecoveryStats | None = None  #: None where no request was preempted or recovered
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds of computing: `execute_s` without the stall."""
+        return max(0.0, self.execute_s - self.stall_s)
 
 
 @dataclass(slots=True)

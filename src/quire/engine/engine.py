@@ -1,6 +1,6 @@
 """The engine: schedule, execute, update, until every request has ended.
 
-The one place where `core` and `runner` meet. Knows nothing about HTTP, asyncio or how prompts were made.
+The one place where `core` and `runner` meet.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.engine.input_processor import InputProcessor, ProcessedRequest
 from quire.engine.request_state import RequestState
-from quire.outputs import SchedulerOutput, Stats, StepOutput
+from quire.outputs import Stats, StepOutput
 from quire.runner.model_runner import Runner
 from quire.runner.random import derived_seed
 from quire.sampling_params import BeamSearchParams, SamplingParams
@@ -35,7 +35,7 @@ logger = logging.getLogger("quire")
 
 
 class Engine:
-    """Requests in, answers out, one step at a time. Not thread-safe: one thread owns it.
+    """Requests in, outputs out, one step at a time. Not thread-safe: one thread owns it.
 
     Args:
         scheduler_config: limits and pool size.
@@ -179,7 +179,7 @@ class Engine:
     # -- a step ------------------------------------------------------------------------------------------------------
 
     def step(self) -> list[RequestState]:
-        """Run one step. Returns the answers that grew or ended in it.
+        """Run one step. Returns the requests that grew or ended in it.
 
         Where the runner raises, the requests of the step end with an error and the others go on; the exception is
         logged. Nothing that the failed step was to write is ever found again. Ctrl-C waits for the step's end.
@@ -195,12 +195,18 @@ class Engine:
         scheduled = self.clock()
         if not out.seq_ids and scheduler.requests and not scheduler.kv.num_under_way:
             raise AssertionError("requests are waiting, and nothing could be scheduled")
-        num_prompt_tokens = 0
+        stats = Stats(
+            out.step_id,
+            num_scheduled_seqs=len(out.seq_ids),
+            num_scheduled_tokens=out.total_tokens,
+            schedule_s=scheduled - started,
+        )
         for new in out.new_sequences:
-            metrics = self._states[scheduler.request_of(new.seq_id).request_id].metrics
+            request = scheduler.request_of(new.seq_id)
+            metrics = self._states[request.request_id].metrics
             if metrics.first_scheduled_time is None:
                 metrics.first_scheduled_time = scheduled
-                num_prompt_tokens += len(scheduler.request_of(new.seq_id).prompt_token_ids)
+                stats.num_prompt_tokens += len(request.prompt_token_ids)
         try:
             result = self.runner.execute(out)
         except Exception as error:
@@ -210,11 +216,21 @@ class Engine:
             scheduler.fail_step("interrupted")
             raise
         executed = self.clock()
-        self.costs.note(scheduler.step_shape, max(0.0, executed - scheduled - result.stall_s), result.transfers)
-        token_gaps: list[float] = []
-        changed = self._update(result, executed, token_gaps)
-        ended = self.clock()
-        self._note(out, before, num_prompt_tokens, token_gaps, result.stall_s, (started, scheduled, executed, ended))
+        stats.execute_s, stats.stall_s = executed - scheduled, result.stall_s
+        self.costs.note(scheduler.step_shape, stats.busy_s, result.transfers)
+        changed = self._update(result, executed, stats.token_gaps)
+        stats.time = self.clock()
+        stats.update_s = stats.time - executed
+        counts = scheduler.counts
+        stats.num_sampled_tokens = counts.sampled_tokens - before.sampled_tokens
+        stats.prefix_queries = counts.prefix_queries - before.prefix_queries
+        stats.prefix_hits = counts.prefix_hits - before.prefix_hits
+        stats.preemptions = counts.preemptions - before.preemptions
+        stats.recovery = scheduler.recovery_log.take_stats()
+        self._describe_state(stats)
+        self.last_stats = stats
+        for listener in self.on_stats:
+            listener(stats)
         return changed
 
     def _update(self, result: StepOutput, now: float, token_gaps: list[float]) -> list[RequestState]:
@@ -260,65 +276,25 @@ class Engine:
                     logger.error("request %s failed: %s", request_id, state.request.error)
         return states
 
-    def _note(
-        self,
-        out: SchedulerOutput,
-        before: Any,
-        num_prompt_tokens: int,
-        token_gaps: list[float],
-        stall_s: float,
-        times: tuple[float, float, float, float],
-    ) -> None:
-        started, scheduled, executed, ended = times
-        counts = self.scheduler.counts
-        self.last_stats = stats = replace(
-            self.snapshot(),
-            step_id=out.step_id,
-            time=ended,
-            num_scheduled_seqs=len(out.seq_ids),
-            num_scheduled_tokens=out.total_tokens,
-            num_sampled_tokens=counts.sampled_tokens - before.sampled_tokens,
-            prefix_queries=counts.prefix_queries - before.prefix_queries,
-            prefix_hits=counts.prefix_hits - before.prefix_hits,
-            preemptions=counts.preemptions - before.preemptions,
-            schedule_s=scheduled - started,
-            execute_s=executed - scheduled,
-            update_s=ended - executed,
-            num_prompt_tokens=num_prompt_tokens,
-            token_gaps=token_gaps,
-            recovery=self.scheduler.recovery_log.take_stats(),
-            stall_s=stall_s,
-        )
-        for listener in self.on_stats:
-            listener(stats)
-
     def snapshot(self) -> Stats:
-        """What stands now, as the figures of a step that did nothing: after aborts between two steps, say."""
+        """The engine's state now, as the figures of a step that did nothing: after aborts between two steps, say."""
+        stats = Stats(self.last_stats.step_id if self.last_stats is not None else 0, self.clock())
+        self._describe_state(stats)
+        return stats
+
+    def _describe_state(self, stats: Stats) -> None:
         scheduler, kv = self.scheduler, self.scheduler.kv
         tier, block_bytes = kv.tier, scheduler.config.block_bytes
-        return Stats(
-            step_id=self.last_stats.step_id if self.last_stats is not None else 0,
-            time=self.clock(),
-            num_running=len(scheduler.running),
-            num_waiting=len(scheduler.waiting),
-            num_preempted=scheduler.num_preempted,
-            num_scheduled_seqs=0,
-            num_scheduled_tokens=0,
-            num_sampled_tokens=0,
-            num_blocks=kv.pool.num_blocks,
-            num_used_blocks=kv.pool.num_used,
-            num_cached_blocks=kv.pool.num_cached,
-            num_logical_blocks=kv.num_logical_blocks,
-            num_kv_tokens=kv.num_kv_tokens,
-            prefix_queries=0,
-            prefix_hits=0,
-            preemptions=0,
-            schedule_s=0.0,
-            execute_s=0.0,
-            update_s=0.0,
-            swap_bytes=tier.num_slots * block_bytes,
-            swap_used_bytes=(tier.num_slots - tier.num_available) * block_bytes,
-        )
+        stats.num_running = len(scheduler.running)
+        stats.num_waiting = len(scheduler.waiting)
+        stats.num_preempted = scheduler.num_preempted
+        stats.num_blocks = kv.pool.num_blocks
+        stats.num_used_blocks = kv.pool.num_used
+        stats.num_cached_blocks = kv.pool.num_cached
+        stats.num_logical_blocks = kv.num_logical_blocks
+        stats.num_kv_tokens = kv.num_kv_tokens
+        stats.swap_bytes = tier.num_slots * block_bytes
+        stats.swap_used_bytes = (tier.num_slots - tier.num_available) * block_bytes
 
     # -- a prefix that is kept ----------------------------------------------------------------------------------------
 

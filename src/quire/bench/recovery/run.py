@@ -154,7 +154,7 @@ class _Watch:
         self._set_bandwidth(0.0)
 
     def note(self, stats: Stats) -> None:
-        self.compute_s += max(0.0, stats.execute_s - stats.stall_s) * self._recomputed_share()
+        self.compute_s += stats.busy_s * self._recomputed_share()
         if stats.recovery is not None:
             self.ahead_s += stats.recovery.ahead_s
         self._num_preemptions += stats.preemptions
