@@ -31,10 +31,6 @@ class ModelSource:
     generation_config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Sampling defaults from generation_config.json; eos_token_id is always a list there."""
 
-    @property
-    def is_preset(self) -> bool:
-        return self.path is None
-
     @cached_property
     def config(self) -> ModelConfig:
         """The model's shape.
