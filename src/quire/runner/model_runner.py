@@ -5,7 +5,6 @@ The only place where the scheduler's lists become tensors. Knows nothing about q
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from quire.attention.interface import AttentionBackend
+from quire.models.base import CausalLM
 from quire.outputs import SchedulerOutput, StepOutput
 from quire.runner.batch import Batch, InputBatch
 from quire.runner.kv_cache import KVCache
@@ -32,19 +32,6 @@ def padded_rows(num_rows: int) -> int:
     """
     step = 1 << max(0, (num_rows - 1).bit_length() - 4)
     return -(-num_rows // step) * step
-
-
-class Model(Protocol):
-    """What the runner needs of `models.base.CausalLM`."""
-
-    def __call__(
-        self,
-        input_ids: torch.Tensor,
-        positions: torch.Tensor,
-        attend: Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor],
-    ) -> torch.Tensor: ...
-
-    def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor: ...
 
 
 class Runner(Protocol):
@@ -79,7 +66,7 @@ class ModelRunner:
 
     def __init__(
         self,
-        model: Model,
+        model: CausalLM,
         cache: KVCache,
         attention: AttentionBackend,
         batch: InputBatch,
