@@ -14,7 +14,7 @@ from quire.core.costs.interface import StepShape
 from quire.core.recovery.policies import Cost, make_policy
 from quire.engine.engine import Engine
 from quire.sampling_params import SamplingParams
-from quire.simulate.recording import Recorder, Recording
+from quire.simulate.recording import Recording, record
 from quire.simulate.replay import replay
 
 TINY = EngineConfig(
@@ -60,8 +60,7 @@ def test_what_a_real_engine_decided_is_decided_again(tmp_path: Path, tiny: Loade
     model = CostModel()
     recovery = make_policy(policy, model, regret_sample=0.3, seed=5)
     engine, text = make_engine(TINY, tiny, cost_model=model, recovery=recovery), io.StringIO()
-    recorder = Recorder(text, engine.clock, policy=policy, model=model, regret_sample=0.3, seed=5)
-    recorder.attach(engine)
+    recorder = record(engine, text, policy=policy, model=model, regret_sample=0.3, seed=5)
     run(engine, 5)
     prior = taught().to_dict()
     own = CostModel.from_dict(prior)
@@ -81,7 +80,7 @@ def test_what_a_real_engine_decided_is_decided_again(tmp_path: Path, tiny: Loade
 
 def test_a_pinned_prefix_is_pinned_again(tmp_path: Path, tiny: LoadedModel) -> None:
     engine, text = make_engine(TINY, tiny), io.StringIO()
-    Recorder(text, engine.clock, policy="recompute").attach(engine)
+    record(engine, text, policy="recompute")
     assert engine.pin_prefix(list(range(1, 20))) == 16
     run(engine, 4)
     (tmp_path / "run.jsonl").write_text(text.getvalue())
@@ -94,4 +93,4 @@ def test_an_engine_that_has_run_is_not_recorded_from_its_middle_on(tiny: LoadedM
     engine = make_engine(TINY, tiny)
     run(engine, 1)
     with pytest.raises(ValueError, match="has run 40 steps already"):
-        Recorder(io.StringIO(), engine.clock, policy="recompute").attach(engine)
+        record(engine, io.StringIO(), policy="recompute")

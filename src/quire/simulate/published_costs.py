@@ -1,4 +1,4 @@
-"""Costs that others measured and published, as they stand in their tables, and what has to be assumed beside them."""
+"""Costs that others measured and published, as their tables give them, with what has to be assumed beside them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class PublishedCosts:
-    """A table, where it is from, and what it does not say."""
+    """A table, its source, and the costs that it does not give."""
 
-    name: str
     source: str
     hardware: str
     model: str
@@ -49,7 +48,6 @@ class PublishedCosts:
 
 
 CPS_A6000 = PublishedCosts(
-    name="cps-a6000",
     source="Kong, Jang, Kim, Kim: CPS: Cross-Point Scheduling for Dynamic KV Cache Recovery in LLM Serving, table 2",
     hardware="NVIDIA RTX A6000 (48 GB), PCIe 4.0 x16, Intel Core i5-10210U; vLLM 0.2.4, CUDA 12.1",
     model="Qwen2.5-0.5B",
@@ -71,5 +69,3 @@ CPS_A6000 = PublishedCosts(
         "its first and last lines"
     ),
 )
-
-PUBLISHED = {profile.name: profile for profile in (CPS_A6000,)}

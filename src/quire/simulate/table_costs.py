@@ -1,6 +1,6 @@
 """Costs from a table that somebody measured elsewhere: interpolated, never fitted.
 
-Knows no engine and learns nothing. What such tables do not say, the decode steps, is assumed and says so.
+Such tables do not give decode steps; those are assumed.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quire.core.costs.interface import EMPTY_STEP, NOTHING, Prediction, StepShape, find_crossings
+from quire.core.costs.interface import EMPTY_STEP, NOTHING, Prediction, StepShape
 from quire.core.costs.piecewise import PiecewiseLinear
 
 Table = Sequence[tuple[float, float]]  #: (tokens, seconds)
@@ -107,9 +107,3 @@ class TableCosts:
 
     def load(self, num_bytes: int) -> Prediction:
         return Prediction(self._swap_in(num_bytes / self.bytes_per_token)) if num_bytes > 0 else NOTHING
-
-    def crossing_points(
-        self, bytes_per_token: int, max_tokens: int, *, granularity: int = 16, chunk: int | None = None
-    ) -> list[int]:
-        """Token counts at which the cheaper of swap and recompute changes (`find_crossings`)."""
-        return find_crossings(self, bytes_per_token, max_tokens, granularity=granularity, chunk=chunk)

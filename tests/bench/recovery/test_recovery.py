@@ -26,6 +26,7 @@ from quire.core.recovery.log import Recovery
 from quire.core.recovery.policies import RecoveryMode, make_policy
 from quire.runner.model_runner import ModelRunner
 from quire.simulate.recording import Recording
+from simulate.machines import write_recording
 
 SPAN = 250
 
@@ -330,7 +331,7 @@ def tamper(path: Path) -> int:
     steps = [event for event in of_the_load(recording) if event.get("num_scheduled_tokens")]
     step = steps[len(steps) // 2]
     step["num_scheduled_tokens"][0] += 1
-    recording.write(path)
+    write_recording(recording, path)
     number: int = step["schedule"]
     return number
 
