@@ -1,7 +1,7 @@
 """The sequences that the runner knows, as rows of arrays, and the flat batch that a step makes of them.
 
 The scheduler sends what changed; tokens, block tables and counts stay here between steps, so that building a batch is a
-handful of array operations whatever the context's length. Numpy only: knows nothing about models or devices.
+handful of array operations whatever the context's length. Numpy only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The tensor that holds all KV blocks, and the few things done to whole blocks.
-
-Knows the layout and nothing about who holds a block.
-"""
+"""The tensor that holds all KV blocks, and the few things done to whole blocks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Runs one step on one device: brings its rows up to date, computes the model, draws the tokens.
 
-The only place where the scheduler's lists become tensors. Knows nothing about queues, text or time.
+The only place where the scheduler's lists become tensors.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ class Runner(Protocol):
     def execute(self, out: SchedulerOutput) -> StepOutput:
         """Save, clear, copy, begin to load, cancel, compute: in this order.
 
-        Saves have read their blocks when this returns. Loads may end many steps later. All that have ended by the end
-        of this step are reported with it, or with a later one if it fails; so are those that were cancelled before
-        they began, when it would have been their turn. A step without sequences waits a little for a report, if there
-        is any to come.
+        Saves have read their blocks when this returns. Loads may end many steps later. Transfers that have ended by the
+        end of this step are reported with it, or with a later step if it fails. Cancelled transfers are reported when
+        it would have been their turn. A step without sequences waits a little for a report, if any is to come.
 
         Raises:
             Exception: whatever computing raised; then the step did not happen, and its sequences must be removed (in
@@ -61,7 +60,7 @@ class ModelRunner:
         attention: reads and writes `cache`.
         batch: rows for as many sequences as the scheduler may run.
         vocab_size: of the logits.
-        link: between `cache` and the swap tier, if there is one.
+        transfer_worker: moves blocks between `cache` and the swap tier, if there is one.
     """
 
     def __init__(
@@ -71,13 +70,13 @@ class ModelRunner:
         attention: AttentionBackend,
         batch: InputBatch,
         vocab_size: int,
-        link: TransferWorker | None = None,
+        transfer_worker: TransferWorker | None = None,
     ) -> None:
         self.model = model
         self.cache = cache
         self.attention = attention
         self.batch = batch
-        self.transfer_worker = link
+        self.transfer_worker = transfer_worker
         self.device = cache.tensor.device
         self.sampler = Sampler(vocab_size)
         self._states: list[RowState | None] = [None] * len(batch.info)
@@ -90,7 +89,7 @@ class ModelRunner:
             work = self.batch.apply(out)
             self.cache.clear(work.fresh)
             self.cache.copy(work.copy_src, work.copy_dst)
-        finally:  # whatever becomes of this step, requests wait for their blocks
+        finally:  # requests wait for their blocks even if this step fails
             self._begin("load", out)
             if self.transfer_worker is not None:
                 self.transfer_worker.cancel(out.cancelled)  # some may be of this very step

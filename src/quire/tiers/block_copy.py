@@ -1,7 +1,4 @@
-"""Copies of blocks, as few as there are runs of neighbours.
-
-Knows tensors of bytes; knows nothing about what the blocks are or where they lie.
-"""
+"""Copies of blocks, as few as there are runs of neighbours."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Swapped blocks in the host's memory.
-
-Knows nothing about how a block gets from and to a device, but that pinned memory takes no detour.
-"""
+"""Swapped blocks in the host's memory."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ class HostSpace:
         pinned: for copies from and to a GPU that run by themselves.
 
     Raises:
-        RuntimeError: there is not so much memory, or it cannot be pinned.
+        RuntimeError: there is too little memory, or it cannot be pinned.
     """
 
     is_memory = True
@@ -43,7 +40,7 @@ class HostSpace:
     def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
         for run in runs(slots):
             copy_blocks(into[run], self._rows(slots[run]))
-        # Looked at after the copies: a slot that was written meanwhile, though it must not be, is noticed.
+        # Keys are compared after the copies, so that a slot that was wrongly written meanwhile is noticed.
         return [i for i, (slot, key) in enumerate(zip(slots, keys, strict=True)) if self._keys[slot] != key]
 
     def close(self) -> None:

@@ -1,7 +1,4 @@
-"""Makes a link take as long as a slower device would.
-
-Knows bytes and seconds; knows nothing about what is moved.
-"""
+"""Makes a link take as long as a slower device would."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ _SLICE_S = 0.05  # after which a changed bandwidth is noticed
 class RateLimiter:
     """A device that moves `bandwidth` bytes a second, one transfer after the other.
 
-    It is exact on average: what a late waking-up adds to one transfer is taken off the next that waits already, for
-    when the device is free again is counted, not observed.
+    It is exact on average. The time at which the device is free again is counted, not observed: a late waking-up that
+    makes one transfer longer makes the next one shorter.
 
     Args:
         bandwidth: bytes a second; None is as fast as it goes. May be changed at any time, from any thread.
