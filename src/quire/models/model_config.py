@@ -161,7 +161,6 @@ class ModelConfig:
     """The shape of a model. The flags at the end tell apart what the architectures do differently."""
 
     architecture: str
-    model_type: str
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -176,7 +175,6 @@ class ModelConfig:
     rope: RopeConfig | None  #: None: positions are learned embeddings
     dtype: str | None = None  #: of the checkpoint, where the config says it
     eos_token_ids: tuple[int, ...] = ()
-    bos_token_id: int | None = None
     initializer_range: float = 0.02  #: standard deviation of random weights
     qkv_bias: bool = False
     attention_out_bias: bool = False
