@@ -1,6 +1,6 @@
 """From an `EngineConfig` to a running engine: model, tokenizer, KV pool, runner.
 
-The one place that knows all the parts by name. Whatever cannot be served is refused here, before the first request.
+The one place that knows all the parts by name. An engine that cannot serve is refused here, before its first request.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 import ctypes
 import logging
 import time
+import uuid
 import weakref
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -22,7 +24,7 @@ from quire.core.block_keys import Namespace
 from quire.core.costs.cost_model import CostModel
 from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.policies import make_policy
-from quire.engine.engine import Engine, process_namespace, read_prefix_file
+from quire.engine.engine import Engine
 from quire.loading.load import load_model
 from quire.loading.source import ModelSource, resolve_model
 from quire.memory_plan import plan_pool, plan_swap_slots
@@ -45,7 +47,7 @@ _SAMPLING_DEFAULTS = ("temperature", "top_k", "top_p", "min_p", "repetition_pena
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model in memory, which several engines (of other block sizes, say) may share."""
+    """A model in memory, which several engines may share, of different block sizes, say."""
 
     source: ModelSource
     model: CausalLM
@@ -117,8 +119,8 @@ def make_engine(
         loaded: may be shared.
         memory_share: of the memory for a KV pool that the config leaves open.
         cost_model: learns from every step; None is the profile of such engines, or a fresh one.
-        recovery: in the place of `config.recovery_policy`. With it or a cost model, no profile is looked for, measured
-            or kept.
+        recovery: in the place of `config.recovery_policy`. Where it or a cost model is given, no profile is looked
+            for, measured or kept.
 
     Raises:
         ValueError: the pool cannot be made as asked.
@@ -238,7 +240,13 @@ def _read_prefix(config: EngineConfig, tokenizer: Tokenizer | None) -> list[int]
         return []
     if tokenizer is None:
         raise ValueError("pin_prefix is text and needs a tokenizer; leave out skip_tokenizer_init")
-    return tokenizer.encode(read_prefix_file(config.pin_prefix))
+    try:
+        text = Path(config.pin_prefix).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"pin_prefix={config.pin_prefix!r} cannot be read: {error}") from None
+    if not text:
+        raise ValueError(f"pin_prefix={config.pin_prefix!r} is empty")
+    return tokenizer.encode(text)
 
 
 def _make_transfer_worker(
@@ -265,7 +273,7 @@ def _namespace(model: CausalLM, config: EngineConfig) -> Namespace:
     shape = model.config
     dtype = _name(model.dtype)
     return Namespace(
-        weights=process_namespace(),
+        weights=f"process:{uuid.uuid4().hex}",  # a name that no other process has: nothing is shared by mistake
         dtype=dtype,
         kv_dtype=dtype,
         geometry=f"{shape.num_layers}x{shape.num_kv_heads}x{shape.head_dim}/{config.block_size}",

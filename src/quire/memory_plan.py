@@ -1,7 +1,4 @@
-"""How many KV blocks there is room for, and what the rest of the memory is for.
-
-Knows memory and sizes; knows nothing about models but their bytes.
-"""
+"""How many KV blocks there is room for, and what the rest of the memory is for."""
 
 from __future__ import annotations
 

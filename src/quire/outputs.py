@@ -32,33 +32,33 @@ class BlockTransfer:
 
 @dataclass(slots=True)
 class TransferReport:
-    """A run of saves, or of loads, that has ended, well or not. What is submitted together may be reported in parts."""
+    """A piece of saves, or of loads, that has ended, well or not. A batch may be reported in several pieces."""
 
     kind: str  #: save or load
     op_ids: list[int]
     num_bytes: int
-    copy_s: float  #: seconds that the link was busy with it
-    failed: list[int] = field(default_factory=list)  #: op_ids whose bytes did not arrive, or are not what was saved
-    continues: bool = False  #: what the last report of this kind told of, which was submitted together with it
-    has_more: bool = False  #: of what was submitted together with it, something had not begun when it ended
-    is_cancelled: bool = False  #: as `SchedulerOutput.cancelled` asked: none has begun, and nothing was moved
+    copy_s: float  #: seconds that the link was busy with the piece
+    failed: list[int] = field(default_factory=list)  #: op_ids whose bytes did not arrive, or are not as they were saved
+    continues: bool = False  #: the piece of this kind that was reported before: both are of one batch
+    has_more: bool = False  #: other transfers of the batch had not begun when this piece ended
+    is_cancelled: bool = False  #: as `SchedulerOutput.cancelled` asked: nothing was begun or moved
 
 
 @dataclass(slots=True)
 class NewSequence:
-    """A sequence that the runner does not know (yet, or any more): everything it needs, whole."""
+    """A sequence that the runner does not know, yet or any more: everything that it needs."""
 
     seq_id: int
     index: int  #: which of the request's sequences: part of the random numbers' address
     token_ids: list[int]  #: prompt and output so far
     num_prompt_tokens: int
-    num_computed_tokens: int  #: of these, how many have their KV in the blocks
+    num_computed_tokens: int  #: tokens with KV in the blocks
     block_table: list[int]
     sampling_params: SamplingParams
     seed: int  #: the request's own, or one that the engine drew for it
     stop_token_ids: tuple[int, ...] = ()  #: banned until min_tokens have been made
     num_samples: int = 1  #: tokens to draw at its first sampling: n where the prompt forks into n
-    num_candidates: int = 0  #: a beam: nothing is drawn, so many likeliest tokens are returned instead
+    num_candidates: int = 0  #: of a beam: no token is drawn; this many likeliest tokens are returned instead
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class TokenLogprobs:
 
 @dataclass(slots=True)
 class StepOutput:
-    """What one step brought. `sampled[i]` belongs to `seq_ids[i]`: usually one token, n where a prompt forks into n."""
+    """One step's results. `sampled[i]` belongs to `seq_ids[i]`: usually one token, n where a prompt forks into n."""
 
     step_id: int
     seq_ids: list[int] = field(default_factory=list)  #: the sequences whose last known token was computed
@@ -100,12 +100,12 @@ class StepOutput:
     prompt_logprobs: dict[int, list[tuple[int, TokenLogprobs]]] = field(default_factory=dict)  #: (position, entry)
     failed: dict[int, str] = field(default_factory=dict)  #: seq_id -> why (its logits were not numbers)
     transfers: list[TransferReport] = field(default_factory=list)  #: saves and loads that have ended since
-    stall_s: float = 0.0  #: that the step stood still: blocks were staged, or copied where the engine waits for it
+    stall_s: float = 0.0  #: seconds of standstill, while blocks were staged, or copied by an engine that waits
 
 
 @dataclass(slots=True)
 class RecoveryStats:
-    """What became of preempted requests and of their blocks in a step. By `RecoveryMode.value`."""
+    """A step's preemptions and recoveries. Modes are `RecoveryMode.value`."""
 
     preemptions: Counter[str] = field(default_factory=Counter)  #: by mode
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  #: of link and steps, by mode
@@ -192,7 +192,7 @@ class CompletionOutput:
 
 @dataclass(slots=True)
 class RequestOutput:
-    """A request and what came of it so far (of all of it, once `finished`)."""
+    """A request and its outputs so far; all of them, once `finished`."""
 
     request_id: str
     prompt: str | None
@@ -207,7 +207,7 @@ class RequestOutput:
 
 @dataclass(slots=True)
 class Delta:
-    """What one output gained since it was last asked."""
+    """One output's gain since the last delta."""
 
     index: int
     text: str  #: whole characters, and nothing that may still be part of a stop string

@@ -67,7 +67,7 @@ class Breaking:
 STAGES: dict[str, Callable[[Engine], tuple[Any, str]]] = {
     "schedule": lambda engine: (engine.scheduler, "schedule"),
     "update": lambda engine: (engine.scheduler, "update"),
-    "figures": lambda engine: (engine, "_note"),
+    "figures": lambda engine: (engine, "_describe_state"),
     "abort": lambda engine: (engine, "abort"),
 }
 
@@ -308,7 +308,7 @@ def test_a_step_that_hangs_is_noticed_and_logged_with_all_stacks(caplog: pytest.
 
 HANGING = """
 import asyncio, ctypes, functools, sys, threading, time
-from quire.async_engine.async_engine import AsyncEngine
+from quire.async_engine.async_engine import AsyncEngine, EventStream
 from quire.config import EngineConfig
 from quire.build import start_engine
 
@@ -318,8 +318,10 @@ async def main():
     engine.start()
     await engine.wait_ready()
     engine.engine.runner.execute = lambda out: {hang}
-    async for _ in generate(engine, "x", request_id="a"):
-        pass
+    stream = EventStream()
+    await engine.submit(stream, "x", request_id="a")
+    while True:
+        await stream.next()
 
 asyncio.run(main())
 """

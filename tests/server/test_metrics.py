@@ -77,7 +77,7 @@ def test_every_promised_name_is_there_from_the_start_with_its_type_and_the_model
         assert line.startswith("#") or 'model_name="quire-mini"' in line
     assert 'quire_request_success_total{finished_reason="stop",model_name="quire-mini"} 0.0' in text
     for mode in RecoveryMode:
-        assert f'quire_recovery_preemptions_total{{model_name="quire-mini",mode="{mode.value}"}} 0.0' in text
+        assert f'quire_recovery_preemptions_total{{mode="{mode.value}",model_name="quire-mini"}} 0.0' in text
 
 
 def test_two_servers_in_one_process_share_no_figures() -> None:

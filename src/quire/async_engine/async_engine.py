@@ -1,7 +1,4 @@
-"""An engine beside asyncio: requests from any event loop, steps in a thread of their own.
-
-Knows requests, their events and the model's state; of scheduling only what `engine_loop` reports, of HTTP nothing.
-"""
+"""An engine beside asyncio: requests from any event loop, steps in a thread of their own."""
 
 from __future__ import annotations
 
@@ -71,18 +68,18 @@ class _Sent:
 
 
 class AsyncEngine:
-    """One engine thread beside asyncio. `start` it, and `shutdown` when done; every method may be called from any
-    thread, and `generate` and `submit` from any event loop.
+    """One engine thread beside asyncio. `start` it, and `shutdown` when done. Every method may be called from any
+    thread, and `submit` from any event loop.
 
     Args:
         name: under which the model is served.
         make_engine: loads the engine, in its thread, and again whenever it has failed.
-        device: of the device, if other engines share it.
-        max_queue: how many requests may wait; None is without limit.
-        hang_timeout_s: a step that takes longer hangs: all stacks are logged.
-        exit_on_hang: and the process ends with status 70, for its supervisor to start it again.
-        on_stats: called with each step's figures; like `on_finished` in the engine's thread, so it should be quick.
-        on_finished: called with each request's output once it has ended, however it did.
+        device: where other engines share it.
+        max_queue: requests that may wait; None is without limit.
+        hang_timeout_s: a step that takes longer hangs, and all stacks are logged.
+        exit_on_hang: the process then ends with status 70, for its supervisor to start it again.
+        on_stats: called with each step's figures, in the engine's thread, so it should be quick.
+        on_finished: called likewise with each request's output once it has ended, in whatever way.
     """
 
     def __init__(
@@ -109,7 +106,7 @@ class AsyncEngine:
         self._input_processor: InputProcessor | None = None
         self._keys = itertools.count()
         self._sent: dict[int, _Sent] = {}  #: requests that have not ended, by key
-        self._request_ids: set[str] = set()  #: theirs
+        self._request_ids: set[str] = set()  #: of the requests that have not ended
         self.num_queued = 0  #: of them, requests that have not started
         self._collectors: WeakValueDictionary[asyncio.AbstractEventLoop, OutputCollector] = WeakValueDictionary()
         self._heartbeats: dict[int, Future[None]] = {}
@@ -145,8 +142,8 @@ class AsyncEngine:
         """Start the thread, which loads the model.
 
         Args:
-            loop: runs until `shutdown` is over, in another thread than that. Where the engine has a process of its
-                own, it takes in what comes from there, at less cost than the thread that does so otherwise.
+            loop: runs until `shutdown` is over, in another thread than `shutdown`. Where the engine has a process of
+                its own, the loop reads that process's reports, which costs less than a thread.
         """
         self._host.start(loop)
 
@@ -162,7 +159,7 @@ class AsyncEngine:
             raise self._unavailable()
 
     async def heartbeat(self, timeout_s: float) -> bool:
-        """Whether a message comes back from the engine within so many seconds. A step under way may delay it."""
+        """Whether a message comes back from the engine in time. A step under way may delay it."""
         beat: Future[None] = Future()
         number = next(self._keys)
         self._heartbeats[number] = beat
@@ -193,7 +190,7 @@ class AsyncEngine:
         wants_progress: bool = True,
         answer_lead: str = "",
     ) -> None:
-        """Send a request; its events come to `stream`. Whoever reads there says `leave` when done.
+        """Send a request; its events come to `stream`. The reader calls `leave` when done.
 
         Args:
             stream: of the running event loop; it may take the events of several requests.
@@ -209,13 +206,13 @@ class AsyncEngine:
 
         Raises:
             ValueError: it can never be served.
-            EngineUnavailable: the model takes no requests. The stream raises it, too, where the model was shut down
-                before the request had ended, and `RequestFailed` where that ended with an error.
+            EngineUnavailable: the model takes no requests. The stream raises it, too, where the model is shut down
+                before the request has ended, and `RequestFailed` where the request ends with an error.
             QueueFull: too many requests wait.
         """
         arrival_time = time.monotonic()
         input_processor = self._check_open()
-        accepted = await asyncio.to_thread(
+        processed = await asyncio.to_thread(
             input_processor.accept,
             prompt,
             params,
@@ -224,10 +221,10 @@ class AsyncEngine:
             prompt_token_ids=prompt_token_ids,
             answer_lead=answer_lead,
         )
-        self._send(stream, number, Add(next(self._keys), request_id, accepted, arrival_time, wants_progress))
+        self._send(stream, number, Add(next(self._keys), request_id, processed, arrival_time, wants_progress))
 
     def leave(self, stream: EventStream) -> None:
-        """Nobody reads a stream any more: abort those of its requests that have not ended."""
+        """Nobody reads a stream any more: abort its requests that have not ended."""
         with self._lock:
             for key in stream.keys:
                 if (sent := self._sent.get(key)) is not None:
@@ -281,7 +278,7 @@ class AsyncEngine:
     # -- reports -----------------------------------------------------------------------------------------------------
 
     def _take_report(self, report: Report) -> None:
-        """In the engine's thread: hand on what happened."""
+        """In the engine's thread: hand on a report."""
         match report:
             case StepReport():
                 self._take_step(report)
@@ -341,8 +338,8 @@ class AsyncEngine:
                 self._call(self._on_finished, sent.add.output("error", message))
 
     def _try_again(self, sent: _Sent) -> bool:
-        """Send a request to the next engine that the last one had not begun with. Only once: it may be what breaks
-        them, in the step that it would begin with."""
+        """Send a request that the lost engine had not begun to the next one. Only once: the request itself may break
+        engines in its first step."""
         if sent.is_started or sent.is_second_try:
             return False
         sent.is_second_try = True
@@ -360,10 +357,10 @@ class AsyncEngine:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     async def drain(self, timeout_s: float) -> int:
-        """Take no further requests, and let those that there are finish.
+        """Take no further requests, and let the present ones finish.
 
         Returns:
-            How many had not finished in time and were cut off.
+            The number of requests that had not finished in time and were cut off.
         """
         self._is_draining = True
         deadline = time.monotonic() + timeout_s
@@ -426,7 +423,7 @@ class _ThreadHost:
     def stop(self) -> None:
         self.send(Stop())
         if self._thread.ident is None or self._loop.engine is None:
-            return  # never started, or loading, which cannot be interrupted: it ends with the process
+            return  # never started, or loading, which cannot be interrupted and ends with the process
         self._thread.join(STOP_TIMEOUT_S)
         if self._thread.is_alive():
             logger.error("%s has not ended within %.0f s; it is left behind", self._thread.name, STOP_TIMEOUT_S)

@@ -1,7 +1,7 @@
 """The events of a reader's requests on their way to it, in the reader's event loop.
 
-A reader that is slower than the engine finds fewer and larger events: nobody waits for it, and what is kept for it
-grows with its answers' length alone. Knows events and asyncio; knows nothing about engines.
+A reader that is slower than the engine finds fewer and larger events. Nobody waits for it, and its backlog grows with
+its outputs' length alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from quire.async_engine.messages import Event, Preempted, Progress, Resumed
 from quire.outputs import Delta
 
-_MAX_PENDING = 32  # events that wait before those that can be one are made one
+_MAX_PENDING = 32  # events that wait before they are joined
 
 Pass = Callable[[int, Event], bool]  #: takes an event of a request, or says that it cannot now
 Delivery = tuple["EventStream", int, Event | Exception]  #: to whom, of which of its requests, what
@@ -50,14 +50,14 @@ class OutputCollector:
 
 
 class EventStream:
-    """What has happened to the requests of one reader and was not read yet. Made, and used, in one event loop.
+    """The events of one reader's requests that it has not read yet. Made and used in one event loop.
 
     Args:
-        pass_on: is offered what comes while the reader waits. What it takes the reader does not see, and is not woken
-            for: a task's turn is a good part of what a token costs.
+        pass_on: is offered each event that comes while the reader waits. The reader does not see the events that it
+            takes, and is not woken for them: a task's turn is a good part of what a token costs.
 
     Attributes:
-        keys: by which the engine knows those requests.
+        keys: by which the engine knows the requests.
     """
 
     def __init__(self, pass_on: Pass | None = None) -> None:
@@ -70,7 +70,7 @@ class EventStream:
         self._arrival: asyncio.Future[None] | None = None  #: what the reader waits for
 
     def put(self, number: int, event: Event | Exception) -> None:
-        """Take in what happened to the request with this number. An exception ends the stream."""
+        """Take in an event of the request with this number. An exception ends the stream."""
         waiting = self._arrival if self._arrival is not None and not self._arrival.done() else None
         if waiting is not None and self._pass_on is not None and not isinstance(event, Exception):
             try:

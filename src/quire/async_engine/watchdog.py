@@ -1,7 +1,4 @@
-"""Notices that an engine's step does not end, and says where it hangs.
-
-Knows when a step began; knows nothing about what steps do.
-"""
+"""Notices that an engine's step does not end, and says where it hangs."""
 
 from __future__ import annotations
 

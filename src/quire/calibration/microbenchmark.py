@@ -74,7 +74,7 @@ class Microbenchmark:
         self._known: list[BlockSequence] = []
 
     def __enter__(self) -> Microbenchmark:
-        # The runner hears with the next step only who has ended; of an idle engine all have.
+        # The runner hears only with the next step which sequences have ended. In an idle engine all have.
         self._execute(SchedulerOutput(_NO_STEP, removed_seq_ids=list(self._runner.batch.row_of)))
         return self
 
@@ -83,7 +83,7 @@ class Microbenchmark:
             self.forget(seq)
 
     def scatter(self) -> None:
-        """Let free blocks be no neighbours, as they are after a while of serving. What was cached is lost."""
+        """Shuffle the free blocks, as a while of serving does. Cached blocks are lost."""
         pool = self._kv.pool
         blocks = [pool.allocate() for _ in range(pool.num_available)]
         self._random.shuffle(blocks)
@@ -122,9 +122,9 @@ class Microbenchmark:
         return seq, times
 
     def decode(self, num_seqs: int, context: int, num_steps: int) -> list[StepTime]:
-        """Steps of so many sequences with a token each, that look back on `context` tokens at first.
+        """Steps of sequences with a token each, whose context has `context` tokens at first.
 
-        What they look back on was never computed; how long it takes does not depend on it.
+        The context's KV was never computed; a step's seconds do not depend on its values.
 
         Raises:
             ValueError: the engine has no room.
@@ -156,7 +156,7 @@ class Microbenchmark:
     # -- moving ------------------------------------------------------------------------------------------------------
 
     def swap_out(self, seq: BlockSequence) -> TransferTime:
-        """Save a sequence's full blocks, and give all of its blocks up. What was saved before is saved again.
+        """Save a sequence's full blocks, also those that were saved before, and give all of its blocks up.
 
         Raises:
             ValueError: the swap tier has no room.
@@ -197,7 +197,7 @@ class Microbenchmark:
         return self._kv.tier.num_available >= len(self._kv.full_blocks(seq))
 
     def has_room_to_decode(self, num_seqs: int, context: int, num_steps: int) -> bool:
-        """Whether the engine can run so many sequences for so many steps."""
+        """Whether the engine can run these sequences to the last step."""
         config, length = self.config, context + num_steps
         return (
             num_seqs <= min(config.max_num_seqs, config.max_num_batched_tokens)
@@ -207,7 +207,7 @@ class Microbenchmark:
         )
 
     def forget(self, seq: BlockSequence) -> None:
-        """Give back what a sequence holds anywhere, with the names of its blocks: its tokens mean nothing."""
+        """Give back all blocks and slots of a sequence, with their names: its tokens mean nothing."""
         kv = self._kv
         while kv.num_under_way:
             result, _ = self._execute(SchedulerOutput(_NO_STEP, transfers=kv.take_transfers()))
@@ -234,7 +234,7 @@ class Microbenchmark:
             reports += result.transfers
             stall_s += result.stall_s
             if self._kv.num_under_way and not self._is_moving():
-                raise BlocksLost(f"the link did not {kind} what it was given")
+                raise BlocksLost(f"the link did not {kind} all blocks")
         ended = self._clock()
         num_lost = sum(len(report.failed) for report in reports)
         if num_lost:

@@ -9,11 +9,9 @@ import logging
 import signal
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from quire.config import SchedulerConfig
@@ -45,8 +43,9 @@ class Engine:
         eos_token_ids: the model's own end tokens.
         namespace: of the KV blocks.
         seed: for requests that bring none.
+        sampling_defaults: that the model's own files recommend.
         clock: seconds, monotonic.
-        recovery: whom to preempt, and by which mode the victim comes back; None always computes again.
+        recovery: whom to preempt, and how the victim recovers; None always recomputes.
         cost_model: learns from every step; None is a fresh one.
     """
 
@@ -108,7 +107,7 @@ class Engine:
         Raises:
             ValueError: it can never be served; the message says why.
         """
-        accepted = self.input_processor.accept(
+        processed = self.input_processor.accept(
             prompt,
             params,
             priority=priority,
@@ -116,15 +115,15 @@ class Engine:
             prompt_token_ids=prompt_token_ids,
             answer_lead=answer_lead,
         )
-        return self.add(accepted, request_id=request_id)
+        return self.add(processed, request_id=request_id)
 
     def add(
-        self, accepted: ProcessedRequest, *, request_id: str | None = None, arrival_time: float | None = None
+        self, processed: ProcessedRequest, *, request_id: str | None = None, arrival_time: float | None = None
     ) -> RequestState:
-        """Queue a request that `input_processor` has accepted.
+        """Queue a request that `input_processor` has processed.
 
         Args:
-            accepted: by the input_processor of this engine, in whatever thread.
+            processed: by this engine's `input_processor`, in whatever thread.
             request_id: unique among those alive; made up if None.
             arrival_time: when it came, in seconds on the engine's clock; None is now.
 
@@ -133,25 +132,25 @@ class Engine:
         """
         if request_id is not None and not isinstance(request_id, str):
             raise ValueError(f"request_id={request_id!r} is not a string")
-        sampling = accepted.sampling_params
-        eos = () if accepted.ignore_eos else self.eos_token_ids
+        sampling = processed.sampling_params
+        eos = () if processed.ignore_eos else self.eos_token_ids
         request = Request(
             request_id if request_id is not None else self._free_id(),
-            accepted.prompt_token_ids,
+            processed.prompt_token_ids,
             sampling,
-            beam=accepted.beam,
+            beam=processed.beam,
             arrival=self._serial,
-            priority=accepted.priority,
+            priority=processed.priority,
             seed=sampling.seed if sampling.seed is not None else derived_seed(self.seed, self._serial),
-            max_tokens=accepted.max_tokens if accepted.max_tokens is not None else self.max_model_len,
+            max_tokens=processed.max_tokens if processed.max_tokens is not None else self.max_model_len,
             stop_token_ids=(*eos, *sampling.stop_token_ids),
             eos_token_ids=eos,
-            domains=accepted.domains,
+            domains=processed.domains,
         )
         self.scheduler.add(request)
         self._serial += 1
         arrived = self.clock() if arrival_time is None else arrival_time
-        state = RequestState(request, accepted.text, self.tokenizer, arrived, accepted.answer_lead)
+        state = RequestState(request, processed.text, self.tokenizer, arrived, processed.answer_lead)
         self._states[request.request_id] = state
         return state
 
@@ -182,7 +181,7 @@ class Engine:
         """Run one step. Returns the requests that grew or ended in it.
 
         Where the runner raises, the requests of the step end with an error and the others go on; the exception is
-        logged. Nothing that the failed step was to write is ever found again. Ctrl-C waits for the step's end.
+        logged. No block that the failed step was to write is ever found by its key. Ctrl-C waits for the step's end.
         """
         with interrupts_put_off():
             return self._step()
@@ -245,12 +244,12 @@ class Engine:
             state = self._states[request.request_id]
             changed[request.request_id] = state
             if request.error is not None:
-                continue  # a sample of it went wrong just before
+                continue  # one of its samples went wrong just before
             if (last := state.last_token_time(update.sequence.index)) is not None:
                 token_gaps.append(now - last)
             try:
                 stop = state.add(update, now)
-            except Exception as error:  # its text is its own affair: the others go on
+            except Exception as error:  # a text that cannot be made fails its own request alone
                 logger.exception("request %s: its answer could not be written", request.request_id)
                 scheduler.finish_request(request.request_id, RequestStatus.FINISHED_ERROR, _describe(error))
                 request.status, request.error = RequestStatus.FINISHED_ERROR, _describe(error)
@@ -296,7 +295,7 @@ class Engine:
         stats.swap_bytes = tier.num_slots * block_bytes
         stats.swap_used_bytes = (tier.num_slots - tier.num_available) * block_bytes
 
-    # -- a prefix that is kept ----------------------------------------------------------------------------------------
+    # -- a pinned prefix ----------------------------------------------------------------------------------------------
 
     def pin_prefix(self, prompt: str | Sequence[int]) -> int:
         """Compute a prefix and keep its full blocks for good.
@@ -357,23 +356,3 @@ def interrupts_put_off() -> Iterator[None]:
 
 def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def process_namespace() -> str:
-    """A name for weights whose digest nobody has taken: no other process has it, so nothing is shared by mistake."""
-    return f"process:{uuid.uuid4().hex}"
-
-
-def read_prefix_file(path: str) -> str:
-    """The text of a --pin-prefix file.
-
-    Raises:
-        ValueError: it cannot be read, or is empty.
-    """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"pin_prefix={path!r} cannot be read: {error}") from None
-    if not text:
-        raise ValueError(f"pin_prefix={path!r} is empty")
-    return text
