@@ -19,7 +19,7 @@ def free_memory(device: str) -> int:
         import torch
 
         return int(torch.cuda.mem_get_info()[0])
-    available = _meminfo("MemAvailable")
+    available = _available_memory()
     for limit_file, usage_file in (
         ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
         ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -32,10 +32,10 @@ def free_memory(device: str) -> int:
     return available
 
 
-def _meminfo(name: str) -> int:
+def _available_memory() -> int:
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith(name + ":"):
+            if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     except OSError:
         pass

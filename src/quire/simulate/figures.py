@@ -1,4 +1,4 @@
-"""What a run amounts to: when tokens came, how they spread, and how sure a difference is. Pure arithmetic.
+"""The figures of a run: when tokens came, how they spread, and how sure a difference is. Pure arithmetic.
 
 TTFT, the time to the first token, counts from the arrival; TPOT, the time per output token, is the time from the first
 to the last token over the tokens after the first; ITL is every single gap. Percentiles are linear between neighbours,
@@ -37,7 +37,7 @@ def distribution(values: Iterable[float]) -> Distribution | None:
 
 
 def weighted_distribution(values: Iterable[tuple[float, int]]) -> Distribution | None:
-    """The same of values that stand for so many equal ones each."""
+    """The same of pairs (value, number of times that it occurs)."""
     ordered = sorted(values)
     count = sum(weight for _, weight in ordered)
     if not count:
@@ -65,7 +65,7 @@ def _percentiles(ordered: Sequence[tuple[float, int]], count: int, shares: Seque
 
 
 class Timeline:
-    """When the tokens of each sequence came, without a note for each of them.
+    """When the tokens of each sequence came, without an entry for each token.
 
     From one step to the next most sequences go on together; only where one begins, ends or pauses is anything noted.
 
@@ -75,13 +75,13 @@ class Timeline:
 
     def __init__(self) -> None:
         self.first: dict[int, float] = {}
-        self._last: dict[int, float] = {}  #: of sequences that got none with the latest step
-        self._going_on: list[int] = []  #: those that did
+        self._last: dict[int, float] = {}  #: of sequences that got no token with the latest step
+        self._going_on: list[int] = []  #: sequences that got one
         self._now = 0.0
         self._gaps: list[tuple[float, int]] = []
 
     def note(self, seq_ids: list[int], now: float) -> None:
-        """A step is over, in which these got a token each."""
+        """A step is over, in which these sequences got a token each."""
         if seq_ids == self._going_on:
             if seq_ids:
                 self._gaps.append((now - self._now, len(seq_ids)))

@@ -1,7 +1,7 @@
 """The machines that are simulated: what their steps and transfers cost, and where each figure comes from.
 
-A profile is published, as the CPS paper's table, or was measured by `quire calibrate`. What is neither is assumed, and
-every profile says what that is. Knows nothing about schedulers.
+A profile is published, as the CPS paper's table, or was measured by `quire calibrate`. All other figures are assumed,
+and every profile names them.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ class HardwareProfile:
         bytes_per_token: KV bytes of a token.
         swap_is_synchronous: whether the engine stands still while blocks are copied; else the link works beside it.
         limits: of the engine behind it.
-        published: what is, in words; "" where nothing is.
-        measured: what is.
-        assumed: what is neither.
+        published: the published figures, in words; "" where there are none.
+        measured: the measured ones.
+        assumed: the others.
     """
 
     name: str
