@@ -123,16 +123,11 @@ def _compact(events: list[tuple[int, Event]]) -> list[tuple[int, Event]]:
         runs = by_number.setdefault(number, [])
         if runs and type(event) is Progress is type(runs[-1][0]):
             runs[-1].append(event)
-        elif runs and _cancel_out(runs[-1][0], event):
-            runs.pop()
+        elif runs and {type(runs[-1][0]), type(event)} == {Preempted, Resumed}:
+            runs.pop()  # they cancel out
         else:
             runs.append([event])
     return [(number, _join(run)) for number, runs in by_number.items() for run in runs]
-
-
-def _cancel_out(earlier: Event, later: Event) -> bool:
-    pair = (type(earlier), type(later))
-    return pair in ((Preempted, Resumed), (Resumed, Preempted))
 
 
 def _join(run: list[Event]) -> Event:

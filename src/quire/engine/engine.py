@@ -71,7 +71,6 @@ class Engine:
         self.tokenizer = tokenizer
         self.eos_token_ids = tuple(eos_token_ids)
         self.seed = seed
-        self.sampling_defaults = sampling_defaults or {}
         self.input_processor = InputProcessor(scheduler_config, vocab_size, tokenizer, sampling_defaults)
         self.clock = clock
         self.max_model_len = scheduler_config.max_model_len

@@ -1,7 +1,7 @@
 """What a model is, in numbers: read from a Hugging Face `config.json`, in the dialects of transformers 4 and 5.
 
-Knows shapes and what they cost in bytes; knows no tensors and no files. Each architecture's own file says how its
-config is read (`read_config`); what Quire cannot serve is refused here and there by name.
+Each architecture's own file says how its config is read (`read_config`). Features that Quire cannot serve are refused
+by name, here and there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ModelConfigError(ValueError):
 
 
 class UnsupportedModelError(ModelConfigError):
-    """A model that Quire does not serve; the message names what it is that is missing."""
+    """A model that Quire does not serve; the message names the missing feature."""
 
 
 class ConfigReader:
@@ -34,18 +34,20 @@ class ConfigReader:
         value = self.values.get(name)
         return default if value is None else value
 
-    def integer(self, name: str, default: int | None = None) -> int:
+    def _required(self, name: str, default: Any) -> Any:
         value = self.get(name, default)
         if value is None:
             raise ModelConfigError(f"the config has no {name!r}; take config.json from the model's original repository")
+        return value
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        value = self._required(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ModelConfigError(f"the config's {name} is {value!r}; expected a positive integer")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
-        value = self.get(name, default)
-        if value is None:
-            raise ModelConfigError(f"the config has no {name!r}; take config.json from the model's original repository")
+        value = self._required(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
             raise ModelConfigError(f"the config's {name} is {value!r}; expected a positive number")
         return float(value)
@@ -158,7 +160,7 @@ def _yarn_attention_factor(rope: ConfigReader, factor: float) -> float:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The shape of a model. The flags at the end tell apart what the architectures do differently."""
+    """The shape of a model. The flags at the end tell the architectures apart."""
 
     architecture: str
     vocab_size: int
