@@ -1,4 +1,4 @@
-"""What a step asks of attention, and what an attention backend must do.
+"""The interface of attention backends, and the batch that a step gives them.
 
 A backend owns the views into the KV cache that it needs; the model sees only `attend`, and the runner only `plan`.
 """

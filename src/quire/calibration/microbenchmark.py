@@ -248,10 +248,10 @@ class Microbenchmark:
         )
 
     def _is_moving(self) -> bool:
-        """Whether the link has something to report yet."""
+        """Whether the link has reports to come."""
         return self._runner.transfer_worker is not None and self._runner.transfer_worker.num_outstanding > 0
 
-    # -- what a step is made of --------------------------------------------------------------------------------------
+    # -- the parts of a step -----------------------------------------------------------------------------------------
 
     def _execute(self, out: SchedulerOutput) -> tuple[StepOutput, float]:
         """The step's result and seconds, until the device is done with it."""

@@ -1,4 +1,4 @@
-"""What a model is and costs, before anything is loaded."""
+"""A model's shape and whether it is supported, before anything is loaded."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ HUB_WEIGHT_FILES = ["model.safetensors", "model-*.safetensors"]
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model that was found: where it is and what its JSON files say."""
+    """A model that was found: its place and its JSON files."""
 
     name: str  #: as the user gave it
     path: Path | None  #: its directory; None for a preset
@@ -110,7 +110,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def read_generation_config(path: Path) -> dict[str, Any]:
-    """What generation_config.json says that is not null; {} where there is no such file."""
+    """The fields of generation_config.json that are not null; {} where there is no such file."""
     file = path / "generation_config.json"
     if not file.is_file():
         return {}

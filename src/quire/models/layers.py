@@ -1,6 +1,6 @@
 """The building blocks of all architectures: linear layers, norms, embeddings, rotary positions, activations.
 
-A layer knows its own tensors and which names they have in a checkpoint; it knows nothing of files or of the KV cache.
+A layer knows its own tensors and their names in a checkpoint.
 All of them work on a flattened batch: `[num_tokens, features]`, no padding, no batch dimension.
 """
 

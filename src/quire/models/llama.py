@@ -28,7 +28,7 @@ def read_config(reader: ConfigReader) -> ModelConfig:
 
 
 def read_decoder_config(reader: ConfigReader, architecture: str, **flags: Any) -> ModelConfig:
-    """What the configs of all Llama-like architectures have in common; `flags` tell them apart."""
+    """The config of any Llama-like architecture; `flags` tell the architectures apart."""
     hidden_size, num_heads = reader.integer("hidden_size"), reader.integer("num_attention_heads")
     head_dim = flags.pop("head_dim", None) or reader.integer("head_dim", hidden_size // num_heads)
     activation = reader.get("hidden_act", "silu")

@@ -1,4 +1,4 @@
-"""What a model is, in numbers: read from a Hugging Face `config.json`, in the dialects of transformers 4 and 5.
+"""A model in numbers: read from a Hugging Face `config.json`, in the dialects of transformers 4 and 5.
 
 Each architecture's own file says how its config is read (`read_config`). Features that Quire cannot serve are refused
 by name, here and there.
@@ -238,7 +238,7 @@ class ModelConfig:
         return self.num_parameters * _itemsize(dtype)
 
     def packed_head_bytes(self, dtype: str) -> int:
-        """What a tied head costs beside its embedding where linear layers are packed (on CPU): a table of its own."""
+        """Memory for the tied head's own table, beside the embedding's, where linear layers are packed (on CPU)."""
         return self.vocab_size * self.embedding_dim * _itemsize(dtype) if self.tie_word_embeddings else 0
 
     def kv_bytes_per_token(self, dtype: str) -> int:

@@ -27,7 +27,7 @@ class Batch:
 
 @dataclass(slots=True)
 class BlockWork:
-    """What to do to the cache before the step computes: clear, then copy."""
+    """Work on the cache before the step computes: clear, then copy."""
 
     fresh: list[int] = field(default_factory=list)
     copy_src: list[int] = field(default_factory=list)

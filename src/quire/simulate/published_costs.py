@@ -9,7 +9,7 @@ from quire.simulate.table_costs import DecodeCosts, TableCosts
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of a published table: what a request of so many tokens costs, in milliseconds."""
+    """A line of a published table: the costs of a request of `num_tokens`, in milliseconds."""
 
     num_tokens: int
     swap_out_ms: float

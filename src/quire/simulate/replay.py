@@ -60,7 +60,7 @@ def replay(recording: Recording) -> ReplayFigures:
 
     Raises:
         ReplayDiffers: at the first step that is not the recorded one.
-        ValueError: a line is none of a recording.
+        ValueError: a line does not belong to a recording.
     """
     return _Replay(recording).run()
 

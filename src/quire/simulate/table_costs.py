@@ -16,11 +16,11 @@ Table = Sequence[tuple[float, float]]  #: (tokens, seconds)
 
 @dataclass(frozen=True, slots=True)
 class DecodeCosts:
-    """What a step costs beside its prefill, in seconds."""
+    """The costs of a step beside its prefill, in seconds."""
 
     step: float  #: of a step that only decodes, whatever is in it
-    sequence: float  #: more for each sequence
-    context_token: float  #: more for each token that they look back on
+    sequence: float  #: for each sequence
+    context_token: float  #: for each token of their contexts
 
     def scaled(self, factor: float) -> DecodeCosts:
         return DecodeCosts(self.step * factor, self.sequence * factor, self.context_token * factor)
