@@ -138,7 +138,6 @@ def make_engine(
         num_pinned_tokens=len(prefix),
         memory_share=memory_share,
     )
-    logger.info(plan.breakdown())
     num_swap_slots = plan_swap_slots(config, plan, device=loaded.device, memory_share=memory_share)
     namespace = _namespace(model, config)
     cache = KVCache(plan.num_blocks, layout, model.dtype, torch.device(loaded.device))
