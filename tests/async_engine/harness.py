@@ -57,10 +57,10 @@ async def generate(engine: AsyncEngine, prompt: Any, params: Any = None, **optio
     try:
         await engine.submit(stream, prompt, params, **options)
         while True:
-            _, event = await stream.next()
-            yield event
-            if isinstance(event, Finished):
-                return
+            for _, event in await stream.take():
+                yield event
+                if isinstance(event, Finished):
+                    return
     finally:
         engine.leave(stream)
 

@@ -321,7 +321,7 @@ async def main():
     stream = EventStream()
     await engine.submit(stream, "x", request_id="a")
     while True:
-        await stream.next()
+        await stream.take()
 
 asyncio.run(main())
 """
@@ -388,7 +388,7 @@ def test_shutdown_ends_the_thread_and_whoever_still_waits_is_told() -> None:
     async def scene() -> None:
         async with running() as engine:
             task = asyncio.create_task(finish(engine, "x", greedy(200), request_id="a"))
-            await until(lambda: engine.last_stats is not None)
+            await until(lambda: engine.engine.last_stats is not None)
             await asyncio.to_thread(engine.shutdown)
             with pytest.raises(EngineUnavailable, match="shut down"):
                 await task

@@ -338,7 +338,7 @@ def test_a_reader_that_leaves_while_its_prompt_is_encoded_sends_nothing() -> Non
             with pytest.raises(asyncio.CancelledError):
                 await task
             await idle(engine)
-            assert engine.last_stats is None
+            assert engine.engine.last_stats is None
 
     run(scene())
 

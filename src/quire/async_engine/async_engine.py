@@ -96,7 +96,6 @@ class AsyncEngine:
     ) -> None:
         self.name = name
         self.error: str | None = None  #: why it has failed, or is being loaded again
-        self.last_stats: Stats | None = None
         self._max_queue = max_queue
         self._on_stats = on_stats
         self._on_finished = on_finished
@@ -291,7 +290,6 @@ class AsyncEngine:
 
     def _take_step(self, report: StepReport) -> None:
         if report.stats is not None:
-            self.last_stats = report.stats
             self._call(self._on_stats, report.stats)
         for output in report.outputs:
             self._call(self._on_finished, output)

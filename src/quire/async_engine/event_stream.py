@@ -43,7 +43,7 @@ class OutputCollector:
         return True
 
     def _deliver(self) -> None:
-        self._is_woken = False  # first: what is put from here on wakes us again
+        self._is_woken = False  # first: a later put wakes us again
         while self._batches:
             for stream, number, event in self._batches.popleft():
                 stream.put(number, event)
@@ -88,32 +88,19 @@ class EventStream:
         if waiting is not None:
             waiting.set_result(None)
 
-    async def next(self) -> tuple[int, Event]:
-        """The next event, and the number of its request.
+    async def take(self) -> list[tuple[int, Event]]:
+        """All events since the last call, at least one, each with the number of its request.
 
         Raises:
             Exception: the one by which a request ended.
         """
-        await self._wait()
-        self._pending = _compact(self._pending)
-        return self._pending.pop(0)
-
-    async def take(self) -> list[tuple[int, Event]]:
-        """All that happened since the last call, at least one event.
-
-        Raises:
-            Exception: as `next`.
-        """
-        await self._wait()
-        events, self._pending = self._pending, []
-        return events if len(events) == 1 else _compact(events)
-
-    async def _wait(self) -> None:
         while not self._pending:
             if self._error is not None:
                 raise self._error
             self._arrival = self._loop.create_future()
             await self._arrival
+        events, self._pending = self._pending, []
+        return events if len(events) == 1 else _compact(events)
 
 
 def _compact(events: list[tuple[int, Event]]) -> list[tuple[int, Event]]:

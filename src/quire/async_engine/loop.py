@@ -127,7 +127,7 @@ class EngineLoop:
         """Make the engine. Returns what went wrong."""
         try:
             self.engine = self._make_engine()
-        except ValueError as error:  # says itself what is wrong and how to mend it
+        except ValueError as error:  # its message says how to mend it
             logger.error("%s: the model could not be loaded: %s", self._name, error)
             return f"the model could not be loaded: {error}"
         except BaseException as error:
@@ -143,7 +143,7 @@ class EngineLoop:
             while self._take_commands(self.engine):
                 if self._clients or self.engine.has_unfinished():  # blocks of aborted requests may be under way
                     self._step(self.engine)
-        except BaseException as error:  # whatever it is, this thread may not end unheard
+        except BaseException as error:  # this thread may not end unheard
             # Its books may not add up any more, so nothing of this engine is used again.
             logger.exception("%s: the engine failed; its requests end with an error, and it starts over", self._name)
             return f"{type(error).__name__}: {error}"

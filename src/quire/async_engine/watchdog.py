@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 logger = logging.getLogger("quire")
 
-EXIT_STATUS = 70  # EX_SOFTWARE: for whoever supervises the process
+EXIT_STATUS = 70  # EX_SOFTWARE: for the process's supervisor
 _STDERR = 2
 
 
