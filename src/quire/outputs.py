@@ -147,7 +147,7 @@ class Stats:
     stall_s: float = 0.0  #: of execute_s, while blocks were staged
     token_gaps: list[float] = field(default_factory=list)  #: ITL: seconds since each output's token before its new one
     swap_bytes: int = 0  #: that the swap tier holds at most; 0 is no tier
-    swap_used_bytes: int = 0  #: kept for requests that are to come back, or under way
+    swap_used_bytes: int = 0  #: of blocks that are saved for swapped-out requests, or under way
     recovery: RecoveryStats | None = None  #: None where no request was preempted or recovered
 
     @property

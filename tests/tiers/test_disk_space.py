@@ -290,7 +290,7 @@ def test_a_disk_that_does_not_give_back_what_it_got_is_refused_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "pread", lambda file, count, at: bytes(count))
-    with pytest.raises(ValueError, match="does not come back"):
+    with pytest.raises(ValueError, match="cannot be read again"):
         DiskSpace(tmp_path, NUM_SLOTS, BLOCK_BYTES, NAMESPACE)
 
 

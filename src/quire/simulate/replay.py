@@ -26,7 +26,7 @@ class ReplayDiffers(Exception):
 
     Attributes:
         step_id: of the first step that differs.
-        what: which part of it.
+        what: the part of the step that differs.
     """
 
     def __init__(self, step_id: int, what: str, recorded: Any, replayed: Any) -> None:

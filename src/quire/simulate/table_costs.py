@@ -18,7 +18,7 @@ Table = Sequence[tuple[float, float]]  #: (tokens, seconds)
 class DecodeCosts:
     """The costs of a step beside its prefill, in seconds."""
 
-    step: float  #: of a step that only decodes, whatever is in it
+    step: float  #: of any step that only decodes
     sequence: float  #: for each sequence
     context_token: float  #: for each token of their contexts
 
@@ -30,7 +30,7 @@ class TableCosts:
     """Straight lines between the table's rows and beyond its ends.
 
     Args:
-        swap_out: seconds to save a sequence of so many tokens.
+        swap_out: seconds to save a sequence, by its tokens.
         swap_in: seconds to load it.
         recompute: seconds to compute it, in one step of its own.
         bytes_per_token: KV bytes of a token, by which bytes are turned into the table's tokens.

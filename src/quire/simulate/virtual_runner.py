@@ -31,7 +31,7 @@ class _Row:
 
     @property
     def is_plain(self) -> bool:
-        """One token of it brings one more."""
+        """Computing its last token brings one more."""
         return self.num_candidates == 0 and (self.num_samples == 1 or self.num_tokens > self.num_prompt_tokens)
 
 

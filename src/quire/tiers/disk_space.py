@@ -41,7 +41,7 @@ class DiskSpace:
         namespace: of the blocks, at most 32 bytes.
 
     Raises:
-        ValueError: the directory cannot be used, or has no room for so many blocks.
+        ValueError: the directory cannot be used, or has too little room.
     """
 
     is_memory = False
@@ -138,7 +138,7 @@ class DiskSpace:
         """One record to the last slot and back, so that a bad disk is known before it is needed."""
         at, record = (self.num_slots - 1) * self._record_bytes, os.urandom(self._record_bytes)
         if os.pwrite(self._file, record, at) < len(record) or os.pread(self._file, len(record), at) != record:
-            raise OSError("what is written there does not come back")
+            raise OSError("a record that is written there cannot be read again")
 
 
 def _rows(blocks: torch.Tensor) -> list[memoryview]:

@@ -18,7 +18,7 @@ class RateLimiter:
     Args:
         bandwidth: bytes a second; None is as fast as it goes. May be changed at any time, from any thread.
         clock: seconds, monotonic.
-        wait: sleeps for so many seconds; true where it is not worth going on.
+        wait: sleeps for some seconds; returns true where going on is not worth it.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class RateLimiter:
         self._free_at = -math.inf
 
     def hold(self, num_bytes: int, asked_at: float, took_s: float) -> float:
-        """Return when such a device would have moved so many bytes.
+        """Return when such a device would have moved the bytes.
 
         Args:
             num_bytes: of one transfer.
