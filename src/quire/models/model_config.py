@@ -253,14 +253,7 @@ def _itemsize(dtype: str) -> int:
 
 
 def check_tokenizer_fits(config: ModelConfig, tokenizer_vocab_size: int) -> None:
-    """Refuse a tokenizer whose ids reach past the embedding table. A table larger than the tokenizer is fine.
-
-    Args:
-        tokenizer_vocab_size: the tokenizer's highest id, plus 1.
-
-    Raises:
-        ValueError: the tokenizer can make ids that the model has no row for.
-    """
+    """Raise ValueError for a tokenizer whose ids reach past the embedding table. A larger table is fine."""
     if tokenizer_vocab_size > config.vocab_size:
         raise ValueError(
             f"the tokenizer knows {tokenizer_vocab_size} token ids, the model's embedding has only "

@@ -145,10 +145,10 @@ def cps_paper(decode_scale: float = 1.0) -> HardwareProfile:
 
 
 def read_profile(path: str | Path) -> HardwareProfile:
-    """A profile that `quire calibrate` wrote.
+    """A profile that `quire calibrate` wrote: a cost model, the KV bytes of a token, and the machine's description.
 
     Raises:
-        ValueError: the file cannot be read, or is none.
+        ValueError: the file cannot be read, or something in it is missing or wrong.
     """
     try:
         data = json.loads(Path(path).read_text())
@@ -157,42 +157,34 @@ def read_profile(path: str | Path) -> HardwareProfile:
         raise ValueError(f"cannot read the profile {path}: {reason}") from None
     except ValueError as error:
         raise ValueError(f"the profile {path} is not JSON: {error}") from None
-    return profile_from(data, str(path))
-
-
-def profile_from(data: Any, name: str) -> HardwareProfile:
-    """A profile from what a calibration's file holds: the cost model, the KV bytes of a token, and what it was.
-
-    Raises:
-        ValueError: something is missing or wrong.
-    """
     if not isinstance(data, dict) or "cost_model" not in data:
-        raise ValueError(f"{name} is no profile: expected a JSON object with cost_model, as quire calibrate writes it")
+        raise ValueError(f"{path} is no profile: expected a JSON object with cost_model, as quire calibrate writes it")
     bytes_per_token = data.get("bytes_per_token")
     if not isinstance(bytes_per_token, int) or isinstance(bytes_per_token, bool) or bytes_per_token < 1:
-        raise ValueError(f"{name}: bytes_per_token is {bytes_per_token!r}, expected the KV bytes of a token")
+        raise ValueError(f"{path}: bytes_per_token is {bytes_per_token!r}, expected the KV bytes of a token")
     try:
         model = CostModel.from_dict(data["cost_model"])
     except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-    machine = data.get("machine")
-    described = machine.get("gpu") or machine.get("cpu") if isinstance(machine, dict) else machine
+        raise ValueError(f"{path}: {error}") from None
+    machine, longest = data.get("machine"), data.get("max_tokens")
+    if isinstance(machine, dict):
+        machine = machine.get("gpu") or machine.get("cpu")
+    if not model.is_calibrated:
+        assumed = "much: the profile rests on too few steps or transfers to be called measured"
+    else:
+        assumed = (
+            f"what requests of more than {longest:,} tokens cost (extrapolated)" if isinstance(longest, int) else ""
+        )
     return HardwareProfile(
-        name=name,
-        hardware=str(described or "a machine that the file does not name"),
+        name=str(path),
+        hardware=str(machine or "a machine that the file does not name"),
         model=str(data.get("model") or "a model that the file does not name"),
         costs=model,
         bytes_per_token=bytes_per_token,
-        limits=_limits_from(data.get("limits"), name),
+        limits=_limits_from(data.get("limits"), str(path)),
         measured="steps, saves and loads" if model.is_calibrated else "",
-        assumed=_assumed(model, data.get("max_tokens")),
+        assumed=assumed,
     )
-
-
-def _assumed(model: CostModel, longest: Any) -> str:
-    if not model.is_calibrated:
-        return "much: the profile rests on too few steps or transfers to be called measured"
-    return f"what requests of more than {longest:,} tokens cost (extrapolated)" if isinstance(longest, int) else ""
 
 
 def _limits_from(data: Any, name: str) -> EngineLimits:

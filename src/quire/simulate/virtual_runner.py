@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from quire.core.costs.interface import Costs, StepShape, transfer_seconds
-from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, TokenLogprobs, TransferReport
+from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, TokenLogprobs, TransferReport
 from quire.simulate.hardware import HardwareProfile
 from quire.tiers.piece_size import PieceSize, take_piece
 
@@ -213,7 +213,8 @@ class VirtualRunner:
         for seq_id in out.removed_seq_ids:
             rows.pop(seq_id, None)
         for new in out.new_sequences:
-            rows[new.seq_id] = _row_of(new)
+            counts = (new.num_computed_tokens, len(new.token_ids), new.num_prompt_tokens)
+            rows[new.seq_id] = _Row(*counts, new.num_samples, new.num_candidates)
         for seq_id, tokens in out.new_tokens.items():
             rows[seq_id].num_tokens += len(tokens)
         return self._compute(out, result)
@@ -258,7 +259,3 @@ class VirtualRunner:
                 row.num_computed += self._num_unnoted
                 row.num_tokens += self._num_unnoted
             self._num_unnoted = 0
-
-
-def _row_of(new: NewSequence) -> _Row:
-    return _Row(new.num_computed_tokens, len(new.token_ids), new.num_prompt_tokens, new.num_samples, new.num_candidates)

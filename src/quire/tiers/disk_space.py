@@ -96,9 +96,6 @@ class DiskSpace:
         self._end()
         self._file = -1  # no number of another file that is opened later
 
-    def fileno(self) -> int:
-        return self._file
-
     def _move(self, move: _Move, slot: int, parts: list[_Buffer]) -> int:
         """Write or read neighbouring records. Returns how many went through whole; the later ones did not."""
         num_records = len(parts) // 2
