@@ -33,12 +33,12 @@ class PublishedCosts:
             decode_scale: what to multiply the assumed costs of decode steps by.
         """
         return TableCosts(
-            swap_out=[(row.num_tokens, row.swap_out_ms / 1e3) for row in self.rows],
+            # Preparing a swap is part of saving.
+            swap_out=[(row.num_tokens, (row.swap_out_ms + row.swap_prep_ms) / 1e3) for row in self.rows],
             swap_in=[(row.num_tokens, row.swap_in_ms / 1e3) for row in self.rows],
             recompute=[(row.num_tokens, row.recompute_ms / 1e3) for row in self.rows],
             bytes_per_token=self.bytes_per_token,
             decode=self.decode.scaled(decode_scale),
-            swap_prep=[(row.num_tokens, row.swap_prep_ms / 1e3) for row in self.rows],
         )
 
 

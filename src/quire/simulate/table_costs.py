@@ -35,7 +35,6 @@ class TableCosts:
         recompute: seconds to compute it, in one step of its own.
         bytes_per_token: KV bytes of a token, by which bytes are turned into the table's tokens.
         decode: what decode steps cost.
-        swap_prep: seconds to prepare a swap; they count as part of saving.
 
     Raises:
         ValueError: a table is empty, out of order, or falls.
@@ -48,7 +47,6 @@ class TableCosts:
         recompute: Table,
         bytes_per_token: int,
         decode: DecodeCosts,
-        swap_prep: Table | None = None,
     ) -> None:
         if bytes_per_token <= 0:
             raise ValueError(f"a token has KV bytes; bytes_per_token={bytes_per_token}")
@@ -56,7 +54,6 @@ class TableCosts:
         self.decode = decode
         self._swap_out = PiecewiseLinear(swap_out)
         self._swap_in = PiecewiseLinear(swap_in)
-        self._swap_prep = PiecewiseLinear(swap_prep) if swap_prep is not None else None
         self._recompute = PiecewiseLinear(recompute)
 
     def step(self, shape: StepShape) -> Prediction:
@@ -99,11 +96,7 @@ class TableCosts:
         return Prediction(num_steps * fixed + self._recompute(start + num_tokens) - self._recompute(start))
 
     def save(self, num_bytes: int) -> Prediction:
-        if num_bytes <= 0:
-            return NOTHING
-        num_tokens = num_bytes / self.bytes_per_token
-        prep = self._swap_prep(num_tokens) if self._swap_prep is not None else 0.0
-        return Prediction(self._swap_out(num_tokens) + prep)
+        return Prediction(self._swap_out(num_bytes / self.bytes_per_token)) if num_bytes > 0 else NOTHING
 
     def load(self, num_bytes: int) -> Prediction:
         return Prediction(self._swap_in(num_bytes / self.bytes_per_token)) if num_bytes > 0 else NOTHING
