@@ -76,11 +76,10 @@ def test_every_length_is_measured_both_ways_and_the_engine_is_left_as_it_was(eng
     assert_clean(engine)
 
 
-def test_a_model_that_is_given_learns_and_measuring_goes_on_after_serving(engine: Engine) -> None:
+def test_lengths_are_whole_blocks_and_serving_goes_on_after_measuring(engine: Engine) -> None:
     prompt = list(range(300, 360))
     before = generate(engine, prompt)
-    model = CostModel()
-    assert calibrate_engine(engine, lengths=[70, 64], repeats=1, cost_model=model, decodes=False).cost_model is model
+    model = calibrate_engine(engine, lengths=[70, 64], repeats=1, decodes=False).cost_model
     assert model.saves.num_observed == 1  # 70 tokens are 64 in whole blocks
     assert_clean(engine)
     assert generate(engine, prompt) == before

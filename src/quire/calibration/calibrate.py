@@ -125,7 +125,6 @@ def calibrate_engine(
     *,
     lengths: Sequence[int] | None = None,
     repeats: int = 3,
-    cost_model: CostModel | None = None,
     decodes: bool = True,
 ) -> Calibration:
     """Measure swapping and computing over lengths, and decode steps over batch sizes and contexts.
@@ -137,7 +136,6 @@ def calibrate_engine(
         engine: idle, with a swap tier that holds the longest length.
         lengths: tokens, taken down to whole blocks; None is `default_lengths`, as far as the swap tier has room.
         repeats: of every measurement, after one that does not count.
-        cost_model: learns from all measurements; None is a fresh one.
         decodes: whether decode steps are measured.
 
     Raises:
@@ -164,7 +162,7 @@ def calibrate_engine(
         for shape in shapes:
             microbenchmark.decode(*shape, 1)
         steps = _in_turns({shape: partial(_decode, microbenchmark, *shape) for shape in shapes}, repeats)
-    model = cost_model or CostModel()
+    model = CostModel()
     _learn(model, (lesson for lessons in (*swaps.values(), *steps.values()) for lesson in lessons))
     bytes_per_token = config.block_bytes // block_size
     return Calibration(
