@@ -193,7 +193,7 @@ class _Watch:
 
 def transfer_worker_of(engine: Engine) -> TransferWorker | None:
     """The link to the engine's swap tier."""
-    return getattr(engine.runner, "link", None)
+    return getattr(engine.runner, "transfer_worker", None)
 
 
 def run_once(engine: Engine, workload: Workload, plan: LinkPlan, judge: Costs) -> RecoveryRun:
