@@ -28,6 +28,7 @@ from async_engine.harness import (
 )
 from quire.async_engine.async_engine import (
     AsyncEngine,
+    EventStream,
     Finished,
     Preempted,
     Progress,
@@ -170,11 +171,12 @@ def test_a_reader_that_is_slower_than_the_engine_gets_fewer_and_larger_events() 
     async def scene() -> None:
         async with running(partial(make, num_kv_blocks=100)) as engine:
             params = SamplingParams(n=2, max_tokens=150, seed=1, ignore_eos=True, logprobs=1)
-            stream = generate(engine, "slow", params, request_id="a")
-            events = [await anext(stream)]
+            stream = EventStream()
+            await engine.submit(stream, "slow", params, request_id="a")
+            await until(lambda: engine.engine.last_stats is not None, "the first step")
             await until(lambda: not engine.engine.has_unfinished(), "the end, for which no reader is waited")
             await asyncio.sleep(0)
-            events += [event async for event in stream]
+            events = [event for _, event in await stream.take()]
             assert [type(event) for event in events] == [Started, Progress, Finished]
             assert [delta.index for delta in events[1].deltas] == [0, 1]
             for delta, output in zip(events[1].deltas, events[2].output.outputs, strict=True):
