@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from quire import memory_plan
@@ -32,12 +34,14 @@ def test_kv_cache_memory_is_filled_with_whole_blocks(monkeypatch: pytest.MonkeyP
     assert plan(monkeypatch, kv_cache_memory=BLOCK_BYTES * 5 + 3).num_blocks == 5
 
 
-def test_max_model_len_is_capped_to_what_the_pool_holds_beside_a_pinned_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
-    capped = plan(monkeypatch, num_kv_blocks=10, pinned=33)
-    assert capped.max_model_len == 8 * 16
-    assert capped.was_capped
-    assert "capped" in capped.breakdown()
-    assert not plan(monkeypatch, num_kv_blocks=10, max_model_len=100).was_capped
+def test_max_model_len_is_capped_to_what_the_pool_holds_beside_a_pinned_prefix(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="quire")
+    assert plan(monkeypatch, num_kv_blocks=10, max_model_len=100).max_model_len == 100
+    assert "capped" not in caplog.text
+    assert plan(monkeypatch, num_kv_blocks=10, pinned=33).max_model_len == 8 * 16
+    assert "capped" in caplog.text
 
 
 def test_the_default_pool_takes_half_of_what_is_free_and_no_more_than_can_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """From an `EngineConfig` to a running engine: model, tokenizer, KV pool, runner.
 
-The one place that knows all the parts by name. Whatever cannot be served is refused here, before the first request.
+The one place that knows all the parts by name. An engine that cannot serve is refused here, before its first request.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 import ctypes
 import logging
 import time
+import uuid
 import weakref
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -22,7 +24,7 @@ from quire.core.block_keys import Namespace
 from quire.core.costs.cost_model import CostModel
 from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.policies import make_policy
-from quire.engine.engine import Engine, process_namespace, read_prefix_file
+from quire.engine.engine import Engine
 from quire.loading.load import load_model
 from quire.loading.source import ModelSource, resolve_model
 from quire.memory_plan import plan_pool, plan_swap_slots
@@ -45,7 +47,7 @@ _SAMPLING_DEFAULTS = ("temperature", "top_k", "top_p", "min_p", "repetition_pena
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model in memory, which several engines (of other block sizes, say) may share."""
+    """A model in memory, which several engines may share, of different block sizes, say."""
 
     source: ModelSource
     model: CausalLM
@@ -117,8 +119,8 @@ def make_engine(
         loaded: may be shared.
         memory_share: of the memory for a KV pool that the config leaves open.
         cost_model: learns from every step; None is the profile of such engines, or a fresh one.
-        recovery: in the place of `config.recovery_policy`. With it or a cost model, no profile is looked for, measured
-            or kept.
+        recovery: in the place of `config.recovery_policy`. Where it or a cost model is given, no profile is looked
+            for, measured or kept.
 
     Raises:
         ValueError: the pool cannot be made as asked.
@@ -136,23 +138,24 @@ def make_engine(
         num_pinned_tokens=len(prefix),
         memory_share=memory_share,
     )
-    logger.info(plan.breakdown())
     num_swap_slots = plan_swap_slots(config, plan, device=loaded.device, memory_share=memory_share)
     namespace = _namespace(model, config)
     cache = KVCache(plan.num_blocks, layout, model.dtype, torch.device(loaded.device))
-    link = _make_transfer_worker(config, cache, plan.block_bytes, num_swap_slots, namespace) if num_swap_slots else None
+    worker = None
+    if num_swap_slots:
+        worker = _make_transfer_worker(config, cache, plan.block_bytes, num_swap_slots, namespace)
     runner = ModelRunner(
         model,
         cache,
         TorchAttention(cache.tensor, layout, shape.num_heads),
         InputBatch(config.max_num_seqs, plan.max_model_len, config.block_size),
         shape.vocab_size,
-        link,
+        worker,
     )
     eos_token_ids = dict.fromkeys(source.eos_token_ids)
     if tokenizer is not None and tokenizer.eos_token_id is not None:
         eos_token_ids[tokenizer.eos_token_id] = None
-    has_profile = cost_model is None and recovery is None and link is not None and config.recovery_policy == "cost"
+    has_profile = cost_model is None and recovery is None and worker is not None and config.recovery_policy == "cost"
     place = profile_place(config, model, loaded.device) if has_profile else None
     kept = place.load() if place is not None else None
     cost_model = cost_model or kept or CostModel()
@@ -178,23 +181,23 @@ def make_engine(
         recovery=recovery or make_policy(config.recovery_policy, cost_model),
         cost_model=cost_model,
     )
-    if place is not None and link is not None:
-        _keep_profile(engine, cost_model, place, link, is_measured=kept is not None)
+    if place is not None and worker is not None:
+        _keep_profile(engine, cost_model, place, worker, is_measured=kept is not None)
     if prefix:
         logger.info("pinned prefix: %d of %d tokens are computed and kept", engine.pin_prefix(prefix), len(prefix))
     return engine
 
 
 def _keep_profile(
-    engine: Engine, cost_model: CostModel, place: ProfilePlace, link: TransferWorker, *, is_measured: bool
+    engine: Engine, cost_model: CostModel, place: ProfilePlace, worker: TransferWorker, *, is_measured: bool
 ) -> None:
-    """For the next such engines to find: a short profile at the first start, and what this one learns."""
+    """Keep costs for the next such engines: a short profile at the first start, and what this engine learns."""
     if not is_measured:
         started = time.monotonic()
         quick_profile(engine, cost_model)
         seconds = time.monotonic() - started
-        logger.info("recovery: measured both modes back in %.1f s; quire calibrate shows them", seconds)
-    keeper = ProfileKeeper(place, cost_model, link, is_kept=is_measured)
+        logger.info("recovery: measured both modes in %.1f s; quire calibrate shows them", seconds)
+    keeper = ProfileKeeper(place, cost_model, worker)
     if not is_measured:
         keeper.keep()
     engine.on_stats.append(keeper.note)
@@ -235,7 +238,13 @@ def _read_prefix(config: EngineConfig, tokenizer: Tokenizer | None) -> list[int]
         return []
     if tokenizer is None:
         raise ValueError("pin_prefix is text and needs a tokenizer; leave out skip_tokenizer_init")
-    return tokenizer.encode(read_prefix_file(config.pin_prefix))
+    try:
+        text = Path(config.pin_prefix).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"pin_prefix={config.pin_prefix!r} cannot be read: {error}") from None
+    if not text:
+        raise ValueError(f"pin_prefix={config.pin_prefix!r} is empty")
+    return tokenizer.encode(text)
 
 
 def _make_transfer_worker(
@@ -262,7 +271,7 @@ def _namespace(model: CausalLM, config: EngineConfig) -> Namespace:
     shape = model.config
     dtype = _name(model.dtype)
     return Namespace(
-        weights=process_namespace(),
+        weights=f"process:{uuid.uuid4().hex}",  # a name that no other process has: nothing is shared by mistake
         dtype=dtype,
         kv_dtype=dtype,
         geometry=f"{shape.num_layers}x{shape.num_kv_heads}x{shape.head_dim}/{config.block_size}",

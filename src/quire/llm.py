@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from quire.build import start_engine
@@ -35,7 +36,7 @@ class LLM:
 
     @property
     def tokenizer(self) -> Any:
-        """The `Tokenizer`, or None with skip_tokenizer_init."""
+        """The `Tokenizer`; None with skip_tokenizer_init."""
         return self.engine.tokenizer
 
     def generate(
@@ -143,11 +144,10 @@ class LLM:
             for i, (prompt, param) in enumerate(zip(prompts, params, strict=True)):
                 with interrupts_put_off():
                     states.append(self._add(prompt, param, priority[i] if priority is not None else 0))
-            with _Progress(len(states), use_tqdm) as progress:
-                while any_left := sum(not state.is_finished for state in states):
+            with _progress(engine, len(states), use_tqdm) as show:
+                while not all(state.is_finished for state in states):
                     engine.step()
-                    progress.show(len(states) - any_left, engine)
-                progress.show(len(states), engine)
+                    show(sum(state.is_finished for state in states))
         finally:  # a bad prompt, an exception, Ctrl-C: nothing of this call stays behind
             with interrupts_put_off():
                 for state in states:
@@ -201,42 +201,28 @@ class LLM:
         return list(params)
 
 
-class _Progress:
-    """A bar on stderr over the requests of one call, with tokens a second."""
+@contextmanager
+def _progress(engine: Engine, total: int, is_shown: bool) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr over the requests of one call, with tokens a second. Yields `show(num_done)`, for each step."""
+    if not is_shown or not total:
+        yield lambda num_done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    def __init__(self, total: int, is_shown: bool) -> None:
-        self._total = total
-        self._bar: Any = None
-        if is_shown and total:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    columns = (
+        TextColumn("generating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        TextColumn("{task.fields[speed]}"),
+    )  # fmt: skip
+    started = engine.clock()
+    num_tokens = 0
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total, speed="")
 
-            self._bar = Progress(
-                TextColumn("generating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-                TextColumn("{task.fields[speed]}"), console=Console(stderr=True), transient=True,
-            )  # fmt: skip
-        self._task: Any = None
-        self._started = 0.0
-        self._tokens = 0
+        def show(num_done: int) -> None:
+            nonlocal num_tokens
+            num_tokens += engine.last_stats.num_sampled_tokens if engine.last_stats is not None else 0
+            elapsed = engine.clock() - started
+            bar.update(task, completed=num_done, speed=f"{num_tokens / elapsed:.0f} tok/s" if elapsed > 0 else "")
 
-    def __enter__(self) -> _Progress:
-        if self._bar is not None:
-            self._bar.start()
-            self._task = self._bar.add_task("", total=self._total, speed="")
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def show(self, num_done: int, engine: Engine) -> None:
-        if self._bar is None:
-            return
-        stats = engine.last_stats
-        now = engine.clock()
-        self._started = self._started or now
-        if stats is not None:
-            self._tokens += stats.num_sampled_tokens
-        elapsed = now - self._started
-        speed = f"{self._tokens / elapsed:.0f} tok/s" if elapsed > 0 else ""
-        self._bar.update(self._task, completed=num_done, speed=speed)
+        yield show

@@ -1,15 +1,15 @@
-"""How many KV blocks there is room for, and what the rest of the memory is for.
-
-Knows memory and sizes; knows nothing about models but their bytes.
-"""
+"""How many KV blocks there is room for, and what the rest of the memory is for."""
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from quire.config import EngineConfig, format_size
+
+logger = logging.getLogger("quire")
 
 _SHARE_OF_FREE = {"cpu": 0.5, "cuda": 0.9}  # a CPU's memory is everybody's; a GPU's is ours
 _SWAP_SPACE = 4 * 2**30  # where there is a swap tier and nobody said how large
@@ -22,7 +22,7 @@ def free_memory(device: str) -> int:
         import torch
 
         return int(torch.cuda.mem_get_info()[0])
-    available = _meminfo("MemAvailable")
+    available = _available_memory()
     for limit_file, usage_file in (
         ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
         ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -35,10 +35,10 @@ def free_memory(device: str) -> int:
     return available
 
 
-def _meminfo(name: str) -> int:
+def _available_memory() -> int:
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith(name + ":"):
+            if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     except OSError:
         pass
@@ -53,21 +53,6 @@ class PoolPlan:
     block_size: int
     block_bytes: int
     max_model_len: int
-    weight_bytes: int
-    free_bytes: int  #: on the device, before the pool is made
-    was_capped: bool  #: max_model_len is less than what was asked for
-
-    def breakdown(self) -> str:
-        """One line for the start-up log."""
-        pool_bytes = self.num_blocks * self.block_bytes
-        num_tokens = self.num_blocks * self.block_size
-        each = format_size(self.block_bytes / self.block_size)
-        return (
-            f"memory: weights {format_size(self.weight_bytes)}, KV pool {format_size(pool_bytes)} ({self.num_blocks} "
-            f"blocks of {self.block_size}, or {num_tokens} tokens at {each}), "
-            f"{format_size(max(0, self.free_bytes - pool_bytes))} left free; max_model_len {self.max_model_len}"
-            + (" (capped to the pool)" if self.was_capped else "")
-        )
 
 
 def plan_pool(
@@ -80,7 +65,7 @@ def plan_pool(
     num_pinned_tokens: int = 0,
     memory_share: float = 1.0,
 ) -> PoolPlan:
-    """Decide the pool's size.
+    """Decide the pool's size, and log it.
 
     `num_kv_blocks` is taken exactly; `kv_cache_memory` is filled; else a share of what is free (times `memory_share`,
     where several engines share the device), and no more than `max_num_seqs` sequences of full length can use.
@@ -117,10 +102,20 @@ def plan_pool(
             f"a KV pool of {format_size(num_blocks * block_bytes)} does not fit: {format_size(free)} are free on "
             f"{device}; lower num_kv_blocks or kv_cache_memory"
         )
-    max_model_len = min(wanted_len, capacity)
-    return PoolPlan(
-        num_blocks, config.block_size, block_bytes, max_model_len, weight_bytes, free, max_model_len < wanted_len
+    plan = PoolPlan(num_blocks, config.block_size, block_bytes, min(wanted_len, capacity))
+    logger.info(
+        "memory: weights %s, KV pool %s (%d blocks of %d, or %d tokens at %s), %s left free; max_model_len %d%s",
+        format_size(weight_bytes),
+        format_size(num_blocks * block_bytes),
+        num_blocks,
+        config.block_size,
+        num_blocks * config.block_size,
+        format_size(block_bytes / config.block_size),
+        format_size(max(0, free - num_blocks * block_bytes)),
+        plan.max_model_len,
+        " (capped to the pool)" if plan.max_model_len < wanted_len else "",
     )
+    return plan
 
 
 def plan_swap_slots(config: EngineConfig, plan: PoolPlan, *, device: str, memory_share: float = 1.0) -> int:

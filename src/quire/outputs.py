@@ -32,33 +32,33 @@ class BlockTransfer:
 
 @dataclass(slots=True)
 class TransferReport:
-    """A run of saves, or of loads, that has ended, well or not. What is submitted together may be reported in parts."""
+    """A piece of saves, or of loads, that has ended, well or not. A batch may be reported in several pieces."""
 
     kind: str  #: save or load
     op_ids: list[int]
     num_bytes: int
-    copy_s: float  #: seconds that the link was busy with it
-    failed: list[int] = field(default_factory=list)  #: op_ids whose bytes did not arrive, or are not what was saved
-    continues: bool = False  #: what the last report of this kind told of, which was submitted together with it
-    has_more: bool = False  #: of what was submitted together with it, something had not begun when it ended
-    is_cancelled: bool = False  #: as `SchedulerOutput.cancelled` asked: none has begun, and nothing was moved
+    copy_s: float  #: seconds that the link was busy with the piece
+    failed: list[int] = field(default_factory=list)  #: op_ids whose bytes did not arrive, or are not as they were saved
+    continues: bool = False  #: the piece of this kind that was reported before: both are of one batch
+    has_more: bool = False  #: other transfers of the batch had not begun when this piece ended
+    is_cancelled: bool = False  #: as `SchedulerOutput.cancelled` asked: nothing was begun or moved
 
 
 @dataclass(slots=True)
 class NewSequence:
-    """A sequence that the runner does not know (yet, or any more): everything it needs, whole."""
+    """A sequence that the runner does not know, yet or any more: everything that it needs."""
 
     seq_id: int
     index: int  #: which of the request's sequences: part of the random numbers' address
     token_ids: list[int]  #: prompt and output so far
     num_prompt_tokens: int
-    num_computed_tokens: int  #: of these, how many have their KV in the blocks
+    num_computed_tokens: int  #: tokens with KV in the blocks
     block_table: list[int]
     sampling_params: SamplingParams
     seed: int  #: the request's own, or one that the engine drew for it
     stop_token_ids: tuple[int, ...] = ()  #: banned until min_tokens have been made
     num_samples: int = 1  #: tokens to draw at its first sampling: n where the prompt forks into n
-    num_candidates: int = 0  #: a beam: nothing is drawn, so many likeliest tokens are returned instead
+    num_candidates: int = 0  #: of a beam: no token is drawn; this many likeliest tokens are returned instead
 
 
 @dataclass(slots=True)
@@ -75,7 +75,6 @@ class SchedulerOutput:
     removed_seq_ids: list[int] = field(default_factory=list)  #: finished, preempted or parked: forget them first
     transfers: list[BlockTransfer] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)  #: op_ids of saves and loads that need not begin any more
-    stage: int = 0
     total_tokens: int = 0
 
 
@@ -92,7 +91,7 @@ class TokenLogprobs:
 
 @dataclass(slots=True)
 class StepOutput:
-    """What one step brought. `sampled[i]` belongs to `seq_ids[i]`: usually one token, n where a prompt forks into n."""
+    """One step's results. `sampled[i]` belongs to `seq_ids[i]`: usually one token, n where a prompt forks into n."""
 
     step_id: int
     seq_ids: list[int] = field(default_factory=list)  #: the sequences whose last known token was computed
@@ -101,12 +100,12 @@ class StepOutput:
     prompt_logprobs: dict[int, list[tuple[int, TokenLogprobs]]] = field(default_factory=dict)  #: (position, entry)
     failed: dict[int, str] = field(default_factory=dict)  #: seq_id -> why (its logits were not numbers)
     transfers: list[TransferReport] = field(default_factory=list)  #: saves and loads that have ended since
-    stall_s: float = 0.0  #: that the step stood still: blocks were staged, or copied where the engine waits for it
+    stall_s: float = 0.0  #: seconds of standstill, while blocks were staged, or copied by an engine that waits
 
 
 @dataclass(slots=True)
 class RecoveryStats:
-    """What became of preempted requests and of their blocks in a step. By `RecoveryMode.value`."""
+    """A step's preemptions and recoveries. Modes are `RecoveryMode.value`."""
 
     preemptions: Counter[str] = field(default_factory=Counter)  #: by mode
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  #: of link and steps, by mode
@@ -119,33 +118,38 @@ class RecoveryStats:
 
 @dataclass(slots=True)
 class Stats:
-    """One step, in numbers: what later feeds metrics and logs."""
+    """One step in numbers, for metrics and logs."""
 
     step_id: int
-    time: float  #: seconds on the engine's clock, at the end of the step
-    num_running: int  #: requests
-    num_waiting: int
-    num_preempted: int  #: of the waiting, those that have run before
-    num_scheduled_seqs: int
-    num_scheduled_tokens: int
-    num_sampled_tokens: int
-    num_blocks: int
-    num_used_blocks: int  #: held by a running sequence
-    num_cached_blocks: int  #: held by none, found again by key
-    num_logical_blocks: int  #: entries of all block tables: more than used ones by what is shared
-    num_kv_tokens: int  #: tokens with KV in blocks of running sequences, shared ones counted once a sequence
-    prefix_queries: int  #: tokens looked up by this step's newcomers
-    prefix_hits: int  #: of these, found
-    preemptions: int  #: in this step
-    schedule_s: float
-    execute_s: float
-    update_s: float
+    time: float = 0.0  #: seconds on the engine's clock, at the end of the step
+    num_running: int = 0  #: requests
+    num_waiting: int = 0
+    num_preempted: int = 0  #: waiting requests that have run before
+    num_scheduled_seqs: int = 0
+    num_scheduled_tokens: int = 0
+    num_sampled_tokens: int = 0
     num_prompt_tokens: int = 0  #: of the requests that were scheduled for the first time
+    num_blocks: int = 0
+    num_used_blocks: int = 0  #: held by a running sequence
+    num_cached_blocks: int = 0  #: held by none, found again by key
+    num_logical_blocks: int = 0  #: entries of all block tables; sharing makes them more than the used blocks
+    num_kv_tokens: int = 0  #: tokens with KV in blocks of running sequences, shared ones counted once a sequence
+    prefix_queries: int = 0  #: tokens looked up by this step's newcomers
+    prefix_hits: int = 0  #: tokens found
+    preemptions: int = 0  #: in this step
+    schedule_s: float = 0.0
+    execute_s: float = 0.0
+    update_s: float = 0.0
+    stall_s: float = 0.0  #: of execute_s, while blocks were staged
     token_gaps: list[float] = field(default_factory=list)  #: ITL: seconds since each output's token before its new one
     swap_bytes: int = 0  #: that the swap tier holds at most; 0 is no tier
-    swap_used_bytes: int = 0  #: of these, kept for requests that are to come back, or under way
-    recovery: RecoveryStats | None = None  #: None where nothing of it happened
-    stall_s: float = 0.0  #: of execute_s, while blocks were staged
+    swap_used_bytes: int = 0  #: of blocks that are saved for swapped-out requests, or under way
+    recovery: RecoveryStats | None = None  #: None where no request was preempted or recovered
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds of computing: `execute_s` without the stall."""
+        return max(0.0, self.execute_s - self.stall_s)
 
 
 @dataclass(slots=True)
@@ -184,7 +188,7 @@ class CompletionOutput:
 
 @dataclass(slots=True)
 class RequestOutput:
-    """A request and what came of it so far (of all of it, once `finished`)."""
+    """A request and its outputs so far; all of them, once `finished`."""
 
     request_id: str
     prompt: str | None
@@ -199,7 +203,7 @@ class RequestOutput:
 
 @dataclass(slots=True)
 class Delta:
-    """What one output gained since it was last asked."""
+    """One output's gain since the last delta."""
 
     index: int
     text: str  #: whole characters, and nothing that may still be part of a stop string

@@ -1,8 +1,4 @@
-"""How the tokens of a request are chosen: what a client may ask for, checked once, on arrival.
-
-Knows ranges and how parameters exclude each other; knows nothing about a model's vocabulary
-(`check_vocabulary` takes its size) and nothing about text.
-"""
+"""How the tokens of a request are chosen: what a client may ask for, checked once, on arrival."""
 
 from __future__ import annotations
 

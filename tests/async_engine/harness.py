@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
 
-from quire.async_engine.async_engine import AsyncEngine, Delta, Event, Finished, ModelState, Progress
+from quire.async_engine.async_engine import AsyncEngine, Delta, Event, EventStream, Finished, ModelState, Progress
 from quire.build import LoadedModel, load, make_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
@@ -51,8 +51,22 @@ async def running(make: Callable[[], Engine] = make, **options: Any) -> AsyncIte
         engine.shutdown()
 
 
+async def generate(engine: AsyncEngine, prompt: Any, params: Any = None, **options: Any) -> AsyncGenerator[Event, None]:
+    """A request's events to the last one. Wherever the iterator is closed, the request is aborted."""
+    stream = EventStream()
+    try:
+        await engine.submit(stream, prompt, params, **options)
+        while True:
+            for _, event in await stream.take():
+                yield event
+                if isinstance(event, Finished):
+                    return
+    finally:
+        engine.leave(stream)
+
+
 async def collect(engine: AsyncEngine, prompt: Any, params: Any = None, **options: Any) -> list[Event]:
-    return [event async for event in engine.generate(prompt, params or greedy(), **options)]
+    return [event async for event in generate(engine, prompt, params or greedy(), **options)]
 
 
 async def finish(engine: AsyncEngine, prompt: Any, params: Any = None, **options: Any) -> RequestOutput:
@@ -83,7 +97,7 @@ def check_nothing_leaks(engine: AsyncEngine) -> None:
     assert scheduler.kv.pool.num_used == 0
     assert not engine._sent
     assert not engine._request_ids
-    assert engine.queue_length() == 0
+    assert engine.num_queued == 0
 
 
 async def idle(engine: AsyncEngine) -> None:

@@ -18,6 +18,7 @@ from async_engine.harness import (
     collect,
     deltas_of,
     finish,
+    generate,
     greedy,
     idle,
     make,
@@ -66,7 +67,7 @@ class Breaking:
 STAGES: dict[str, Callable[[Engine], tuple[Any, str]]] = {
     "schedule": lambda engine: (engine.scheduler, "schedule"),
     "update": lambda engine: (engine.scheduler, "update"),
-    "figures": lambda engine: (engine, "_note"),
+    "figures": lambda engine: (engine, "_describe_state"),
     "abort": lambda engine: (engine, "abort"),
 }
 
@@ -88,7 +89,7 @@ def test_a_step_that_fails_ends_its_requests_and_the_next_ones_are_served(ended:
             first = asyncio.create_task(finish(engine, "first", request_id="first"))
             await gate.wait()
             second = asyncio.create_task(finish(engine, "second", request_id="second"))
-            await until(lambda: engine.queue_length() == 2)
+            await until(lambda: engine.num_queued == 2)
             gate._execute = lambda out: raising() if len(gate.steps) == 1 else usual(out)
             gate.open()
             with pytest.raises(RequestFailed, match="Injected: on purpose"):
@@ -110,7 +111,7 @@ def test_an_answer_that_cannot_be_written_fails_alone(method: str) -> None:
         async with running() as engine:
             gate = Gate(engine.engine)
             tasks = [asyncio.create_task(finish(engine, [n, 1], request_id=str(n))) for n in (5, 6, 7)]
-            await until(lambda: engine.queue_length() == 3)
+            await until(lambda: engine.num_queued == 3)
             await gate.let_pass()
             await until(lambda: len(engine.engine._states) == 3)
             setattr(engine.engine._states["6"], method, raising)
@@ -147,12 +148,12 @@ def test_an_engine_that_fails_starts_over_and_only_what_it_had_begun_is_lost(
         async with running(makes, on_finished=ended.append) as engine:
             gate = Gate(engine.engine)
             begun = [asyncio.create_task(finish(engine, [n], greedy(50), request_id=str(n))) for n in (1, 2)]
-            await until(lambda: engine.queue_length() == 2)
+            await until(lambda: engine.num_queued == 2)
             await gate.let_pass()
             await gate.let_pass()
-            await until(lambda: engine.queue_length() == 0, "the start of both")
+            await until(lambda: engine.num_queued == 0, "the start of both")
             queued = [asyncio.create_task(collect(engine, [n], request_id=str(n))) for n in (3, 4)]
-            await until(lambda: engine.queue_length() == 2)
+            await until(lambda: engine.num_queued == 2)
             gate.open()
             for task in begun:
                 with pytest.raises(RequestFailed, match="Injected: on purpose"):
@@ -194,7 +195,7 @@ def test_an_engine_that_fails_at_an_abort_starts_over() -> None:
 
     async def scene() -> None:
         async with running(makes) as engine:
-            stream = engine.generate([66], greedy(200), request_id="a")
+            stream = generate(engine, [66], greedy(200), request_id="a")
             await anext(stream)
             await stream.aclose()
             await until(lambda: makes.num_made == 2 and engine.state is ModelState.READY)
@@ -307,7 +308,7 @@ def test_a_step_that_hangs_is_noticed_and_logged_with_all_stacks(caplog: pytest.
 
 HANGING = """
 import asyncio, ctypes, functools, sys, threading, time
-from quire.async_engine.async_engine import AsyncEngine
+from quire.async_engine.async_engine import AsyncEngine, EventStream
 from quire.config import EngineConfig
 from quire.build import start_engine
 
@@ -317,8 +318,10 @@ async def main():
     engine.start()
     await engine.wait_ready()
     engine.engine.runner.execute = lambda out: {hang}
-    async for _ in engine.generate("x", request_id="a"):
-        pass
+    stream = EventStream()
+    await engine.submit(stream, "x", request_id="a")
+    while True:
+        await stream.take()
 
 asyncio.run(main())
 """
@@ -348,7 +351,7 @@ def test_draining_lets_everything_finish_that_was_taken_and_takes_nothing_more(e
         async with running(partial(make, max_num_seqs=2), on_finished=ended.append) as engine:
             gate = Gate(engine.engine)
             tasks = [asyncio.create_task(finish(engine, [n], request_id=str(n))) for n in range(6)]
-            await until(lambda: engine.queue_length() == 6)
+            await until(lambda: engine.num_queued == 6)
             draining = asyncio.create_task(engine.drain(TIMEOUT_S))
             await until(lambda: engine.state is ModelState.DRAINING)
             with pytest.raises(EngineUnavailable, match="shutting down"):
@@ -367,7 +370,7 @@ def test_what_has_not_finished_when_draining_ends_is_cut_off_and_told(ended: lis
         async with running(partial(make, max_num_seqs=2), on_finished=ended.append) as engine:
             gate = Gate(engine.engine)
             tasks = [asyncio.create_task(finish(engine, [n], greedy(50), request_id=str(n))) for n in range(6)]
-            await until(lambda: engine.queue_length() == 6)
+            await until(lambda: engine.num_queued == 6)
             assert await engine.drain(0.05) == 6
             for task in tasks:
                 with pytest.raises(EngineUnavailable, match="shut down"):
@@ -385,7 +388,7 @@ def test_shutdown_ends_the_thread_and_whoever_still_waits_is_told() -> None:
     async def scene() -> None:
         async with running() as engine:
             task = asyncio.create_task(finish(engine, "x", greedy(200), request_id="a"))
-            await until(lambda: engine.last_stats is not None)
+            await until(lambda: engine.engine.last_stats is not None)
             await asyncio.to_thread(engine.shutdown)
             with pytest.raises(EngineUnavailable, match="shut down"):
                 await task

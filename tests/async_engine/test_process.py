@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from async_engine.child_engines import ends_while_it_loads, refuses, treacherous, usual
-from async_engine.harness import TIMEOUT_S, collect, deltas_of, finish, greedy, run, until
+from async_engine.harness import TIMEOUT_S, collect, deltas_of, finish, generate, greedy, run, until
 from quire.async_engine.async_engine import EngineUnavailable, Finished, ModelState, RequestFailed, Started
 from quire.async_engine.process import ProcessEngine
 from quire.outputs import RequestOutput, Stats
@@ -76,7 +76,7 @@ def test_it_serves_as_an_engine_in_a_thread_does(reader: str, caplog: pytest.Log
 
             with pytest.raises(ValueError, match="max_model_len"):
                 await finish(engine, [1] * 5000, request_id="a")
-            stream = engine.generate("left", greedy(400), request_id="left")
+            stream = generate(engine, "left", greedy(400), request_id="left")
             await anext(stream)
             await stream.aclose()
             assert await engine.heartbeat(TIMEOUT_S)
@@ -120,7 +120,7 @@ def test_a_process_that_is_killed_is_started_again_and_an_exception_or_ctrl_c_do
             pid = pid_of(engine)
             lost = [asyncio.create_task(finish(engine, [n], greedy(400), request_id=str(n))) for n in range(2)]
             waits = asyncio.create_task(finish(engine, [3], request_id="waits"))
-            await until(lambda: len(engine._sent) == 3 and engine.queue_length() == 1)
+            await until(lambda: len(engine._sent) == 3 and engine.num_queued == 1)
             os.kill(pid, signal.SIGKILL)
             for result in await asyncio.gather(*lost, return_exceptions=True):
                 assert isinstance(result, RequestFailed)

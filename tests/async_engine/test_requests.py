@@ -18,6 +18,7 @@ from async_engine.harness import (
     collect,
     deltas_of,
     finish,
+    generate,
     greedy,
     idle,
     make,
@@ -27,6 +28,7 @@ from async_engine.harness import (
 )
 from quire.async_engine.async_engine import (
     AsyncEngine,
+    EventStream,
     Finished,
     Preempted,
     Progress,
@@ -170,11 +172,12 @@ def test_a_reader_that_is_slower_than_the_engine_gets_fewer_and_larger_events() 
     async def scene() -> None:
         async with running(partial(make, num_kv_blocks=100)) as engine:
             params = SamplingParams(n=2, max_tokens=150, seed=1, ignore_eos=True, logprobs=1)
-            stream = engine.generate("slow", params, request_id="a")
-            events = [await anext(stream)]
+            stream = EventStream()
+            await engine.submit(stream, "slow", params, request_id="a")
+            await until(lambda: engine.engine.last_stats is not None, "the first step")
             await until(lambda: not engine.engine.has_unfinished(), "the end, for which no reader is waited")
             await asyncio.sleep(0)
-            events += [event async for event in stream]
+            events = [event for _, event in await stream.take()]
             assert [type(event) for event in events] == [Started, Progress, Finished]
             assert [delta.index for delta in events[1].deltas] == [0, 1]
             for delta, output in zip(events[1].deltas, events[2].output.outputs, strict=True):
@@ -202,7 +205,7 @@ def test_what_can_never_be_served_is_refused_before_its_first_event(prompt: Any,
     async def scene() -> None:
         async with running() as engine:
             with pytest.raises(ValueError, match=message):
-                await anext(engine.generate(prompt, params, request_id="a"))
+                await anext(generate(engine, prompt, params, request_id="a"))
             await finish(engine, "good", request_id="a")
             await idle(engine)
 
@@ -212,7 +215,7 @@ def test_what_can_never_be_served_is_refused_before_its_first_event(prompt: Any,
 def test_an_id_in_use_is_refused_and_free_again_the_moment_its_reader_leaves() -> None:
     async def scene() -> None:
         async with running() as engine:
-            first = engine.generate("first", greedy(200), request_id="a")
+            first = generate(engine, "first", greedy(200), request_id="a")
             await anext(first)
             with pytest.raises(ValueError, match="in use"):
                 await finish(engine, "second", request_id="a")
@@ -231,9 +234,9 @@ def test_more_requests_than_may_wait_are_refused() -> None:
             gate = Gate(engine.engine)
             first = asyncio.create_task(finish(engine, "1", request_id="1"))
             await gate.wait()
-            assert engine.queue_length() == 1  # not told yet that it has been scheduled
+            assert engine.num_queued == 1  # not told yet that it has been scheduled
             second = asyncio.create_task(finish(engine, "2", request_id="2"))
-            await until(lambda: engine.queue_length() == 2)
+            await until(lambda: engine.num_queued == 2)
             with pytest.raises(QueueFull, match="2 requests wait"):
                 await finish(engine, "3", request_id="3")
             gate.open()
@@ -285,9 +288,9 @@ def test_a_reader_that_leaves_frees_its_blocks_within_one_step(leave: Callable[.
             gate = Gate(engine.engine)
             stays = asyncio.create_task(finish(engine, "stays", greedy(20), request_id="stays"))
             await gate.wait()
-            streams = [engine.generate("goes", greedy(100), request_id="goes", wants_progress=wants_progress)]
+            streams = [generate(engine, "goes", greedy(100), request_id="goes", wants_progress=wants_progress)]
             first = asyncio.ensure_future(anext(streams[0]))
-            await until(lambda: engine.queue_length() == 2)
+            await until(lambda: engine.num_queued == 2)
             await gate.let_pass()
             await gate.let_pass()
             assert isinstance(await first, Started)
@@ -316,11 +319,11 @@ def test_a_reader_that_leaves_before_the_engine_thread_has_looked_leaves_nothing
             stays = asyncio.create_task(finish(engine, "stays", request_id="stays"))
             await gate.wait()
             tasks = [asyncio.create_task(finish(engine, "goes", request_id=f"goes {i}")) for i in range(100)]
-            await until(lambda: engine.queue_length() == 101)
+            await until(lambda: engine.num_queued == 101)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            assert engine.queue_length() == 1
+            assert engine.num_queued == 1
             gate.open()
             await stays
             await idle(engine)
@@ -338,7 +341,7 @@ def test_a_reader_that_leaves_while_its_prompt_is_encoded_sends_nothing() -> Non
             with pytest.raises(asyncio.CancelledError):
                 await task
             await idle(engine)
-            assert engine.last_stats is None
+            assert engine.engine.last_stats is None
 
     run(scene())
 
@@ -349,7 +352,7 @@ def test_an_event_loop_that_closes_under_its_readers_takes_their_requests_along(
     run(engine.wait_ready())
     gate = Gate(engine.engine)
     loop = asyncio.new_event_loop()
-    stream = engine.generate("goes", greedy(200), request_id="a")
+    stream = generate(engine, "goes", greedy(200), request_id="a")
     task = loop.create_task(anext(stream))
     loop.run_until_complete(gate.wait())
     task._log_destroy_pending = False  # type: ignore[attr-defined]

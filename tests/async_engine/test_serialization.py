@@ -33,7 +33,7 @@ EVENTS = [
     (1, Finished(OUTPUT)),
 ]
 RECOVERY = RecoveryStats(preemptions=Counter(swap=2), seconds=defaultdict(float, swap=0.5), errors=[("swap", 0.1)])
-STATS = Stats(1, 0.0, 2, 3, 1, 2, 9, 2, 10, 4, 3, 5, 20, 8, 6, 1, 0.0, 0.0, 0.0, swap_bytes=100, recovery=RECOVERY)
+STATS = Stats(step_id=1, num_running=2, num_waiting=3, num_blocks=10, swap_bytes=100, recovery=RECOVERY)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,6 @@ def test_every_length_is_measured_both_ways_and_the_engine_is_left_as_it_was(eng
         for spread in (row.recompute, row.swap.out, row.swap.into, row.swap.latency):
             assert 0 < spread.min <= spread.median <= spread.max
         assert row.swap.latency.min >= 0.999 * max(row.swap.out.min, row.swap.into.min)
-        assert row.layer_swap is None
     assert {decode.num_seqs for decode in found.decodes} == {1, 2, 4}
     assert {decode.context for decode in found.decodes} == {64, 156}
     assert found.bytes_per_token == 2 * 4 * 2 * 32 * 4  # K and V, layers, heads, their size, bytes
@@ -77,24 +76,13 @@ def test_every_length_is_measured_both_ways_and_the_engine_is_left_as_it_was(eng
     assert_clean(engine)
 
 
-def test_a_model_that_is_given_learns_and_measuring_goes_on_after_serving(engine: Engine) -> None:
+def test_lengths_are_whole_blocks_and_serving_goes_on_after_measuring(engine: Engine) -> None:
     prompt = list(range(300, 360))
     before = generate(engine, prompt)
-    model = CostModel()
-    assert calibrate_engine(engine, lengths=[70, 64], repeats=1, cost_model=model, decodes=False).cost_model is model
+    model = calibrate_engine(engine, lengths=[70, 64], repeats=1, decodes=False).cost_model
     assert model.saves.num_observed == 1  # 70 tokens are 64 in whole blocks
     assert_clean(engine)
     assert generate(engine, prompt) == before
-
-
-def test_copies_by_layer_are_measured_beside_and_bring_the_same_bytes(engine: Engine) -> None:
-    assert isinstance(engine.runner, ModelRunner)
-    usual = engine.runner.transfer_worker
-    found = calibrate_engine(engine, lengths=[64, 128], repeats=2, copy_mode="layer", decodes=False)
-    assert all(row.layer_swap is not None and row.layer_swap.latency.min > 0 for row in found.rows)
-    assert found.cost_model.saves.num_observed == 4  # by block only
-    assert engine.runner.transfer_worker is usual
-    assert_clean(engine)
 
 
 def test_what_is_swapped_in_is_what_was_swapped_out(engine: Engine) -> None:
@@ -162,7 +150,6 @@ def test_blocks_that_are_lost_end_it_and_leave_nothing_behind(engine: Engine) ->
         ({"lengths": [64, 161]}, "161 tokens"),
         ({"lengths": [8]}, "at least a block"),
         ({"repeats": 0}, "repeats=0"),
-        ({"copy_mode": "token"}, "copy_mode='token'"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(engine: Engine, options: dict[str, object], message: str) -> None:

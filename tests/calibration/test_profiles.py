@@ -124,17 +124,6 @@ def test_it_is_written_every_few_minutes_too(loaded: LoadedModel, place: Profile
     assert kept_seconds(place) == pytest.approx(learnt_later)
 
 
-def test_what_is_known_already_is_not_written_again(loaded: LoadedModel, place: ProfilePlace) -> None:
-    engine = make_engine(CONFIG, loaded)
-    before = place.path.stat()
-    tell_time(engine, 0.0)
-    tell_time(engine, 300.0)
-    del engine
-    gc.collect()
-    after = place.path.stat()
-    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-
-
 def test_where_nothing_can_be_written_it_is_said_once_and_served_on(
     loaded: LoadedModel, cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -160,7 +149,7 @@ def test_a_disk_that_has_room_again_is_written_to(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("quire.calibration.profiles.save_profile", full)
+        patch.setattr(ProfilePlace, "write", full)
         engine = make_engine(CONFIG, loaded)
     assert place.load() is None
     del engine

@@ -257,8 +257,8 @@ def test_deltas_together_are_the_text(texts: LLM) -> None:
         found = dict.fromkeys(range(3), "")
         while not answer.is_finished:
             texts.engine.step()
-            for index, delta in answer.take_deltas():
-                found[index] += delta
+            for delta in answer.take_progress():
+                found[delta.index] += delta.text
         assert found == {output.index: output.text for output in expected.outputs}
 
 

@@ -76,7 +76,6 @@ def test_a_preset_ends_where_the_byte_level_tokenizer_does() -> None:
     for name in preset_names():
         config = resolve_model(name).config
         assert config.eos_token_ids == (tokenizer.eos_token_id,)
-        assert config.bos_token_id == tokenizer.bos_token_id
 
 
 def test_a_preset_has_no_files_to_read() -> None:

@@ -87,19 +87,18 @@ def test_what_the_config_lacks_is_told_with_the_model(tmp_path: Path) -> None:
 
 def test_an_unsupported_model_is_described_rather_than_raised(tmp_path: Path) -> None:
     info = describe_model(resolve_model(str(write_config(tmp_path, architectures=["GemmaForCausalLM"]))))
-    assert not info.is_supported
+    assert info.config is None
     assert info.architecture == "GemmaForCausalLM"
     assert "Qwen3ForCausalLM" in (info.unsupported_because or "")
 
 
 def test_a_model_is_described_before_it_is_loaded() -> None:
-    info = describe_model(resolve_model("random:qwen2.5-0.5b"))
-    assert info.is_supported
-    assert info.num_parameters == 494_032_768
-    assert info.weight_bytes == {"float32": 1_976_131_072, "bfloat16": 988_065_536, "float16": 988_065_536}
-    assert info.kv_bytes_per_token is not None
-    assert info.kv_bytes_per_token["bfloat16"] == 12 * 1024
-    assert info.context_length == 32768
+    config = describe_model(resolve_model("random:qwen2.5-0.5b")).config
+    assert config is not None
+    assert config.num_parameters == 494_032_768
+    assert [config.weight_bytes(dtype) for dtype in ("float32", "bfloat16")] == [1_976_131_072, 988_065_536]
+    assert config.kv_bytes_per_token("bfloat16") == 12 * 1024
+    assert config.context_length == 32768
 
 
 class TestHub:

@@ -48,7 +48,11 @@ PROMISED = {
     "quire_swap_space_bytes": "gauge",
     "quire_swap_space_used_bytes": "gauge",
 }
-STATS = Stats(1, 0.0, 2, 3, 1, 2, 9, 2, 10, 4, 3, 5, 20, 8, 6, 1, 0.0, 0.0, 0.0, 7, [0.02, 0.3])
+STATS = Stats(
+    step_id=1, num_running=2, num_waiting=3, num_preempted=1, num_scheduled_seqs=2, num_scheduled_tokens=9,
+    num_sampled_tokens=2, num_prompt_tokens=7, num_blocks=10, num_used_blocks=4, num_cached_blocks=3,
+    num_logical_blocks=5, num_kv_tokens=20, prefix_queries=8, prefix_hits=6, preemptions=1, token_gaps=[0.02, 0.3],
+)  # fmt: skip
 
 
 def samples(metrics: Metrics) -> dict[str, float]:

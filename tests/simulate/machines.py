@@ -17,7 +17,7 @@ from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.simulate.hardware import HardwareProfile
-from quire.simulate.recording import Recorder, Recording
+from quire.simulate.recording import Recorder, Recording, record
 
 BLOCK_BYTES = 1024
 
@@ -71,6 +71,13 @@ def limits(**given: int | bool) -> SchedulerConfig:
     return SchedulerConfig(**{**defaults, **given})  # type: ignore[arg-type]
 
 
+def write_recording(recording: Recording, path: Path) -> None:
+    with path.open("w") as file:
+        recorder = Recorder(file, clock=float)
+        for entry in (recording.head(), *recording.events):
+            recorder.write(entry)
+
+
 class FakeEngine:
     """Runs random requests on the real scheduler with a runner that emulates a model; its seconds are drawn.
 
@@ -86,8 +93,11 @@ class FakeEngine:
         self.costs = CostObserver(model, self.scheduler.recovery.log)
         self.runner = EmulatedRunner(config, link_seed=seed | 1)
         self.text = io.StringIO()
-        Recorder(self.text, lambda: self.now, policy=policy, model=model).attach(self)
+        record(self, self.text, policy=policy, model=model)
         self.tokens: dict[str, list[int]] = {}
+
+    def clock(self) -> float:
+        return self.now
 
     def run(self, *, only_plain: bool = False) -> None:
         """To the end of all requests, some of which are aborted, stopped or fail."""

@@ -15,7 +15,7 @@ from quire.core.costs.cost_model import CostModel
 from quire.core.costs.interface import StepShape
 from quire.simulate.hardware import cps_paper, find_profile, read_profile
 from quire.simulate.recording import Recording
-from simulate.machines import FakeEngine, limits
+from simulate.machines import FakeEngine, limits, write_recording
 
 SMALL = ["--num-requests", "12", "--seeds", "2", "--num-blocks", "160", "--policies", "recompute,swap"]
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,374,44\n2023-11-16 18:15:50.99,396,9\n"
@@ -218,7 +218,7 @@ def test_a_recording_that_does_not_come_out_says_where_and_ends_with_1(
     recording = Recording.read(recorded)
     step = next(event for event in recording.events if event.get("preempted"))
     recorded_preempted, step["preempted"] = step["preempted"], []
-    recording.write(recorded)
+    write_recording(recording, recorded)
     result = quire("simulate", "--recording", str(recorded), *options, "--json", str(tmp_path / "r.json"))
     assert result.exit_code == 1, result.output
     said = f"step {step['schedule']} differs in preempted: recorded [], replayed {recorded_preempted}"

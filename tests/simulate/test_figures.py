@@ -16,7 +16,6 @@ from quire.simulate.figures import (
     interval,
     paired_change,
     t95,
-    weighted_distribution,
 )
 
 STEPS = st.lists(st.tuples(st.lists(st.integers(0, 5), unique=True), st.integers(1, 9)), max_size=30)
@@ -35,7 +34,7 @@ def test_statistics_are_numpys(values: list[float]) -> None:
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5)), min_size=1))
 def test_a_value_with_a_weight_counts_as_often_as_it_says(values: list[tuple[int, int]]) -> None:
     spread = [float(value) for value, weight in values for _ in range(weight)]
-    weighted = weighted_distribution([(float(value), weight) for value, weight in values])
+    weighted = distribution([float(value) for value, _ in values], [weight for _, weight in values])
     expected = distribution(spread)
     assert weighted is not None
     assert expected is not None

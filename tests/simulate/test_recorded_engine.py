@@ -14,7 +14,7 @@ from quire.core.costs.interface import StepShape
 from quire.core.recovery.policies import make_policy
 from quire.engine.engine import Engine
 from quire.sampling_params import SamplingParams
-from quire.simulate.recording import Recorder, Recording
+from quire.simulate.recording import Recording, record
 from quire.simulate.replay import replay
 
 TINY = EngineConfig(
@@ -24,6 +24,7 @@ TINY = EngineConfig(
     max_model_len=80,
     swap_space=2**20,
     watermark=0.0,
+    recovery_policy="recompute",  # or else costs are measured, and swapping chosen on a busy machine
     use_tqdm=False,
     device="cpu",
 )
@@ -60,8 +61,7 @@ def test_what_a_real_engine_decided_is_decided_again(tmp_path: Path, tiny: Loade
     model = CostModel()
     recovery = make_policy(policy, model)
     engine, text = make_engine(TINY, tiny, cost_model=model, recovery=recovery), io.StringIO()
-    recorder = Recorder(text, engine.clock, policy=policy, model=model)
-    recorder.attach(engine)
+    recorder = record(engine, text, policy=policy, model=model)
     run(engine, 5)
     prior = taught().to_dict()
     own = CostModel.from_dict(prior)
@@ -79,7 +79,7 @@ def test_what_a_real_engine_decided_is_decided_again(tmp_path: Path, tiny: Loade
 
 def test_a_pinned_prefix_is_pinned_again(tmp_path: Path, tiny: LoadedModel) -> None:
     engine, text = make_engine(TINY, tiny), io.StringIO()
-    Recorder(text, engine.clock, policy="recompute").attach(engine)
+    record(engine, text, policy="recompute")
     assert engine.pin_prefix(list(range(1, 20))) == 16
     run(engine, 4)
     (tmp_path / "run.jsonl").write_text(text.getvalue())
@@ -92,4 +92,4 @@ def test_an_engine_that_has_run_is_not_recorded_from_its_middle_on(tiny: LoadedM
     engine = make_engine(TINY, tiny)
     run(engine, 1)
     with pytest.raises(ValueError, match="has run 40 steps already"):
-        Recorder(io.StringIO(), engine.clock, policy="recompute").attach(engine)
+        record(engine, io.StringIO(), policy="recompute")

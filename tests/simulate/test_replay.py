@@ -9,7 +9,7 @@ import pytest
 
 from quire.simulate.recording import Recording
 from quire.simulate.replay import ReplayDiffers, predict, replay
-from simulate.machines import FakeEngine, limits, machine
+from simulate.machines import FakeEngine, limits, machine, write_recording
 
 POLICIES = ["recompute", "swap", "threshold:12", "cost"]
 
@@ -51,7 +51,7 @@ def test_recordings_have_what_makes_them_hard_to_replay(tmp_path: Path) -> None:
 
 def test_a_recording_is_the_same_after_a_file(tmp_path: Path) -> None:
     _, recording = recorded(tmp_path)
-    recording.write(tmp_path / "again.jsonl")
+    write_recording(recording, tmp_path / "again.jsonl")
     assert Recording.read(tmp_path / "again.jsonl") == recording
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.tiers.block_copy import copy_blocks, runs
+from quire.tiers.block_copy import runs
 
 
 def test_runs_are_where_all_lists_go_up_by_one() -> None:
@@ -24,12 +23,3 @@ def test_runs_cover_everything_once_and_cannot_be_longer(pairs: list[tuple[int, 
     assert [i for run in found for i in range(run.start, run.stop)] == list(range(len(pairs)))
     breaks = {run.start for run in found} - {0}
     assert breaks == {i for i in range(1, len(pairs)) if any(numbers[i] != numbers[i - 1] + 1 for numbers in lists)}
-
-
-def test_blocks_in_pieces_are_copied_like_blocks_in_one() -> None:
-    source = torch.randint(0, 256, (3, 4, 5)).to(torch.uint8)
-    whole, pieces = torch.zeros(3, 20, dtype=torch.uint8), torch.zeros_like(source)
-    copy_blocks(whole, source.view(3, 20))
-    copy_blocks(pieces, source)
-    assert torch.equal(whole.view(3, 4, 5), source)
-    assert torch.equal(pieces, source)

@@ -16,8 +16,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from quire.tiers.block_record import HEADER_BYTES
 from quire.tiers.disk_space import DiskSpace
-from quire.tiers.record import HEADER_BYTES
 from tiers.blocks import NAMESPACE, key
 
 BLOCK_BYTES = 40
@@ -91,8 +91,8 @@ def test_runs_longer_than_the_system_takes_at_once(tmp_path: Path) -> None:
 @given(at=st.integers(0, 3 * RECORD_BYTES - 1), flip=st.integers(1, 255))
 def test_a_flipped_bit_anywhere_loses_its_block_and_no_other(space: DiskSpace, at: int, flip: int) -> None:
     write(space, [0, 1, 2])
-    (byte,) = os.pread(space.fileno(), 1, at)
-    os.pwrite(space.fileno(), bytes([byte ^ flip]), at)
+    (byte,) = os.pread(space._file, 1, at)
+    os.pwrite(space._file, bytes([byte ^ flip]), at)
     assert lost(space, [0, 1, 2]) == [at // RECORD_BYTES]
 
 
@@ -100,7 +100,7 @@ def test_a_flipped_bit_anywhere_loses_its_block_and_no_other(space: DiskSpace, a
 @given(end=st.integers(0, 4 * RECORD_BYTES))
 def test_a_file_that_was_cut_loses_what_it_lost(space: DiskSpace, end: int) -> None:
     write(space, [0, 1, 2, 3])
-    os.ftruncate(space.fileno(), end)
+    os.ftruncate(space._file, end)
     assert lost(space, [0, 1, 2, 3]) == [slot for slot in range(4) if (slot + 1) * RECORD_BYTES > end]
 
 
@@ -110,11 +110,11 @@ def test_a_torn_write_loses_its_block(space: DiskSpace, end: int) -> None:
     """Some of the new record is there, and behind it some of the one before."""
     write(space, [4])
     start = 4 * RECORD_BYTES
-    before = os.pread(space.fileno(), RECORD_BYTES, start)
+    before = os.pread(space._file, RECORD_BYTES, start)
     space.write([4], [key(9)], contents(9))
-    after = os.pread(space.fileno(), RECORD_BYTES, start)
+    after = os.pread(space._file, RECORD_BYTES, start)
     torn = after[:end] + before[end:]
-    os.pwrite(space.fileno(), torn, start)
+    os.pwrite(space._file, torn, start)
     into = torch.empty(1, BLOCK_BYTES, dtype=torch.uint8)
     assert (space.read([4], [key(9)], into) == [0]) == (torn != after)
     assert (space.read([4], [key(4)], into) == [0]) == (torn != before)
@@ -165,14 +165,14 @@ def test_the_file_has_no_name_and_the_directory_is_made(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
     space = DiskSpace(folder, NUM_SLOTS, BLOCK_BYTES, NAMESPACE)
     assert list(folder.iterdir()) == []
-    name = os.readlink(f"/proc/self/fd/{space.fileno()}")
+    name = os.readlink(f"/proc/self/fd/{space._file}")
     assert f"quire-swap-{os.getpid()}-" in name, "someone who looks sees whose it is"
-    assert os.fstat(space.fileno()).st_mode & 0o077 == 0
+    assert os.fstat(space._file).st_mode & 0o077 == 0
 
 
 def test_closing_gives_the_file_back_and_what_follows_fails(tmp_path: Path) -> None:
     space = DiskSpace(tmp_path, NUM_SLOTS, BLOCK_BYTES, NAMESPACE)
-    file = space.fileno()
+    file = space._file
     space.close()
     space.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -183,7 +183,7 @@ def test_closing_gives_the_file_back_and_what_follows_fails(tmp_path: Path) -> N
 
 def test_a_space_that_is_forgotten_gives_its_file_back(tmp_path: Path) -> None:
     space = DiskSpace(tmp_path, NUM_SLOTS, BLOCK_BYTES, NAMESPACE)
-    file = space.fileno()
+    file = space._file
     del space
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(file)
@@ -290,7 +290,7 @@ def test_a_disk_that_does_not_give_back_what_it_got_is_refused_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "pread", lambda file, count, at: bytes(count))
-    with pytest.raises(ValueError, match="does not come back"):
+    with pytest.raises(ValueError, match="cannot be read again"):
         DiskSpace(tmp_path, NUM_SLOTS, BLOCK_BYTES, NAMESPACE)
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from quire.attention.interface import KVLayout
 from quire.outputs import BlockTransfer, TransferReport
 from quire.runner.kv_cache import KVCache
-from quire.tiers import block_copy, host_space
+from quire.tiers import host_space
 from quire.tiers import transfer_worker as worker_module
 from quire.tiers.disk_space import DiskSpace
 from quire.tiers.host_space import HostSpace
@@ -101,16 +101,15 @@ class GatedSpace(WaitingSpace):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("copy_mode", ["block", "layer"])
 @pytest.mark.parametrize("kind", SPACES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("layout", [LAYOUT, KVLayout(1, 1, 1, 1), KVLayout(3, 7, 5, 9), KVLayout(4, 2, 16, 64)])
 def test_what_comes_back_is_what_went_in(
-    make_link: MakeLink, kind: str, layout: KVLayout, dtype: torch.dtype, copy_mode: str, device: str
+    make_link: MakeLink, kind: str, layout: KVLayout, dtype: torch.dtype, device: str
 ) -> None:
     cache = make_cache(10, layout, dtype, device)
     before = as_bytes(cache).clone()
-    link = make_link(cache, kind, copy_mode=copy_mode)
+    link = make_link(cache, kind)
     chosen = {1: 4, 2: 5, 3: 6, 8: 3, 5: 0, 9: 15}  # block -> slot
     (report,) = joined(move(link, *(save(block, slot, op_id=10 + block) for block, slot in chosen.items())))
     assert (report.kind, sorted(report.op_ids), report.failed) == ("save", [11, 12, 13, 15, 18, 19], [])
@@ -717,18 +716,6 @@ def test_there_are_as_many_copies_as_runs(make_link: MakeLink, kind: str, monkey
     assert sorted(shapes) == [(1, BLOCK_BYTES), (1, BLOCK_BYTES), (2, BLOCK_BYTES), (3, BLOCK_BYTES)]
 
 
-@pytest.mark.parametrize("kind", SPACES)
-def test_layer_mode_copies_k_and_v_of_every_block_and_layer(
-    make_link: MakeLink, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes: list[int] = []
-    original = block_copy._copy
-    monkeypatch.setattr(block_copy, "_copy", lambda into, part: (sizes.append(part.numel()), original(into, part)))
-    link = make_link(make_cache(10), kind, copy_mode="layer")
-    move(link, *(save(block, slot) for block, slot in SCATTERED.items()))
-    assert sizes == [BLOCK_BYTES // 4] * (4 * len(SCATTERED))  # 2 layers, K and V
-
-
 # -- what goes wrong -------------------------------------------------------------------------------------------------
 
 
@@ -811,12 +798,10 @@ def test_staging_that_does_not_fit_into_memory_is_a_failed_save(
     assert report.failed == [5]
 
 
-def test_spaces_and_modes_that_do_not_fit_are_refused() -> None:
+def test_a_space_that_does_not_fit_is_refused() -> None:
     cache = make_cache(2)
     with pytest.raises(ValueError, match="a block has 960 bytes, and the swap space is for 961"):
         TransferWorker(cache.tensor, HostSpace(2, BLOCK_BYTES + 1))
-    with pytest.raises(ValueError, match="copy_mode='head'"):
-        TransferWorker(cache.tensor, HostSpace(2, BLOCK_BYTES), copy_mode="head")
 
 
 # -- waiting and ending ----------------------------------------------------------------------------------------------

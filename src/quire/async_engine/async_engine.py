@@ -1,7 +1,4 @@
-"""An engine beside asyncio: requests from any event loop, steps in a thread of their own.
-
-Knows requests, their events and the model's state; of scheduling only what `engine_loop` reports, of HTTP nothing.
-"""
+"""An engine beside asyncio: requests from any event loop, steps in a thread of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -71,18 +68,18 @@ class _Sent:
 
 
 class AsyncEngine:
-    """One engine thread beside asyncio. `start` it, and `shutdown` when done; every method may be called from any
-    thread, and `generate` and `submit` from any event loop.
+    """One engine thread beside asyncio. `start` it, and `shutdown` when done. Every method may be called from any
+    thread, and `submit` from any event loop.
 
     Args:
         name: under which the model is served.
         make_engine: loads the engine, in its thread, and again whenever it has failed.
-        device: of the device, if other engines share it.
-        max_queue: how many requests may wait; None is without limit.
-        hang_timeout_s: a step that takes longer hangs: all stacks are logged.
-        exit_on_hang: and the process ends with status 70, for its supervisor to start it again.
-        on_stats: called with each step's figures; like `on_finished` in the engine's thread, so it should be quick.
-        on_finished: called with each request's output once it has ended, however it did.
+        device: where other engines share it.
+        max_queue: requests that may wait; None is without limit.
+        hang_timeout_s: a step that takes longer hangs, and all stacks are logged.
+        exit_on_hang: the process then ends with status 70, for its supervisor to start it again.
+        on_stats: called with each step's figures, in the engine's thread, so it should be quick.
+        on_finished: called likewise with each request's output once it has ended, in whatever way.
     """
 
     def __init__(
@@ -99,7 +96,6 @@ class AsyncEngine:
     ) -> None:
         self.name = name
         self.error: str | None = None  #: why it has failed, or is being loaded again
-        self.last_stats: Stats | None = None
         self._max_queue = max_queue
         self._on_stats = on_stats
         self._on_finished = on_finished
@@ -109,8 +105,8 @@ class AsyncEngine:
         self._input_processor: InputProcessor | None = None
         self._keys = itertools.count()
         self._sent: dict[int, _Sent] = {}  #: requests that have not ended, by key
-        self._request_ids: set[str] = set()  #: theirs
-        self._num_queued = 0  #: of them, how many have not started
+        self._request_ids: set[str] = set()  #: of the requests that have not ended
+        self.num_queued = 0  #: of them, requests that have not started
         self._collectors: WeakValueDictionary[asyncio.AbstractEventLoop, OutputCollector] = WeakValueDictionary()
         self._heartbeats: dict[int, Future[None]] = {}
         self._host = self._make_host(make_engine, device, hang_timeout_s, exit_on_hang)
@@ -145,8 +141,8 @@ class AsyncEngine:
         """Start the thread, which loads the model.
 
         Args:
-            loop: runs until `shutdown` is over, in another thread than that. Where the engine has a process of its
-                own, it takes in what comes from there, at less cost than the thread that does so otherwise.
+            loop: runs until `shutdown` is over, in another thread than `shutdown`. Where the engine has a process of
+                its own, the loop reads that process's reports, which costs less than a thread.
         """
         self._host.start(loop)
 
@@ -162,7 +158,7 @@ class AsyncEngine:
             raise self._unavailable()
 
     async def heartbeat(self, timeout_s: float) -> bool:
-        """Whether a message comes back from the engine within so many seconds. A step under way may delay it."""
+        """Whether a message comes back from the engine in time. A step under way may delay it."""
         beat: Future[None] = Future()
         number = next(self._keys)
         self._heartbeats[number] = beat
@@ -177,40 +173,7 @@ class AsyncEngine:
             self._heartbeats.pop(number, None)
         return True
 
-    def queue_length(self) -> int:
-        """How many requests have been sent and not been scheduled yet."""
-        return self._num_queued
-
     # -- requests ----------------------------------------------------------------------------------------------------
-
-    async def generate(
-        self,
-        prompt: PromptLike,
-        params: SamplingParams | BeamSearchParams | None = None,
-        *,
-        request_id: str,
-        **options: Any,
-    ) -> AsyncGenerator[Event, None]:
-        """Serve a request. Wherever the iterator is closed, or the task that waits in it cancelled, the request is
-        aborted, and its blocks are free before the next step.
-
-        Args:
-            prompt: as all the others, and what is raised: see `submit`.
-
-        Raises:
-            ValueError: it can never be served; before the first event.
-            RequestFailed: it ended with an error.
-        """
-        stream = EventStream()
-        try:
-            await self.submit(stream, prompt, params, request_id=request_id, **options)
-            while True:
-                _, event = await stream.next()
-                yield event
-                if isinstance(event, Finished):
-                    return
-        finally:
-            self.leave(stream)
 
     async def submit(
         self,
@@ -223,7 +186,7 @@ class AsyncEngine:
         priority: int = 0,
         wants_progress: bool = True,
     ) -> None:
-        """Send a request; its events come to `stream`. Whoever reads there says `leave` when done.
+        """Send a request; its events come to `stream`. The reader calls `leave` when done.
 
         Args:
             stream: of the running event loop; it may take the events of several requests.
@@ -236,17 +199,17 @@ class AsyncEngine:
 
         Raises:
             ValueError: it can never be served.
-            EngineUnavailable: the model takes no requests. The stream raises it, too, where the model was shut down
-                before the request had ended, and `RequestFailed` where that ended with an error.
+            EngineUnavailable: the model takes no requests. The stream raises it, too, where the model is shut down
+                before the request has ended, and `RequestFailed` where the request ends with an error.
             QueueFull: too many requests wait.
         """
         arrival_time = time.monotonic()
         input_processor = self._check_open()
-        accepted = await asyncio.to_thread(input_processor.accept, prompt, params, priority=priority)
-        self._send(stream, number, Add(next(self._keys), request_id, accepted, arrival_time, wants_progress))
+        processed = await asyncio.to_thread(input_processor.accept, prompt, params, priority=priority)
+        self._send(stream, number, Add(next(self._keys), request_id, processed, arrival_time, wants_progress))
 
     def leave(self, stream: EventStream) -> None:
-        """Nobody reads a stream any more: abort those of its requests that have not ended."""
+        """Nobody reads a stream any more: abort its requests that have not ended."""
         with self._lock:
             for key in stream.keys:
                 if (sent := self._sent.get(key)) is not None:
@@ -255,8 +218,8 @@ class AsyncEngine:
     def _check_open(self) -> InputProcessor:
         if self.state is not ModelState.READY or self._input_processor is None:
             raise self._unavailable()
-        if self._max_queue is not None and self._num_queued >= self._max_queue:
-            raise QueueFull(f"{self._num_queued} requests wait for {self.name} already; try again later")
+        if self._max_queue is not None and self.num_queued >= self._max_queue:
+            raise QueueFull(f"{self.num_queued} requests wait for {self.name} already; try again later")
         return self._input_processor
 
     def _unavailable(self) -> EngineUnavailable:
@@ -279,7 +242,7 @@ class AsyncEngine:
             self._sent[add.key] = _Sent(add, stream, number, collector)
             stream.keys.append(add.key)
             self._request_ids.add(add.request_id)
-            self._num_queued += 1
+            self.num_queued += 1
             self._host.send(add)
 
     def _abort(self, sent: _Sent) -> bool:
@@ -294,13 +257,13 @@ class AsyncEngine:
         if self._sent.pop(sent.add.key, None) is None:
             return False
         self._request_ids.discard(sent.add.request_id)
-        self._num_queued -= not sent.is_started
+        self.num_queued -= not sent.is_started
         return True
 
     # -- reports -----------------------------------------------------------------------------------------------------
 
     def _take_report(self, report: Report) -> None:
-        """In the engine's thread: hand on what happened."""
+        """In the engine's thread: hand on a report."""
         match report:
             case StepReport():
                 self._take_step(report)
@@ -313,7 +276,6 @@ class AsyncEngine:
 
     def _take_step(self, report: StepReport) -> None:
         if report.stats is not None:
-            self.last_stats = report.stats
             self._call(self._on_stats, report.stats)
         for output in report.outputs:
             self._call(self._on_finished, output)
@@ -327,7 +289,7 @@ class AsyncEngine:
                     continue  # its reader has gone
                 if isinstance(event, Started):
                     sent.is_started = True
-                    self._num_queued -= 1
+                    self.num_queued -= 1
                 elif isinstance(event, (Finished, Exception)):
                     self._end(sent)
                 batches.setdefault(sent.collector, []).append((sent.stream, sent.number, event))
@@ -360,8 +322,8 @@ class AsyncEngine:
                 self._call(self._on_finished, sent.add.output("error", message))
 
     def _try_again(self, sent: _Sent) -> bool:
-        """Send a request to the next engine that the last one had not begun with. Only once: it may be what breaks
-        them, in the step that it would begin with."""
+        """Send a request that the lost engine had not begun to the next one. Only once: the request itself may break
+        engines in its first step."""
         if sent.is_started or sent.is_second_try:
             return False
         sent.is_second_try = True
@@ -379,10 +341,10 @@ class AsyncEngine:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     async def drain(self, timeout_s: float) -> int:
-        """Take no further requests, and let those that there are finish.
+        """Take no further requests, and let the present ones finish.
 
         Returns:
-            How many had not finished in time and were cut off.
+            The number of requests that had not finished in time and were cut off.
         """
         self._is_draining = True
         deadline = time.monotonic() + timeout_s
@@ -445,7 +407,7 @@ class _ThreadHost:
     def stop(self) -> None:
         self.send(Stop())
         if self._thread.ident is None or self._loop.engine is None:
-            return  # never started, or loading, which cannot be interrupted: it ends with the process
+            return  # never started, or loading, which cannot be interrupted and ends with the process
         self._thread.join(STOP_TIMEOUT_S)
         if self._thread.is_alive():
             logger.error("%s has not ended within %.0f s; it is left behind", self._thread.name, STOP_TIMEOUT_S)

@@ -1,8 +1,7 @@
 """Engines that share a device take turns, a step each, by the seconds that they have used.
 
-Start-time fair queueing over one lock: the engine that has used least goes next, and one that comes back from idling
-begins where the others are, so that it neither gets credit for its idle time nor pays for theirs. Knows nothing about
-what a turn is used for.
+Start-time fair queueing over one lock: the engine that has used least goes next. One that comes back from idling begins
+where the others are, so that it neither gets credit for its idle time nor pays for theirs.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 
 class SharedDevice:
@@ -23,59 +21,21 @@ class SharedDevice:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, grace_s: float = 0.005) -> None:
-        self._clock = clock
-        self._grace_s = grace_s
-        self._changed = threading.Condition()
-        self._holder: DeviceShare | None = None
-        self._since = 0.0  #: when the holder took it, or the last one gave it back
-        self._shares: list[DeviceShare] = []  #: of engines with work
-        self._floor_s = 0.0  #: what the least user among them has used: where a newcomer begins
+        self.clock = clock
+        self.grace_s = grace_s
+        self.changed = threading.Condition()
+        self.holder: DeviceShare | None = None
+        self.since = 0.0  #: when the holder took the device, or the last one gave it back
+        self.shares: list[DeviceShare] = []  #: of engines with work
+        self.floor_s = 0.0  #: the least that one of them has used: where a newcomer begins
 
     def share(self) -> DeviceShare:
         """A share for one engine."""
         return DeviceShare(self)
 
-    def enter(self, share: DeviceShare) -> None:
-        with self._changed:
-            if share not in self._shares:
-                share.used_s = max(share.used_s, self._floor_s)
-                self._shares.append(share)
-
-    def leave(self, share: DeviceShare) -> None:
-        with self._changed:
-            if share in self._shares:
-                self._shares.remove(share)
-                self._raise_floor(default=share.used_s)
-                self._changed.notify_all()
-
-    def take(self, share: DeviceShare) -> None:
-        with self._changed:
-            share.is_waiting = True
-            while (wait_s := self._wait_s(share)) != 0:
-                self._changed.wait(wait_s)
-            share.is_waiting = False
-            self._holder = share
-            self._since = self._clock()
-
-    def give_back(self, share: DeviceShare) -> None:
-        with self._changed:
-            began, self._since = self._since, self._clock()
-            share.used_s += self._since - began
-            self._holder = None
-            self._raise_floor(default=share.used_s)
-            self._changed.notify_all()
-
-    def _wait_s(self, share: DeviceShare) -> float | None:
-        """How long a share waits before it looks again. 0: it is its turn; None: until something changes."""
-        if self._holder is not None:
-            return None
-        ahead = [other for other in self._shares if other.used_s < share.used_s]
-        if any(other.is_waiting for other in ahead):
-            return None
-        return max(0, self._since + self._grace_s - self._clock()) if ahead else 0
-
-    def _raise_floor(self, default: float) -> None:
-        self._floor_s = max(self._floor_s, min((share.used_s for share in self._shares), default=default))
+    def raise_floor(self, default: float) -> None:
+        self.floor_s = max(self.floor_s, min((share.used_s for share in self.shares), default=default))
+        self.changed.notify_all()
 
 
 class DeviceShare:
@@ -83,19 +43,47 @@ class DeviceShare:
 
     def __init__(self, device: SharedDevice) -> None:
         self.used_s = 0.0  #: on the device; after idling, lifted to what the others have used
-        self.is_waiting = False
+        self._is_waiting = False
         self._device = device
 
     def enter(self) -> None:
-        self._device.enter(self)
+        device = self._device
+        with device.changed:
+            if self not in device.shares:
+                self.used_s = max(self.used_s, device.floor_s)
+                device.shares.append(self)
 
     def leave(self) -> None:
-        self._device.leave(self)
+        device = self._device
+        with device.changed:
+            if self in device.shares:
+                device.shares.remove(self)
+                device.raise_floor(default=self.used_s)
 
     def __enter__(self) -> None:
-        self._device.take(self)
+        device = self._device
+        with device.changed:
+            self._is_waiting = True
+            while (wait_s := self._wait_s()) != 0:
+                device.changed.wait(wait_s)
+            self._is_waiting = False
+            device.holder = self
+            device.since = device.clock()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._device.give_back(self)
+    def __exit__(self, *failure: object) -> None:
+        device = self._device
+        with device.changed:
+            began, device.since = device.since, device.clock()
+            self.used_s += device.since - began
+            device.holder = None
+            device.raise_floor(default=self.used_s)
+
+    def _wait_s(self) -> float | None:
+        """How long to wait before looking again. 0: it is this share's turn; None: until something changes."""
+        device = self._device
+        if device.holder is not None:
+            return None
+        ahead = [other for other in device.shares if other.used_s < self.used_s]
+        if any(other._is_waiting for other in ahead):
+            return None
+        return max(0, device.since + device.grace_s - device.clock()) if ahead else 0

@@ -1,7 +1,7 @@
 """The events of a reader's requests on their way to it, in the reader's event loop.
 
-A reader that is slower than the engine finds fewer and larger events: nobody waits for it, and what is kept for it
-grows with its answers' length alone. Knows events and asyncio; knows nothing about engines.
+A reader that is slower than the engine finds fewer and larger events. Nobody waits for it, and its backlog grows with
+its outputs' length alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from quire.async_engine.messages import Event, Preempted, Progress, Resumed
 from quire.outputs import Delta
 
-_MAX_PENDING = 32  # events that wait before those that can be one are made one
+_MAX_PENDING = 32  # events that wait before they are joined
 
 Pass = Callable[[int, Event], bool]  #: takes an event of a request, or says that it cannot now
 Delivery = tuple["EventStream", int, Event | Exception]  #: to whom, of which of its requests, what
@@ -43,21 +43,21 @@ class OutputCollector:
         return True
 
     def _deliver(self) -> None:
-        self._is_woken = False  # first: what is put from here on wakes us again
+        self._is_woken = False  # first: a later put wakes us again
         while self._batches:
             for stream, number, event in self._batches.popleft():
                 stream.put(number, event)
 
 
 class EventStream:
-    """What has happened to the requests of one reader and was not read yet. Made, and used, in one event loop.
+    """The events of one reader's requests that it has not read yet. Made and used in one event loop.
 
     Args:
-        pass_on: is offered what comes while the reader waits. What it takes the reader does not see, and is not woken
-            for: a task's turn is a good part of what a token costs.
+        pass_on: is offered each event that comes while the reader waits. The reader does not see the events that it
+            takes, and is not woken for them: a task's turn is a good part of what a token costs.
 
     Attributes:
-        keys: by which the engine knows those requests.
+        keys: by which the engine knows the requests.
     """
 
     def __init__(self, pass_on: Pass | None = None) -> None:
@@ -70,7 +70,7 @@ class EventStream:
         self._arrival: asyncio.Future[None] | None = None  #: what the reader waits for
 
     def put(self, number: int, event: Event | Exception) -> None:
-        """Take in what happened to the request with this number. An exception ends the stream."""
+        """Take in an event of the request with this number. An exception ends the stream."""
         waiting = self._arrival if self._arrival is not None and not self._arrival.done() else None
         if waiting is not None and self._pass_on is not None and not isinstance(event, Exception):
             try:
@@ -88,32 +88,19 @@ class EventStream:
         if waiting is not None:
             waiting.set_result(None)
 
-    async def next(self) -> tuple[int, Event]:
-        """The next event, and the number of its request.
+    async def take(self) -> list[tuple[int, Event]]:
+        """All events since the last call, at least one, each with the number of its request.
 
         Raises:
             Exception: the one by which a request ended.
         """
-        await self._wait()
-        self._pending = _compact(self._pending)
-        return self._pending.pop(0)
-
-    async def take(self) -> list[tuple[int, Event]]:
-        """All that happened since the last call, at least one event.
-
-        Raises:
-            Exception: as `next`.
-        """
-        await self._wait()
-        events, self._pending = self._pending, []
-        return events if len(events) == 1 else _compact(events)
-
-    async def _wait(self) -> None:
         while not self._pending:
             if self._error is not None:
                 raise self._error
             self._arrival = self._loop.create_future()
             await self._arrival
+        events, self._pending = self._pending, []
+        return events if len(events) == 1 else _compact(events)
 
 
 def _compact(events: list[tuple[int, Event]]) -> list[tuple[int, Event]]:
@@ -123,16 +110,11 @@ def _compact(events: list[tuple[int, Event]]) -> list[tuple[int, Event]]:
         runs = by_number.setdefault(number, [])
         if runs and type(event) is Progress is type(runs[-1][0]):
             runs[-1].append(event)
-        elif runs and _cancel_out(runs[-1][0], event):
-            runs.pop()
+        elif runs and {type(runs[-1][0]), type(event)} == {Preempted, Resumed}:
+            runs.pop()  # they cancel out
         else:
             runs.append([event])
     return [(number, _join(run)) for number, runs in by_number.items() for run in runs]
-
-
-def _cancel_out(earlier: Event, later: Event) -> bool:
-    pair = (type(earlier), type(later))
-    return pair in ((Preempted, Resumed), (Resumed, Preempted))
 
 
 def _join(run: list[Event]) -> Event:

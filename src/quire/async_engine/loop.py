@@ -1,8 +1,7 @@
-"""The loop around an engine: takes commands between two steps, runs steps while there is work, reports what they
-brought, and starts over where the engine fails.
+"""The loop around an engine: takes commands between two steps, runs steps while there is work, reports their results,
+and starts over where the engine fails.
 
-Runs in whatever thread or process calls `run`, and is the only one to touch the engine. Knows nothing about who reads
-its reports.
+Runs in the thread or process that calls `run`, and is the only one to touch the engine.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ from quire.outputs import Stats
 
 logger = logging.getLogger("quire")
 
-_MAX_FAILURES = 3  # within
-_FAILURES_WITHIN_S = 60.0  # of serving: then starting over does not help
+_MAX_FAILURES = 3  # within _FAILURES_WITHIN_S of serving: then starting over does not help
+_FAILURES_WITHIN_S = 60.0
 _ADDS_A_STEP = 64  # requests that join between two steps, so that a crowd does not hold up those that run
 
 
 class Failures:
-    """Counts how often an engine was lost, and says when to give up on it. Loading, which may take minutes, does not
-    count as time."""
+    """Counts an engine's failures, and says when to give up on it. Loading, which may take minutes, does not count as
+    time."""
 
     def __init__(self) -> None:
         self._ready_since: float | None = None
@@ -59,7 +58,7 @@ class Failures:
         self._ready_since = time.monotonic()
 
     def note(self, error: str) -> str | None:
-        """It was lost. Returns why to give up, if it is time to."""
+        """The engine was lost. Returns why to give up, if it is time to."""
         if self._ready_since is not None:
             self._served_s += time.monotonic() - self._ready_since
             self._ready_since = None
@@ -71,7 +70,7 @@ class Failures:
 
 @dataclass(slots=True)
 class _Client:
-    """What the one who sent a request has been told of it."""
+    """A request's sender, and what it has been told."""
 
     key: int
     state: RequestState
@@ -81,13 +80,13 @@ class _Client:
 
 
 class EngineLoop:
-    """See the module.
+    """Owns an engine, and serves its inbox.
 
     Args:
         name: of the engine, for logs.
         make_engine: loads it; called again where it fails.
         report: takes the reports, in order; it must neither block nor raise.
-        device: of the device that several engines share.
+        device: where several engines share it.
     """
 
     def __init__(
@@ -104,8 +103,8 @@ class EngineLoop:
         self._make_engine = make_engine
         self._report = report
         self._share = (device or SharedDevice()).share()
-        self._pending: dict[str, Add] = {}  #: taken and not yet the engine's, in their order
-        self._clients: dict[str, _Client] = {}  #: of requests that the engine has
+        self._pending: dict[str, Add] = {}  #: by request id: taken in order, and not yet the engine's
+        self._clients: dict[str, _Client] = {}  #: by request id, of requests that the engine has
         self._last_stats: Stats | None = None
 
     def run(self) -> None:
@@ -128,7 +127,7 @@ class EngineLoop:
         """Make the engine. Returns what went wrong."""
         try:
             self.engine = self._make_engine()
-        except ValueError as error:  # says itself what is wrong and how to mend it
+        except ValueError as error:  # its message says how to mend it
             logger.error("%s: the model could not be loaded: %s", self._name, error)
             return f"the model could not be loaded: {error}"
         except BaseException as error:
@@ -142,9 +141,9 @@ class EngineLoop:
         assert self.engine is not None
         try:
             while self._take_commands(self.engine):
-                if self._clients or self.engine.has_unfinished():  # blocks may be under way for nobody any more
+                if self._clients or self.engine.has_unfinished():  # blocks of aborted requests may be under way
                     self._step(self.engine)
-        except BaseException as error:  # whatever it is, this thread may not end unheard
+        except BaseException as error:  # this thread may not end unheard
             # Its books may not add up any more, so nothing of this engine is used again.
             logger.exception("%s: the engine failed; its requests end with an error, and it starts over", self._name)
             return f"{type(error).__name__}: {error}"
@@ -163,7 +162,7 @@ class EngineLoop:
     # -- commands ----------------------------------------------------------------------------------------------------
 
     def _take_commands(self, engine: Engine) -> bool:
-        """Take what has come, and wait for something where there is nothing to do. False: stop."""
+        """Take the commands that have come; wait for one where there is nothing to do. False: stop."""
         ended = StepReport()
         goes_on = True
         if not self._clients and not self._pending and not engine.has_unfinished():
@@ -202,7 +201,7 @@ class EngineLoop:
         if add.request_id in self._clients:
             return
         try:
-            state = engine.add(add.accepted, request_id=add.request_id, arrival_time=add.arrival_time)
+            state = engine.add(add.processed, request_id=add.request_id, arrival_time=add.arrival_time)
         except ValueError as error:
             ended.events.append((add.key, error))
         else:
@@ -238,7 +237,7 @@ class EngineLoop:
         self.busy_since = None
 
     def _tell_schedule(self, engine: Engine, report: StepReport) -> None:
-        """Whose turn came, and who had to give way."""
+        """Report requests that started, resumed or were preempted."""
         clients = self._clients
         for request in engine.scheduler.running:
             client = clients[request.request_id]
@@ -265,7 +264,7 @@ class EngineLoop:
                 report.events.append((client.key, Resumed()))
 
     def _tell_progress(self, engine: Engine, state: RequestState, report: StepReport) -> None:
-        """What a request gained, and how it ended."""
+        """Report a request's new tokens, and its end."""
         request = state.request
         client = self._clients[request.request_id]
         self._tell_running(client, report)
@@ -276,7 +275,7 @@ class EngineLoop:
             if not state.is_finished:
                 return
             output = state.to_output()
-        except Exception as error:  # its text is its own affair: the others go on
+        except Exception as error:  # a text that cannot be made fails its own request alone
             logger.exception("request %s: its answer could not be written", request.request_id)
             engine.abort(request.request_id)
             report.events.append((client.key, RequestFailed(f"{type(error).__name__}: {error}")))

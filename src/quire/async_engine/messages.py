@@ -1,7 +1,6 @@
 """What passes between those who serve requests and the engine that runs them: plain data that survives pickling.
 
-Commands go in and reports come out, each in order, over a queue or a pipe. Knows nothing about threads, processes or
-HTTP.
+Commands go in and reports come out, each in order, over a queue or a pipe.
 """
 
 from __future__ import annotations
@@ -81,16 +80,16 @@ class Add:
 
     key: int  #: no two requests of one serving process have the same, though their ids may be used again
     request_id: str
-    accepted: ProcessedRequest
+    processed: ProcessedRequest
     arrival_time: float  #: `time.monotonic`
     wants_progress: bool = True
 
     def output(self, finish_reason: str, error: str | None = None) -> RequestOutput:
-        """What is left of it where no engine has it."""
+        """The output of a request that no engine has."""
         return RequestOutput(
             request_id=self.request_id,
-            prompt=self.accepted.prompt.text,
-            prompt_token_ids=list(self.accepted.prompt.token_ids),
+            prompt=self.processed.prompt.text,
+            prompt_token_ids=list(self.processed.prompt.token_ids),
             outputs=[CompletionOutput(0, "", [], finish_reason=finish_reason)],
             metrics=RequestMetrics(self.arrival_time, finished_time=time.monotonic()),
             finished=True,
@@ -125,7 +124,7 @@ Command = Add | Abort | Heartbeat | Stop
 
 @dataclass(slots=True)
 class StepReport:
-    """What became of requests, in a step or between two."""
+    """Events and outputs of requests, of a step or between two."""
 
     events: list[tuple[int, Event | Exception]] = field(default_factory=list)  #: by the requests' keys
     outputs: list[RequestOutput] = field(default_factory=list)  #: of all that ended, aborted ones too

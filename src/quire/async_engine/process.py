@@ -1,7 +1,6 @@
 """An engine in a process of its own, started again when it dies.
 
-What native code can do to a process, hanging in it or ending it, then happens to the engine alone: its requests fail,
-and whoever serves them goes on. Knows messages and processes; knows nothing about what an engine does.
+Native code that hangs or ends the process then does so to the engine alone: its requests fail, and the server goes on.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ _POLL_S = 1.0  # how soon it is noticed that a process has ended whose reports a
 class ProcessEngine(AsyncEngine):
     """As `AsyncEngine`, in a process of its own; `make_engine` must survive pickling.
 
-    The process ends itself where a step hangs, whatever `exit_on_hang` says. When it ends, however it does, the
-    requests that it had begun fail, the others are sent to the next one, and after three ends within a minute the
-    model has failed. Engines in processes take no `turns`: the system shares the device among them.
+    The process ends itself where a step hangs, whatever `exit_on_hang` says. When it ends, for whatever reason, the
+    requests that it had begun fail, and the others are sent to the next process. After three ends within a minute the
+    model has failed. There is no `device` to share: the system shares it among processes.
 
     `engine` is its `InputProcessor`, with the same facts.
     """
@@ -53,12 +52,12 @@ class ProcessEngine(AsyncEngine):
         self, make_engine: Callable[[], Engine], device: SharedDevice | None, hang_timeout_s: float, exit_on_hang: bool
     ) -> EngineHost:
         if device is not None:
-            raise ValueError("engines in processes of their own take no turns; leave `turns` out")
+            raise ValueError("engines in processes of their own share their device by the system; leave `device` out")
         return _ProcessHost(self.name, make_engine, self._take_report, hang_timeout_s)
 
 
 class _ProcessHost:
-    """Keeps one engine process alive, from a thread of this one; that, or an event loop, takes in what it reports."""
+    """Keeps one engine process alive, from a thread of this one. The thread or an event loop reads its reports."""
 
     def __init__(
         self, name: str, make_engine: Callable[[], Engine], report: Callable[[Report], None], hang_timeout_s: float
@@ -68,11 +67,11 @@ class _ProcessHost:
         self._make_engine = make_engine
         self._report = report
         self._hang_timeout_s = hang_timeout_s
-        self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()  #: for the process there is, or the next one
+        self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()  #: for the present process, or the next one
         self._process: BaseProcess | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failures = Failures()
-        self._over = threading.Event()  #: it shall not be started again
+        self._over = threading.Event()  #: no process is to be started again
         self._thread = threading.Thread(target=self._supervise, name=f"supervisor {name}", daemon=True)
 
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -110,7 +109,7 @@ class _ProcessHost:
             if self._over.is_set():
                 return
             logger.error("%s: the %s", self._name, failure)
-            self._commands = queue.SimpleQueue()  # what was sent to the dead one is sent again if need be
+            self._commands = queue.SimpleQueue()  # commands to the dead process are sent again if need be
             why_not_again = self._failures.note(failure)
             if why_not_again is None:
                 self._take(StateReport(ModelState.LOADING, failure))
@@ -153,7 +152,7 @@ class _ProcessHost:
         return f"engine process ended with status {process.exitcode}"
 
     def _give_up_on(self, process: BaseProcess) -> None:
-        logger.exception("%s: the engine process says what nobody understands", self._name)
+        logger.exception("%s: the engine process sent a report that cannot be read", self._name)
         process.kill()
 
     def _take(self, report: Report | logging.LogRecord) -> None:
@@ -170,12 +169,12 @@ class _ProcessHost:
 
 
 class _Reports:
-    """What an engine process reports, to the last of it.
+    """All reports of an engine process, to its last one.
 
     Args:
-        connection: where it comes from; closed after the last.
-        take: takes a message.
-        give_up: is called in the handler of whatever `take` raised. Nothing more is taken then.
+        connection: to the process; closed after the last report.
+        take: takes a report.
+        give_up: is called in the handler of an exception that `take` raised. Nothing more is taken then.
     """
 
     def __init__(self, connection: Connection, take: Callable[[Any], None], give_up: Callable[[], None]) -> None:
@@ -193,8 +192,8 @@ class _Reports:
         self._connection.close()
 
     def read_in(self, loop: asyncio.AbstractEventLoop, is_alive: Callable[[], bool]) -> None:
-        """Let an event loop take them; return when all are taken. Where the process has ended, and the loop does not
-        run any more, the last ones are taken in this thread."""
+        """Let an event loop take the messages; return when all are taken. Where the process has ended and the loop does
+        not run any more, this thread takes the last ones."""
         descriptor = self._connection.fileno()
         with suppress(RuntimeError):  # it is closed
             loop.call_soon_threadsafe(loop.add_reader, descriptor, self._receive_in, loop, descriptor)
@@ -218,7 +217,7 @@ class _Reports:
         self._connection.close()
 
     def _receive(self) -> None:
-        """Take what has come; wait where nothing has."""
+        """Take the messages that have come; wait where there are none."""
         with self._turn:
             if self._is_over.is_set():
                 return
@@ -234,7 +233,7 @@ class _Reports:
 
 
 def _send_all(messages: queue.SimpleQueue[Any], connection: Connection, give_up: Callable[[], None]) -> None:
-    """Send until None comes. Where that does not work, there is nothing left to serve for."""
+    """Send until None comes. Where sending fails, nobody is left to serve."""
     while (message := messages.get()) is not None:
         try:
             connection.send_bytes(dump(message))
@@ -294,7 +293,7 @@ class _Parent:
         self._turn = threading.Lock()
 
     def send(self, message: Report | logging.LogRecord) -> None:
-        """Send a message. Where that does not work, there is nothing left to serve for."""
+        """Send a message. Where sending fails, nobody is left to serve."""
         try:
             data = memoryview(frame(message))
             with self._turn:

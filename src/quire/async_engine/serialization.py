@@ -1,6 +1,6 @@
-"""Messages between processes as bytes. A step's report is written once a step, so its many small objects go as tuples.
+"""Messages between processes as bytes.
 
-Knows the forms of messages; knows nothing about what they say.
+A step's report is written once a step, so its many small objects go as tuples.
 """
 
 from __future__ import annotations

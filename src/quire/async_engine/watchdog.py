@@ -1,7 +1,4 @@
-"""Notices that an engine's step does not end, and says where it hangs.
-
-Knows when a step began; knows nothing about what steps do.
-"""
+"""Notices that an engine's step does not end, and says where it hangs."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from collections.abc import Callable
 
 logger = logging.getLogger("quire")
 
-EXIT_STATUS = 70  # EX_SOFTWARE: for whoever supervises the process
+EXIT_STATUS = 70  # EX_SOFTWARE: for the process's supervisor
 _STDERR = 2
 
 

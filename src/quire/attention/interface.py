@@ -1,7 +1,6 @@
-"""What a step asks of attention, and what an attention backend must do.
+"""The interface of attention backends, and the batch that a step gives them.
 
-A backend owns the views into the KV cache that it needs; the model sees only `attend`, and the runner only
-`plan`. Knows nothing about requests or sampling.
+A backend owns the views into the KV cache that it needs; the model sees only `attend`, and the runner only `plan`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What loading and computing cost on this machine: measured on an idle engine, kept on disk."""
+"""The costs of loading and computing on this machine: measured on an idle engine, kept on disk."""

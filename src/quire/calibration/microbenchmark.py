@@ -1,7 +1,7 @@
-"""Steps that nobody asked for, on an engine that is idle, to see how long they take.
+"""Steps and swaps on an idle engine, to see how long they take.
 
-They go the way of real ones, through the KV cache manager, the runner and the link, but past the scheduler, so that
-nothing runs beside them. Whatever they take is given back. Knows nothing about what becomes of the seconds.
+They go through the KV cache manager, the runner and the link like real ones, but past the scheduler, so that nothing
+runs beside them. All blocks and slots that they take are given back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from quire.engine.engine import Engine
 from quire.outputs import NewSequence, SchedulerOutput, StepOutput, TransferReport
 from quire.runner.model_runner import ModelRunner
 from quire.sampling_params import SamplingParams
-from quire.tiers.transfer_worker import TransferWorker
 
 _GREEDY = SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True, detokenize=False)
 _NO_STEP = -1  # these steps have no place in the engine's count
@@ -39,17 +38,17 @@ class TransferTime:
 
     kind: str  #: save or load
     num_bytes: int
-    wall_s: float  #: from the first thought to the report
-    copy_s: float  #: the link was busy with it
-    wait_s: float  #: nothing else could have run: bookkeeping, and what the step waits for
+    wall_s: float  #: from planning the transfer to its report
+    copy_s: float  #: the link was busy
+    wait_s: float  #: no step could run: bookkeeping, and staging that the step waits for
 
 
 class BlocksLost(RuntimeError):
-    """What was swapped is not what comes back."""
+    """Blocks that were swapped out did not come back as they were."""
 
 
 class Microbenchmark:
-    """Has an idle engine to itself, from entering to leaving.
+    """Has an idle engine to itself, from entering the context to leaving it.
 
     Args:
         engine: over a real model, without requests.
@@ -76,7 +75,7 @@ class Microbenchmark:
         self._known: list[BlockSequence] = []
 
     def __enter__(self) -> Microbenchmark:
-        # The runner hears with the next step only who has ended; of an idle engine all have.
+        # The runner hears only with the next step which sequences have ended. In an idle engine all have.
         self._execute(SchedulerOutput(_NO_STEP, removed_seq_ids=list(self._runner.batch.row_of)))
         return self
 
@@ -85,7 +84,7 @@ class Microbenchmark:
             self.forget(seq)
 
     def scatter(self) -> None:
-        """Let free blocks be no neighbours, as they are after a while of serving. What was cached is lost."""
+        """Shuffle the free blocks, as a while of serving does. Cached blocks are lost."""
         pool = self._kv.pool
         blocks = [pool.allocate() for _ in range(pool.num_available)]
         self._random.shuffle(blocks)
@@ -124,9 +123,9 @@ class Microbenchmark:
         return seq, times
 
     def decode(self, num_seqs: int, context: int, num_steps: int) -> list[StepTime]:
-        """Steps of so many sequences with a token each, that look back on `context` tokens at first.
+        """Steps of sequences with a token each, whose context has `context` tokens at first.
 
-        What they look back on was never computed; how long it takes does not depend on it.
+        The context's KV was never computed; a step's seconds do not depend on its values.
 
         Raises:
             ValueError: the engine has no room.
@@ -158,14 +157,13 @@ class Microbenchmark:
     # -- moving ------------------------------------------------------------------------------------------------------
 
     def swap_out(self, seq: BlockSequence) -> TransferTime:
-        """Save a sequence's full blocks, and give all of its blocks up. What was saved before is saved again.
+        """Save a sequence's full blocks, also those that were saved before, and give all of its blocks up.
 
         Raises:
-            ValueError: there is no swap tier, or it has no room.
+            ValueError: the swap tier has no room.
             BlocksLost: on the way.
         """
         kv, swap = self._kv, self._swap
-        self.require_link()
         if not self.has_room_for(seq):
             raise ValueError(
                 f"swapping {seq.num_computed_tokens} tokens takes more than the {swap.tier.num_available} blocks that "
@@ -199,7 +197,7 @@ class Microbenchmark:
         return self._swap.tier.num_available >= len(self._kv.full_blocks(seq))
 
     def has_room_to_decode(self, num_seqs: int, context: int, num_steps: int) -> bool:
-        """Whether the engine can run so many sequences for so many steps."""
+        """Whether the engine can run these sequences to the last step."""
         config, length = self.config, context + num_steps
         return (
             num_seqs <= min(config.max_num_seqs, config.max_num_batched_tokens)
@@ -208,30 +206,8 @@ class Microbenchmark:
             and num_seqs * self._kv.blocks_for(length) <= self._kv.pool.num_available
         )
 
-    def use_link(self, link: TransferWorker | None) -> TransferWorker | None:
-        """Move blocks over another link from now on. Returns the one that was used so far."""
-        usual, self._runner.transfer_worker = self._runner.transfer_worker, link
-        return usual
-
-    def require_link(self) -> TransferWorker:
-        """Raises:
-        ValueError: there is no swap tier.
-        """
-        if self._runner.transfer_worker is None:
-            raise ValueError("there is no swap tier to measure; give swap_space or swap_dir")
-        return self._runner.transfer_worker
-
-    @property
-    def link(self) -> TransferWorker | None:
-        return self._runner.transfer_worker
-
-    @property
-    def cache(self) -> torch.Tensor:
-        """The device's blocks."""
-        return self._runner.cache.tensor
-
     def forget(self, seq: BlockSequence) -> None:
-        """Give back what a sequence holds anywhere, with the names of its blocks: its tokens mean nothing."""
+        """Give back all blocks and slots of a sequence, with their names: its tokens mean nothing."""
         kv, swap = self._kv, self._swap
         while swap.num_under_way:
             result, _ = self._execute(SchedulerOutput(_NO_STEP, transfers=swap.take_transfers()))
@@ -259,7 +235,7 @@ class Microbenchmark:
             reports += result.transfers
             stall_s += result.stall_s
             if self._swap.num_under_way and not self._is_moving():
-                raise BlocksLost(f"the link did not {kind} what it was given")
+                raise BlocksLost(f"the link did not {kind} all blocks")
         ended = self._clock()
         num_lost = sum(len(report.failed) for report in reports)
         if num_lost:
@@ -273,10 +249,10 @@ class Microbenchmark:
         )
 
     def _is_moving(self) -> bool:
-        """Whether the link has something to report yet."""
+        """Whether the link has reports to come."""
         return self._runner.transfer_worker is not None and self._runner.transfer_worker.num_outstanding > 0
 
-    # -- what a step is made of --------------------------------------------------------------------------------------
+    # -- the parts of a step -----------------------------------------------------------------------------------------
 
     def _execute(self, out: SchedulerOutput) -> tuple[StepOutput, float]:
         """The step's result and seconds, until the device is done with it."""

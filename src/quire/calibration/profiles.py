@@ -1,7 +1,8 @@
-"""Where measured costs are kept between starts, under which name, and when they are written.
+"""Measured costs on disk, so that a start need not measure them again: one file a machine and kind of engine.
 
-The name says what seconds depend on: the machine, the model's shape, the KV blocks, the threads and the swap tier.
-Weights do not matter. How a file is made and trusted is `core.profile_store`'s affair.
+A file's name and content say what its seconds depend on: the machine, the model's shape, the KV blocks, the threads and
+the swap tier. Weights do not matter. A file that is torn, changed or of another kind counts as missing: the costs are
+measured anew and replace it. Files are replaced whole, so that a reader never sees half of one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import hashlib
 import json
 import logging
 import os
+import platform
+import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +20,6 @@ from typing import Any
 
 import torch
 
-from quire.calibration.cost_change import has_learnt
-from quire.calibration.profile_store import describe_machine, load_profile, profile_path, save_profile
 from quire.config import EngineConfig
 from quire.core.costs.cost_model import CostModel
 from quire.models.base import CausalLM
@@ -27,35 +28,62 @@ from quire.tiers.transfer_worker import TransferWorker
 
 logger = logging.getLogger("quire")
 
-_WRITE_EVERY_S = 300.0  #: at most
-
-
-def profiles_directory() -> Path:
-    """`$XDG_CACHE_HOME/quire/profiles`, or ~/.cache/quire/profiles where that is not set or not absolute."""
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    cache = given if given.is_absolute() else Path("~/.cache").expanduser()
-    return cache / "quire" / "profiles"
+_VERSION = 2  #: of the file around the model
+_WRITE_EVERY_S = 300.0
 
 
 @dataclass(frozen=True)
 class ProfilePlace:
-    """The file for one kind of engine on this machine."""
+    """The file for one kind of engine on one machine.
 
-    path: Path
-    machine: dict[str, str | int]
-    namespace: bytes
+    Attributes:
+        directory: of all profiles.
+        facts: what the seconds depend on, as JSON can hold it.
+    """
+
+    directory: Path
+    facts: dict[str, Any]
+
+    @property
+    def path(self) -> Path:
+        return self.directory / f"{_digest(self.facts)[:32]}.json"
 
     def load(self) -> CostModel | None:
-        """What was kept; None where there is nothing that can be trusted."""
-        return load_profile(self.path, self.machine, self.namespace)
+        """The model that was saved for these facts. None where there is none that can be trusted."""
+        try:
+            envelope = json.loads(self.path.read_bytes())
+            facts, model = envelope["facts"], envelope["model"]
+            if envelope["version"] != _VERSION or facts != self.facts or envelope["sha256"] != _digest([facts, model]):
+                return None
+            return CostModel.from_dict(model)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
 
     def save(self, model: CostModel) -> None:
-        """Keep a model, in the place of what was kept before.
+        """Write a model, in the place of an earlier one.
 
         Raises:
-            OSError: the directory cannot be written.
+            OSError: the disk is full, or the directory cannot be written.
         """
-        save_profile(self.path, model, self.machine, self.namespace)
+        self.write(model.to_dict())
+
+    def write(self, model: dict[str, Any]) -> None:
+        """See `save`; the model is a `CostModel.to_dict`."""
+        checksum = _digest([self.facts, model])
+        envelope = {"version": _VERSION, "sha256": checksum, "facts": self.facts, "model": model}
+        self.directory.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{self.path.name}-", dir=self.directory)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(envelope, file)
+            os.replace(temporary, self.path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def profile_place(config: EngineConfig, model: CausalLM, device: str) -> ProfilePlace:
@@ -67,16 +95,34 @@ def profile_place(config: EngineConfig, model: CausalLM, device: str) -> Profile
         device: cpu or cuda.
     """
     facts = {
-        "architecture": repr(model.config),
+        **describe_machine(torch.cuda.get_device_name() if device == "cuda" else device),
+        "model": repr(model.config),
         "dtype": str(model.dtype),
         "block_size": config.block_size,
         "threads": torch.get_num_threads(),
         "swap_tier": _tier(config, device),
         "swap_bandwidth": config.swap_bandwidth,
     }
-    namespace = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
-    machine = describe_machine(torch.cuda.get_device_name() if device == "cuda" else device)
-    return ProfilePlace(profile_path(profiles_directory(), machine, namespace), machine, namespace)
+    return ProfilePlace(profiles_directory(), facts)
+
+
+def profiles_directory() -> Path:
+    """`$XDG_CACHE_HOME/quire/profiles`, or ~/.cache/quire/profiles where that is not set or not absolute."""
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    cache = given if given.is_absolute() else Path("~/.cache").expanduser()
+    return cache / "quire" / "profiles"
+
+
+def describe_machine(device: str) -> dict[str, str | int]:
+    """The facts by which timings of one machine are comparable: its processor, the cores that this process may use,
+    its memory, and the device's name."""
+    return {
+        "cpu": _cpu_name(),
+        "architecture": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "memory_gib": _memory_gib(),
+        "device": device,
+    }
 
 
 def _tier(config: EngineConfig, device: str) -> str:
@@ -85,34 +131,49 @@ def _tier(config: EngineConfig, device: str) -> str:
     return "host" if config.swap_dir is None else f"disk:{os.path.realpath(config.swap_dir)}"
 
 
-class ProfileKeeper:
-    """Writes down what an engine learns about costs: every few minutes of its running, and when it is gone.
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() in ("model name", "Hardware", "cpu model"):
+                return value.strip()
+    except OSError:
+        pass
+    return platform.processor() or "unknown"
 
-    Only what differs from the file by more than noise is written, and nothing while the link has another bandwidth
-    than the engine was made with, for then its costs are not of this place. Where writing fails, a warning says so
-    once; the engine goes on.
+
+def _memory_gib() -> int:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
+    except (AttributeError, ValueError, OSError):
+        return 0
+
+
+class ProfileKeeper:
+    """Writes down the costs that an engine learns: every few minutes while it runs, and when it is gone.
+
+    Nothing is written while the link has another bandwidth than the engine was made with: then its costs are not of
+    this place. Where writing fails, a warning says so once, and the engine goes on.
 
     Args:
         place: of the engine's kind.
         model: learns in the engine's thread.
-        link: whose costs it learns.
-        is_kept: whether `place` holds the model as it is now.
+        worker: the link that the model learns about.
     """
 
-    def __init__(self, place: ProfilePlace, model: CostModel, link: TransferWorker, *, is_kept: bool) -> None:
+    def __init__(self, place: ProfilePlace, model: CostModel, worker: TransferWorker) -> None:
         self._place = place
         self._model = model
-        self._worker = link
-        self._bandwidth = link.bandwidth
-        self._kept = CostModel.from_dict(model.to_dict()) if is_kept else None
+        self._worker = worker
+        self._bandwidth = worker.bandwidth
         self._has_warned = False
         self._due_at: float | None = None  #: on the engine's clock
         self._writer: threading.Thread | None = None
         # The last write may come from a garbage collection in the midst of another one, in the same thread.
-        self._turn = threading.RLock()
+        self._lock = threading.RLock()
 
     def note(self, stats: Stats) -> None:
-        """A step is over. Where it is time, a thread of its own compares and writes; the engine's takes a snapshot."""
+        """A step is over. Where a write is due, the engine's thread takes a snapshot and another thread writes it."""
         if self._due_at is None:
             self._due_at = stats.time + _WRITE_EVERY_S
         if stats.time < self._due_at or (self._writer is not None and self._writer.is_alive()):
@@ -122,26 +183,21 @@ class ProfileKeeper:
         self._writer.start()
 
     def keep(self) -> None:
-        """Write what has been learnt, in this thread. For an engine that takes no step meanwhile."""
+        """Write the model in this thread. For an engine that takes no step meanwhile."""
         try:
-            learnt = self._model.to_dict()
+            model = self._model.to_dict()
         except RuntimeError:
-            return  # it does take one: the process ends without having stopped it, and the model changes as it is read
-        self._write(learnt)
+            return  # the process ends without having stopped the engine, and the model changes as it is read
+        self._write(model)
 
-    def _write(self, learnt: dict[str, Any]) -> None:
+    def _write(self, model: dict[str, Any]) -> None:
         if self._worker.bandwidth != self._bandwidth:
             return
-        model = CostModel.from_dict(learnt)
-        with self._turn:
-            if self._kept is not None and not has_learnt(model, self._kept):
-                return
+        with self._lock:
             try:
-                self._place.save(model)
+                self._place.write(model)
             except OSError as error:
                 if not self._has_warned:
                     reason = str(error)  # the error itself, in somebody's log, would hold on to the engine
                     logger.warning("recovery: what was measured cannot be kept for the next start: %s", reason)
                 self._has_warned = True
-            else:
-                self._kept = model

@@ -22,10 +22,6 @@ def calibrate(
         typer.Option(metavar="N[,N...]", help="Tokens; by default 64, 96, 128, 192 and so on to max_model_len."),
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Of every measurement, in turns.")] = 3,
-    copy_mode: Annotated[
-        str,
-        typer.Option(metavar="block|layer", help="layer measures beside it what copying layer by layer would cost."),
-    ] = "block",
     json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the figures, as quire simulate reads them.")
     ] = None,
@@ -35,4 +31,4 @@ def calibrate(
     from quire.bench.recovery.calibrate import run
 
     chosen = integers("lengths", lengths) if lengths is not None else None
-    run(engine, lengths=chosen, repeats=repeats, copy_mode=copy_mode, json_path=json, plot_path=plot)
+    run(engine, lengths=chosen, repeats=repeats, json_path=json, plot_path=plot)

@@ -75,28 +75,29 @@ def info(
     from rich.table import Table
 
     from quire.loading import describe_model, resolve_model
+    from quire.models.model_config import DTYPE_BYTES
 
     found = describe_model(resolve_model(model, load_format="random"))  # its config alone, no weights
-    if found.unsupported_because is not None:
+    if (config := found.config) is None:
         typer.echo(f"{found.name}: {found.architecture}, not supported: {found.unsupported_because}")
         raise typer.Exit(1)
     table = Table("", "", show_header=False, box=None)
     for name, value in (
         ("model", found.name),
         ("architecture", f"{found.architecture} (supported)"),
-        ("parameters", f"{found.num_parameters / 1e6:,.1f} M"),
-        ("layers", f"{found.num_layers} of width {found.hidden_size}"),
-        ("attention", f"{found.num_heads} heads of {found.head_dim}, {found.num_kv_heads} for KV"),
-        ("context", f"{found.context_length:,} tokens" + (f", RoPE {found.rope_type}" if found.rope_type else "")),
-        ("vocabulary", f"{found.vocab_size:,} tokens"),
-        ("stored as", found.dtype),
+        ("parameters", f"{config.num_parameters / 1e6:,.1f} M"),
+        ("layers", f"{config.num_layers} of width {config.hidden_size}"),
+        ("attention", f"{config.num_heads} heads of {config.head_dim}, {config.num_kv_heads} for KV"),
+        ("context", f"{config.context_length:,} tokens" + (f", RoPE {config.rope.rope_type}" if config.rope else "")),
+        ("vocabulary", f"{config.vocab_size:,} tokens"),
+        ("stored as", config.dtype),
     ):
         table.add_row(name, str(value))
-    memory = Table("memory", *(str(dtype) for dtype in found.weight_bytes or ()), box=None)
-    memory.add_row("weights", *(format_size(size) for size in (found.weight_bytes or {}).values()))
-    if any((found.packed_head_bytes or {}).values()):
-        memory.add_row("head, packed (CPU)", *(format_size(size) for size in (found.packed_head_bytes or {}).values()))
-    memory.add_row("KV a token", *(format_size(size) for size in (found.kv_bytes_per_token or {}).values()))
+    memory = Table("memory", *DTYPE_BYTES, box=None)
+    memory.add_row("weights", *(format_size(config.weight_bytes(dtype)) for dtype in DTYPE_BYTES))
+    if config.tie_word_embeddings:
+        memory.add_row("head, packed (CPU)", *(format_size(config.packed_head_bytes(dtype)) for dtype in DTYPE_BYTES))
+    memory.add_row("KV a token", *(format_size(config.kv_bytes_per_token(dtype)) for dtype in DTYPE_BYTES))
     console = Console()
     console.print(table)
     console.print()
@@ -109,14 +110,14 @@ def models() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from quire.loading import describe_model, resolve_model
+    from quire.loading import resolve_model
     from quire.loading.embedded import EMBEDDED_MODELS
     from quire.loading.presets import preset_names
     from quire.models.registry import ARCHITECTURES
 
     embedded = Table("embedded", "parameters", "what it does", box=None)
     for name, purpose in EMBEDDED_MODELS.items():
-        embedded.add_row(name, f"{describe_model(resolve_model(name)).num_parameters / 1e6:,.1f} M", purpose)
+        embedded.add_row(name, f"{resolve_model(name).config.num_parameters / 1e6:,.1f} M", purpose)
     table = Table("architecture", "models", box=None)
     for architecture in ARCHITECTURES.values():
         table.add_row(architecture.name, architecture.families)

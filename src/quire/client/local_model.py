@@ -65,12 +65,12 @@ class LocalModel:
                 grown = engine.step()
                 # Deltas, not the text so far: that may shrink again where a stop string is completed.
                 if is_streamed and state in grown:
-                    yield Chunk("".join(delta for _, delta in state.take_deltas()), is_token=True)
+                    yield Chunk("".join(delta.text for delta in state.take_progress()), is_token=True)
             output = state.to_output()
             if output.error is not None:
                 raise RuntimeError(f"the request failed: {output.error}")
             first = output.outputs[0]
-            rest = "".join(delta for _, delta in state.take_deltas())
+            rest = "".join(delta.text for delta in state.take_progress())
             usage = Usage(len(output.prompt_token_ids), len(first.token_ids), output.num_cached_tokens)
             yield Chunk(rest, is_token=bool(rest), finish_reason=first.finish_reason, usage=usage)
         finally:

@@ -1,6 +1,6 @@
 """The engine: schedule, execute, update, until every request has ended.
 
-The one place where `core` and `runner` meet. Knows nothing about HTTP, asyncio or how prompts were made.
+The one place where `core` and `runner` meet.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ import logging
 import signal
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from quire.config import SchedulerConfig
@@ -25,7 +23,7 @@ from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.engine.input_processor import InputProcessor, ProcessedRequest
 from quire.engine.request_state import RequestState
-from quire.outputs import SchedulerOutput, Stats, StepOutput
+from quire.outputs import Stats, StepOutput
 from quire.prompt import PromptLike
 from quire.runner.model_runner import Runner
 from quire.runner.random import derived_seed
@@ -36,7 +34,7 @@ logger = logging.getLogger("quire")
 
 
 class Engine:
-    """Requests in, answers out, one step at a time. Not thread-safe: one thread owns it.
+    """Requests in, outputs out, one step at a time. Not thread-safe: one thread owns it.
 
     Args:
         scheduler_config: limits and pool size.
@@ -46,8 +44,9 @@ class Engine:
         eos_token_ids: the model's own end tokens.
         namespace: of the KV blocks.
         seed: for requests that bring none.
+        sampling_defaults: that the model's own files recommend.
         clock: seconds, monotonic.
-        recovery: whom to preempt, and by which mode the victim comes back; None always computes again.
+        recovery: whom to preempt, and how the victim recovers; None always recomputes.
         cost_model: learns from every step; None is a fresh one.
     """
 
@@ -73,7 +72,6 @@ class Engine:
         self.tokenizer = tokenizer
         self.eos_token_ids = tuple(eos_token_ids)
         self.seed = seed
-        self.sampling_defaults = sampling_defaults or {}
         self.input_processor = InputProcessor(scheduler_config, vocab_size, tokenizer, sampling_defaults)
         self.clock = clock
         self.max_model_len = scheduler_config.max_model_len
@@ -106,12 +104,12 @@ class Engine:
         return self.add(self.input_processor.accept(prompt, params, priority=priority), request_id=request_id)
 
     def add(
-        self, accepted: ProcessedRequest, *, request_id: str | None = None, arrival_time: float | None = None
+        self, processed: ProcessedRequest, *, request_id: str | None = None, arrival_time: float | None = None
     ) -> RequestState:
-        """Queue a request that `input_processor` has accepted.
+        """Queue a request that `input_processor` has processed.
 
         Args:
-            accepted: by the input_processor of this engine, in whatever thread.
+            processed: by this engine's `input_processor`, in whatever thread.
             request_id: unique among those alive; made up if None.
             arrival_time: when it came, in seconds on the engine's clock; None is now.
 
@@ -120,25 +118,25 @@ class Engine:
         """
         if request_id is not None and not isinstance(request_id, str):
             raise ValueError(f"request_id={request_id!r} is not a string")
-        sampling = accepted.sampling_params
-        eos = () if accepted.ignore_eos else self.eos_token_ids
+        sampling = processed.sampling_params
+        eos = () if processed.ignore_eos else self.eos_token_ids
         request = Request(
             request_id if request_id is not None else self._free_id(),
-            accepted.prompt.token_ids,
+            processed.prompt.token_ids,
             sampling,
-            beam=accepted.beam,
+            beam=processed.beam,
             arrival=self._serial,
-            priority=accepted.priority,
+            priority=processed.priority,
             seed=sampling.seed if sampling.seed is not None else derived_seed(self.seed, self._serial),
-            max_tokens=accepted.max_tokens if accepted.max_tokens is not None else self.max_model_len,
+            max_tokens=processed.max_tokens if processed.max_tokens is not None else self.max_model_len,
             stop_token_ids=(*eos, *sampling.stop_token_ids),
             eos_token_ids=eos,
-            domains=accepted.prompt.domains,
+            domains=processed.prompt.domains,
         )
         self.scheduler.add(request)
         self._serial += 1
         arrived = self.clock() if arrival_time is None else arrival_time
-        state = RequestState(request, accepted.prompt, self.tokenizer, arrived)
+        state = RequestState(request, processed.prompt, self.tokenizer, arrived)
         self._states[request.request_id] = state
         return state
 
@@ -166,10 +164,10 @@ class Engine:
     # -- a step ------------------------------------------------------------------------------------------------------
 
     def step(self) -> list[RequestState]:
-        """Run one step. Returns the answers that grew or ended in it.
+        """Run one step. Returns the requests that grew or ended in it.
 
         Where the runner raises, the requests of the step end with an error and the others go on; the exception is
-        logged. Nothing that the failed step was to write is ever found again. Ctrl-C waits for the step's end.
+        logged. No block that the failed step was to write is ever found by its key. Ctrl-C waits for the step's end.
         """
         with interrupts_put_off():
             return self._step()
@@ -182,12 +180,18 @@ class Engine:
         scheduled = self.clock()
         if not out.seq_ids and scheduler.requests and not scheduler.swap.num_under_way:
             raise AssertionError("requests are waiting, and nothing could be scheduled")
-        num_prompt_tokens = 0
+        stats = Stats(
+            out.step_id,
+            num_scheduled_seqs=len(out.seq_ids),
+            num_scheduled_tokens=out.total_tokens,
+            schedule_s=scheduled - started,
+        )
         for new in out.new_sequences:
-            metrics = self._states[scheduler.request_of(new.seq_id).request_id].metrics
+            request = scheduler.request_of(new.seq_id)
+            metrics = self._states[request.request_id].metrics
             if metrics.first_scheduled_time is None:
                 metrics.first_scheduled_time = scheduled
-                num_prompt_tokens += len(scheduler.request_of(new.seq_id).prompt_token_ids)
+                stats.num_prompt_tokens += len(request.prompt_token_ids)
         try:
             result = self.runner.execute(out)
         except Exception as error:
@@ -197,11 +201,21 @@ class Engine:
             scheduler.fail_step("interrupted")
             raise
         executed = self.clock()
-        self.costs.note(scheduler.step_shape, max(0.0, executed - scheduled - result.stall_s), result.transfers)
-        token_gaps: list[float] = []
-        changed = self._update(result, executed, token_gaps)
-        ended = self.clock()
-        self._note(out, before, num_prompt_tokens, token_gaps, result.stall_s, (started, scheduled, executed, ended))
+        stats.execute_s, stats.stall_s = executed - scheduled, result.stall_s
+        self.costs.note(scheduler.step_shape, stats.busy_s, result.transfers)
+        changed = self._update(result, executed, stats.token_gaps)
+        stats.time = self.clock()
+        stats.update_s = stats.time - executed
+        counts = scheduler.counts
+        stats.num_sampled_tokens = counts.sampled_tokens - before.sampled_tokens
+        stats.prefix_queries = counts.prefix_queries - before.prefix_queries
+        stats.prefix_hits = counts.prefix_hits - before.prefix_hits
+        stats.preemptions = counts.preemptions - before.preemptions
+        stats.recovery = scheduler.recovery.log.take_stats()
+        self._describe_state(stats)
+        self.last_stats = stats
+        for listener in self.on_stats:
+            listener(stats)
         return changed
 
     def _update(self, result: StepOutput, now: float, token_gaps: list[float]) -> list[RequestState]:
@@ -216,12 +230,12 @@ class Engine:
             state = self._states[request.request_id]
             changed[request.request_id] = state
             if request.error is not None:
-                continue  # a sample of it went wrong just before
+                continue  # one of its samples went wrong just before
             if (last := state.last_token_time(update.sequence.index)) is not None:
                 token_gaps.append(now - last)
             try:
                 stop = state.add(update, now)
-            except Exception as error:  # its text is its own affair: the others go on
+            except Exception as error:  # a text that cannot be made fails its own request alone
                 logger.exception("request %s: its answer could not be written", request.request_id)
                 scheduler.finish_request(request.request_id, RequestStatus.FINISHED_ERROR, _describe(error))
                 request.status, request.error = RequestStatus.FINISHED_ERROR, _describe(error)
@@ -247,67 +261,27 @@ class Engine:
                     logger.error("request %s failed: %s", request_id, state.request.error)
         return states
 
-    def _note(
-        self,
-        out: SchedulerOutput,
-        before: Any,
-        num_prompt_tokens: int,
-        token_gaps: list[float],
-        stall_s: float,
-        times: tuple[float, float, float, float],
-    ) -> None:
-        started, scheduled, executed, ended = times
-        counts = self.scheduler.counts
-        self.last_stats = stats = replace(
-            self.snapshot(),
-            step_id=out.step_id,
-            time=ended,
-            num_scheduled_seqs=len(out.seq_ids),
-            num_scheduled_tokens=out.total_tokens,
-            num_sampled_tokens=counts.sampled_tokens - before.sampled_tokens,
-            prefix_queries=counts.prefix_queries - before.prefix_queries,
-            prefix_hits=counts.prefix_hits - before.prefix_hits,
-            preemptions=counts.preemptions - before.preemptions,
-            schedule_s=scheduled - started,
-            execute_s=executed - scheduled,
-            update_s=ended - executed,
-            num_prompt_tokens=num_prompt_tokens,
-            token_gaps=token_gaps,
-            recovery=self.scheduler.recovery.log.take_stats(),
-            stall_s=stall_s,
-        )
-        for listener in self.on_stats:
-            listener(stats)
-
     def snapshot(self) -> Stats:
-        """What stands now, as the figures of a step that did nothing: after aborts between two steps, say."""
+        """The engine's state now, as the figures of a step that did nothing: after aborts between two steps, say."""
+        stats = Stats(self.last_stats.step_id if self.last_stats is not None else 0, self.clock())
+        self._describe_state(stats)
+        return stats
+
+    def _describe_state(self, stats: Stats) -> None:
         scheduler, kv = self.scheduler, self.scheduler.kv
         tier, block_bytes = scheduler.swap.tier, scheduler.config.block_bytes
-        return Stats(
-            step_id=self.last_stats.step_id if self.last_stats is not None else 0,
-            time=self.clock(),
-            num_running=len(scheduler.running),
-            num_waiting=len(scheduler.waiting),
-            num_preempted=scheduler.num_preempted,
-            num_scheduled_seqs=0,
-            num_scheduled_tokens=0,
-            num_sampled_tokens=0,
-            num_blocks=kv.pool.num_blocks,
-            num_used_blocks=kv.pool.num_used,
-            num_cached_blocks=kv.pool.num_cached,
-            num_logical_blocks=kv.num_logical_blocks,
-            num_kv_tokens=kv.num_kv_tokens,
-            prefix_queries=0,
-            prefix_hits=0,
-            preemptions=0,
-            schedule_s=0.0,
-            execute_s=0.0,
-            update_s=0.0,
-            swap_bytes=tier.num_slots * block_bytes,
-            swap_used_bytes=(tier.num_slots - tier.num_available) * block_bytes,
-        )
+        stats.num_running = len(scheduler.running)
+        stats.num_waiting = len(scheduler.waiting)
+        stats.num_preempted = scheduler.num_preempted
+        stats.num_blocks = kv.pool.num_blocks
+        stats.num_used_blocks = kv.pool.num_used
+        stats.num_cached_blocks = kv.pool.num_cached
+        stats.num_logical_blocks = kv.num_logical_blocks
+        stats.num_kv_tokens = kv.num_kv_tokens
+        stats.swap_bytes = tier.num_slots * block_bytes
+        stats.swap_used_bytes = (tier.num_slots - tier.num_available) * block_bytes
 
-    # -- a prefix that is kept ----------------------------------------------------------------------------------------
+    # -- a pinned prefix ----------------------------------------------------------------------------------------------
 
     def pin_prefix(self, prompt: PromptLike) -> int:
         """Compute a prefix and keep its full blocks for good.
@@ -368,23 +342,3 @@ def interrupts_put_off() -> Iterator[None]:
 
 def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def process_namespace() -> str:
-    """A name for weights whose digest nobody has taken: no other process has it, so nothing is shared by mistake."""
-    return f"process:{uuid.uuid4().hex}"
-
-
-def read_prefix_file(path: str) -> str:
-    """The text of a --pin-prefix file.
-
-    Raises:
-        ValueError: it cannot be read, or is empty.
-    """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"pin_prefix={path!r} cannot be read: {error}") from None
-    if not text:
-        raise ValueError(f"pin_prefix={path!r} is empty")
-    return text

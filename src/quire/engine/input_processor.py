@@ -1,6 +1,6 @@
-"""What a client sent, as a request that can be served; or a refusal that says why it cannot.
+"""Turns a client's prompt and parameters into a request that can be served, or refuses them and says why.
 
-Reads the model's facts and changes nothing, so any thread may ask, also while the engine runs; survives pickling.
+Reads facts about the model and changes nothing, so any thread may use it while the engine runs. Survives pickling.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from quire.text.tokenizer import Tokenizer, encode_bad_words
 
 @dataclass(frozen=True, slots=True)
 class ProcessedRequest:
-    """A request that can be served."""
+    """A request that can be served: encoded, checked and complete."""
 
     prompt: Prompt  #: encoded
-    sampling_params: SamplingParams  #: complete; with `beam`, of it only the end counts
+    sampling_params: SamplingParams  #: complete; with `beam`, only the fields about the end count
     beam: BeamSearchParams | None = None
     priority: int = 0
 

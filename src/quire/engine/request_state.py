@@ -1,11 +1,12 @@
-"""The answer to one request while it grows: text, log-probabilities, times.
+"""One request's outputs while they grow: text, log-probabilities, times.
 
-Turns the scheduler's sequences into what a user sees. Knows nothing about blocks or steps.
+Turns the scheduler's sequences into the `RequestOutput` that a user sees.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from quire.core.beam_search import Hypothesis
 from quire.core.request import Request, RequestStatus
@@ -16,24 +17,19 @@ from quire.text.detokenizer import IncrementalDetokenizer
 from quire.text.tokenizer import Tokenizer
 
 
+@dataclass(slots=True, eq=False)
 class _Completion:
-    """One output."""
+    """One output of the request."""
 
-    __slots__ = (
-        "cumulative_logprob", "detokenizer", "finish_reason", "is_told", "last_token_time", "logprobs", "num_told",
-        "stop_reason", "token_ids",
-    )  # fmt: skip
-
-    def __init__(self, detokenizer: IncrementalDetokenizer | None, has_logprobs: bool) -> None:
-        self.detokenizer = detokenizer
-        self.token_ids: list[int] = []
-        self.logprobs: list[dict[int, Logprob]] | None = [] if has_logprobs else None
-        self.cumulative_logprob: float | None = 0.0 if has_logprobs else None
-        self.finish_reason: str | None = None
-        self.stop_reason: int | str | None = None
-        self.last_token_time: float | None = None
-        self.num_told = 0  #: tokens that `take_progress` has given out
-        self.is_told = False  #: how it ended, too
+    detokenizer: IncrementalDetokenizer | None
+    logprobs: list[dict[int, Logprob]] | None = None
+    cumulative_logprob: float | None = None
+    token_ids: list[int] = field(default_factory=list)
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    last_token_time: float | None = None
+    num_told: int = 0  #: tokens that `take_progress` has given out
+    is_told: bool = False  #: its end, too
 
     def take_progress(self, index: int) -> Delta | None:
         if self.is_told:
@@ -54,7 +50,7 @@ class _Completion:
 
 
 class RequestState:
-    """What has come of a request so far.
+    """A request with its outputs so far.
 
     Args:
         request: as the scheduler knows it.
@@ -76,13 +72,13 @@ class RequestState:
         return self.request.status.is_finished
 
     def add(self, update: SequenceUpdate, now: float) -> str | None:
-        """Take in new tokens. Returns the stop string that they complete: the sequence must end there."""
+        """Take in new tokens. Returns the stop string that they complete, where the sequence must end."""
         seq, params = update.sequence, self.request.sampling_params
         if self.request.beam is not None:
-            return None  # its beams may all change until the search ends; `finish` takes them
+            return None  # all beams may change until the search ends; `finish` takes them
         completion = self._completions.get(seq.index)
         if completion is None:
-            completion = self._completions[seq.index] = _Completion(self._detokenizer(), params.logprobs is not None)
+            completion = self._begin(seq.index)
         if self.metrics.first_token_time is None:
             self.metrics.first_token_time = now
         self.metrics.last_token_time = now
@@ -123,7 +119,7 @@ class RequestState:
         if search is not None and search.is_done:
             self._take_beams(search.finished)
         if not self._completions:  # it ended before its first token
-            self._completions[0] = _Completion(self._detokenizer(), self.request.sampling_params.logprobs is not None)
+            self._begin(0)
         for completion in self._completions.values():
             if completion.finish_reason is None:
                 completion.finish_reason = self.request.status.value
@@ -133,12 +129,18 @@ class RequestState:
     def _take_beams(self, found: Iterable[Hypothesis]) -> None:
         self.metrics.first_token_time = self.metrics.last_token_time = self.metrics.finished_time
         for index, hypothesis in enumerate(found):
-            completion = self._completions[index] = _Completion(self._detokenizer(), has_logprobs=False)
+            completion = self._completions[index] = _Completion(self._detokenizer())
             completion.token_ids = list(hypothesis.token_ids)
             completion.cumulative_logprob = hypothesis.sum_logprob
             completion.finish_reason = "stop" if hypothesis.stopped else "length"
             if completion.detokenizer is not None:
                 completion.detokenizer.append(completion.token_ids[:-1] if hypothesis.stopped else completion.token_ids)
+
+    def _begin(self, index: int) -> _Completion:
+        found = self._completions[index] = _Completion(self._detokenizer())
+        if self.request.sampling_params.logprobs is not None:
+            found.logprobs, found.cumulative_logprob = [], 0.0
+        return found
 
     def _detokenizer(self) -> IncrementalDetokenizer | None:
         params = self.request.sampling_params
@@ -195,23 +197,8 @@ class RequestState:
             error=request.error,
         )
 
-    def take_deltas(self) -> list[tuple[int, str]]:
-        """For each output the text that became safe to send since the last call: whole characters, no part of what
-        may still be a stop string."""
-        deltas = []
-        for index, completion in sorted(self._completions.items()):
-            if completion.detokenizer is not None:
-                is_final = completion.finish_reason is not None
-                if text := completion.detokenizer.take_delta(is_final):
-                    deltas.append((index, text))
-        return deltas
-
     def take_progress(self) -> list[Delta]:
-        """What each output gained since the last call, for whoever sends more than text; see `take_deltas`, which
-        takes from the same text."""
-        if len(self._completions) == 1:
-            ((index, completion),) = self._completions.items()
-            delta = completion.take_progress(index)
-            return [] if delta is None else [delta]
+        """The gain of each output since the last call. Its text is whole characters, no part of which may still be a
+        stop string."""
         found = (completion.take_progress(index) for index, completion in sorted(self._completions.items()))
         return [delta for delta in found if delta is not None]

@@ -1,7 +1,4 @@
-"""From a model's name to a model in memory: where its files are, whether they are sound, and their bytes.
-
-Knows nothing of the KV cache, the scheduler or text.
-"""
+"""From a model's name to a model in memory: where its files are, whether they are sound, and their bytes."""
 
 from quire.loading.describe import ModelInfo, describe_model
 from quire.loading.errors import ModelLoadError

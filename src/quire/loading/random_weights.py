@@ -25,7 +25,8 @@ def fill_random(
         elif view.dim() == 1:
             view.fill_(1.0)
         else:
-            _fill_normal(view, std, _tensor_seed(seed, name))
+            digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
+            _fill_normal(view, std, int.from_bytes(digest[:8], "little") >> 1)
         advance(view.numel() * view.element_size())
 
 
@@ -41,8 +42,3 @@ def _fill_normal(view: Tensor, std: float, seed: int) -> None:
     whole = len(flat) // len(normals) * len(normals)
     flat[:whole].view(-1, len(normals)).copy_(normals)  # one broadcast copy: many small ones wait for threads
     flat[whole:].copy_(normals[: len(flat) - whole])
-
-
-def _tensor_seed(seed: int, name: str) -> int:
-    digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
-    return int.from_bytes(digest[:8], "little") >> 1

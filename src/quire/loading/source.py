@@ -23,17 +23,13 @@ HUB_WEIGHT_FILES = ["model.safetensors", "model-*.safetensors"]
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model that was found: where it is and what its JSON files say."""
+    """A model that was found: its place and its JSON files."""
 
     name: str  #: as the user gave it
     path: Path | None  #: its directory; None for a preset
     hf_config: Mapping[str, Any] = field(repr=False)
     generation_config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Sampling defaults from generation_config.json; eos_token_id is always a list there."""
-
-    @property
-    def is_preset(self) -> bool:
-        return self.path is None
 
     @cached_property
     def config(self) -> ModelConfig:
@@ -99,7 +95,12 @@ def _read_directory(name: str, path: Path) -> ModelSource:
             f"{path} {what}; a model directory holds config.json, *.safetensors and tokenizer.json, as "
             "`huggingface-cli download` or `save_pretrained` leave them"
         )
-    return ModelSource(name, path, read_json_object(config_path), read_generation_config(path))
+    generation_config: dict[str, Any] = {}
+    if (file := path / "generation_config.json").is_file():
+        generation_config = {name: value for name, value in read_json_object(file).items() if value is not None}
+    if isinstance(generation_config.get("eos_token_id"), int):
+        generation_config["eos_token_id"] = [generation_config["eos_token_id"]]
+    return ModelSource(name, path, read_json_object(config_path), generation_config)
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
@@ -111,17 +112,6 @@ def read_json_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ModelLoadError(f"{path} holds a {type(value).__name__} where an object was expected")
     return value
-
-
-def read_generation_config(path: Path) -> dict[str, Any]:
-    """What generation_config.json says that is not null; {} where there is no such file."""
-    file = path / "generation_config.json"
-    if not file.is_file():
-        return {}
-    values = {name: value for name, value in read_json_object(file).items() if value is not None}
-    if isinstance(values.get("eos_token_id"), int):
-        values["eos_token_id"] = [values["eos_token_id"]]
-    return values
 
 
 def _download(name: str, load_format: str) -> ModelSource:

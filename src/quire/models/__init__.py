@@ -1,4 +1,4 @@
 """Model architectures: shapes from a Hugging Face config, and the forward pass over a flattened batch.
 
-Knows nothing of files, the KV cache or scheduling: attention is a function that the caller passes in.
+`registry.py` lists the architectures, each a file of its own. Attention is a function that the caller passes in.
 """

@@ -1,4 +1,4 @@
-"""What every causal language model offers to the runner and to the loader.
+"""The interface of every causal language model, for the runner and the loader.
 
 A model turns token ids and positions into hidden states and logits. Where K and V are kept, and how attention over
 them is computed, is the business of the `attend` function that the caller passes in.

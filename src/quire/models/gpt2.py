@@ -22,7 +22,6 @@ def read_config(reader: ConfigReader) -> ModelConfig:
     max_positions = reader.integer("n_positions", reader.get("n_ctx", 1024))
     return ModelConfig(
         architecture="GPT2LMHeadModel",
-        model_type="gpt2",
         vocab_size=reader.integer("vocab_size"),
         hidden_size=hidden_size,
         intermediate_size=reader.integer("n_inner", 4 * hidden_size),
@@ -37,7 +36,6 @@ def read_config(reader: ConfigReader) -> ModelConfig:
         rope=None,
         dtype=reader.get("dtype", reader.get("torch_dtype")),
         eos_token_ids=reader.token_ids("eos_token_id", 50256),
-        bos_token_id=reader.get("bos_token_id", 50256),
         initializer_range=reader.number("initializer_range", 0.02),
         qkv_bias=True,
         attention_out_bias=True,

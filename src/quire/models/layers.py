@@ -1,6 +1,6 @@
 """The building blocks of all architectures: linear layers, norms, embeddings, rotary positions, activations.
 
-A layer knows its own tensors and which names they have in a checkpoint; it knows nothing of files or of the KV cache.
+A layer knows its own tensors and their names in a checkpoint.
 All of them work on a flattened batch: `[num_tokens, features]`, no padding, no batch dimension.
 """
 
@@ -220,7 +220,7 @@ def inverse_frequencies(config: RopeConfig) -> tuple[Tensor, float]:
 
 
 def _dimension_that_turns(config: RopeConfig, times: float) -> float:
-    """Which pair of dimensions turns so many times within the original context."""
+    """The pair of dimensions that turns this many times within the original context."""
     original = config["original_max_position_embeddings"]
     return config.dim * math.log(original / (times * 2 * math.pi)) / (2 * math.log(config.theta))
 

@@ -28,14 +28,13 @@ def read_config(reader: ConfigReader) -> ModelConfig:
 
 
 def read_decoder_config(reader: ConfigReader, architecture: str, **flags: Any) -> ModelConfig:
-    """What the configs of all Llama-like architectures have in common; `flags` tell them apart."""
+    """The config of any Llama-like architecture; `flags` tell the architectures apart."""
     hidden_size, num_heads = reader.integer("hidden_size"), reader.integer("num_attention_heads")
     head_dim = flags.pop("head_dim", None) or reader.integer("head_dim", hidden_size // num_heads)
     activation = reader.get("hidden_act", "silu")
     reader.refuse_if(activation not in ("silu", "swish"), f"activation {activation!r} in {architecture}", "it has silu")
     return ModelConfig(
         architecture=architecture,
-        model_type=reader.get("model_type", ""),
         vocab_size=reader.integer("vocab_size"),
         hidden_size=hidden_size,
         intermediate_size=reader.integer("intermediate_size"),
@@ -50,7 +49,6 @@ def read_decoder_config(reader: ConfigReader, architecture: str, **flags: Any) -
         rope=RopeConfig.from_hf(reader, head_dim),
         dtype=reader.get("dtype", reader.get("torch_dtype")),
         eos_token_ids=reader.token_ids("eos_token_id"),
-        bos_token_id=reader.get("bos_token_id"),
         initializer_range=reader.number("initializer_range", 0.02),
         **flags,
     )

@@ -1,7 +1,7 @@
-"""What a model is, in numbers: read from a Hugging Face `config.json`, in the dialects of transformers 4 and 5.
+"""A model in numbers: read from a Hugging Face `config.json`, in the dialects of transformers 4 and 5.
 
-Knows shapes and what they cost in bytes; knows no tensors and no files. Each architecture's own file says how its
-config is read (`read_config`); what Quire cannot serve is refused here and there by name.
+Each architecture's own file says how its config is read (`read_config`). Features that Quire cannot serve are refused
+by name, here and there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ModelConfigError(ValueError):
 
 
 class UnsupportedModelError(ModelConfigError):
-    """A model that Quire does not serve; the message names what it is that is missing."""
+    """A model that Quire does not serve; the message names the missing feature."""
 
 
 class ConfigReader:
@@ -34,18 +34,20 @@ class ConfigReader:
         value = self.values.get(name)
         return default if value is None else value
 
-    def integer(self, name: str, default: int | None = None) -> int:
+    def _required(self, name: str, default: Any) -> Any:
         value = self.get(name, default)
         if value is None:
             raise ModelConfigError(f"the config has no {name!r}; take config.json from the model's original repository")
+        return value
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        value = self._required(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ModelConfigError(f"the config's {name} is {value!r}; expected a positive integer")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
-        value = self.get(name, default)
-        if value is None:
-            raise ModelConfigError(f"the config has no {name!r}; take config.json from the model's original repository")
+        value = self._required(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
             raise ModelConfigError(f"the config's {name} is {value!r}; expected a positive number")
         return float(value)
@@ -158,10 +160,9 @@ def _yarn_attention_factor(rope: ConfigReader, factor: float) -> float:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The shape of a model. The flags at the end tell apart what the architectures do differently."""
+    """The shape of a model. The flags at the end tell the architectures apart."""
 
     architecture: str
-    model_type: str
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -176,7 +177,6 @@ class ModelConfig:
     rope: RopeConfig | None  #: None: positions are learned embeddings
     dtype: str | None = None  #: of the checkpoint, where the config says it
     eos_token_ids: tuple[int, ...] = ()
-    bos_token_id: int | None = None
     initializer_range: float = 0.02  #: standard deviation of random weights
     qkv_bias: bool = False
     attention_out_bias: bool = False
@@ -238,7 +238,7 @@ class ModelConfig:
         return self.num_parameters * _itemsize(dtype)
 
     def packed_head_bytes(self, dtype: str) -> int:
-        """What a tied head costs beside its embedding where linear layers are packed (on CPU): a table of its own."""
+        """Memory for the tied head's own table, beside the embedding's, where linear layers are packed (on CPU)."""
         return self.vocab_size * self.embedding_dim * _itemsize(dtype) if self.tie_word_embeddings else 0
 
     def kv_bytes_per_token(self, dtype: str) -> int:
@@ -253,14 +253,7 @@ def _itemsize(dtype: str) -> int:
 
 
 def check_tokenizer_fits(config: ModelConfig, tokenizer_vocab_size: int) -> None:
-    """Refuse a tokenizer whose ids reach past the embedding table. A table larger than the tokenizer is fine.
-
-    Args:
-        tokenizer_vocab_size: the tokenizer's highest id, plus 1.
-
-    Raises:
-        ValueError: the tokenizer can make ids that the model has no row for.
-    """
+    """Raise ValueError for a tokenizer whose ids reach past the embedding table. A larger table is fine."""
     if tokenizer_vocab_size > config.vocab_size:
         raise ValueError(
             f"the tokenizer knows {tokenizer_vocab_size} token ids, the model's embedding has only "

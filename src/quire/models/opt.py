@@ -24,7 +24,6 @@ def read_config(reader: ConfigReader) -> ModelConfig:
     has_bias = reader.flag("enable_bias", True)
     return ModelConfig(
         architecture="OPTForCausalLM",
-        model_type="opt",
         vocab_size=reader.integer("vocab_size"),
         hidden_size=hidden_size,
         intermediate_size=reader.integer("ffn_dim"),
@@ -39,7 +38,6 @@ def read_config(reader: ConfigReader) -> ModelConfig:
         rope=None,
         dtype=reader.get("dtype", reader.get("torch_dtype")),
         eos_token_ids=reader.token_ids("eos_token_id", 2),
-        bos_token_id=reader.get("bos_token_id", 2),
         initializer_range=reader.number("init_std", 0.02),
         qkv_bias=has_bias,
         attention_out_bias=has_bias,

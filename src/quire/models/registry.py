@@ -1,4 +1,4 @@
-"""Which architectures there are: a new one is its own file and one line here."""
+"""The architectures: a new one is its own file and one line here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The sequences that the runner knows, as rows of arrays, and the flat batch that a step makes of them.
 
 The scheduler sends what changed; tokens, block tables and counts stay here between steps, so that building a batch is a
-handful of array operations whatever the context's length. Numpy only: knows nothing about models or devices.
+handful of array operations whatever the context's length. Numpy only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Batch:
 
 @dataclass(slots=True)
 class BlockWork:
-    """What to do to the cache before the step computes: clear, then copy."""
+    """Work on the cache before the step computes: clear, then copy."""
 
     fresh: list[int] = field(default_factory=list)
     copy_src: list[int] = field(default_factory=list)

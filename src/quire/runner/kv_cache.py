@@ -1,7 +1,4 @@
-"""The tensor that holds all KV blocks, and the few things done to whole blocks.
-
-Knows the layout and nothing about who holds a block.
-"""
+"""The tensor that holds all KV blocks, and the few things done to whole blocks."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ class KVCache:
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Zeros that take memory only where they are written: an ample pool costs what is used of it.
+    """Zeros that take memory only where they are written: an ample pool costs only its used part.
 
     torch.zeros writes them all. numpy asks the system for zeroed pages, which come with their first use.
     """

@@ -1,11 +1,10 @@
 """Runs one step on one device: brings its rows up to date, computes the model, draws the tokens.
 
-The only place where the scheduler's lists become tensors. Knows nothing about queues, text or time.
+The only place where the scheduler's lists become tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from quire.attention.interface import AttentionBackend
+from quire.models.base import CausalLM
 from quire.outputs import SchedulerOutput, StepOutput
 from quire.runner.batch import Batch, InputBatch
 from quire.runner.kv_cache import KVCache
@@ -34,29 +34,15 @@ def padded_rows(num_rows: int) -> int:
     return -(-num_rows // step) * step
 
 
-class Model(Protocol):
-    """What the runner needs of `models.base.CausalLM`."""
-
-    def __call__(
-        self,
-        input_ids: torch.Tensor,
-        positions: torch.Tensor,
-        attend: Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor],
-    ) -> torch.Tensor: ...
-
-    def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor: ...
-
-
 class Runner(Protocol):
     """What the engine asks of whatever executes its steps."""
 
     def execute(self, out: SchedulerOutput) -> StepOutput:
         """Save, clear, copy, begin to load, cancel, compute: in this order.
 
-        Saves have read their blocks when this returns. Loads may end many steps later. All that have ended by the end
-        of this step are reported with it, or with a later one if it fails; so are those that were cancelled before
-        they began, when it would have been their turn. A step without sequences waits a little for a report, if there
-        is any to come.
+        Saves have read their blocks when this returns. Loads may end many steps later. Transfers that have ended by the
+        end of this step are reported with it, or with a later step if it fails. Cancelled transfers are reported when
+        it would have been their turn. A step without sequences waits a little for a report, if any is to come.
 
         Raises:
             Exception: whatever computing raised; then the step did not happen, and its sequences must be removed (in
@@ -74,23 +60,23 @@ class ModelRunner:
         attention: reads and writes `cache`.
         batch: rows for as many sequences as the scheduler may run.
         vocab_size: of the logits.
-        link: between `cache` and the swap tier, if there is one.
+        transfer_worker: moves blocks between `cache` and the swap tier, if there is one.
     """
 
     def __init__(
         self,
-        model: Model,
+        model: CausalLM,
         cache: KVCache,
         attention: AttentionBackend,
         batch: InputBatch,
         vocab_size: int,
-        link: TransferWorker | None = None,
+        transfer_worker: TransferWorker | None = None,
     ) -> None:
         self.model = model
         self.cache = cache
         self.attention = attention
         self.batch = batch
-        self.transfer_worker = link
+        self.transfer_worker = transfer_worker
         self.device = cache.tensor.device
         self.sampler = Sampler(vocab_size)
         self._states: list[RowState | None] = [None] * len(batch.info)
@@ -103,7 +89,7 @@ class ModelRunner:
             work = self.batch.apply(out)
             self.cache.clear(work.fresh)
             self.cache.copy(work.copy_src, work.copy_dst)
-        finally:  # whatever becomes of this step, requests wait for their blocks
+        finally:  # requests wait for their blocks even if this step fails
             self._begin("load", out)
             if self.transfer_worker is not None:
                 self.transfer_worker.cancel(out.cancelled)  # some may be of this very step

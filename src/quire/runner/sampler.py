@@ -18,7 +18,7 @@ _CHUNK = 512  # of the vocabulary, summed at once where a cumulative sum is want
 
 
 class RowState:
-    """What sampling remembers of one sequence: which tokens it has seen, how often each is in its output."""
+    """A sequence's memory for sampling: the tokens that it has seen, and how often each is in its output."""
 
     def __init__(self, info: NewSequence) -> None:
         params = info.sampling_params

@@ -1,16 +1,17 @@
-"""What a run amounts to: when tokens came, how they spread, and how sure a difference is. Pure arithmetic.
+"""The figures of a run: when tokens came, how they spread, and how sure a difference is. Pure arithmetic.
 
 TTFT, the time to the first token, counts from the arrival; TPOT, the time per output token, is the time from the first
-to the last token over the tokens after the first; ITL is every single gap. Percentiles are linear between neighbours,
-as numpy's.
+to the last token over the tokens after the first; ITL is every single gap. Percentiles are linear between neighbours.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 # Student's t, two-sided 95 %, by degrees of freedom from 1 on; beyond, an expansion in 1 / df is right to 0.0003.
 _T95 = (
@@ -31,41 +32,17 @@ class Distribution:
     largest: float
 
 
-def distribution(values: Iterable[float]) -> Distribution | None:
-    """None where there is nothing."""
-    return weighted_distribution((value, 1) for value in values)
-
-
-def weighted_distribution(values: Iterable[tuple[float, int]]) -> Distribution | None:
-    """The same of values that stand for so many equal ones each."""
-    ordered = sorted(values)
-    count = sum(weight for _, weight in ordered)
-    if not count:
+def distribution(values: Sequence[float], counts: Sequence[int] | None = None) -> Distribution | None:
+    """How values spread that occur once each, or as often as `counts` says. None where there are none."""
+    spread = np.repeat(np.asarray(values, dtype=float), 1 if counts is None else counts)
+    if not len(spread):
         return None
-    mean = math.fsum(value * weight for value, weight in ordered) / count
-    p50, p99 = _percentiles(ordered, count, (0.5, 0.99))
-    return Distribution(count, mean, p50, p99, ordered[-1][0])
-
-
-def _percentiles(ordered: Sequence[tuple[float, int]], count: int, shares: Sequence[float]) -> list[float]:
-    """Of sorted values with weights; `shares` ascend."""
-    found = []
-    at, passed = 0, 0  # ordered[at] stands for the places from `passed` on
-    for share in shares:
-        place = share * (count - 1)
-        low = math.floor(place)
-        while passed + ordered[at][1] <= low:
-            passed += ordered[at][1]
-            at += 1
-        value = ordered[at][0]
-        is_last_of_its_kind = passed + ordered[at][1] == low + 1
-        following = ordered[at + 1][0] if is_last_of_its_kind and at + 1 < len(ordered) else value
-        found.append(value + (following - value) * (place - low))
-    return found
+    p50, p99 = np.percentile(spread, (50, 99)).tolist()
+    return Distribution(len(spread), float(spread.mean()), p50, p99, float(spread.max()))
 
 
 class Timeline:
-    """When the tokens of each sequence came, without a note for each of them.
+    """When the tokens of each sequence came, without an entry for each token.
 
     From one step to the next most sequences go on together; only where one begins, ends or pauses is anything noted.
 
@@ -75,13 +52,13 @@ class Timeline:
 
     def __init__(self) -> None:
         self.first: dict[int, float] = {}
-        self._last: dict[int, float] = {}  #: of sequences that got none with the latest step
-        self._going_on: list[int] = []  #: those that did
+        self._last: dict[int, float] = {}  #: of sequences that got no token with the latest step
+        self._going_on: list[int] = []  #: sequences that got one
         self._now = 0.0
         self._gaps: list[tuple[float, int]] = []
 
     def note(self, seq_ids: list[int], now: float) -> None:
-        """A step is over, in which these got a token each."""
+        """A step is over, in which these sequences got a token each."""
         if seq_ids == self._going_on:
             if seq_ids:
                 self._gaps.append((now - self._now, len(seq_ids)))
@@ -113,7 +90,7 @@ class Timeline:
 
     def gaps(self) -> Distribution | None:
         """ITL: every gap between two tokens of one sequence."""
-        return weighted_distribution(self._gaps)
+        return distribution([gap for gap, _ in self._gaps], [count for _, count in self._gaps])
 
 
 @dataclass(frozen=True, slots=True)

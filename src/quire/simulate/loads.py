@@ -1,4 +1,4 @@
-"""What is asked of a simulated engine: the loads that are drawn. (Traces are read elsewhere, and passed in.)"""
+"""The loads of a simulated engine that are drawn. (Traces are read elsewhere, and passed in.)"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Costs that others measured and published, as they stand in their tables, and what has to be assumed beside them."""
+"""Costs that others measured and published, as their tables give them, with what has to be assumed beside them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quire.simulate.table_costs import DecodeCosts, TableCosts
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of a published table: what a request of so many tokens costs, in milliseconds."""
+    """A line of a published table: the costs of a request of `num_tokens`, in milliseconds."""
 
     num_tokens: int
     swap_out_ms: float
@@ -20,17 +20,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class PublishedCosts:
-    """A table, where it is from, and what it does not say."""
+    """A table, and the costs that it does not give."""
 
-    name: str
-    source: str
-    hardware: str
-    model: str
     rows: tuple[Row, ...]
     bytes_per_token: int
     decode: DecodeCosts
-    published: str  #: which figures are the source's, in words
-    assumed: str  #: which are not, and what they were taken from
 
     def costs(self, decode_scale: float = 1.0) -> TableCosts:
         """The table as costs.
@@ -39,20 +33,17 @@ class PublishedCosts:
             decode_scale: what to multiply the assumed costs of decode steps by.
         """
         return TableCosts(
-            swap_out=[(row.num_tokens, row.swap_out_ms / 1e3) for row in self.rows],
+            # Preparing a swap is part of saving.
+            swap_out=[(row.num_tokens, (row.swap_out_ms + row.swap_prep_ms) / 1e3) for row in self.rows],
             swap_in=[(row.num_tokens, row.swap_in_ms / 1e3) for row in self.rows],
             recompute=[(row.num_tokens, row.recompute_ms / 1e3) for row in self.rows],
             bytes_per_token=self.bytes_per_token,
             decode=self.decode.scaled(decode_scale),
-            swap_prep=[(row.num_tokens, row.swap_prep_ms / 1e3) for row in self.rows],
         )
 
 
+#: Kong, Jang, Kim, Kim: CPS: Cross-Point Scheduling for Dynamic KV Cache Recovery in LLM Serving, table 2
 CPS_A6000 = PublishedCosts(
-    name="cps-a6000",
-    source="Kong, Jang, Kim, Kim: CPS: Cross-Point Scheduling for Dynamic KV Cache Recovery in LLM Serving, table 2",
-    hardware="NVIDIA RTX A6000 (48 GB), PCIe 4.0 x16, Intel Core i5-10210U; vLLM 0.2.4, CUDA 12.1",
-    model="Qwen2.5-0.5B",
     rows=(
         Row(512, 3.236, 0.034, 3.366, 8.30),
         Row(1024, 6.257, 0.050, 6.379, 12.30),
@@ -64,12 +55,4 @@ CPS_A6000 = PublishedCosts(
     # A step without prefill: the published recompute latency, its first two rows continued to no tokens. A context
     # token: its 12 KiB read at the card's 768 GB/s. A sequence: sampling and its share of the launches, a round guess.
     decode=DecodeCosts(step=4.3e-3, sequence=2e-5, context_token=1.6e-8),
-    published="swap out, swap preparation, swap in and recompute at 512 to 8,192 tokens; straight lines between",
-    assumed=(
-        "decode steps: 4.3 ms a step (recompute continued to no tokens), 0.02 ms a sequence, 16 ns a token of "
-        "context (12 KiB at 768 GB/s); KV of 12 KiB a token (24 layers, 2 heads of 64, 16 bits); outside the table "
-        "its first and last lines"
-    ),
 )
-
-PUBLISHED = {profile.name: profile for profile in (CPS_A6000,)}

@@ -1,26 +1,25 @@
-"""What a real engine decided and how long it took, step by step, so that it can be played again without the machine.
+"""A real engine's decisions and times, step by step, so that they can be replayed without the machine.
 
-A recording is a file of JSON lines. The first says how the scheduler was set up; each of the others is one thing that
-happened, in order:
+A recording is a file of JSON lines. The first says how the scheduler was set up; each further line is one event, in
+order:
 
     {"add": "request-0", "time": 0.01, "prompt_token_ids": [...], "max_tokens": 16, ...}     a request came
-    {"schedule": 1, "time": 0.02, "seq_ids": [0], "num_scheduled_tokens": [12], ...}         what a step was to be
-    {"observe": 0.013, "reports": [...]}                                   what the cost model was told that it took
-    {"update": 1, "time": 0.03, "sampled": [[0, [417]]], "reports": [...]}                   what it brought
-    {"fail": 1, "time": 0.03, "error": "..."}                                                ... or that it failed
+    {"schedule": 1, "time": 0.02, "seq_ids": [0], "num_scheduled_tokens": [12], ...}         a step was scheduled
+    {"observe": 0.013, "reports": [...]}                                   the cost model was told of seconds, transfers
+    {"update": 1, "time": 0.03, "sampled": [[0, [417]]], "reports": [...]}                   the step's result
+    {"fail": 1, "time": 0.03, "error": "..."}                                                ... or its failure
     {"end": "request-0", "index": null, "reason": "abort"}                 a request (or one of its sequences) was ended
     {"pin": "request-0"}                                                                     its blocks stay for good
-    {"begin": {...}, "time": 0.05}         what came before was to warm up; the cost model believes this now (or null)
+    {"begin": {...}, "time": 0.05}       the warm-up is over; the cost model was taught this (or null: nothing)
 
-Times are seconds on the engine's clock. Prompts and answers are in it, as token ids. Knows nothing about engines: a
-`Recorder` stands before a scheduler (and the observer of its costs) and hands everything on.
+Times are seconds on the engine's clock. A recording holds prompts and outputs, as token ids.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -48,7 +47,7 @@ class Recording:
         config: the scheduler's.
         root: the namespace's key.
         policy: as `make_policy` reads it.
-        cost_model: what was believed at the start (`CostModel.to_dict`); None where the policy asks for no costs.
+        cost_model: the prior at the start (`CostModel.to_dict`); None where the policy asks for no costs.
         events: in order; see above.
     """
 
@@ -60,32 +59,15 @@ class Recording:
 
     def head(self) -> Event:
         """The first line."""
-        return {
-            "quire_recording": VERSION,
-            "config": asdict(self.config),
-            "root": self.root.hex(),
-            "policy": self.policy,
-            "cost_model": self.cost_model,
-        }
-
-    def lines(self) -> Iterator[str]:
-        for entry in (self.head(), *self.events):
-            yield json.dumps(entry, separators=(",", ":"), allow_nan=False) + "\n"
-
-    def write(self, path: str | Path) -> None:
-        """Raises:
-        ValueError: the file cannot be written.
-        """
-        try:
-            with Path(path).open("w") as file:
-                file.writelines(self.lines())
-        except OSError as error:
-            raise ValueError(f"cannot write {path}: {error.strerror}") from None
+        setup = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "events"}
+        return {"quire_recording": VERSION, **setup, "config": asdict(self.config), "root": self.root.hex()}
 
     @classmethod
     def read(cls, path: str | Path) -> Recording:
-        """Raises:
-        ValueError: the file cannot be read, or is no recording; the message says in which line.
+        """Read a recording's file.
+
+        Raises:
+            ValueError: the file cannot be read, or is no recording; the message says in which line.
         """
         try:
             lines = Path(path).read_text().splitlines()
@@ -93,12 +75,12 @@ class Recording:
             reason = error.strerror if isinstance(error, OSError) else "it is not text"
             raise ValueError(f"cannot read {path}: {reason}") from None
         entries = [_parse(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
-        if not entries or entries[0].get("quire_recording") != VERSION:
+        head = entries[0] if entries else {}
+        if head.pop("quire_recording", None) != VERSION:
             raise ValueError(f"{path} is no recording; its first line is {{'quire_recording': {VERSION}, ...}}")
-        head = entries[0]
         try:
-            config = SchedulerConfig(**head["config"])
-            return cls(config, bytes.fromhex(head["root"]), head["policy"], head["cost_model"], entries[1:])
+            head |= {"config": SchedulerConfig(**head["config"]), "root": bytes.fromhex(head["root"])}
+            return cls(**head, events=entries[1:])
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path}, line 1: {error} is missing or wrong") from None
 
@@ -117,74 +99,66 @@ def _parse(line: str, where: str) -> Event:
 
 
 class Recorder:
-    """Writes down what passes between an engine, its scheduler and its cost model.
-
-        recorder = Recorder(file, engine.clock, policy="cost", model=engine.costs.model)
-        recorder.attach(engine)
+    """Writes events, each as a line.
 
     Args:
-        sink: gets each line; a file's `write`, or any other place.
+        sink: gets each line.
         clock: the engine's.
-        policy: as `make_policy` reads it.
-        model: the policy's, as it is now; None where it has none.
     """
 
-    def __init__(
-        self,
-        sink: TextIO,
-        clock: Callable[[], float],
-        *,
-        policy: str,
-        model: CostModel | None = None,
-    ) -> None:
+    def __init__(self, sink: TextIO, clock: Callable[[], float]) -> None:
         self._sink = sink
         self.clock = clock
-        self._policy = policy
-        self._model = model
-
-    def attach(self, engine: Any) -> None:
-        """Stand before an engine's scheduler and the observer of its costs.
-
-        Raises:
-            ValueError: it has run already: what it decides depends on all that it has been through.
-        """
-        engine.scheduler = self.before(engine.scheduler)
-        engine.costs = self.before_observer(engine.costs)
-
-    def before(self, scheduler: Scheduler) -> RecordedScheduler:
-        """What stands in the scheduler's place from now on.
-
-        Raises:
-            ValueError: it has run already.
-        """
-        if scheduler.requests or scheduler.num_steps:
-            raise ValueError(f"a recording begins with an engine; this one has run {scheduler.num_steps} steps already")
-        prior = None if self._model is None else self._model.to_dict()
-        self.write(Recording(scheduler.config, scheduler.kv.root, self._policy, prior).head())
-        return RecordedScheduler(scheduler, self)
-
-    def begin(self, prior: dict[str, Any] | None = None) -> None:
-        """The load begins: what came before was to warm up, and has ended.
-
-        Args:
-            prior: what the cost model was just made to believe (`CostModel.to_dict`); None leaves it as it is.
-        """
-        self.write({"begin": prior, "time": self.clock()})
-
-    def before_observer(self, observer: CostObserver) -> RecordedObserver:
-        """What stands in the place of the costs' observer from now on."""
-        return RecordedObserver(observer, self)
 
     def write(self, event: Event) -> None:
         self._sink.write(json.dumps(event, separators=(",", ":"), allow_nan=False) + "\n")
 
+    def begin(self, prior: dict[str, Any] | None = None) -> None:
+        """The load begins: the requests before it were to warm up, and have ended.
+
+        Args:
+            prior: what the cost model was just taught (`CostModel.to_dict`); None leaves it as it is.
+        """
+        self.write({"begin": prior, "time": self.clock()})
+
+
+def record(
+    engine: Any,
+    sink: TextIO,
+    *,
+    policy: str,
+    model: CostModel | None = None,
+) -> Recorder:
+    """Put a recorder before a fresh engine's scheduler and the observer of its costs.
+
+    Args:
+        engine: before its first step.
+        sink: gets each line.
+        policy: as `make_policy` reads it.
+        model: the policy's; None where it has none.
+
+    Raises:
+        ValueError: the engine has run already: its decisions depend on all that it has been through.
+    """
+    scheduler = engine.scheduler
+    if scheduler.requests or scheduler.num_steps:
+        raise ValueError(f"a recording begins with an engine; this one has run {scheduler.num_steps} steps already")
+    recorder = Recorder(sink, engine.clock)
+    prior = None if model is None else model.to_dict()
+    setup = Recording(scheduler.config, scheduler.kv.root, policy, prior)
+    recorder.write(setup.head())
+    engine.scheduler = RecordedScheduler(scheduler, recorder)
+    engine.costs = RecordedObserver(engine.costs, recorder)
+    return recorder
+
 
 class RecordedScheduler:
-    """A scheduler, and a recorder that hears what it is asked and what it answers. All else is the scheduler's."""
+    """A scheduler whose questions and answers are recorded. All else is the scheduler's."""
 
     def __init__(self, scheduler: Scheduler, recorder: Recorder) -> None:
         self._scheduler = scheduler
-        self._recorder = recorder
+        self._write = recorder.write
+        self._clock = recorder.clock
         self._step_id = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -193,74 +167,64 @@ class RecordedScheduler:
     def add(self, request: Request) -> None:
         asked = describe_request(request)
         self._scheduler.add(request)
-        self._recorder.write({"add": request.request_id, "time": self._recorder.clock(), **asked})
+        self._write({"add": request.request_id, "time": self._clock(), **asked})
 
     def schedule(self) -> SchedulerOutput:
-        started = self._recorder.clock()
-        with Preempted(self._scheduler) as preempted:
-            out = self._scheduler.schedule()
+        started = self._clock()
+        out, preempted = schedule(self._scheduler)
         self._step_id = out.step_id
-        self._recorder.write({"schedule": out.step_id, "time": started, **describe_step(out, preempted.request_ids)})
+        self._write({"schedule": out.step_id, "time": started, **describe_step(out, preempted)})
         return out
 
     def update(self, result: StepOutput) -> list[SequenceUpdate]:
-        self._recorder.write({"update": result.step_id, "time": self._recorder.clock(), **describe_result(result)})
+        self._write({"update": result.step_id, "time": self._clock(), **describe_result(result)})
         return self._scheduler.update(result)
 
     def fail_step(self, error: str) -> list[Request]:
-        self._recorder.write({"fail": self._step_id, "time": self._recorder.clock(), "error": error})
+        self._write({"fail": self._step_id, "time": self._clock(), "error": error})
         return self._scheduler.fail_step(error)
 
     def pin_prefix(self, request_id: str) -> int:
         num_pinned = self._scheduler.pin_prefix(request_id)
-        self._recorder.write({"pin": request_id})
+        self._write({"pin": request_id})
         return num_pinned
 
     def finish_request(self, request_id: str, reason: RequestStatus, error: str | None = None) -> Request | None:
         if request_id in self._scheduler.requests:
-            self._recorder.write({"end": request_id, "index": None, "reason": reason.value})
+            self._write({"end": request_id, "index": None, "reason": reason.value})
         return self._scheduler.finish_request(request_id, reason, error)
 
     def finish_sequence(
         self, seq: RequestSequence, reason: RequestStatus, stop_reason: int | str | None = None
     ) -> None:
         if seq.finish_reason is None:
-            self._recorder.write({"end": seq.request.request_id, "index": seq.index, "reason": reason.value})
+            self._write({"end": seq.request.request_id, "index": seq.index, "reason": reason.value})
         self._scheduler.finish_sequence(seq, reason, stop_reason)
 
 
 class RecordedObserver:
-    """The costs' observer, and a recorder that hears what it is told."""
+    """The costs' observer, whose notes are recorded. All else is the observer's."""
 
     def __init__(self, observer: CostObserver, recorder: Recorder) -> None:
         self._observer = observer
-        self._recorder = recorder
+        self._write = recorder.write
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._observer, name)
 
     def note(self, shape: StepShape, seconds: float, reports: Sequence[TransferReport]) -> None:
-        self._recorder.write({"observe": seconds, "reports": [asdict(report) for report in reports]})
+        self._write({"observe": seconds, "reports": [asdict(report) for report in reports]})
         self._observer.note(shape, seconds, reports)
 
 
-class Preempted:
-    """Finds out who was preempted while it was on, oldest first."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self._before: list[tuple[Request, int]] = []
-        self.request_ids: list[str] = []
-
-    def __enter__(self) -> Preempted:
-        self._before = [(request, request.num_preemptions) for request in self._scheduler.running]
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self.request_ids = [request.request_id for request, count in self._before if request.num_preemptions > count]
+def schedule(scheduler: Scheduler) -> tuple[SchedulerOutput, list[str]]:
+    """Schedule a step. Returns it, and the ids of the requests that were preempted for it, oldest first."""
+    before = [(request, request.num_preemptions) for request in scheduler.running]
+    out = scheduler.schedule()
+    return out, [request.request_id for request, count in before if request.num_preemptions > count]
 
 
-# -- what is written ---------------------------------------------------------------------------------------------------
+# -- events ------------------------------------------------------------------------------------------------------------
 
 
 def describe_request(request: Request) -> Event:
@@ -303,7 +267,7 @@ def make_request(event: Event) -> Request:
 
 
 def describe_step(out: SchedulerOutput, preempted: Sequence[str]) -> Event:
-    """What was decided: who computes how much, who gave way, which blocks move."""
+    """A step's decisions: who computes how much, who was preempted, which blocks move."""
     return {
         "seq_ids": list(out.seq_ids),
         "num_scheduled_tokens": list(out.num_scheduled_tokens),
@@ -316,24 +280,15 @@ def describe_step(out: SchedulerOutput, preempted: Sequence[str]) -> Event:
 
 
 def describe_result(result: StepOutput) -> Event:
-    """What a step brought, as far as the next ones depend on it."""
-    beams = {
-        seq_id: [entries[0].top_ids, entries[0].top_logprobs]
-        for seq_id, sampled, entries in _with_logprobs(result)
-        if not sampled
-    }
+    """A step's result, as far as the next steps depend on it."""
+    sampled = list(zip(result.seq_ids, result.sampled, strict=True))
+    beams = [(seq_id, result.logprobs[seq_id][0]) for seq_id, tokens in sampled if not tokens]
     return {
-        "sampled": [[seq_id, list(tokens)] for seq_id, tokens in zip(result.seq_ids, result.sampled, strict=True)],
-        "beams": [[seq_id, *found] for seq_id, found in beams.items()],
+        "sampled": [[seq_id, list(tokens)] for seq_id, tokens in sampled],
+        "beams": [[seq_id, entry.top_ids, entry.top_logprobs] for seq_id, entry in beams],
         "failed": [[seq_id, why] for seq_id, why in result.failed.items()],
         "reports": [asdict(report) for report in result.transfers],
     }
-
-
-def _with_logprobs(result: StepOutput) -> Iterator[tuple[int, list[int], list[TokenLogprobs]]]:
-    for seq_id, tokens in zip(result.seq_ids, result.sampled, strict=True):
-        if entries := result.logprobs.get(seq_id):
-            yield seq_id, tokens, entries
 
 
 def make_result(event: Event) -> StepOutput:

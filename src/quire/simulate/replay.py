@@ -1,7 +1,7 @@
-"""Plays a recording again: the real scheduler is asked the same things and must decide the same.
+"""Replays a recording: the real scheduler is asked the same questions and must decide the same.
 
-The clock is the recording's. What comes of it is what the engine's requests went through; `predict` puts beside it what
-the simulator makes of the same arrivals with costs of its own.
+The clock is the recording's, so the figures are what the engine's requests went through. `predict` puts beside them
+what the simulator makes of the same arrivals with costs of its own.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from quire.core.recovery.observer import CostObserver
 from quire.core.recovery.policies import make_policy
 from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
-from quire.outputs import SchedulerOutput, TransferReport
+from quire.outputs import TransferReport
 from quire.simulate.figures import Distribution, Timeline
 from quire.simulate.hardware import HardwareProfile
-from quire.simulate.recording import Event, Preempted, Recording, describe_step, make_request, make_result
+from quire.simulate.recording import Event, Recording, describe_step, make_request, make_result, schedule
 from quire.simulate.simulation import Arrival, SimulationFigures, latencies, simulate
 
 
 class ReplayDiffers(Exception):
-    """The scheduler decided something else than it did for the engine.
+    """The scheduler decided otherwise than it did for the engine.
 
     Attributes:
         step_id: of the first step that differs.
-        what: which part of it.
+        what: the part of the step that differs.
     """
 
     def __init__(self, step_id: int, what: str, recorded: Any, replayed: Any) -> None:
@@ -37,7 +37,7 @@ class ReplayDiffers(Exception):
 
 @dataclass(frozen=True)
 class ReplayFigures:
-    """What the engine's requests went through, those that warmed it up left out.
+    """The latencies and counts of the engine's requests, without those that warmed it up.
 
     Latencies are of requests with one output that came to their end.
     """
@@ -60,7 +60,7 @@ def replay(recording: Recording) -> ReplayFigures:
 
     Raises:
         ReplayDiffers: at the first step that is not the recorded one.
-        ValueError: a line is none of a recording.
+        ValueError: a line does not belong to a recording.
     """
     return _Replay(recording).run()
 
@@ -109,9 +109,12 @@ class _Replay:
         self.requests.append((event["time"], request))
 
     def _schedule(self, event: Event) -> None:
-        with Preempted(self.scheduler) as preempted:
-            out = self.scheduler.schedule()
-        check_same(event, out, preempted.request_ids)
+        out, preempted = schedule(self.scheduler)
+        if out.step_id != event["schedule"]:
+            raise ReplayDiffers(event["schedule"], "its number", event["schedule"], out.step_id)
+        for name, replayed in describe_step(out, preempted).items():
+            if event[name] != replayed:
+                raise ReplayDiffers(out.step_id, name, event[name], replayed)
         self.num_steps += 1
         self.num_scheduled_tokens += out.total_tokens
 
@@ -173,25 +176,12 @@ class _Replay:
         )
 
 
-def check_same(event: Event, out: SchedulerOutput, preempted: list[str]) -> None:
-    """Hold a step to the recorded one.
-
-    Raises:
-        ReplayDiffers: saying in what.
-    """
-    if out.step_id != event["schedule"]:
-        raise ReplayDiffers(event["schedule"], "its number", event["schedule"], out.step_id)
-    for name, replayed in describe_step(out, preempted).items():
-        if event[name] != replayed:
-            raise ReplayDiffers(out.step_id, name, event[name], replayed)
-
-
 # -- the simulator beside it -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the simulator says of a load, and what the engine did with it.
+    """A load in the simulator, and on the engine.
 
     Attributes:
         errors: by metric and statistic, such as ttft_s.mean, the share by which the simulator is above the engine.
@@ -202,19 +192,19 @@ class Comparison:
     errors: dict[str, float]
 
 
-def predict(recording: Recording, hardware: HardwareProfile, policy: str | None = None) -> Comparison:
+def predict(recording: Recording, hardware: HardwareProfile) -> Comparison:
     """Simulate a recorded load with a profile's own costs, and compare.
 
     Args:
-        recording: its arrivals, prompts, answers' lengths and limits; requests with several outputs are left out.
+        recording: its arrivals, prompts, outputs' lengths, policy and limits; requests with several outputs are left
+            out.
         hardware: where the seconds come from.
-        policy: another than the recorded one.
     """
     recorded = replay(recording)
     config = recording.config
     if not config.block_bytes:
         config = replace(config, block_bytes=hardware.bytes_per_token * config.block_size)
-    chosen = make_policy(policy or recording.policy, hardware.oracle())
+    chosen = make_policy(recording.policy, hardware.oracle())
     simulated = simulate(recorded.arrivals, hardware, config, chosen)
     found: dict[str, float] = {}
     for metric in ("ttft_s", "tpot_s", "itl_s"):

@@ -1,14 +1,14 @@
 """The real scheduler, pool and recovery against a machine that is a table of costs.
 
-Requests arrive, steps are decided by `quire.core` and executed by a `VirtualRunner`, whose clock tells what each took.
-The same arrivals, profile, limits and policy give the same figures. Knows no files, no text and no model.
+Requests arrive, `quire.core` decides the steps, and a `VirtualRunner` executes them on its clock. The same arrivals,
+profile, limits and policy give the same figures.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from quire.config import SchedulerConfig
@@ -25,7 +25,7 @@ from quire.simulate.virtual_runner import VirtualRunner
 
 
 class Arrival(NamedTuple):
-    """A request, as far as its cost depends on it."""
+    """A request's features on which its cost depends."""
 
     time_s: float
     num_prompt_tokens: int
@@ -33,34 +33,34 @@ class Arrival(NamedTuple):
     prompt_token_ids: Sequence[int] | None = None  #: where prompts may share prefixes; else no two share anything
 
 
-@dataclass(frozen=True)
+@dataclass
 class SimulationFigures:
-    """What a simulated run amounts to. Seconds are the virtual clock's."""
+    """The figures of a simulated run. Seconds are the virtual clock's."""
 
-    num_requests: int  #: that ran
-    num_refused: int  #: too long for the limits ever to run
-    num_cut: int  #: of those that ran, answers that the limits made shorter than asked for
-    num_prompt_tokens: int
-    num_output_tokens: int
-    num_steps: int
-    makespan_s: float  #: from the start to the last token
-    compute_s: float  #: of it, the engine computed
-    stall_s: float  #: the engine stood still while blocks were copied
-    wait_s: float  #: requests were there, and none of them could go on before a block had arrived
-    ttft_s: Distribution | None
-    tpot_s: Distribution | None
-    itl_s: Distribution | None
-    num_preemptions: int
-    preemptions_by_mode: dict[str, int]  #: "fell back" are those of which not all that was to be swapped was
-    num_scheduled_tokens: int
-    num_recomputed_tokens: int  #: computed in vain the first time
-    save_s: float  #: seconds of the link, for recovery
-    load_s: float
-    recompute_s: float  #: seconds by which computing tokens again made steps longer
+    num_requests: int = 0  #: that ran
+    num_refused: int = 0  #: too long for the limits ever to run
+    num_cut: int = 0  #: requests that ran, with shorter outputs than asked for: the limits allow no more
+    num_prompt_tokens: int = 0
+    num_output_tokens: int = 0
+    num_steps: int = 0
+    makespan_s: float = 0.0  #: from the start to the last token
+    compute_s: float = 0.0  #: the engine computed
+    stall_s: float = 0.0  #: the engine stood still while blocks were copied
+    wait_s: float = 0.0  #: no request could go on before a block had arrived
+    ttft_s: Distribution | None = None
+    tpot_s: Distribution | None = None
+    itl_s: Distribution | None = None
+    num_preemptions: int = 0
+    preemptions_by_mode: dict[str, int] = field(default_factory=dict)  #: "fell back": not all blocks could be swapped
+    num_scheduled_tokens: int = 0
+    num_recomputed_tokens: int = 0  #: computed in vain the first time
+    save_s: float = 0.0  #: seconds of the link, for recovery
+    load_s: float = 0.0
+    recompute_s: float = 0.0  #: seconds by which recomputing made steps longer
 
     @property
     def recovery_s(self) -> float:
-        """Seconds spent on recovery: all that the link did, and what computing again added to steps."""
+        """Seconds spent on recovery: the link's, and those by which recomputing made steps longer."""
         return self.save_s + self.load_s + self.recompute_s
 
 
@@ -79,12 +79,12 @@ def simulate(
         hardware: what steps and transfers cost.
         config: the pool and the limits, with `block_bytes`.
         policy: fresh, since policies remember.
-        learner: what the policy believes, where that is not the profile itself: it is told of every step and transfer.
+        learner: the policy's costs, where they are not the profile itself: it is told of every step and transfer.
 
     Raises:
         ValueError: no request of the load fits the limits, a prompt has not the tokens that it is said to have, or
             `block_bytes` is missing.
-        RuntimeError: the scheduler goes on no more although requests are there.
+        RuntimeError: the scheduler schedules nothing although there are requests.
     """
     return _Simulation(arrivals, hardware, config, policy, learner).run()
 
@@ -113,11 +113,8 @@ class _Simulation:
         self.is_learning = learner is not None
         self.recoveries: list[Recovery] = []
         self.timeline = Timeline()
-        self.started: list[tuple[int, Arrival]] = []  #: seq_id, and what it was asked for as the limits let it be
-        self.num_refused = self.num_cut = 0
-        self.num_steps = self.num_scheduled_tokens = 0
-        self.compute_s = self.stall_s = self.wait_s = 0.0
-        self.makespan_s = 0.0
+        self.started: list[tuple[int, Arrival]] = []  #: seq_id, and its arrival as the limits cut it
+        self.figures = SimulationFigures()
 
     def run(self) -> SimulationFigures:
         scheduler, runner = self.scheduler, self.runner
@@ -146,9 +143,9 @@ class _Simulation:
         try:
             self.scheduler.add(request)
         except ValueError:
-            self.num_refused += 1
+            self.figures.num_refused += 1
             return
-        self.num_cut += request.max_tokens < arrival.num_output_tokens
+        self.figures.num_cut += request.max_tokens < arrival.num_output_tokens
         took = arrival._replace(num_output_tokens=request.max_tokens, prompt_token_ids=None)
         self.started.append((request.sequences[0].seq_id, took))
 
@@ -157,7 +154,7 @@ class _Simulation:
         out = scheduler.schedule()
         result = runner.execute(out)
         if not out.seq_ids and not result.transfers and scheduler.requests:
-            raise RuntimeError(f"step {out.step_id}: {len(scheduler.requests)} requests are there, and none goes on")
+            raise RuntimeError(f"step {out.step_id}: {len(scheduler.requests)} requests, and none goes on")
         took = runner.last
         if self.is_learning or scheduler.recovery.log.recomputed:
             self.observer.note(took.shape, took.compute_s, result.transfers)
@@ -166,43 +163,34 @@ class _Simulation:
         while over:  # the log keeps the latest only
             self.recoveries.append(over.popleft())
         self.timeline.note(result.seq_ids, runner.now)
+        figures = self.figures
         if result.seq_ids:
-            self.makespan_s = runner.now
-        self.num_steps += 1
-        self.num_scheduled_tokens += out.total_tokens
-        self.compute_s += took.compute_s
-        self.stall_s += took.stall_s
-        self.wait_s += took.wait_s
+            figures.makespan_s = runner.now
+        figures.num_steps += 1
+        figures.num_scheduled_tokens += out.total_tokens
+        figures.compute_s += took.compute_s
+        figures.stall_s += took.stall_s
+        figures.wait_s += took.wait_s
 
     def _figures(self) -> SimulationFigures:
+        figures, scheduler = self.figures, self.scheduler
         if not self.started:
             raise ValueError(
-                f"none of {self.num_refused} requests fits max_model_len={self.scheduler.config.max_model_len}"
+                f"none of {figures.num_refused} requests fits max_model_len={scheduler.config.max_model_len}"
             )
-        ttft_s, tpot_s = latencies(self.timeline, self.started)
-        recoveries = self.recoveries
-        return SimulationFigures(
-            num_requests=len(self.started),
-            num_refused=self.num_refused,
-            num_cut=self.num_cut,
-            num_prompt_tokens=sum(arrival.num_prompt_tokens for _, arrival in self.started),
-            num_output_tokens=sum(arrival.num_output_tokens for _, arrival in self.started),
-            num_steps=self.num_steps,
-            makespan_s=self.makespan_s,
-            compute_s=self.compute_s,
-            stall_s=self.stall_s,
-            wait_s=self.wait_s,
-            ttft_s=ttft_s,
-            tpot_s=tpot_s,
-            itl_s=self.timeline.gaps(),
-            num_preemptions=self.scheduler.counts.preemptions,
-            preemptions_by_mode=dict(sorted(Counter(recovery.outcome for recovery in recoveries).items())),
-            num_scheduled_tokens=self.num_scheduled_tokens,
-            num_recomputed_tokens=self.scheduler.counts.recomputed_tokens,
-            save_s=sum(recovery.save_s for recovery in recoveries),
-            load_s=sum(recovery.load_s for recovery in recoveries),
-            recompute_s=sum(recovery.compute_s for recovery in recoveries),
-        )
+        figures.num_requests = len(self.started)
+        figures.num_prompt_tokens = sum(arrival.num_prompt_tokens for _, arrival in self.started)
+        figures.num_output_tokens = sum(arrival.num_output_tokens for _, arrival in self.started)
+        figures.ttft_s, figures.tpot_s = latencies(self.timeline, self.started)
+        figures.itl_s = self.timeline.gaps()
+        figures.num_preemptions = scheduler.counts.preemptions
+        figures.num_recomputed_tokens = scheduler.counts.recomputed_tokens
+        modes = Counter(recovery.outcome for recovery in self.recoveries)
+        figures.preemptions_by_mode = dict(sorted(modes.items()))
+        figures.save_s = sum(recovery.save_s for recovery in self.recoveries)
+        figures.load_s = sum(recovery.load_s for recovery in self.recoveries)
+        figures.recompute_s = sum(recovery.compute_s for recovery in self.recoveries)
+        return figures
 
 
 _PARAMS = SamplingParams(max_tokens=None, ignore_eos=True)

@@ -1,6 +1,6 @@
 """Costs from a table that somebody measured elsewhere: interpolated, never fitted.
 
-Knows no engine and learns nothing. What such tables do not say, the decode steps, is assumed and says so.
+Such tables do not give decode steps; those are assumed.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quire.core.costs.interface import EMPTY_STEP, NOTHING, Prediction, StepShape, find_crossings
+from quire.core.costs.interface import EMPTY_STEP, NOTHING, Prediction, StepShape
 from quire.core.costs.piecewise import PiecewiseLinear
 
 Table = Sequence[tuple[float, float]]  #: (tokens, seconds)
@@ -16,11 +16,11 @@ Table = Sequence[tuple[float, float]]  #: (tokens, seconds)
 
 @dataclass(frozen=True, slots=True)
 class DecodeCosts:
-    """What a step costs beside its prefill, in seconds."""
+    """The costs of a step beside its prefill, in seconds."""
 
-    step: float  #: of a step that only decodes, whatever is in it
-    sequence: float  #: more for each sequence
-    context_token: float  #: more for each token that they look back on
+    step: float  #: of any step that only decodes
+    sequence: float  #: for each sequence
+    context_token: float  #: for each token of their contexts
 
     def scaled(self, factor: float) -> DecodeCosts:
         return DecodeCosts(self.step * factor, self.sequence * factor, self.context_token * factor)
@@ -30,12 +30,11 @@ class TableCosts:
     """Straight lines between the table's rows and beyond its ends.
 
     Args:
-        swap_out: seconds to save a sequence of so many tokens.
+        swap_out: seconds to save a sequence, by its tokens.
         swap_in: seconds to load it.
         recompute: seconds to compute it, in one step of its own.
         bytes_per_token: KV bytes of a token, by which bytes are turned into the table's tokens.
         decode: what decode steps cost.
-        swap_prep: seconds to prepare a swap; they count as part of saving.
 
     Raises:
         ValueError: a table is empty, out of order, or falls.
@@ -48,7 +47,6 @@ class TableCosts:
         recompute: Table,
         bytes_per_token: int,
         decode: DecodeCosts,
-        swap_prep: Table | None = None,
     ) -> None:
         if bytes_per_token <= 0:
             raise ValueError(f"a token has KV bytes; bytes_per_token={bytes_per_token}")
@@ -56,7 +54,6 @@ class TableCosts:
         self.decode = decode
         self._swap_out = PiecewiseLinear(swap_out)
         self._swap_in = PiecewiseLinear(swap_in)
-        self._swap_prep = PiecewiseLinear(swap_prep) if swap_prep is not None else None
         self._recompute = PiecewiseLinear(recompute)
 
     @property
@@ -103,17 +100,7 @@ class TableCosts:
         return Prediction(num_steps * fixed + self._recompute(start + num_tokens) - self._recompute(start))
 
     def save(self, num_bytes: int) -> Prediction:
-        if num_bytes <= 0:
-            return NOTHING
-        num_tokens = num_bytes / self.bytes_per_token
-        prep = self._swap_prep(num_tokens) if self._swap_prep is not None else 0.0
-        return Prediction(self._swap_out(num_tokens) + prep)
+        return Prediction(self._swap_out(num_bytes / self.bytes_per_token)) if num_bytes > 0 else NOTHING
 
     def load(self, num_bytes: int) -> Prediction:
         return Prediction(self._swap_in(num_bytes / self.bytes_per_token)) if num_bytes > 0 else NOTHING
-
-    def crossing_points(
-        self, bytes_per_token: int, max_tokens: int, *, granularity: int = 16, chunk: int | None = None
-    ) -> list[int]:
-        """Token counts at which the cheaper of swap and recompute changes (`find_crossings`)."""
-        return find_crossings(self, bytes_per_token, max_tokens, granularity=granularity, chunk=chunk)

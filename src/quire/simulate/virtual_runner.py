@@ -1,8 +1,8 @@
 """A runner that computes nothing and takes the time that a machine would have taken.
 
-It keeps a clock of its own. A step moves it by what the hardware profile says that such a step costs; saves and loads
-go over one link, first come, first served, beside the steps, or, where the profile says that swapping stops the engine,
-within them. Tokens are made up. Knows nothing about requests, queues or why anything was scheduled.
+It keeps a clock of its own. A step moves the clock by its cost in the hardware profile. Saves and loads go over one
+link, first come, first served, beside the steps, or within them where the profile says that swapping stops the engine.
+Tokens are made up.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from quire.core.costs.interface import Costs, StepShape, transfer_seconds
-from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, TokenLogprobs, TransferReport
+from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, TokenLogprobs, TransferReport
 from quire.simulate.hardware import HardwareProfile
 from quire.tiers.piece_size import PieceSize, take_piece
 
@@ -31,7 +31,7 @@ class _Row:
 
     @property
     def is_plain(self) -> bool:
-        """One token of it brings one more."""
+        """Computing its last token brings one more."""
         return self.num_candidates == 0 and (self.num_samples == 1 or self.num_tokens > self.num_prompt_tokens)
 
 
@@ -44,14 +44,10 @@ class StepTime:
     stall_s: float = 0.0  #: the engine stood still while blocks were copied
     wait_s: float = 0.0  #: nothing to compute: until the next transfer ended
 
-    @property
-    def seconds(self) -> float:
-        return self.compute_s + self.stall_s + self.wait_s
-
 
 @dataclass(slots=True)
 class _Batch:
-    """What was submitted together and has not begun yet."""
+    """Transfers that were submitted together and have not begun yet."""
 
     kind: str
     op_ids: deque[int]
@@ -61,18 +57,18 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Piece:
-    """What the link is at."""
+    """The transfers that the link is moving."""
 
     ends_at: float
     report: TransferReport
 
 
 class VirtualLink:
-    """One line between the pool and the swap tier, first come, first served; it moves and reports pieces, as the real
-    one does (`tiers.transfer_worker`).
+    """A link between the pool and the swap tier, first come, first served. It moves and reports pieces, as the real one
+    does (`tiers.transfer_worker`).
 
     Args:
-        costs: of a batch. What the link costs a run is the first piece's.
+        costs: of a batch; its fixed cost falls to the first piece.
         block_bytes: of one KV block.
     """
 
@@ -91,7 +87,7 @@ class VirtualLink:
             self._begin(now)
 
     def cancel(self, op_ids: Iterable[int]) -> None:
-        """Those that have not begun are reported when their turn comes."""
+        """Transfers that have not begun are reported as cancelled when their turn comes."""
         self._waiting.difference_update(op_ids)
 
     def take_ended(self, now: float) -> list[TransferReport]:
@@ -103,11 +99,11 @@ class VirtualLink:
 
     @property
     def next_end(self) -> float | None:
-        """When the first of what is under way ends."""
+        """When the present piece ends."""
         return self._piece.ends_at if self._piece is not None else None
 
     def _begin(self, now: float) -> None:
-        """The next piece, if there is one; what was cancelled before it is told of."""
+        """Begin the next piece, if there is one, and report the cancelled transfers before it."""
         self._piece = None
         while self._piece is None and self._batches:
             batch = self._batches[0]
@@ -135,7 +131,7 @@ class VirtualLink:
 class VirtualRunner:
     """Executes steps in no time and says how long they took.
 
-    The saves of one step are one run on the link, and so are its loads: what the link costs a run is in the profile.
+    The saves of one step are one batch on the link, and so are its loads.
 
     Args:
         hardware: what steps and transfers cost.
@@ -182,7 +178,7 @@ class VirtualRunner:
         return result
 
     def wait_until(self, now: float) -> None:
-        """Nothing is to be done before."""
+        """Let the clock run: there is nothing to do before."""
         self.now = max(self.now, now)
 
     def _transfer(self, kind: str, transfers: Sequence[BlockTransfer], result: StepOutput) -> float:
@@ -201,7 +197,7 @@ class VirtualRunner:
     # -- sequences -----------------------------------------------------------------------------------------------
 
     def _advance(self, out: SchedulerOutput, result: StepOutput) -> StepShape:
-        """Count the step's tokens as computed and make up those that follow. Returns what the step computes."""
+        """Count the step's tokens as computed and make up the next ones. Returns the step's shape."""
         is_delta_free = not (out.new_sequences or out.removed_seq_ids or out.new_tokens)
         if is_delta_free and out.seq_ids and out.seq_ids == self._steady_ids:
             num_seqs = len(out.seq_ids)
@@ -217,7 +213,8 @@ class VirtualRunner:
         for seq_id in out.removed_seq_ids:
             rows.pop(seq_id, None)
         for new in out.new_sequences:
-            rows[new.seq_id] = _row_of(new)
+            counts = (new.num_computed_tokens, len(new.token_ids), new.num_prompt_tokens)
+            rows[new.seq_id] = _Row(*counts, new.num_samples, new.num_candidates)
         for seq_id, tokens in out.new_tokens.items():
             rows[seq_id].num_tokens += len(tokens)
         return self._compute(out, result)
@@ -262,7 +259,3 @@ class VirtualRunner:
                 row.num_computed += self._num_unnoted
                 row.num_tokens += self._num_unnoted
             self._num_unnoted = 0
-
-
-def _row_of(new: NewSequence) -> _Row:
-    return _Row(new.num_computed_tokens, len(new.token_ids), new.num_prompt_tokens, new.num_samples, new.num_candidates)

@@ -1,1 +1,1 @@
-"""Places for KV blocks beside the device, and the link to them: bytes of blocks, nothing about requests."""
+"""Where swapped KV blocks lie, and the link to them: bytes of blocks, nothing about requests."""

@@ -1,7 +1,4 @@
-"""Copies of blocks, as few as there are runs of neighbours.
-
-Knows tensors of bytes; knows nothing about what the blocks are or where they lie.
-"""
+"""Copies of blocks, as few as there are runs of neighbours."""
 
 from __future__ import annotations
 
@@ -22,20 +19,11 @@ def runs(*places: Sequence[int]) -> Iterator[slice]:
 
 
 def copy_blocks(into: torch.Tensor, blocks: torch.Tensor) -> None:
-    """Copy bytes, [n, block_bytes], at once; blocks that are cut into pieces, [n, pieces, piece_bytes], piece by piece.
+    """Copy bytes, uint8 [n, block_bytes], at once.
 
     Returns before a copy from or to a GPU is done, if the host's side is pinned: it is queued on the current stream.
     """
-    if into.dim() == 2:
-        _copy(into, blocks)
-        return
-    for block_into, block in zip(into, blocks, strict=True):
-        for piece_into, piece in zip(block_into, block, strict=True):
-            _copy(piece_into, piece)
-
-
-def _copy(into: torch.Tensor, source: torch.Tensor) -> None:
-    if into.is_cuda or source.is_cuda:
-        into.copy_(source, non_blocking=True)
+    if into.is_cuda or blocks.is_cuda:
+        into.copy_(blocks, non_blocking=True)
     else:  # torch would share the work between threads, for which the model is waiting
-        np.copyto(into.numpy(), source.numpy())
+        np.copyto(into.numpy(), blocks.numpy())

@@ -1,7 +1,7 @@
-"""Swapped blocks in a file that is this process's alone, and that ends with it however it ends.
+"""Swapped blocks in a file that belongs to this process alone and ends with it, however it ends.
 
-Every block is a record (`record.py`), so that what the disk lost or altered is a failed read and never a wrong byte.
-Nothing is synced: the file is of no use to anyone after this process. Knows nothing about what is worth a slot.
+Every block is a record (`block_record.py`), so that a block that the disk lost or altered is a failed read and never a
+wrong byte. Nothing is synced: the file is of no use to anyone after this process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 
 from quire.config import format_size
 from quire.tiers.block_copy import runs
-from quire.tiers.record import HEADER_BYTES, encode_header, is_intact
+from quire.tiers.block_record import HEADER_BYTES, encode_header, is_intact
 
 logger = logging.getLogger("quire")
 
@@ -41,7 +41,7 @@ class DiskSpace:
         namespace: of the blocks, at most 32 bytes.
 
     Raises:
-        ValueError: the directory cannot be used, or has no room for so many blocks.
+        ValueError: the directory cannot be used, or has too little room.
     """
 
     is_memory = False
@@ -51,7 +51,7 @@ class DiskSpace:
         self.block_bytes = block_bytes
         self._record_bytes = HEADER_BYTES + block_bytes
         self._namespace = namespace
-        self._errors: dict[_Move, int | None] = {}  #: the latest, of what has not worked since
+        self._errors: dict[_Move, int | None] = {}  #: the latest error of reading or writing, until it works again
         folder = Path(directory).expanduser()
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -96,11 +96,8 @@ class DiskSpace:
         self._end()
         self._file = -1  # no number of another file that is opened later
 
-    def fileno(self) -> int:
-        return self._file
-
     def _move(self, move: _Move, slot: int, parts: list[_Buffer]) -> int:
-        """Write or read neighbouring records. Returns how many went through, in whole; those after them did not."""
+        """Write or read neighbouring records. Returns how many went through whole; the later ones did not."""
         num_records = len(parts) // 2
         num_done = 0
         while num_done < num_records:
@@ -118,7 +115,7 @@ class DiskSpace:
         return num_done
 
     def _tell(self, move: _Move, error: OSError) -> None:
-        """The log has an error once, until what failed with it has worked again."""
+        """Log an error once, until the failed operation has worked again."""
         if self._errors.get(move) != error.errno:
             self._errors[move] = error.errno
             logger.warning(
@@ -135,15 +132,15 @@ class DiskSpace:
             )
 
     def _try_out(self) -> None:
-        """One record to the last slot and back, so that what cannot work is known before it is needed."""
+        """One record to the last slot and back, so that a bad disk is known before it is needed."""
         at, record = (self.num_slots - 1) * self._record_bytes, os.urandom(self._record_bytes)
         if os.pwrite(self._file, record, at) < len(record) or os.pread(self._file, len(record), at) != record:
-            raise OSError("what is written there does not come back")
+            raise OSError("a record that is written there cannot be read again")
 
 
 def _rows(blocks: torch.Tensor) -> list[memoryview]:
-    """The bytes of each block, whatever pieces it is in."""
-    return [row.data for row in blocks.view(len(blocks), -1).numpy()]
+    """The bytes of each block."""
+    return [row.data for row in blocks.numpy()]
 
 
 def _open_private(folder: Path) -> tuple[int, Path | None]:

@@ -1,7 +1,4 @@
-"""Swapped blocks in the host's memory.
-
-Knows nothing about how a block gets from and to a device, but that pinned memory takes no detour.
-"""
+"""Swapped blocks in the host's memory."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ class HostSpace:
         pinned: for copies from and to a GPU that run by themselves.
 
     Raises:
-        RuntimeError: there is not so much memory, or it cannot be pinned.
+        RuntimeError: there is too little memory, or it cannot be pinned.
     """
 
     is_memory = True
@@ -37,13 +34,13 @@ class HostSpace:
         for run in runs(slots):
             for slot, key in zip(slots[run], keys[run], strict=True):
                 self._keys[slot] = key  # before the bytes: see `read`
-            copy_blocks(self._rows(slots[run], blocks), blocks[run])
+            copy_blocks(self._rows(slots[run]), blocks[run])
         return []
 
     def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
         for run in runs(slots):
-            copy_blocks(into[run], self._rows(slots[run], into))
-        # Looked at after the copies: a slot that was written meanwhile, though it must not be, is noticed.
+            copy_blocks(into[run], self._rows(slots[run]))
+        # Keys are compared after the copies, so that a slot that was wrongly written meanwhile is noticed.
         return [i for i, (slot, key) in enumerate(zip(slots, keys, strict=True)) if self._keys[slot] != key]
 
     def close(self) -> None:
@@ -51,9 +48,9 @@ class HostSpace:
             self._unpin()
         self._memory = self._memory[:0].clone()
 
-    def _rows(self, slots: list[int], like: torch.Tensor) -> torch.Tensor:
-        rows = self._memory[slots[0] : slots[0] + len(slots)]
-        return rows.view(-1, *like.shape[1:])
+    def _rows(self, slots: list[int]) -> torch.Tensor:
+        """The bytes of slots that are a run."""
+        return self._memory[slots[0] : slots[0] + len(slots)]
 
 
 def _pin(memory: torch.Tensor, owner: object) -> weakref.finalize:

@@ -1,7 +1,4 @@
-"""How much of a transfer is moved before its next report: one rule for the link and for the simulator's.
-
-Knows blocks and seconds as they are given to it; knows nothing about what is moved, or who moves it.
-"""
+"""How much of a transfer is moved before its next report: one rule for the real link and for the simulator's."""
 
 from __future__ import annotations
 
@@ -17,11 +14,11 @@ PIECE_S = 20e-3  #: seconds: a slow link shows within a few steps, and a fast on
 
 
 class PieceSize:
-    """The pieces of one transfer: a block, then twice as many each time, but no more than move in `PIECE_S` at the
-    speed of the last one.
+    """The pieces of one transfer: a block, then twice as many blocks each time, but no more than move in `PIECE_S` at
+    the speed of the last piece.
 
-    Beginning a piece may take longer than that, where a disk seeks or a thread waits for Python's lock; then such a
-    rule alone would never leave single blocks. So the k-th piece has k / 4 blocks at least, and n blocks need no more
+    Beginning a piece may take longer than `PIECE_S`, where a disk seeks or a thread waits for Python's lock. That rule
+    alone would then never leave single blocks. So the k-th piece has k / 4 blocks at least, and n blocks need no more
     than some 3 sqrt(n) pieces.
     """
 
@@ -42,10 +39,10 @@ class PieceSize:
 
 
 def take_piece(rest: deque[_T], is_cancelled: Callable[[_T], bool], size: PieceSize) -> tuple[list[_T], bool]:
-    """Take the next piece from what has not begun: all in a row that were cancelled, or a piece of those that were not.
+    """Take the next piece from the transfers that have not begun: a run of cancelled ones, or a piece of others.
 
     Returns:
-        What was taken, at least one, and whether it was cancelled.
+        The transfers, at least one, and whether they were cancelled.
     """
     are_cancelled = is_cancelled(rest[0])
     reach = islice(rest, None if are_cancelled else size.num_blocks)

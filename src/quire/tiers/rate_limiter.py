@@ -1,7 +1,4 @@
-"""Makes a link take as long as a slower device would.
-
-Knows bytes and seconds; knows nothing about what is moved.
-"""
+"""Makes a link take as long as a slower device would."""
 
 from __future__ import annotations
 
@@ -15,13 +12,13 @@ _SLICE_S = 0.05  # after which a changed bandwidth is noticed
 class RateLimiter:
     """A device that moves `bandwidth` bytes a second, one transfer after the other.
 
-    It is exact on average: what a late waking-up adds to one transfer is taken off the next that waits already, for
-    when the device is free again is counted, not observed.
+    It is exact on average. The time at which the device is free again is counted, not observed: a late waking-up that
+    makes one transfer longer makes the next one shorter.
 
     Args:
         bandwidth: bytes a second; None is as fast as it goes. May be changed at any time, from any thread.
         clock: seconds, monotonic.
-        wait: sleeps for so many seconds; true where it is not worth going on.
+        wait: sleeps for some seconds; returns true where going on is not worth it.
     """
 
     def __init__(
@@ -36,7 +33,7 @@ class RateLimiter:
         self._free_at = -math.inf
 
     def hold(self, num_bytes: int, asked_at: float, took_s: float) -> float:
-        """Return when such a device would have moved so many bytes.
+        """Return when such a device would have moved the bytes.
 
         Args:
             num_bytes: of one transfer.

@@ -1,7 +1,4 @@
-"""Where a link's copies run: on CPU at once, on a GPU on a stream of their own beside the model's.
-
-Knows orders and durations; knows nothing about what is copied.
-"""
+"""Where the link's copies run: on CPU at once, on a GPU on a stream of their own beside the model's."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What every place for swapped blocks can do.
-
-Knows slots and bytes; knows nothing about requests, or which block deserves a slot.
-"""
+"""The interface of every place for swapped blocks: slots of bytes."""
 
 from __future__ import annotations
 
@@ -13,8 +10,8 @@ import torch
 class SwapSpace(Protocol):
     """`num_slots` slots, numbered from 0, of one block each.
 
-    Blocks come and go as bytes, uint8 [n, block_bytes], or in pieces, [n, pieces, piece_bytes], contiguous in memory.
-    A slot is not written while a read of it is under way. What goes wrong never raises: it is returned.
+    Blocks come and go as bytes, uint8 [n, block_bytes], contiguous in memory.
+    A slot is not written while a read of it is under way. Failures never raise: they are returned.
     """
 
     num_slots: int
@@ -25,7 +22,7 @@ class SwapSpace(Protocol):
         """Put blocks into slots.
 
         Returns:
-            Indices of those that did not get there. Reading such a slot fails.
+            Indices of the blocks that did not get there. Reading such a slot fails.
         """
         ...
 
@@ -33,7 +30,7 @@ class SwapSpace(Protocol):
         """Fetch blocks that were written under these keys.
 
         Returns:
-            Indices of those that are not what was written; their part of `into` may hold anything.
+            Indices of the blocks that are not as they were written; their part of `into` may hold anything.
         """
         ...
 

@@ -1,7 +1,7 @@
-"""The way between the device's blocks and the swap space: one thread, first come, first served.
+"""The thread that moves blocks between the device and the swap space, first come, first served.
 
-Saves are staged at once, so that their blocks may be reused; all else happens beside the steps, piece by piece, and is
-told by reports. Knows blocks, slots and bytes; knows nothing about requests, or why something is moved or given up.
+Saves are staged at once, so that their blocks may be reused. All else happens beside the steps, piece by piece, and is
+told by reports. Why a block is moved or given up is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from quire.tiers.swap_space import SwapSpace
 logger = logging.getLogger("quire")
 
 _NAMES = {"save": "saving", "load": "loading"}
+_Move = Callable[[list[int], list[bytes], torch.Tensor], list[int]]  #: `SwapSpace.write` or `.read`
 
 
 @dataclass(slots=True)
 class _Piece:
-    """Transfers of one kind that are moved, and reported, together, in the order of their slots."""
+    """Transfers of one kind that are moved and reported together, in the order of their slots."""
 
     kind: str
     op_ids: list[int]
@@ -59,46 +60,42 @@ class _Batch:
     """Transfers of one kind that were submitted together."""
 
     kind: str
-    rest: deque[BlockTransfer]  #: what has not begun, in the order of submission
+    rest: deque[BlockTransfer]  #: transfers that have not begun, in the order of submission
     asked_at: float = 0.0
-    copied: _Piece | None = None  #: of saves to a space that is memory: all of them, and no rest
+    copied: _Piece | None = None  #: saves to a space that is memory: all of the batch, and no rest
     staging: torch.Tensor | None = None  #: of saves to any other space
     row_of: dict[int, int] = field(default_factory=dict)  #: op_id -> row of `staging`; ascending as slots are
     staged: Done = lambda: 0.0  #: of saves: waits until their bytes have left the device's blocks
     point: object = None  #: of loads: in the device's work, from where on their blocks may be written
     piece_size: PieceSize = field(default_factory=PieceSize)
     has_lost: bool = False  #: in one of its pieces
-    can_go_on: bool = False  #: its last piece arrived whole: what the next one takes is the rest of one time
+    can_go_on: bool = False  #: its last piece arrived whole, so that the next one continues it
 
 
 class TransferWorker:
     """Moves blocks between a KV cache and a swap space.
 
-    What is submitted together is moved in pieces, in the order of submission, so that what has arrived is a prefix of
-    it. Pieces begin with a block and grow to what moves in some 20 ms (`PieceSize`), and each is reported as soon as it
-    has ended, with the seconds since the piece before; where a bandwidth is set, with those that a device of it would
-    have been busy. So whoever submits learns meanwhile how fast the link is, and can `cancel` what has not begun. A
-    report says whether it `continues` the piece before; where that one had losses, it does not. Saves to memory are the
-    exception: they are copied when they are submitted, and are one piece.
+    Transfers that are submitted together are a batch, and move in pieces in the order of submission (`PieceSize`). Each
+    piece is reported as soon as it has ended, with the seconds since the piece before; where a bandwidth is set, with
+    the seconds that a device of that bandwidth would have been busy. So whoever submits learns meanwhile how fast the
+    link is, and can `cancel` transfers that have not begun. A report says whether it `continues` the piece before;
+    after losses it does not. Saves to memory are the exception: they are copied when they are submitted, as one piece.
 
     Within a piece neighbours, both in blocks and in slots, move in one copy; neighbouring slots are written and read
-    at once. Memory is copied directly; for any other space saved blocks wait in memory until the last of those that
-    were submitted with them is written. A load of a slot whose save is under way reads what was saved; one of a slot
-    whose save was cancelled fails, unless the slot held the same content before. Whatever goes wrong ends up in
-    `TransferReport.failed`. A piece that fails, in whatever way, ends nothing but itself. Every transfer is reported
-    once.
+    at once. Memory is copied directly. For any other space saved blocks are staged in memory until their batch is
+    written. A load of a slot whose save is under way reads what was saved. A load of a slot whose save was cancelled
+    fails, unless the slot held the same content before. A piece that fails ends nothing but itself, and its losses are
+    in `TransferReport.failed`. Every transfer is reported once.
 
     Args:
         cache: `[num_blocks, num_layers, 2, ...]`, contiguous.
-        space: used by this link only.
+        space: used by this worker only.
         bandwidth: bytes a second, for both directions together; the link is as slow as such a device would be. None
-            is as fast as it goes. May be changed at any time (`link.bandwidth = ...`).
-        copy_mode: block; or layer, which copies K and V of every block and layer by themselves, to show what that
-            costs.
+            is as fast as it goes. May be changed at any time.
         clock: seconds, monotonic.
 
     Raises:
-        ValueError: the space is made for other blocks, or there is no such mode.
+        ValueError: the space is made for other blocks.
     """
 
     def __init__(
@@ -107,15 +104,10 @@ class TransferWorker:
         space: SwapSpace,
         *,
         bandwidth: float | None = None,
-        copy_mode: str = "block",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if copy_mode not in ("block", "layer"):
-            raise ValueError(f"copy_mode={copy_mode!r} is not one of block, layer")
-        num_parts = cache.shape[1] * cache.shape[2] if copy_mode == "layer" else 1
-        parts = cache.view(len(cache), num_parts, -1).view(torch.uint8)
-        self._device = parts if copy_mode == "layer" else parts[:, 0]  # [num_blocks, (parts,) bytes]
-        self._block_bytes = self._device[0].numel()
+        self._device = cache.view(len(cache), -1).view(torch.uint8)  # [num_blocks, block_bytes]
+        self._block_bytes = self._device.shape[1]
         if self._block_bytes != space.block_bytes:
             raise ValueError(f"a block has {self._block_bytes} bytes, and the swap space is for {space.block_bytes}")
         self._space = space
@@ -129,7 +121,7 @@ class TransferWorker:
         self._waiting: set[int] = set()  #: op_ids that have not begun, and were not cancelled
         self._num_lost = {"save": 0, "load": 0}  #: blocks since a piece arrived whole
         self.num_outstanding = 0  #: transfers whose report `poll` has not handed out yet
-        # The thread knows the link only while it works for it, so that one that is forgotten ends, and frees its cache.
+        # The thread refers to the worker only during a job, so that a forgotten worker ends and frees its cache.
         jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._jobs = jobs
         self._end = weakref.finalize(self, jobs.put, None)
@@ -145,15 +137,14 @@ class TransferWorker:
         self._rate_limiter.bandwidth = bandwidth
 
     def submit(self, transfers: Sequence[BlockTransfer]) -> Done:
-        """Take on saves, then loads; copies within the device are not the link's. Never raises.
+        """Take on saves, then loads; copies within the device are not the worker's. Never raises.
 
-        No two of what is outstanding may have the same op_id. On return the blocks that are saved may be written again,
-        by work that the calling thread gives the device from now on. Blocks that are loaded belong to the link until it
-        reports them.
+        No two outstanding transfers may have the same op_id. On return saved blocks may be written again, by work that
+        the calling thread gives the device from now on. Loaded blocks belong to the worker until it reports them.
 
         Returns:
-            Waits until what is saved has left the device's blocks, and gives the seconds that this kept the device from
-            that work. To be called once the work is done, when there is nothing to wait for.
+            A wait until the saved bytes have left the device's blocks; it gives the seconds for which this kept the
+            device from that work. To be called once the work is done, when there is nothing to wait for.
         """
         staged: list[Done] = []
         for kind in ("save", "load"):
@@ -166,14 +157,14 @@ class TransferWorker:
         """Do not begin these transfers, if they have not begun. Never raises, and waits for nothing.
 
         They are reported when it would have been their turn, with `TransferReport.is_cancelled`; nothing is read or
-        written for them. Those that have begun or ended, and any that the link does not know, are left as they are.
-        Saves to memory begin when they are submitted. May be called by any thread.
+        written for them. Transfers that have begun or ended, and unknown ids, are left as they are. Saves to memory
+        begin when they are submitted. May be called by any thread.
         """
         with self._changed:
             self._waiting.difference_update(op_ids)
 
     def poll(self, wait: bool = False, timeout_s: float | None = None) -> list[TransferReport]:
-        """Reports of what has ended since the last call.
+        """Reports of the transfers that have ended since the last call.
 
         Args:
             wait: until there is at least one, if anything is outstanding.
@@ -187,8 +178,8 @@ class TransferWorker:
         return ended
 
     def close(self) -> None:
-        """End the thread, after the piece that it is at; what it has not begun is reported as failed, but for what was
-        cancelled. The space stays open."""
+        """End the thread after its current piece. Transfers that have not begun are reported as failed, or as cancelled
+        where they were. The space stays open."""
         with self._changed:
             self._closing.set()
             self._end()
@@ -215,13 +206,13 @@ class TransferWorker:
         return batch.staged
 
     def _stage(self, batch: _Batch, whole: _Piece) -> None:
-        """What has to happen before the calling thread goes on."""
+        """The part of a batch that must happen before the calling thread goes on."""
         if batch.kind == "load":
             batch.point = self._stream.now()
         elif self._space.is_memory:
             batch.rest.clear()
             batch.copied = whole
-            batch.staged = self._stream.before_work(partial(self._save_directly, whole))
+            batch.staged = self._stream.before_work(partial(self._move_directly, whole, self._space.write))
         else:
             batch.staging = self._new_staging(whole)
             batch.row_of = {op_id: row for row, op_id in enumerate(whole.op_ids)}
@@ -229,7 +220,7 @@ class TransferWorker:
             batch.asked_at = self._clock()
 
     def _carry_out(self, batch: _Batch) -> None:
-        """The link thread's part."""
+        """The thread's part of a batch."""
         if batch.copied is not None:
             self._move(batch, batch.copied)
         while batch.rest:
@@ -240,7 +231,7 @@ class TransferWorker:
                 self._move(batch, piece)
 
     def _begin_piece(self, batch: _Batch) -> tuple[_Piece, bool]:
-        """The next of a batch's rest, and whether they were all cancelled; if not, none was, or can be from now on."""
+        """A batch's next piece, and whether it was cancelled. If not, none of it can be from now on."""
         with self._changed:
             taken, is_cancelled = take_piece(batch.rest, lambda each: each.op_id not in self._waiting, batch.piece_size)
             self._waiting.difference_update(each.op_id for each in taken)
@@ -249,8 +240,8 @@ class TransferWorker:
     def _move(self, batch: _Batch, piece: _Piece) -> None:
         """Move a piece, and report it.
 
-        Whatever it raises, the rest of the batch is tried as if nothing had been: no piece needs what another one
-        brings, and each asks anew whether its bytes were staged.
+        Whatever it raises, the rest of the batch is still tried: no piece needs another one's bytes, and each asks anew
+        whether its own were staged.
         """
         if self._closing.is_set():
             self._report(piece, failed=piece.op_ids)
@@ -289,9 +280,10 @@ class TransferWorker:
         took_s = self._clock() - started_at
         return took_s if batch.copied is None else max(took_s, staging_s)  # then staging was all there was to do
 
-    def _save_directly(self, piece: _Piece) -> None:
+    def _move_directly(self, piece: _Piece, move: _Move) -> None:
+        """Between the device and a space that is memory, by the space's write or read."""
         for run in runs(piece.blocks, piece.slots):
-            failed = self._space.write(piece.slots[run], piece.keys[run], self._neighbours(piece.blocks[run]))
+            failed = move(piece.slots[run], piece.keys[run], self._neighbours(piece.blocks[run]))
             piece.failed.update(run.start + i for i in failed)
 
     def _save_to_staging(self, piece: _Piece, staging: torch.Tensor) -> None:
@@ -309,16 +301,11 @@ class TransferWorker:
 
     def _load(self, piece: _Piece, point: object) -> None:
         if self._space.is_memory:
-            self._stream.after(point, partial(self._load_directly, piece))()
+            self._stream.after(point, partial(self._move_directly, piece, self._space.read))()
             return
         staging = self._new_staging(piece)
         piece.failed.update(self._space.read(piece.slots, piece.keys, staging))
         self._stream.after(point, partial(self._load_from_staging, piece, staging))()
-
-    def _load_directly(self, piece: _Piece) -> None:
-        for run in runs(piece.blocks, piece.slots):
-            failed = self._space.read(piece.slots[run], piece.keys[run], self._neighbours(piece.blocks[run]))
-            piece.failed.update(run.start + i for i in failed)
 
     def _load_from_staging(self, piece: _Piece, staging: torch.Tensor) -> None:
         intact = [i for i in range(len(piece.op_ids)) if i not in piece.failed]
@@ -331,7 +318,7 @@ class TransferWorker:
         return self._device[blocks[0] : blocks[0] + len(blocks)]
 
     def _new_staging(self, piece: _Piece) -> torch.Tensor:
-        shape = (len(piece.op_ids), *self._device.shape[1:])
+        shape = (len(piece.op_ids), self._block_bytes)
         return torch.empty(shape, dtype=torch.uint8, pin_memory=self._stream.is_cuda)
 
     def _fail(self, piece: _Piece, error: Exception) -> None:
@@ -339,7 +326,7 @@ class TransferWorker:
         self._report(piece, failed=piece.op_ids)
 
     def _tell_loss(self, piece: _Piece, num_lost: int, why: str) -> None:
-        """Of losses in a row the log has the first, and how many there were when they are over."""
+        """Log the first of losses in a row. Their number is logged when they are over."""
         with self._changed:
             is_first = not self._num_lost[piece.kind]
             self._num_lost[piece.kind] += num_lost
@@ -349,8 +336,8 @@ class TransferWorker:
         )
 
     def _tell_success(self, kind: str) -> None:
-        """They are over with the first whole piece of a batch that has lost nothing so far: where good and bad blocks
-        lie side by side, the log has a word about a batch and not about every piece."""
+        """Losses are over with the first whole piece of a batch that has lost nothing so far. Where good and bad blocks
+        lie side by side, the log so has a line for a batch and not for every piece."""
         with self._changed:
             num_lost, self._num_lost[kind] = self._num_lost[kind], 0
         if num_lost:
@@ -370,4 +357,4 @@ def _work(jobs: SimpleQueue[Callable[[], None] | None]) -> None:
     with torch.inference_mode():
         while (job := jobs.get()) is not None:
             job()
-            del job  # with the link that it holds
+            del job  # it refers to the worker

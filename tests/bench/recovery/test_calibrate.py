@@ -89,15 +89,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_command_measures_without_a_swap_tier_and_keeps_a_profile(tmp_path: Path, cache: Path) -> None:
     written, picture = tmp_path / "c.json", tmp_path / "c.png"
     files = ["--json", str(written), "--plot", str(picture)]
-    result = CliRunner().invoke(app, ["calibrate", *SMALL, "--copy-mode", "layer", "--repeats", "2", *files])
+    result = CliRunner().invoke(app, ["calibrate", *SMALL, "--repeats", "2", *files])
     assert result.exit_code == 0, result.output
     assert "rossing point" in result.output
-    assert "swap by layer ms" in result.output
     data = json.loads(written.read_text())
     assert data["benchmark"] == "calibrate"
     assert data["bytes_per_token"] == 2048
     assert [figure["num_tokens"] for figure in data["figures"]] == [64, 96, 128]
-    assert all(figure["layer_swap_s"]["median"] > 0 for figure in data["figures"])
     profile = read_profile(written)
     assert profile.measured
     assert profile.model == "random:tiny"
@@ -119,8 +117,6 @@ def test_a_cache_that_cannot_be_written_is_told_and_does_no_harm(tmp_path: Path)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--copy-mode", "token"], "copy_mode='token'"),
-        (["--copy-mode", "layer", "--swap-dir", "/tmp"], "leave out swap_dir"),
         (["--lengths", "64,x"], "lengths='64,x'"),
         (["--lengths", "64,4096"], "a length of 4096 tokens"),
         (["--swap-space", "0"], "swap_space=0"),

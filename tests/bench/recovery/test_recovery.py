@@ -26,6 +26,7 @@ from quire.core.recovery.log import Recovery
 from quire.core.recovery.policies import RecoveryMode, make_policy
 from quire.runner.model_runner import ModelRunner
 from quire.simulate.recording import Recording
+from simulate.machines import write_recording
 
 SPAN = 250
 
@@ -191,7 +192,7 @@ def test_a_figure_says_what_was_spent_and_how_well_it_was_predicted() -> None:
     assert found["recovery_s"]["median"] == 4.75, "what was saved ahead of time is not free"
     assert found["ahead_s"]["median"] == 0.25
     assert found["by_mode"] == {"recompute": 1, "swap": 2, "mixed": 0, "fell back": 1}
-    assert found["modes"] == "recompute 1, swap 2, turned 1"
+    assert found["modes"] == "recompute 1, swap 2, fell back 1"
     assert found["error_median"]["median"] == pytest.approx(0.3)
     assert found["ttft_s"]["median"] == pytest.approx(0.2)
     assert found["tpot_s"]["median"] == pytest.approx(0.02)
@@ -330,7 +331,7 @@ def tamper(path: Path) -> int:
     steps = [event for event in of_the_load(recording) if event.get("num_scheduled_tokens")]
     step = steps[len(steps) // 2]
     step["num_scheduled_tokens"][0] += 1
-    recording.write(path)
+    write_recording(recording, path)
     number: int = step["schedule"]
     return number
 

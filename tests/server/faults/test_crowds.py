@@ -53,19 +53,19 @@ def test_10000_requests_wait_further_ones_get_429_and_memory_is_bounded() -> Non
     held = Held()
     one = {"model": MODEL, "prompt": [[5, 6]] * 1000, "max_tokens": 1}
     with running(make_model(replace(SMALL, max_num_seqs=64), start=held, max_queue=CROWD)) as server:
-        queue_length = server.registry.get(None).async_engine.queue_length
+        async_engine = server.registry.get(None).async_engine
         before = resident()
         crowd = [connect(server.url) for _ in range(10)]
         for client in crowd:
             client.sendall(request_bytes("/v1/completions", json.dumps(one).encode()))
-        wait_until(lambda: queue_length() == CROWD)
+        wait_until(lambda: async_engine.num_queued == CROWD)
         for refused in (server.complete(), server.complete(stream=True), server.complete(prompt=["a", "b"])):
             assert refused.status_code == 429
             assert int(refused.headers["Retry-After"]) > 0
             assert refused.json()["error"]["code"] == "queue_full"
             assert refused.json()["error"]["type"] == "rate_limit_error"
         assert resident() - before < CROWD * BYTES_A_REQUEST
-        assert queue_length() == CROWD, "who was refused takes no place"
+        assert async_engine.num_queued == CROWD, "who was refused takes no place"
         for client in crowd[1:]:
             client.close()
         held.go.set()
@@ -76,18 +76,18 @@ def test_10000_requests_wait_further_ones_get_429_and_memory_is_bounded() -> Non
         assert len(re.findall(rb'"finish_reason":"length"', answer)) == 1000, "who stayed is served whole"
         crowd[0].close()
         server.wait_until_idle()
-        assert queue_length() == 0
+        assert async_engine.num_queued == 0
         assert server.complete().status_code == 200
 
 
 def test_what_fits_only_in_part_is_refused_whole() -> None:
     held = Held()
     with running(make_model(start=held, max_queue=8)) as server, ThreadPoolExecutor(1) as threads:
-        queue_length = server.registry.get(None).async_engine.queue_length
+        async_engine = server.registry.get(None).async_engine
         waiting = threads.submit(server.complete, prompt=["a"] * 5)
-        wait_until(lambda: queue_length() == 5)
+        wait_until(lambda: async_engine.num_queued == 5)
         assert server.complete(prompt=["a"] * 5).status_code == 429
-        wait_until(lambda: queue_length() == 5)
+        wait_until(lambda: async_engine.num_queued == 5)
         held.go.set()
         assert waiting.result(PATIENCE_S).status_code == 200
 

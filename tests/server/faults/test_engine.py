@@ -45,7 +45,7 @@ def queue_two(server: RunningServer, threads: ThreadPoolExecutor) -> tuple[Strea
     async_engine = server.registry.get(None).async_engine
     whole = threads.submit(server.complete, **GREEDY)
     stream = Stream(server.url, threads, {"model": MODEL, **GREEDY}, waits=False)
-    wait_until(lambda: async_engine.queue_length() == 2)
+    wait_until(lambda: async_engine.num_queued == 2)
     return stream, whole
 
 

@@ -14,6 +14,7 @@ import pytest
 from fastapi import FastAPI
 
 import quire
+from async_engine.harness import collect
 from quire.async_engine.async_engine import AsyncEngine, ModelState
 from quire.build import LoadedModel, load, make_engine
 from quire.config import EngineConfig
@@ -113,15 +114,11 @@ def test_an_engine_that_hangs_in_a_step_is_hanging_and_then_well_again() -> None
         engine.runner.execute = hang  # type: ignore[method-assign]
         return engine
 
-    async def generate(engine: AsyncEngine) -> None:
-        async for _ in engine.generate([1, 2], SamplingParams(max_tokens=2), request_id="r"):
-            pass
-
     async def ask() -> None:
         async with asking(make_hanging, heartbeat_timeout_s=0.2) as (client, engines):
             await engines[0].wait_ready()
             assert await health(client) == (200, "ok")
-            request = asyncio.create_task(generate(engines[0]))
+            request = asyncio.create_task(collect(engines[0], [1, 2], SamplingParams(max_tokens=2), request_id="r"))
             await asyncio.to_thread(in_step.wait)
             assert await health(client) == (503, "hanging")
             may_go_on.set()

@@ -12,7 +12,7 @@ from typing import Any
 
 from quire.bench.recovery.crossing import crossing_range
 from quire.bench.report import Column, Report, save_plot, write_json
-from quire.calibration.calibrate import Calibration, Row, Swapping, calibrate_engine, check_copy_mode
+from quire.calibration.calibrate import Calibration, Row, calibrate_engine
 from quire.config import EngineConfig, format_size
 from quire.core.costs.cost_model import CostModel
 
@@ -25,10 +25,6 @@ COLUMNS = (
     Column("swap_waits_s", "of it steps wait ms", scale=1e3),
     Column("recompute_s", "recompute latency ms", scale=1e3),
 )
-LAYER_COLUMNS = (
-    Column("layer_swap_s", "swap by layer ms", scale=1e3),
-    Column("copy_overhead", "times as long", digits=2),
-)
 
 
 def run(
@@ -36,7 +32,6 @@ def run(
     *,
     lengths: Sequence[int] | None = None,
     repeats: int = 3,
-    copy_mode: str = "block",
     json_path: Path | None = None,
     plot_path: Path | None = None,
 ) -> None:
@@ -48,15 +43,12 @@ def run(
     from quire.build import load, make_engine
     from quire.calibration.profiles import profile_place
 
-    check_copy_mode(copy_mode)
     if config.swap_space == 0:
         raise ValueError("swap_space=0 is no swap tier, and there is no swapping to measure; leave it out")
-    if copy_mode == "layer" and config.swap_dir is not None:
-        raise ValueError("copy_mode=layer shows what copies to host memory cost; leave out swap_dir")
     loaded = load(replace(config, skip_tokenizer_init=True))
     config = with_swap_tier(config, loaded)
     engine = make_engine(config, loaded, cost_model=CostModel())
-    calibration = calibrate_engine(engine, lengths=lengths, repeats=repeats, copy_mode=copy_mode)
+    calibration = calibrate_engine(engine, lengths=lengths, repeats=repeats)
     engine.scheduler.check_integrity()
     report = make_report(config, calibration, repeats)
     place = profile_place(config, loaded.model, loaded.device)
@@ -91,20 +83,14 @@ def with_swap_tier(config: EngineConfig, loaded: Any) -> EngineConfig:
 
 
 def make_report(config: EngineConfig, calibration: Calibration, repeats: int) -> Report:
-    has_layers = any(row.layer_swap is not None for row in calibration.rows)
     report = Report(
         "calibrate",
         f"Coming back from a preemption: {config.model}, blocks of {calibration.block_size} tokens",
-        (*COLUMNS, *(LAYER_COLUMNS if has_layers else ())),
+        COLUMNS,
         [_figure(row) for row in calibration.rows],
     )
     report.settings = {"repeats": repeats, "engine": asdict(config), "chunk": calibration.chunk}
     report.notes = [*describe_crossing(calibration), describe_dependence(calibration)]
-    if has_layers:
-        report.notes.append(
-            "By layer: K and V of every block and layer copied by themselves, as in a cache that is laid out layer by "
-            "layer; otherwise a block is one copy. Both are blocks scattered over the pool, to and from host memory."
-        )
     if not calibration.cost_model.is_calibrated:
         report.notes.append(
             "The cost model has seen too little to be called measured: give more --lengths, or more --repeats."
@@ -181,21 +167,15 @@ def format_rate(bandwidth: float) -> str:
 
 
 def _figure(row: Row) -> dict[str, Any]:
-    figure = {"num_tokens": row.num_tokens, "num_bytes": row.num_bytes, "recompute_s": asdict(row.recompute)}
-    figure |= _swap_figures(row.swap, "swap")
-    if row.layer_swap is not None:
-        figure |= _swap_figures(row.layer_swap, "layer_swap")
-        figure["copy_overhead"] = row.layer_swap.latency.median / row.swap.latency.median
-    return figure
-
-
-def _swap_figures(swap: Swapping, name: str) -> dict[str, Any]:
     return {
-        f"{name}_out_s": asdict(swap.out),
-        f"{name}_prep_s": asdict(swap.prepare),
-        f"{name}_in_s": asdict(swap.into),
-        f"{name}_s": asdict(swap.latency),
-        f"{name}_waits_s": asdict(swap.waits),
+        "num_tokens": row.num_tokens,
+        "num_bytes": row.num_bytes,
+        "recompute_s": asdict(row.recompute),
+        "swap_out_s": asdict(row.swap.out),
+        "swap_prep_s": asdict(row.swap.prepare),
+        "swap_in_s": asdict(row.swap.into),
+        "swap_s": asdict(row.swap.latency),
+        "swap_waits_s": asdict(row.swap.waits),
     }
 
 
@@ -204,10 +184,7 @@ def draw(figure: Any, calibration: Calibration, title: str) -> None:
     axes = figure.subplots()
     rows = calibration.rows
     measured = {"swap": [row.swap.latency for row in rows], "recompute": [row.recompute for row in rows]}
-    layers = [row.layer_swap.latency for row in rows if row.layer_swap is not None]
-    if layers:
-        measured["swap by layer"] = layers
-    colours = {"swap": "C0", "recompute": "C1", "swap by layer": "C2"}
+    colours = {"swap": "C0", "recompute": "C1"}
     lengths = [row.num_tokens for row in rows]
     for name, spreads in measured.items():
         medians = [spread.median * 1e3 for spread in spreads]

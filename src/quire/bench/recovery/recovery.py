@@ -26,7 +26,7 @@ from quire.core.costs.cost_model import CostModel
 from quire.core.costs.interface import find_crossings
 from quire.core.recovery.policies import make_policy
 from quire.engine.engine import Engine
-from quire.simulate.recording import Recorder
+from quire.simulate.recording import Recorder, record
 
 POOL_BLOCKS = 512  #: the paper's
 LONGEST = 2048  #: tokens of a request
@@ -312,9 +312,7 @@ def _recording(engine: Engine, policy: str, settings: RecoverySettings, path: Pa
         return
     try:
         with path.open("w") as file:
-            recorder = Recorder(file, engine.clock, policy=policy, model=engine.costs.model)
-            recorder.attach(engine)
-            yield recorder
+            yield record(engine, file, policy=policy, model=engine.costs.model)
     except OSError as error:  # the engine opens no files while it runs, and answers for those of its swap tier
         raise ValueError(f"cannot write {path}: {error.strerror}") from None
 

@@ -147,7 +147,7 @@ class _Watch:
         self._set_bandwidth(0.0)
 
     def note(self, stats: Stats) -> None:
-        self.compute_s += max(0.0, stats.execute_s - stats.stall_s) * self._recomputed_share()
+        self.compute_s += stats.busy_s * self._recomputed_share()
         self._num_preemptions += stats.preemptions
         self._set_bandwidth(stats.time - self._started)
         if self._num_preemptions >= self._next_crossing and isinstance(self._engine.scheduler.recovery.policy, Cost):

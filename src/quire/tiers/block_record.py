@@ -1,10 +1,9 @@
-"""A KV block as it lies on disk: its bytes, behind a header that says whose they are.
+"""A swapped KV block as it lies on disk: its bytes, behind a header that names it.
 
     magic, version, lengths of key and namespace, length of the data, key, namespace, checksum over all of that and
     the data: 128 bytes, then the data
 
-One that was torn, altered, or written for another key or namespace is told from an intact one. Knows nothing about
-files.
+A record that was torn, altered, or written for another key or namespace is told from an intact one.
 """
 
 from __future__ import annotations

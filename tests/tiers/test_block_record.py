@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.tiers.record import HEADER_BYTES, encode_header, is_intact
+from quire.tiers.block_record import HEADER_BYTES, encode_header, is_intact
 
 names = st.binary(max_size=32)
 contents = st.binary(max_size=300)
