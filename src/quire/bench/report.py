@@ -140,7 +140,12 @@ class Report:
         for note in self.notes:
             console.print(note, highlight=False, markup=False, soft_wrap=True)
 
-    def publish(self, json_path: Path | None, plot_path: Path | None, draw: Callable[[Any], None]) -> None:
+    def publish(
+        self,
+        json_path: Path | None,
+        plot_path: Path | None = None,
+        draw: Callable[[Any], None] = lambda figure: None,
+    ) -> None:
         """Print the table, and write what was asked for. `draw` fills a matplotlib figure."""
         self.show()
         if json_path is not None:

@@ -11,7 +11,7 @@ import typer
 from quire.cli import client_options
 from quire.cli.chat_screens import Screen, choose_screen
 from quire.cli.client_options import asked_for, opened_model
-from quire.cli.options import engine_options
+from quire.cli.options import options
 from quire.config import EngineConfig
 
 EXAMPLE = "Example: quire chat --url http://127.0.0.1:8000"
@@ -27,7 +27,7 @@ HINTS = {
 }
 
 
-@engine_options(default_model="quire-chat")
+@options(default_model="quire-chat")
 def chat(
     ctx: typer.Context,
     engine: EngineConfig,

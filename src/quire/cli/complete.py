@@ -8,14 +8,14 @@ import typer
 
 from quire.cli import client_options
 from quire.cli.client_options import asked_for, opened_model
-from quire.cli.options import engine_options
+from quire.cli.options import options
 from quire.cli.pipes import read_prompt, write_answer
 from quire.config import EngineConfig
 
 EXAMPLE = 'Example: quire complete --url http://127.0.0.1:8000 --max-tokens 32 "Once upon a time"'
 
 
-@engine_options(default_model="quire-mini")
+@options(default_model="quire-mini")
 def complete(
     ctx: typer.Context,
     engine: EngineConfig,

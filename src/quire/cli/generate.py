@@ -8,14 +8,14 @@ import typer
 
 from quire.cli import client_options
 from quire.cli.client_options import asked_for, opened_model
-from quire.cli.options import engine_options
+from quire.cli.options import options
 from quire.cli.pipes import read_prompt, write_answer
 from quire.config import EngineConfig
 
 EXAMPLE = 'Example: quire generate --model random:tiny --max-tokens 32 "The capital of France is"'
 
 
-@engine_options()
+@options()
 def generate(
     ctx: typer.Context,
     engine: EngineConfig,

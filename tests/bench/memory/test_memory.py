@@ -20,6 +20,7 @@ from quire.bench.memory.memory import (
     waste_of_blocks,
     waste_of_reservation,
 )
+from quire.bench.settings import MemorySettings
 from quire.bench.workload import Lengths
 
 REQUESTS = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), min_size=1, max_size=5)
@@ -105,17 +106,17 @@ def test_the_next_power_of_two_is_exact() -> None:
     assert next_power_of_two(tokens(*values)).tolist() == [1, 2, 4, 4, 8, 1024, 1024, 2048, 2**40, 2**41]
 
 
-@pytest.mark.parametrize(("limit", "sizes"), [(1, (16,)), (100, (0,))])
-def test_limits_that_hold_nothing_are_refused(limit: int, sizes: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="expected at least"):
-        study(Lengths([3], [3]), limit, sizes)
+@pytest.mark.parametrize("given", [{"max_model_len": "1"}, {"block_size": "16,0"}])
+def test_limits_that_hold_nothing_are_refused(given: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="must be at least"):
+        MemorySettings(Path("trace.csv"), **given)  # type: ignore[arg-type]
 
 
 def test_a_run_prints_a_table_and_writes_json_and_a_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "trace.csv"
     rows = [f"2023-11-16 18:00:{i:02d},{1000 + 90 * i},{10 + i}\n" for i in range(20)]
     trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(rows))
-    run(trace, json_path=tmp_path / "waste.json", plot_path=tmp_path / "waste.png")
+    run(MemorySettings(trace), json_path=tmp_path / "waste.json", plot_path=tmp_path / "waste.png")
     printed = capsys.readouterr().out
     assert "blocks of 16" in printed
     assert "SOSP '23" in printed

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from checkpoints import make_checkpoint
 from quire.bench.recovery.load import MIXES, make_mix
-from quire.bench.recovery.recovery import RecoverySettings, add_ratios, figure, run
+from quire.bench.recovery.recovery import add_ratios, figure, run
 from quire.bench.recovery.run import LinkPlan, Phase, RecoveryRun, first_difference, run_once
 from quire.bench.report import Repetition
+from quire.bench.settings import RecoverySettings
 from quire.bench.timing import token_range
 from quire.build import LoadedModel, load, make_engine
 from quire.cli.main import app

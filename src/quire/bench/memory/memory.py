@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.bench.report import Column, Report
+from quire.bench.settings import MemorySettings
 from quire.bench.workload import Lengths, read_trace
 
 BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -93,11 +94,6 @@ def waste_of_blocks(prompt: Tokens, output: Tokens, block_size: int) -> tuple[fl
 
 def study(lengths: Lengths, max_model_len: int, block_sizes: Sequence[int] = BLOCK_SIZES) -> WasteStudy:
     """Every policy's waste over these lengths."""
-    if max_model_len < 2:
-        raise ValueError(f"max_model_len={max_model_len} holds no prompt and output; expected at least 2")
-    for size in block_sizes:
-        if size < 1:
-            raise ValueError(f"a block of {size} tokens holds nothing; expected at least 1")
     prompt, output, num_clipped = clip(
         np.asarray(lengths.prompt, dtype=np.int64), np.asarray(lengths.output, dtype=np.int64), max_model_len
     )
@@ -168,25 +164,18 @@ def draw(figure: Any, studies: Sequence[WasteStudy], trace: str) -> None:
     axes.legend(frameon=False)
 
 
-def run(
-    trace: Path,
-    *,
-    max_model_lens: Sequence[int] = (),
-    block_sizes: Sequence[int] = BLOCK_SIZES,
-    num_requests: int | None = None,
-    json_path: Path | None = None,
-    plot_path: Path | None = None,
-) -> None:
+def run(settings: MemorySettings, json_path: Path | None = None, plot_path: Path | None = None) -> None:
     """`quire bench memory`. Without limits it takes the paper's, and the least power of two that cuts no request."""
-    lengths = read_trace(trace).first(num_requests)
-    if not max_model_lens:
+    trace, limits = settings.trace.name, settings.max_model_len
+    lengths = read_trace(settings.trace).first(settings.num_requests)
+    if limits is None:
         longest = max(p + o for p, o in zip(lengths.prompt, lengths.output, strict=True))
         enough = int(next_power_of_two(np.asarray([longest], dtype=np.int64))[0])
-        max_model_lens = (MAX_MODEL_LEN,) if enough <= MAX_MODEL_LEN else (MAX_MODEL_LEN, enough)
-    studies = [study(lengths, limit, block_sizes) for limit in max_model_lens]
-    report = make_report(trace.name, studies)
+        limits = (MAX_MODEL_LEN,) if enough <= MAX_MODEL_LEN else (MAX_MODEL_LEN, enough)
+    studies = [study(lengths, limit, settings.block_size) for limit in limits]
+    report = make_report(trace, studies)
     _add_engine(report, lengths.first(ENGINE_REQUESTS))
-    report.publish(json_path, plot_path, lambda figure: draw(figure, studies, trace.name))
+    report.publish(json_path, plot_path, lambda figure: draw(figure, studies, trace))
 
 
 def _add_engine(report: Report, lengths: Lengths) -> None:

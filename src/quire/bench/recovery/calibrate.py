@@ -5,13 +5,13 @@ Measuring is `quire.calibration.calibrate`'s; here its figures become a table, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from quire.bench.recovery.crossing import crossing_range
 from quire.bench.report import Column, Report, save_plot, write_json
+from quire.bench.settings import CalibrateSettings
 from quire.calibration.calibrate import Calibration, Row, Swapping, calibrate_engine, check_copy_mode
 from quire.config import EngineConfig, format_size
 from quire.core.costs.cost_model import CostModel
@@ -32,13 +32,7 @@ LAYER_COLUMNS = (
 
 
 def run(
-    config: EngineConfig,
-    *,
-    lengths: Sequence[int] | None = None,
-    repeats: int = 3,
-    copy_mode: str = "block",
-    json_path: Path | None = None,
-    plot_path: Path | None = None,
+    config: EngineConfig, settings: CalibrateSettings, json_path: Path | None = None, plot_path: Path | None = None
 ) -> None:
     """Measure, print, keep the profile, and write what was asked for.
 
@@ -48,6 +42,7 @@ def run(
     from quire.build import load, make_engine
     from quire.calibration.profiles import profile_place
 
+    copy_mode = settings.copy_mode
     check_copy_mode(copy_mode)
     if config.swap_space == 0:
         raise ValueError("swap_space=0 is no swap tier, and there is no swapping to measure; leave it out")
@@ -56,9 +51,9 @@ def run(
     loaded = load(replace(config, skip_tokenizer_init=True))
     config = with_swap_tier(config, loaded)
     engine = make_engine(config, loaded, cost_model=CostModel())
-    calibration = calibrate_engine(engine, lengths=lengths, repeats=repeats, copy_mode=copy_mode)
+    calibration = calibrate_engine(engine, lengths=settings.lengths, repeats=settings.repeats, copy_mode=copy_mode)
     engine.scheduler.check_integrity()
-    report = make_report(config, calibration, repeats)
+    report = make_report(config, calibration, settings.repeats)
     place = profile_place(config, loaded.model, loaded.device)
     try:
         place.save(calibration.cost_model)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from quire.bench.recovery.load import make_mix
 from quire.bench.recovery.run import SLOWER, LinkPlan, RecoveryRun, first_difference, mean, run_once, transfer_worker_of
 from quire.bench.report import Column, Report, summarise
 from quire.bench.serving.figures import distribution
+from quire.bench.settings import RecoverySettings
 from quire.bench.timing import WARM_UP, play, token_range
 from quire.config import EngineConfig
 from quire.core.costs.cost_model import CostModel
@@ -34,33 +35,6 @@ _SWAP_SPACE = 4 * 2**30
 _DYNAMIC = "cost"
 _WAYS_BACK = ("recompute", "swap", "mixed", "fell back")
 _WARM_UP_TOKENS = max(len(request.prompt_token_ids) + request.max_tokens for request in WARM_UP.requests)
-
-
-@dataclass(frozen=True)
-class RecoverySettings:
-    """What a run was asked for. The command line's help says what each field means."""
-
-    policies: Sequence[str] = ("recompute", "swap", "threshold:1024", "cost")
-    mix: str = "mixed"
-    num_requests: int = 200
-    runs: int = 3
-    crossing_at: int | None = None
-    alternate_link: tuple[float, float] | None = None  #: factor, seconds
-    slow_link_at: tuple[int, int | None] | None = None  #: preemptions
-    regret_sample: float = 0.0
-    profile: Path | None = None
-    forecast: bool = False
-    record: Path | None = None
-    repeats: int = 3  #: of a calibration
-    seed: int = 0
-
-    @property
-    def recorded_policy(self) -> str:
-        """Whose first run `record` gets."""
-        return _DYNAMIC if _DYNAMIC in self.policies else self.policies[0]
-
-    def as_json(self) -> dict[str, Any]:
-        return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
 
 
 COLUMNS = (
@@ -97,6 +71,11 @@ _COMPARED = {
     "tpot_p99_s": "P99 TPOT",
     "wall_s": "wall time",
 }
+
+
+def recorded_policy(settings: RecoverySettings) -> str:
+    """Whose first run `--record` gets."""
+    return _DYNAMIC if _DYNAMIC in settings.policies else settings.policies[0]
 
 
 def run(
@@ -148,13 +127,9 @@ def check(config: EngineConfig, settings: RecoverySettings) -> None:
     Raises:
         ValueError: what is wrong.
     """
-    if not settings.policies or len(set(settings.policies)) < len(settings.policies):
-        raise ValueError(f"policies={','.join(settings.policies)} names something twice, or nothing")
     for policy in settings.policies:
         make_policy(policy, CostModel())
     make_mix(settings.mix, settings.num_requests, LONGEST)
-    if not 0 <= settings.regret_sample < 1:
-        raise ValueError(f"regret_sample={settings.regret_sample:g} must be a share of decisions, 0 <= share < 1")
     if config.swap_space == 0:
         raise ValueError("swap_space=0 is no swap tier, and this compares swapping with computing again; leave it out")
     if settings.crossing_at is not None and config.swap_bandwidth is not None:
@@ -163,13 +138,6 @@ def check(config: EngineConfig, settings: RecoverySettings) -> None:
     for option, value in (("--alternate-link", settings.alternate_link), ("--slow-link-at", settings.slow_link_at)):
         if value is not None and not has_bandwidth:
             raise ValueError(f"{option} changes the link's bandwidth; give it one by --swap-bandwidth or --crossing-at")
-    if settings.forecast and (settings.alternate_link or settings.slow_link_at or settings.regret_sample):
-        raise ValueError(
-            "--forecast simulates a link that stays as it is, and modes that cost chooses; leave out --alternate-link, "
-            "--slow-link-at and --regret-sample"
-        )
-    if settings.alternate_link is not None and not all(value > 0 for value in settings.alternate_link):
-        raise ValueError("alternate_link: expected a factor and seconds above 0, such as 10,5")
     if settings.record is not None:
         _check_writable(settings.record)
 
@@ -263,8 +231,7 @@ def learn_link(config: EngineConfig, loaded: Any, prior: CostModel, repeats: int
 
 def plan_link(config: EngineConfig, settings: RecoverySettings) -> LinkPlan:
     factor, period_s = settings.alternate_link or (1.0, 0.0)
-    slow_at, normal_at = settings.slow_link_at or (None, None)
-    return LinkPlan(config.swap_bandwidth, factor, period_s, slow_at, normal_at)
+    return LinkPlan(config.swap_bandwidth, factor, period_s, *settings.slow_link_at or ())
 
 
 def _run_policy(
@@ -283,7 +250,7 @@ def _run_policy(
     length, seed = engine.max_model_len, settings.seed
     load = make_mix(settings.mix, settings.num_requests, length, seed=seed, low=low, span=span)
     load = load.shifted(repetition, low=low, span=span)
-    is_recorded = settings.record is not None and not repetition and policy == settings.recorded_policy
+    is_recorded = settings.record is not None and not repetition and policy == recorded_policy(settings)
     with _recording(engine, policy, settings, settings.record if is_recorded else None) as recorder:
         if engine.max_model_len >= _WARM_UP_TOKENS:
             play(engine, WARM_UP.shifted(repetition, low=low, span=span))
@@ -480,9 +447,8 @@ def _describe_link(config: EngineConfig, settings: RecoverySettings) -> str:
         factor, seconds = settings.alternate_link
         text += f", and {factor:g} times less in every second {seconds:g} s"
     if settings.slow_link_at is not None:
-        slow_at, normal_at = settings.slow_link_at
-        text += f", {SLOWER} times less from preemption {slow_at} on"
-        text += f" to preemption {normal_at}" if normal_at is not None else ""
+        text += f", {SLOWER} times less from preemption {' on to preemption '.join(map(str, settings.slow_link_at))}"
+        text += " on" if len(settings.slow_link_at) == 1 else ""
     return text + "."
 
 
@@ -513,7 +479,7 @@ def _describe_recording(settings: RecoverySettings) -> list[str]:
     if settings.record is None:
         return []
     return [
-        f"Recorded: the first run of {settings.recorded_policy}, its prompts and answers with it. Play it again: "
+        f"Recorded: the first run of {recorded_policy(settings)}, its prompts and answers with it. Play it again: "
         f"quire simulate --recording {settings.record}"
     ]
 

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from quire.bench.report import Column, Report
+from quire.bench.settings import SimulateSettings
 from quire.bench.workload import read_trace
 from quire.config import SchedulerConfig
 from quire.core.recovery.policies import make_policy
 from quire.simulate.figures import Interval, interval, paired_change
 from quire.simulate.hardware import PAPER, HardwareProfile, find_profile
-from quire.simulate.loads import PROMPT_SHARE, draw_short_long, speed_up
+from quire.simulate.loads import draw_short_long, speed_up
 from quire.simulate.simulation import Arrival, SimulationFigures, simulate
 
 SHORT_LONG = "short-long"
@@ -35,33 +36,6 @@ PAPERS_CLAIM = (
 
 _COMPARED = ("ttft_mean_s", "tpot_mean_s", "tpot_p99_s")
 _HEADINGS = {"ttft_mean_s": "mean TTFT", "tpot_mean_s": "mean TPOT", "tpot_p99_s": "P99 TPOT"}
-
-
-@dataclass(frozen=True)
-class SimulateSettings:
-    """What a run was asked for. The command line's help says what each field means; None is the profile's own."""
-
-    profile: str = PAPER
-    trace: Path | None = None
-    lengths: str | None = None
-    policies: Sequence[str] = ("recompute", "swap", "threshold:1024", "cost")
-    num_blocks: int = 512
-    block_size: int = 16
-    swap_space: int = 4 * 2**30
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-    max_model_len: int | None = None
-    enable_prefix_caching: bool | None = None
-    watermark: float = 0.0
-    num_requests: int | None = None
-    speed_up: float = 1.0
-    seeds: int | None = None
-    decode_scales: Sequence[float] = (1.0,)
-    prompt_share: tuple[float, float] = PROMPT_SHARE
-    swap_is_synchronous: bool | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
 
 
 @dataclass
@@ -107,13 +81,9 @@ def run(settings: SimulateSettings, json_path: Path | None = None, plot_path: Pa
     Raises:
         ValueError: a setting makes no sense, or a file cannot be read.
     """
-    for name in ("policies", "decode_scales"):
-        given = getattr(settings, name)
-        if len(set(given)) < len(given):
-            raise ValueError(f"{name}={','.join(map(str, given))} names something twice")
     profiles = {
         scale: find_profile(settings.profile, decode_scale=scale, swap_is_synchronous=settings.swap_is_synchronous)
-        for scale in settings.decode_scales
+        for scale in settings.decode_scale
     }
     first = next(iter(profiles.values()))
     config = scheduler_config(settings, first)
@@ -121,7 +91,8 @@ def run(settings: SimulateSettings, json_path: Path | None = None, plot_path: Pa
         make_policy(policy, first.oracle())  # a name that is none is noticed before anything runs
     loads = make_loads(settings)
     cases = play(settings, profiles, config, loads)
-    report = Report("simulate", _title(settings, loads, first), COLUMNS, settings=_facts(settings, config))
+    report = Report("simulate", _title(settings, loads, first), COLUMNS)
+    report.settings = {**settings.as_json(), "scheduler": asdict(config)}
     report.figures = figures(cases)
     report.rows = [_row(case, settings) for case in cases]
     if first.name == PAPER and settings.trace is None:
@@ -140,10 +111,6 @@ def scheduler_config(settings: SimulateSettings, profile: HardwareProfile) -> Sc
         return getattr(profile.limits, name) if given is None else given
 
     block_bytes = profile.bytes_per_token * settings.block_size
-    if settings.num_blocks < 1 or settings.block_size < 1:
-        raise ValueError(f"num_blocks={settings.num_blocks}, block_size={settings.block_size}: expected 1 or more")
-    if not 0 <= settings.watermark < 1:
-        raise ValueError(f"watermark={settings.watermark:g} must be a share of the pool, 0 <= watermark < 1")
     return SchedulerConfig(
         num_blocks=settings.num_blocks,
         block_size=settings.block_size,
@@ -293,7 +260,7 @@ def _show_changes(settings: SimulateSettings, cases: Sequence[Case]) -> None:
 
 
 def _scale_cell(scale: float, settings: SimulateSettings) -> str:
-    return f"×{scale:g}" if len(settings.decode_scales) > 1 or scale != 1 else ""
+    return f"×{scale:g}" if len(settings.decode_scale) > 1 or scale != 1 else ""
 
 
 def _with_bounds(found: Interval, scale: float, digits: int, unit: str, *, signed: bool = False) -> str:
@@ -345,10 +312,6 @@ def _title(settings: SimulateSettings, loads: Sequence[Sequence[Arrival]], profi
         return f"{len(loads[0])} requests, {SHORT_LONG}, {len(loads)} seeds, simulated on {profile.name}"
     tempo = "" if settings.speed_up == 1 else f", {settings.speed_up:g} times as fast"
     return f"{settings.trace.stem}: {len(loads[0]):,} requests{tempo}, simulated on {profile.name}"
-
-
-def _facts(settings: SimulateSettings, config: SchedulerConfig) -> dict[str, Any]:
-    return {**settings.as_json(), "scheduler": asdict(config)}
 
 
 def draw(figure: Any, cases: Sequence[Case]) -> None:
