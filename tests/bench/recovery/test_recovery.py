@@ -187,12 +187,12 @@ def test_a_figure_says_what_was_spent_and_how_well_it_was_predicted() -> None:
         recovery(RecoveryMode.SWAP, 1.0, 1.1),
         recovery(RecoveryMode.RECOMPUTE),
     ]
-    turned = replace(recovery(RecoveryMode.SWAP, 1.0, 9.0), fell_back=True)
-    found = figure("cost", [a_run([*recoveries, turned], load_s=4.0, ahead_s=0.25)])
+    fallen_back = replace(recovery(RecoveryMode.SWAP, 1.0, 9.0), fell_back=True)
+    found = figure("cost", [a_run([*recoveries, fallen_back], load_s=4.0, ahead_s=0.25)])
     assert found["recovery_s"]["median"] == 4.75, "what was saved ahead of time is not free"
     assert found["ahead_s"]["median"] == 0.25
     assert found["by_mode"] == {"recompute": 1, "swap": 2, "mixed": 0, "fell back": 1}
-    assert found["modes"] == "recompute 1, swap 2, turned 1"
+    assert found["modes"] == "recompute 1, swap 2, fell back 1"
     assert found["error_median"]["median"] == pytest.approx(0.3)
     assert found["ttft_s"]["median"] == pytest.approx(0.2)
     assert found["tpot_s"]["median"] == pytest.approx(0.02)
