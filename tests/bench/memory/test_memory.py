@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.bench.memory.engine_waste import waste_of_steps
 from quire.bench.memory.memory import (
     clip,
     next_power_of_two,
@@ -22,6 +21,12 @@ from quire.bench.memory.memory import (
 )
 from quire.bench.settings import MemorySettings
 from quire.bench.workload import Lengths
+
+
+def waste_of_steps(steps: list[tuple[int, int]]) -> float:
+    """From (used, allocated) tokens, step by step."""
+    return 1 - sum(used for used, _ in steps) / sum(allocated for _, allocated in steps)
+
 
 REQUESTS = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), min_size=1, max_size=5)
 
@@ -85,13 +90,6 @@ def test_smaller_blocks_that_divide_larger_ones_never_waste_more(requests: list[
     prompt, output = tokens(*(p for p, _ in requests)), tokens(*(o for _, o in requests))
     wastes = [waste_of_blocks(prompt, output, size)[0] for size in (1, 2, 4, 8, 16, 32)]
     assert wastes == sorted(wastes)
-
-
-def test_steps_of_an_engine_give_the_same_figure() -> None:
-    assert waste_of_steps([(3, 4), (4, 4), (5, 8)]) == pytest.approx(1 - 12 / 16)
-    assert waste_of_steps([]) == 0
-    with pytest.raises(ValueError, match="5 tokens cannot use the memory of 4"):
-        waste_of_steps([(5, 4)])
 
 
 def test_requests_beyond_the_limit_are_cut_and_counted() -> None:

@@ -34,7 +34,6 @@ from quire.bench.report import Column, Report
 from quire.bench.settings import MemorySettings
 from quire.bench.workload import Lengths, read_trace
 
-BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MAX_MODEL_LEN = 2048  #: the OPT models' of the PagedAttention paper
 ENGINE_REQUESTS = 500  #: run on the real scheduler and pool
 PUBLISHED = (
@@ -92,7 +91,7 @@ def waste_of_blocks(prompt: Tokens, output: Tokens, block_size: int) -> tuple[fl
     )
 
 
-def study(lengths: Lengths, max_model_len: int, block_sizes: Sequence[int] = BLOCK_SIZES) -> WasteStudy:
+def study(lengths: Lengths, max_model_len: int, block_sizes: Sequence[int]) -> WasteStudy:
     """Every policy's waste over these lengths."""
     prompt, output, num_clipped = clip(
         np.asarray(lengths.prompt, dtype=np.int64), np.asarray(lengths.output, dtype=np.int64), max_model_len
@@ -118,16 +117,13 @@ def make_report(trace: str, studies: Sequence[WasteStudy]) -> Report:
     """The figures of `quire bench memory`: in JSON one a policy and limit, in the table one row a policy."""
     columns = [Column("policy", "memory held")]
     for s in studies:
-        columns.append(Column(f"time_weighted {s.max_model_len}", f"wasted, limit {s.max_model_len:,}", 100, 2, " %"))
-        columns.append(Column(f"at_completion {s.max_model_len}", "at completion", 100, 2, " %"))
+        limit = s.max_model_len
+        columns.append(Column(f"{limit}.time_weighted", f"wasted, limit {limit:,}", scale=100, unit=" %"))
+        columns.append(Column(f"{limit}.at_completion", "at completion", scale=100, unit=" %"))
+    figures = [{"max_model_len": s.max_model_len, **asdict(waste)} for s in studies for waste in s.wastes]
     rows: dict[str, dict[str, Any]] = {}
-    figures: list[dict[str, Any]] = []
-    for s in studies:
-        for waste in s.wastes:
-            figures.append({"max_model_len": s.max_model_len, **asdict(waste)})
-            row = rows.setdefault(waste.policy, {"policy": waste.policy})
-            row[f"time_weighted {s.max_model_len}"] = waste.time_weighted
-            row[f"at_completion {s.max_model_len}"] = waste.at_completion
+    for figure in figures:
+        rows.setdefault(figure["policy"], {"policy": figure["policy"]})[str(figure["max_model_len"])] = figure
     return Report(
         "memory",
         f"KV memory wasted over {studies[0].num_requests:,} requests of {trace}",
@@ -160,7 +156,6 @@ def draw(figure: Any, studies: Sequence[WasteStudy], trace: str) -> None:
     axes.set_xticks(np.arange(len(policies)), policies, rotation=40, ha="right", fontsize=8)
     axes.set_ylabel("KV memory wasted, % (time-weighted)")
     axes.set_title(f"{trace}: {studies[0].num_requests:,} requests", fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
 
 

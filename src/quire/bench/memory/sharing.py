@@ -56,9 +56,8 @@ class CopyingKVCacheManager(KVCacheManager):
     def __init__(self, num_blocks: int, block_size: int) -> None:
         super().__init__(num_blocks, block_size, enable_prefix_caching=False)
         self._copies: list[BlockTransfer] = []  # of forks since the last step began
-        self._sent: list[
-            BlockTransfer
-        ] = []  # with the step that is being made; their sources are held until it is over
+        # Of forks of the step that is being made; their sources are held until it is over.
+        self._sent: list[BlockTransfer] = []
 
     def begin_step(self, *, write_through: bool = False) -> None:
         super().begin_step(write_through=write_through)

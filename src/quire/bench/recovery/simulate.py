@@ -6,20 +6,20 @@ clock knows no noise: what differs from seed to seed is the load. How far to tru
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from quire.bench.progress import progress
 from quire.bench.report import Column, Report
 from quire.bench.settings import SimulateSettings
 from quire.bench.workload import read_trace
 from quire.config import SchedulerConfig
 from quire.core.recovery.policies import make_policy
-from quire.simulate.figures import Interval, interval, paired_change
+from quire.simulate.figures import interval, paired_change
 from quire.simulate.hardware import PAPER, HardwareProfile, find_profile
 from quire.simulate.loads import draw_short_long, speed_up
 from quire.simulate.simulation import Arrival, SimulationFigures, simulate
@@ -51,27 +51,24 @@ class Case:
         return [found for run in self.runs if (found := _VALUES[name](run)) is not None]
 
 
-_VALUES = {
-    "ttft_mean_s": lambda run: run.ttft_s and run.ttft_s.mean,
-    "ttft_p50_s": lambda run: run.ttft_s and run.ttft_s.p50,
-    "ttft_p99_s": lambda run: run.ttft_s and run.ttft_s.p99,
-    "tpot_mean_s": lambda run: run.tpot_s and run.tpot_s.mean,
-    "tpot_p50_s": lambda run: run.tpot_s and run.tpot_s.p50,
-    "tpot_p99_s": lambda run: run.tpot_s and run.tpot_s.p99,
-    "itl_mean_s": lambda run: run.itl_s and run.itl_s.mean,
-    "itl_p50_s": lambda run: run.itl_s and run.itl_s.p50,
-    "itl_p99_s": lambda run: run.itl_s and run.itl_s.p99,
+def _of(name: str, statistic: str) -> Callable[[SimulationFigures], float | None]:
+    def read(run: SimulationFigures) -> float | None:
+        spread = getattr(run, name)
+        return spread and getattr(spread, statistic)
+
+    return read
+
+
+_VALUES: dict[str, Callable[[SimulationFigures], float | None]] = {
+    **{f"{name}_{of}_s": _of(f"{name}_s", of) for name in ("ttft", "tpot", "itl") for of in ("mean", "p50", "p99")},
     "makespan_s": lambda run: run.makespan_s,
     "preemptions": lambda run: run.num_preemptions,
     "recomputed_tokens": lambda run: run.num_recomputed_tokens,
     "recomputed_share": lambda run: run.num_recomputed_tokens / run.num_scheduled_tokens,
-    "recovery_s": lambda run: run.recovery_s,
-    "recompute_s": lambda run: run.recompute_s,
-    "save_s": lambda run: run.save_s,
-    "load_s": lambda run: run.load_s,
-    "ahead_s": lambda run: run.ahead_s,
-    "stall_s": lambda run: run.stall_s,
-    "wait_s": lambda run: run.wait_s,
+    **{
+        name: attrgetter(name)
+        for name in ("recovery_s", "recompute_s", "save_s", "load_s", "ahead_s", "stall_s", "wait_s")
+    },
 }
 
 
@@ -94,9 +91,10 @@ def run(settings: SimulateSettings, json_path: Path | None = None, plot_path: Pa
     report = Report("simulate", _title(settings, loads, first), COLUMNS)
     report.settings = {**settings.as_json(), "scheduler": asdict(config)}
     report.figures = figures(cases)
-    report.rows = [_row(case, settings) for case in cases]
+    report.rows = [{**figure, "decode": _scale_cell(figure["decode_scale"], settings)} for figure in report.figures]
     if first.name == PAPER and settings.trace is None:
-        report.rows.append(_papers_row(settings))
+        shown = {name: f"{value * 1e3:,.2f}" for name, value in PAPERS_FIGURES.items()}
+        report.rows = [*report.rows, {"policy": "(the paper's CPS)", **shown}]
     report.notes = notes(settings, first, config, cases)
     report.publish(json_path, plot_path, lambda figure: draw(figure, cases))
     if len(settings.policies) > 1:
@@ -155,34 +153,34 @@ def play(
 ) -> list[Case]:
     """Every load under every policy, on every profile."""
     cases = [Case(policy, scale) for scale, policy in product(profiles, settings.policies)]
-    with _progress(len(cases) * len(loads)) as advance:
-        for case in cases:
+    with progress(len(cases) * len(loads)) as show:
+        for number, (case, load) in enumerate(product(cases, loads), start=1):
             profile = profiles[case.decode_scale]
-            for load in loads:
-                policy = make_policy(case.policy, profile.oracle())
-                case.runs.append(simulate(load, profile, config, policy))
-                advance()
+            case.runs.append(simulate(load, profile, config, make_policy(case.policy, profile.oracle())))
+            show(number, "")
     return cases
 
 
 # -- what it comes to --------------------------------------------------------------------------------------------------
 
 COLUMNS = (
-    Column("decode_scale", "decode", digits=1),
+    Column("decode", "decode"),
     Column("policy", "policy"),
-    *(Column(name, f"{heading} ms") for name, heading in _HEADINGS.items()),
-    Column("itl_p99_s", "P99 ITL ms"),
+    Column("ttft_mean_s", "mean TTFT ms", scale=1e3, digits=1),
+    Column("tpot_mean_s", "mean TPOT ms", scale=1e3),
+    Column("tpot_p99_s", "P99 TPOT ms", scale=1e3),
+    Column("itl_p99_s", "P99 ITL ms", scale=1e3),
     Column("makespan_s", "makespan s"),
-    Column("preemptions", "preempted"),
+    Column("preemptions", "preempted", digits=1),
     Column("modes", "by mode"),
-    Column("recomputed_share", "wasted"),
-    Column("recovery_s", "recovery s"),
+    Column("recomputed_share", "wasted", scale=100, digits=1, unit=" %"),
+    Column("recovery_s", "recovery s", digits=3),
 )
 CHANGE_COLUMNS = (
-    Column("decode_scale", "decode", digits=1),
+    Column("decode", "decode"),
     Column("policy", "policy"),
     Column("base", "against"),
-    *(Column(name, heading) for name, heading in _HEADINGS.items()),
+    *(Column(name, heading, scale=100, unit=" %", is_change=True) for name, heading in _HEADINGS.items()),
 )
 
 
@@ -193,11 +191,12 @@ def figures(cases: Sequence[Case]) -> list[dict[str, Any]]:
         figure: dict[str, Any] = {"policy": case.policy, "decode_scale": case.decode_scale, "seeds": len(case.runs)}
         figure |= {name: asdict(interval(values)) if (values := case.values(name)) else None for name in _VALUES}
         figure["by_mode"] = _by_mode(case)
+        figure["modes"] = ", ".join(f"{mode} {count:.1f}" for mode, count in figure["by_mode"].items()) or "–"
         figure["refused"] = sum(run.num_refused for run in case.runs)
         figure["cut"] = sum(run.num_cut for run in case.runs)
         figure["requests"] = sum(run.num_requests for run in case.runs)
         figure["changes"] = {
-            base.policy: {name: asdict(change) for name in _COMPARED if (change := _change(case, base, name))}
+            base.policy: _changes(case, base)
             for base in cases
             if base is not case and base.decode_scale == case.decode_scale
         }
@@ -206,9 +205,13 @@ def figures(cases: Sequence[Case]) -> list[dict[str, Any]]:
     return found
 
 
-def _change(case: Case, base: Case, name: str) -> Interval | None:
-    ours, theirs = case.values(name), base.values(name)
-    return paired_change(ours, theirs) if ours and len(ours) == len(theirs) and all(theirs) else None
+def _changes(case: Case, base: Case) -> dict[str, dict[str, Any]]:
+    pairs = {name: (case.values(name), base.values(name)) for name in _COMPARED}
+    return {
+        name: asdict(paired_change(ours, theirs))
+        for name, (ours, theirs) in pairs.items()
+        if ours and len(ours) == len(theirs) and all(theirs)
+    }
 
 
 def _by_mode(case: Case) -> dict[str, float]:
@@ -216,61 +219,25 @@ def _by_mode(case: Case) -> dict[str, float]:
     return {mode: sum(run.preemptions_by_mode.get(mode, 0) for run in case.runs) / len(case.runs) for mode in modes}
 
 
-def _row(case: Case, settings: SimulateSettings) -> dict[str, Any]:
-    def shown(name: str, scale: float = 1.0, digits: int = 1, unit: str = "") -> str:
-        values = case.values(name)
-        return _with_bounds(interval(values), scale, digits, unit) if values else "–"
-
-    return {
-        "decode_scale": _scale_cell(case.decode_scale, settings),
-        "policy": case.policy,
-        "ttft_mean_s": shown("ttft_mean_s", 1e3),
-        "tpot_mean_s": shown("tpot_mean_s", 1e3, 2),
-        "tpot_p99_s": shown("tpot_p99_s", 1e3, 2),
-        "itl_p99_s": shown("itl_p99_s", 1e3, 2),
-        "makespan_s": shown("makespan_s", 1.0, 2),
-        "preemptions": shown("preemptions"),
-        "modes": ", ".join(f"{mode} {count:.1f}" for mode, count in _by_mode(case).items()) or "–",
-        "recomputed_share": shown("recomputed_share", 100, 1, " %"),
-        "recovery_s": shown("recovery_s", 1.0, 3),
-    }
-
-
-def _papers_row(settings: SimulateSettings) -> dict[str, Any]:
-    shown = {name: f"{value * 1e3:,.2f}" for name, value in PAPERS_FIGURES.items()}
-    return {"policy": "(the paper's CPS)", **dict.fromkeys(("modes",), "–"), **shown}
-
-
 def _show_changes(settings: SimulateSettings, cases: Sequence[Case]) -> None:
     """Each policy against those named before it, on the same requests."""
-    rows = []
-    for at, case in enumerate(cases):
-        for base in cases[:at]:
-            if base.decode_scale != case.decode_scale:
-                continue
-            cells = {
-                name: _with_bounds(change, 100, 2, " %", signed=True)
-                for name in _COMPARED
-                if (change := _change(case, base, name)) is not None
-            }
-            scale = _scale_cell(case.decode_scale, settings)
-            rows.append({"decode_scale": scale, "policy": case.policy, "base": base.policy, **cells})
+    rows = [
+        {
+            "decode": _scale_cell(case.decode_scale, settings),
+            "policy": case.policy,
+            "base": base.policy,
+            **_changes(case, base),
+        }
+        for at, case in enumerate(cases)
+        for base in cases[:at]
+        if base.decode_scale == case.decode_scale
+    ]
     title = "Each policy against the others on the same requests, mean over the seeds with 95 % bounds"
     Report("simulate", title, CHANGE_COLUMNS, rows=rows).show()
 
 
 def _scale_cell(scale: float, settings: SimulateSettings) -> str:
     return f"×{scale:g}" if len(settings.decode_scale) > 1 or scale != 1 else ""
-
-
-def _with_bounds(found: Interval, scale: float, digits: int, unit: str, *, signed: bool = False) -> str:
-    sign = "+" if signed else ""
-    mean = f"{found.mean * scale:{sign},.{digits}f}"
-    if found.low is None or found.high is None:
-        return f"{mean}{unit}"
-    if signed:
-        return f"{mean}{unit} [{found.low * scale:+,.{digits}f}, {found.high * scale:+,.{digits}f}]"
-    return f"{mean} ± {(found.high - found.mean) * scale:,.{digits}f}{unit}"
 
 
 def notes(
@@ -290,7 +257,7 @@ def notes(
         f"The engine: {config.num_blocks:,} blocks of {config.block_size} tokens, {config.watermark_blocks} of them "
         f"left free by admission; {slots}; at most {config.max_num_seqs} sequences and "
         f"{config.max_num_batched_tokens:,} tokens a step; prefix caching {caching}. The scheduler is Quire's own. "
-        "cost asks the profile itself, which is never wrong here."
+        "The policy cost asks the profile itself, so its predictions are exact."
     )
     if len(cases[0].runs) > 1:
         lines.append(
@@ -330,20 +297,4 @@ def draw(figure: Any, cases: Sequence[Case]) -> None:
         axes.set_xticks(range(len(scales)), [f"decode ×{scale:g}" for scale in scales])
         axes.set_ylabel(f"{_HEADINGS[name]}, ms")
         axes.set_ylim(bottom=0)
-        axes.spines[["top", "right"]].set_visible(False)
     panels[-1].legend(fontsize="small")
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Any]:
-    """A line on a terminal's stderr that says how far it is."""
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=2) as progress:
-        task = progress.add_task("", total=total)
-        yield lambda: progress.advance(task)

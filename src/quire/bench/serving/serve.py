@@ -11,13 +11,13 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from quire.bench.progress import progress
 from quire.bench.report import Report
 from quire.bench.serving.arrivals import DrawnLoad, Load, RecordedLoad, scale_trace
 from quire.bench.serving.figures import serving_figures
@@ -124,7 +124,12 @@ def make_load(settings: ServeSettings, low: int, span: int) -> Load:
 def play(target: Target, workload: Workload, timeout_s: float, rate: float | None = None) -> LoadResult:
     """One load on one server."""
     requests = [target.write(request, workload) for request in workload.requests]
-    with _progress(target, len(requests), rate) as watch:
+    with progress(len(requests), target.label if rate is None else f"{target.label}, {rate:g}/s") as show:
+
+        def watch(client: LoadClient) -> None:
+            failed = f", {client.num_failed} failed" if client.num_failed else ""
+            show(client.num_ended, f"done, {client.num_sent} sent{failed}")
+
         return asyncio.run(LoadClient(target.endpoint, target.url, timeout_s=timeout_s, watch=watch).run(requests))
 
 
@@ -167,26 +172,3 @@ def _title(targets: Sequence[Target], workloads: Sequence[Workload], rates: Sequ
         return f"Serving {workloads[0].name} by {names}"
     rate = f"{rates[0]:g} requests/s" if rates[0] is not None else "its own rate"
     return f"Serving {workloads[0].name} by {names}: {len(count)} requests at {rate}"
-
-
-@contextmanager
-def _progress(target: Target, total: int, rate: float | None) -> Iterator[Callable[[LoadClient], None] | None]:
-    """A line on a terminal's stderr that says how far a load is."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[counts]}"), TimeElapsedColumn())
-    # Drawn twice a second: what the client does with its processor is part of what it measures.
-    with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=2) as progress:
-        named = target.label if rate is None else f"{target.label}, {rate:g}/s"
-        task = progress.add_task(named, total=total, counts="")
-
-        def watch(client: LoadClient) -> None:
-            counts = f"{client.num_sent} sent, {client.num_ended} done"
-            counts += f", {client.num_failed} failed" if client.num_failed else ""
-            progress.update(task, completed=client.num_ended, counts=counts)
-
-        yield watch
