@@ -6,6 +6,7 @@ Imports nothing but how settings are defined, since the command line reads this 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,7 +88,7 @@ class LatencySettings(Settings):
 
     input_len: int = setting(128, "Tokens of each prompt.", at_least=1)
     output_len: int = setting(128, "Tokens of each answer.", at_least=1)
-    batch_size: tuple[int, ...] = setting("1", "So many requests at once.", read=integers, at_least=1)
+    batch_size: tuple[int, ...] = setting("1", "Numbers of requests at once.", read=integers, at_least=1)
     runs: int = _runs()
 
 
@@ -95,15 +96,15 @@ class LatencySettings(Settings):
 class ThroughputSettings(Settings):
     """`quire bench throughput`."""
 
-    workload: tuple[Path, ...] = setting((), "Workload files; several in turn.", metavar="FILE")
-    trace: Path | None = setting(None, "Lengths from a trace CSV (Azure's form).", metavar="FILE")
-    num_requests: int = setting(32, "So many requests are made, or taken of a trace.", at_least=1)
+    workload: tuple[Path, ...] = setting((), "Workload files; several in turn.")
+    trace: Path | None = setting(None, "Lengths from a trace CSV (Azure's form).")
+    num_requests: int = setting(32, "Requests to make, or to take of a trace.", at_least=1)
     input_len: tuple[int, int] = setting("64-512", "Prompt lengths, drawn evenly.", read=integer_range)
     output_len: tuple[int, int] = setting("32-128", "Answer lengths, drawn evenly.", read=integer_range)
-    shared_prefix: int = setting(0, "So many first tokens are the same in all prompts.", at_least=0)
+    shared_prefix: int = setting(0, "First tokens that are the same in all prompts.", at_least=0)
     arrivals: bool = setting(False, "Keep to arrival_s; by default all come at once.", is_flag=True)
     compare_prefix_caching: bool = setting(False, "Each engine with prefix caching and without.", is_flag=True)
-    save_workload: Path | None = setting(None, "Write the workload that was made.", metavar="FILE")
+    save_workload: Path | None = setting(None, "Write the workload that was made.")
     runs: int = _runs()
 
     def __post_init__(self) -> None:
@@ -115,12 +116,12 @@ class ThroughputSettings(Settings):
 class MemorySettings(Settings):
     """`quire bench memory`."""
 
-    trace: Path = setting(REQUIRED, "CSV with TIMESTAMP,ContextTokens,GeneratedTokens.", metavar="FILE")
+    trace: Path = setting(REQUIRED, "CSV with TIMESTAMP,ContextTokens,GeneratedTokens.")
     max_model_len: tuple[int, ...] | None = setting(
         None, "Limits to reserve; by default 2048 and one that cuts no request.", read=integers, at_least=2
     )
     block_size: tuple[int, ...] = setting("1,2,4,8,16,32,64,128,256", "Tokens a block.", read=integers, at_least=1)
-    num_requests: int | None = setting(None, "Only the first so many.", at_least=1)
+    num_requests: int | None = setting(None, "Only the first requests of the trace.", at_least=1)
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ class RecoverySettings(Settings):
     )
     alternate_link: tuple[float, float] | None = setting(
         None,
-        "Every so many seconds the link is slower by that factor, or as fast as before.",
+        "Slow the link down by FACTOR, and speed it up again, every SECONDS.",
         read=_alternation,
         metavar="FACTOR,SECONDS",
         above=0,
@@ -200,13 +201,12 @@ class RecoverySettings(Settings):
         at_least=0,
         below=1,
     )
-    profile: Path | None = setting(None, "Costs that quire calibrate wrote; by default measured first.", metavar="FILE")
+    profile: Path | None = setting(None, "Costs that quire calibrate wrote; by default measured first.")
     forecast: bool = setting(False, "Simulate the same requests from the measured costs, and compare.", is_flag=True)
     record: Path | None = setting(
         None,
         "Write the first run of cost (without it, of the first policy) for quire simulate --recording. "
         "Prompts and answers are in it.",
-        metavar="FILE",
     )
     repeats: int = setting(3, "Of measuring the costs.", at_least=1)
     seed: int = setting(0, "Of lengths and prompts.", name="load_seed")
@@ -233,9 +233,8 @@ class SimulateSettings(Settings):
         None,
         "Play a run again that quire bench recovery --record wrote, and see that its schedule comes out; with "
         "--profile also simulate its requests, and compare.",
-        metavar="FILE",
     )
-    trace: Path | None = setting(None, "Times and lengths from a trace CSV (Azure's form).", metavar="FILE")
+    trace: Path | None = setting(None, "Times and lengths from a trace CSV (Azure's form).")
     lengths: str | None = setting(
         None, "Draw the CPS paper's mix, all at once (the default without --trace).", metavar="short-long"
     )
@@ -243,9 +242,7 @@ class SimulateSettings(Settings):
     num_blocks: int = setting(512, "KV blocks of the pool.", at_least=1)
     block_size: int = setting(16, "Tokens a KV block holds.", at_least=1)
     swap_space: int = setting("4GiB", "Of the swap tier; 0 is none.", read=parse_size)
-    max_num_seqs: int | None = setting(
-        None, "At most so many sequences run at once; by default the profile's.", at_least=1
-    )
+    max_num_seqs: int | None = setting(None, "Most sequences that run at once; by default the profile's.", at_least=1)
     max_num_batched_tokens: int | None = setting(
         None, "Token budget of one step; by default the profile's.", at_least=1
     )
@@ -254,13 +251,11 @@ class SimulateSettings(Settings):
         None, "Find a preempted request's blocks again; by default the profile's."
     )
     watermark: float = setting(0.0, "Share of the pool that admission leaves free.", at_least=0, below=1)
-    num_requests: int | None = setting(
-        None, "So many requests are drawn (default: 200), or taken of a trace.", at_least=1
-    )
-    speed_up: float = setting(1.0, "A trace's requests come so many times as fast.")
-    seeds: int | None = setting(None, "So many loads are drawn (default: 20).", at_least=1)
+    num_requests: int | None = setting(None, "Requests to draw (default: 200), or to take of a trace.", at_least=1)
+    speed_up: float = setting(1.0, "A trace's requests come this many times as fast.")
+    seeds: int | None = setting(None, "Loads to draw (default: 20).", at_least=1)
     decode_scale: tuple[float, ...] = setting(
-        "1", "The paper gives no decode steps: multiply those assumed by this.", read=numbers
+        "1", "The paper gives no decode steps: multiply the assumed decode steps by this.", read=numbers
     )
     prompt_share: tuple[float, float] = setting(
         "0.1-0.9", "Of a drawn request's tokens, the prompt's; the rest is its answer.", read=share_range
@@ -299,24 +294,28 @@ class ServeSettings(Settings):
     model: str | None = setting(None, "The server's name for a model; by default its first one.")
     api_key: str | None = setting(None, "The key that the servers want.", envvar="QUIRE_API_KEY", repr=False)
     chat: bool = setting(False, "Ask /v1/chat/completions; by default /v1/completions.", is_flag=True)
-    request_rate: float | None = setting(None, "Requests a second on average; inf lets all come at once.")
+    request_rate: float | None = setting(None, "Requests a second on average; inf lets all come at once.", above=0)
     sweep: tuple[float, ...] | None = setting(
-        None, "Several request rates, one after another.", read=numbers, metavar="RATE[,RATE...]"
+        None, "Several request rates, one after another.", read=numbers, metavar="RATE[,RATE...]", above=0
     )
-    burstiness: float = setting(1.0, "Shape of the gamma-distributed gaps: 1 is Poisson, less is burstier.")
+    burstiness: float = setting(
+        1.0, "Shape of the gamma-distributed gaps: 1 is Poisson, less is burstier.", above=0, below=math.inf
+    )
     duration_s: float | None = setting(
-        None, "Seconds for which requests come; 60 if nothing else bounds them.", name="duration"
+        None, "Seconds for which requests come; 60 if nothing else bounds them.", name="duration", above=0
     )
-    num_requests: int | None = setting(None, "So many requests, or the first of a file.", at_least=1)
-    trace: Path | None = setting(None, "Times and lengths from a trace CSV (Azure's form).", metavar="FILE")
-    time_scale: float = setting(1.0, "The trace's times are multiplied by this: 0.5 is twice as fast.")
-    length_scale: float = setting(1.0, "The trace's lengths are multiplied by this.")
+    num_requests: int | None = setting(None, "Number of requests, or of the first ones of a file.", at_least=1)
+    trace: Path | None = setting(None, "Times and lengths from a trace CSV (Azure's form).")
+    time_scale: float = setting(
+        1.0, "The trace's times are multiplied by this: 0.5 is twice as fast.", above=0, below=math.inf
+    )
+    length_scale: float = setting(1.0, "The trace's lengths are multiplied by this.", above=0, below=math.inf)
     max_input_len: int | None = setting(None, "The trace's prompts are cut to this.", at_least=1)
     max_output_len: int | None = setting(None, "The trace's answers are cut to this.", at_least=1)
-    workload: Path | None = setting(None, "A workload file.", metavar="FILE")
+    workload: Path | None = setting(None, "A workload file.")
     input_len: tuple[int, int] = setting("64-512", "Prompt lengths, drawn evenly.", read=integer_range)
     output_len: tuple[int, int] = setting("32-128", "Answer lengths, drawn evenly.", read=integer_range)
-    shared_prefix: int = setting(0, "So many first tokens are the same in all prompts.", at_least=0)
+    shared_prefix: int = setting(0, "First tokens that are the same in all prompts.", at_least=0)
     goodput: Mapping[str, float] | None = setting(
         None, "Count requests within limits in ms: ttft:500,tpot:100,e2el:5000.", read=parse_goodput, metavar="LIMITS"
     )
@@ -326,9 +325,11 @@ class ServeSettings(Settings):
     extra_body: Mapping[str, Any] | None = setting(
         None, "More fields of every request.", read=_json_object, metavar="JSON"
     )
-    timeout_s: float = setting(600.0, "Give a request up so many seconds after it was due.", name="timeout")
+    timeout_s: float = setting(
+        600.0, "Seconds after which a request is given up, from when it was due.", name="timeout", above=0
+    )
     seed: int = setting(0, "Of arrivals, lengths and prompts.")
-    save_requests: Path | None = setting(None, "Write every request's times, a JSON object a line.", metavar="FILE")
+    save_requests: Path | None = setting(None, "Write every request's times, a JSON object a line.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

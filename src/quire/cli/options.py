@@ -1,7 +1,4 @@
-"""Options that are made from settings: every field with a sentence of help is one, so a new field needs no line here.
-
-Knows how typer reads a signature; knows nothing about what a field means.
-"""
+"""Options that are made from settings: every field with help is one, so that a new field needs no line here."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import itertools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
@@ -121,7 +119,7 @@ def _option(kind: type[Settings], field: Field[Any], **changes: Any) -> inspect.
     option = typer.Option(
         *(["--" + option_name(field).replace("_", "-")] if rules.get("is_flag") else []),
         help=rules["help"] + _describe_default(field),
-        metavar=rules["metavar"],
+        metavar=rules["metavar"] or ("FILE" if Path in (annotation, *get_args(annotation)) else None),
         envvar=rules.get("envvar"),
         show_envvar="envvar" in rules,
         show_default=False,
