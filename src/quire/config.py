@@ -1,6 +1,6 @@
 """What an operator may choose about an engine, as frozen dataclasses.
 
-Knows names, defaults and ranges; knows nothing about torch, files or models.
+Knows names, defaults and ranges; imports neither torch nor models.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class EngineConfig(EnvironmentSettings):
         read=parse_size,
         at_least=1,
     )
-    max_num_seqs: int = setting(64, "At most so many sequences run at once.", at_least=1)
+    max_num_seqs: int = setting(64, "Most sequences that run at once.", at_least=1)
     max_num_batched_tokens: int = setting(512, "Token budget of one step.", at_least=1)
     max_model_len: int | None = setting(
         None, "Longest sequence, prompt and output; by default the model's own, capped to the pool.", at_least=1
@@ -76,7 +76,7 @@ class EngineConfig(EnvironmentSettings):
     )
     swap_dir: str | None = setting(None, "Swap to a file of this process in this directory, and not to host memory.")
     swap_bandwidth: int | None = setting(
-        None, "Swap at most so many bytes a second, such as 200MB.", read=parse_size, at_least=1
+        None, "Most bytes a second that are swapped, such as 200MB.", read=parse_size, at_least=1
     )
     swap_write_through: bool = setting(
         False, "Save every block once it is full, so that nothing is left to save at preemption."

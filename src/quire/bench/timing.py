@@ -236,4 +236,3 @@ def _draw(figure: Any, figures: Sequence[dict[str, Any]], key: str, label: str, 
     axes.bar(at, medians, yerr=[low, high], capsize=3)
     axes.set_xticks(at, names, rotation=30, ha="right", fontsize=8)
     axes.set_ylabel(label)
-    axes.spines[["top", "right"]].set_visible(False)

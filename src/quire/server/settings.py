@@ -28,9 +28,9 @@ class ServerSettings(EnvironmentSettings):
     api_key_file: str | None = setting(None, "A file of keys, one a line.", metavar="FILE")
     chat_template: str | None = setting(None, "A Jinja template in place of the models' own.", metavar="FILE")
     max_body_bytes: int = setting("8MiB", "A larger request gets 413.", read=parse_size, at_least=1)
-    max_queue: int = setting(1024, "So many requests wait, a model; further ones get 429.", at_least=1)
+    max_queue: int = setting(1024, "Most requests that wait, a model; further ones get 429.", at_least=1)
     max_concurrent_per_key: int | None = setting(
-        None, "So many requests of one key at once; further ones get 429.", at_least=1
+        None, "Most requests of one key at once; further ones get 429.", at_least=1
     )
     max_answers: int = setting(1024, "Answers that one body may ask for: its prompts times n.", at_least=1)
     cors_origins: tuple[str, ...] = setting(
@@ -51,7 +51,11 @@ class ServerSettings(EnvironmentSettings):
         True, "Each engine in a process of its own, which is started again if it dies; or all of them in this one."
     )
     keep_alive_s: float = setting(
-        15.0, "A stream without news for so long sends a comment.", name="keep_alive", metavar="SECONDS", above=0
+        15.0,
+        "Seconds without news after which a stream sends a comment.",
+        name="keep_alive",
+        metavar="SECONDS",
+        above=0,
     )
     log_interval_s: float = setting(10.0, "Seconds between two log lines of load.", name="log_interval", above=0)
     log_format: str = setting("text", "text or json.", choices=LOG_FORMATS)

@@ -222,5 +222,4 @@ def draw(figure: Any, calibration: Calibration, title: str) -> None:
     axes.set_xticks([], minor=True)
     axes.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45, fontsize=8)
     axes.set_title(title, fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)

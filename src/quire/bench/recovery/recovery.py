@@ -1,15 +1,16 @@
 """`quire bench recovery`: the CPS paper's experiment on the real engine.
 
 A pool of fixed size without a watermark, requests all at once, and every policy on the same requests in turns, each
-with an engine of its own over one loaded model. All engines begin with the same prior about costs.
+with an engine of its own over one loaded model. All engines begin with the same prior for costs.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,22 @@ _COMPARED = {
     "tpot_p99_s": "P99 TPOT",
     "wall_s": "wall time",
 }
+_QUANTITIES: dict[str, Callable[[RecoveryRun], float | None]] = {
+    **{name: attrgetter(name) for name in ("recovery_s", "save_s", "load_s", "compute_s", "ahead_s", "regret")},
+    "ttft_s": lambda run: mean(run.repetition.ttft_s),
+    "tpot_s": lambda run: mean(run.repetition.tpot_s),
+    "tpot_p99_s": lambda run: _statistic(run.repetition.tpot_s, "p99"),
+    "wall_s": lambda run: run.repetition.wall_s,
+    "preemptions": lambda run: len(run.recoveries),
+    "recomputed_tokens": lambda run: run.num_recomputed_tokens,
+    "error_median": lambda run: _statistic(run.errors, "median"),
+    "error_p90": lambda run: _statistic(run.errors, "p90"),
+}
+
+
+def _statistic(values: Sequence[float], name: str) -> float | None:
+    spread = distribution(values)
+    return None if spread is None else spread[name]
 
 
 def recorded_policy(settings: RecoverySettings) -> str:
@@ -95,7 +112,7 @@ def run(
     config = experiment_config(config)
     loaded = load(config)
     config = _with_swap_space(config, loaded)
-    prior, notes = believe(config, loaded, settings)
+    prior, notes = measure_prior(config, loaded, settings)
     config, more = choose_bandwidth(config, loaded, prior, settings)
     prior = learn_link(config, loaded, prior, settings.repeats)
     plan = plan_link(config, settings)
@@ -173,31 +190,33 @@ def _with_swap_space(config: EngineConfig, loaded: Any) -> EngineConfig:
     return replace(config, **values)
 
 
-def believe(config: EngineConfig, loaded: Any, settings: RecoverySettings) -> tuple[CostModel, list[str]]:
-    """What steps, and the link as fast as it goes, cost: from a profile, or measured now."""
+def measure_prior(config: EngineConfig, loaded: Any, settings: RecoverySettings) -> tuple[CostModel, list[str]]:
+    """The prior: the costs of steps and of the link at full speed, from a profile or measured now."""
     if settings.profile is not None:
         from quire.simulate.hardware import read_profile
 
         costs = read_profile(settings.profile).costs
         assert isinstance(costs, CostModel)
         return costs, [f"Costs to begin with: {settings.profile}."]
+    return _calibrate(replace(config, swap_bandwidth=None), loaded, settings.repeats), []
+
+
+def _calibrate(config: EngineConfig, loaded: Any, repeats: int, *, decodes: bool = True) -> CostModel:
     from quire.calibration.calibrate import calibrate_engine
 
-    engine = _make(replace(config, swap_bandwidth=None), loaded, "recompute")
-    lengths = [length for length in _powers(engine.max_model_len) if length >= config.block_size]
-    calibration = calibrate_engine(engine, lengths=lengths, repeats=settings.repeats)
+    engine = _make(config, loaded, "recompute")
+    longest = engine.max_model_len
+    powers = [*(64 << power for power in range(32) if 64 << power < longest), longest]
+    lengths = [length for length in powers if length >= config.block_size]
+    found = calibrate_engine(engine, lengths=lengths, repeats=repeats, decodes=decodes).cost_model
     _close(engine)
-    return calibration.cost_model, []
-
-
-def _powers(longest: int) -> list[int]:
-    return [*(64 << power for power in range(32) if 64 << power < longest), longest]
+    return found
 
 
 def choose_bandwidth(
     config: EngineConfig, loaded: Any, prior: CostModel, settings: RecoverySettings
 ) -> tuple[EngineConfig, list[str]]:
-    """The config with the bandwidth by which the modes cross where they are to."""
+    """The config with the bandwidth at which the modes cross at `crossing_at` tokens."""
     if settings.crossing_at is None:
         return config, []
     model = loaded.model
@@ -216,14 +235,9 @@ def choose_bandwidth(
 
 def learn_link(config: EngineConfig, loaded: Any, prior: CostModel, repeats: int) -> CostModel:
     """The prior, with transfers measured on the link as it will be."""
-    from quire.calibration.calibrate import calibrate_engine
-
     if config.swap_bandwidth is None:
         return prior
-    engine = _make(config, loaded, "recompute")
-    lengths = [length for length in _powers(engine.max_model_len) if length >= config.block_size]
-    found = calibrate_engine(engine, lengths=lengths, repeats=min(repeats, 2), decodes=False).cost_model
-    _close(engine)
+    found = _calibrate(config, loaded, min(repeats, 2), decodes=False)
     learnt = CostModel.from_dict(prior.to_dict())
     learnt.saves, learnt.loads = found.saves, found.loads
     return learnt
@@ -243,7 +257,7 @@ def _run_policy(
     settings: RecoverySettings,
     plan: LinkPlan,
 ) -> RecoveryRun:
-    """One repetition under one policy, on an engine that is warm and believes what all do at first."""
+    """One repetition under one policy, on an engine that is warm and begins with the prior."""
     gc.collect()  # the last engine's pool, before there is this one's
     engine = _make(config, loaded, policy, settings.regret_sample)
     low, span = token_range(engine.vocab_size)
@@ -254,7 +268,7 @@ def _run_policy(
     with _recording(engine, policy, settings, settings.record if is_recorded else None) as recorder:
         if engine.max_model_len >= _WARM_UP_TOKENS:
             play(engine, WARM_UP.shifted(repetition, low=low, span=span))
-        _teach(engine, prior)
+        engine.costs.model.take_over(prior.to_dict())
         if recorder is not None:
             recorder.begin(prior.to_dict())
         found = run_once(engine, load, plan, prior)
@@ -265,7 +279,7 @@ def _run_policy(
 
 
 def _make(config: EngineConfig, loaded: Any, policy: str, regret_sample: float = 0.0) -> Engine:
-    """An engine that measures nothing at its start: what it believes is told to it."""
+    """An engine that measures nothing at its start: it is given its prior."""
     from quire.build import make_engine
 
     costs = CostModel()
@@ -294,11 +308,6 @@ def _recording(engine: Engine, policy: str, settings: RecoverySettings, path: Pa
         raise ValueError(f"cannot write {path}: {error.strerror}") from None
 
 
-def _teach(engine: Engine, prior: CostModel) -> None:
-    """Let an engine, and its policy, believe this from now on."""
-    engine.costs.model.take_over(prior.to_dict())
-
-
 def _close(engine: Engine) -> None:
     link = transfer_worker_of(engine)
     if link is not None:
@@ -323,13 +332,13 @@ def make_report(config: EngineConfig, settings: RecoverySettings, runs: dict[str
     if _DYNAMIC in runs and settings.slow_link_at is not None:
         report.notes += _describe_turnovers(runs[_DYNAMIC])
     report.notes.append(
-        "recovery s: all seconds of the link (saving and loading victims' blocks, and what it saves ahead of "
-        "time: samples of an idle link, and blocks written through) and those of steps that computed again; "
-        "what share of a step that is, is judged by the same calibrated costs under every policy. of it "
-        "ahead: the seconds of the link that belong to no preemption. turned: of what was to be saved and "
-        "loaded, something was computed after all, since that had become shorter, or there was no other way. "
-        "error: of what cost predicted for the mode that it took. regret: what the other mode, taken on "
-        "purpose in a sample of decisions, would have saved."
+        "recovery s: all seconds of the link (saving and loading victims' blocks, and blocks that are saved ahead "
+        "of time: samples of an idle link, and blocks written through) and the seconds of steps that computed "
+        "again; their share of a step is judged by the same calibrated costs under every policy. of it ahead: the "
+        "seconds of the link that belong to no preemption. fell back: victims of which some blocks were computed "
+        "after all, since that had become shorter, or there was no other way. error: of the prediction by cost for "
+        "the mode that it took. regret: what the other mode, taken on purpose in a sample of decisions, would have "
+        "saved."
     )
     return report
 
@@ -337,8 +346,6 @@ def make_report(config: EngineConfig, settings: RecoverySettings, runs: dict[str
 def figure(policy: str, done: Sequence[RecoveryRun]) -> dict[str, Any]:
     """One policy over all repetitions; the decisions are those of the first."""
     modes = {mode: mean([run.by_mode.get(mode, 0) for run in done]) for mode in _WAYS_BACK}
-    errors = [spread for run in done if (spread := distribution(run.errors)) is not None]
-    spreads = [spread for run in done if (spread := distribution(run.repetition.tpot_s)) is not None]
     first = done[0]
     return {
         "policy": policy,
@@ -346,22 +353,11 @@ def figure(policy: str, done: Sequence[RecoveryRun]) -> dict[str, Any]:
         "requests": len(first.tokens),
         "in": first.repetition.num_prompt_tokens,
         "out_got": first.repetition.num_output_tokens,
-        "recovery_s": summarise(run.recovery_s for run in done),
-        "save_s": summarise(run.save_s for run in done),
-        "load_s": summarise(run.load_s for run in done),
-        "compute_s": summarise(run.compute_s for run in done),
-        "ahead_s": summarise(run.ahead_s for run in done),
-        "ttft_s": summarise(value for run in done if (value := mean(run.repetition.ttft_s)) is not None),
-        "tpot_s": summarise(spread["mean"] for spread in spreads),
-        "tpot_p99_s": summarise(spread["p99"] for spread in spreads),
-        "wall_s": summarise(run.repetition.wall_s for run in done),
-        "preemptions": summarise(len(run.recoveries) for run in done),
+        **{
+            name: summarise(value for run in done if (value := of(run)) is not None) for name, of in _QUANTITIES.items()
+        },
         "by_mode": modes,
         "modes": ", ".join(f"{mode} {count:.0f}" for mode, count in modes.items() if count) or "–",
-        "recomputed_tokens": summarise(run.num_recomputed_tokens for run in done),
-        "error_median": summarise(spread["median"] for spread in errors),
-        "error_p90": summarise(spread["p90"] for spread in errors),
-        "regret": summarise(run.regret for run in done if run.regret is not None),
         "turnovers": [run.turnovers() for run in done],
         "phases": [asdict(phase) for phase in first.phases],
         "forecast": first.forecast,
@@ -394,37 +390,18 @@ def add_ratios(figures: Sequence[dict[str, Any]], runs: dict[str, list[RecoveryR
         best = min(known, key=lambda policy: by_policy[policy][name]["median"], default=None)
         if best is None:
             continue
-        pairs = zip(
-            (_value(run, name) for run in runs[_DYNAMIC]), (_value(run, name) for run in runs[best]), strict=True
-        )
+        of = _QUANTITIES[name]
+        pairs = ((of(ours), of(theirs)) for ours, theirs in zip(runs[_DYNAMIC], runs[best], strict=True))
         ratio = summarise(ours / theirs for ours, theirs in pairs if ours is not None and theirs)
         if ratio is not None:
             ratios[name] = {"best": best, **ratio}
     by_policy[_DYNAMIC]["against_best_static"] = ratios
 
 
-def _value(run: RecoveryRun, name: str) -> float | None:
-    if name == "recovery_s":
-        return run.recovery_s
-    if name == "wall_s":
-        return run.repetition.wall_s
-    if name == "ttft_s":
-        return mean(run.repetition.ttft_s)
-    spread = distribution(run.repetition.tpot_s)
-    return None if spread is None else spread["mean" if name == "tpot_s" else "p99"]
-
-
 def _show_ratios(figures: Sequence[dict[str, Any]]) -> None:
     ratios = next((found["against_best_static"] for found in figures if "against_best_static" in found), None)
     if ratios:
-        rows = [
-            {
-                "name": _COMPARED[name],
-                "best": ratio["best"],
-                "ratio": {key: ratio[key] for key in ("median", "min", "max")},
-            }
-            for name, ratio in ratios.items()
-        ]
+        rows = [{"name": _COMPARED[name], "best": ratio["best"], "ratio": ratio} for name, ratio in ratios.items()]
         Report("recovery", "", RATIO_COLUMNS, rows=rows).show()
 
 
@@ -508,7 +485,6 @@ def _draw_seconds(axes: Any, runs: dict[str, list[RecoveryRun]]) -> None:
     axes.set_ylabel("seconds spent on recovery")
     axes.set_ylim(top=1.35 * max(*bottom, 1e-9))  # room for the legend
     axes.legend(frameon=False, fontsize="small", loc="upper right")
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_decisions(axes: Any, run: RecoveryRun) -> None:
@@ -528,6 +504,5 @@ def _draw_decisions(axes: Any, run: RecoveryRun) -> None:
         label = "crossing, by the model" if rank == 0 else None
         axes.plot(places, points, color="black", lw=1, marker=".", ms=3, drawstyle="steps-post", label=label)
     axes.set(xlabel="preemption (grey: the link is slowed down)", ylabel="tokens", title="cost: decisions, first run")
-    axes.spines[["top", "right"]].set_visible(False)
     if run.recoveries:
         axes.legend(frameon=False, fontsize="small")

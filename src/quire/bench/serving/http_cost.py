@@ -57,7 +57,7 @@ class Played:
         return (self.token_s[-1] - self.token_s[first]) / (len(self.token_s) - 1 - first)
 
     def itl_s(self, spans: Sequence[tuple[float, float]] | None = None) -> list[float]:
-        """Waits for a chunk; only those that overlap with one of the spans, if they are given."""
+        """Waits for a chunk; with spans, only the waits that overlap with one of them."""
         gaps = self.gaps
         if spans is not None:
             gaps = [gap for gap in gaps if any(gap[0] < end and begin < gap[1] for begin, end in spans)]
@@ -297,7 +297,7 @@ def play_streams(target: Target, workload: Workload, num_queued: int = 0, settle
 
 
 def _wait_for_queue(target: Target, length: int) -> None:
-    """What arriving costs is not what is measured."""
+    """Until the server shows the requests as waiting: the cost of their arrival must not be measured."""
     waiting = re.compile(r"^quire_num_requests_waiting\{.*\} (\S+)$", re.MULTILINE)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
