@@ -90,7 +90,7 @@ def test_a_report_shows_no_secret_and_is_json() -> None:
     settings = Probe(key="secret", where=Path("/x"), wait_s=math.inf)
     assert "secret" not in repr(settings)
     shown = json.loads(json.dumps(settings.as_json(), allow_nan=False))
-    assert (shown["key"], shown["where"], shown["wait_s"]) == (None, "/x", "inf")
+    assert (shown["key"], shown["where"], shown["wait_s"]) == ("given", "/x", "inf")
 
 
 def test_the_server_is_set_by_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:

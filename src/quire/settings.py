@@ -74,8 +74,9 @@ class Settings:
         return [name for name in names if getattr(self, name) != _value(by_name[name], by_name[name].default)]
 
     def as_json(self) -> dict[str, Any]:
-        """The values for a report, without secrets."""
-        return {each.name: _as_json(getattr(self, each.name)) if each.repr else None for each in fields(self)}
+        """The values for a report; of a secret only whether it was given."""
+        values = {each: getattr(self, each.name) for each in fields(self)}
+        return {each.name: _as_json(value) if each.repr or value is None else "given" for each, value in values.items()}
 
 
 @dataclass(frozen=True)

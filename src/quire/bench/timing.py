@@ -53,7 +53,10 @@ def play(engine: Engine, workload: Workload, *, keep_arrivals: bool = False) -> 
         ValueError: a request does not fit this engine.
         RuntimeError: a request failed.
     """
-    params = [_sampling(workload, request.max_tokens) for request in workload.requests]
+    sampling = SamplingParams(
+        temperature=0.0 if workload.greedy else 1.0, ignore_eos=workload.ignore_eos, detokenize=False
+    )
+    params = [replace(sampling, max_tokens=request.max_tokens) for request in workload.requests]
     order = list(range(len(params)))
     if keep_arrivals:
         order.sort(key=lambda i: workload.requests[i].arrival_s)
@@ -186,14 +189,10 @@ def _alternate(configs: Sequence[EngineConfig], runs: int) -> Iterator[tuple[int
                 engine = None
                 gc.collect()  # the last one's pool, before there is the next one's
                 engine = make_engine(config, loaded)
-                _warm_up(engine)
+                if engine.max_model_len >= 64 + 8:
+                    low, span = token_range(engine.vocab_size)
+                    play(engine, WARM_UP.shifted(0, low=low, span=span))
             yield repetition, at, engine
-
-
-def _warm_up(engine: Engine) -> None:
-    low, span = token_range(engine.vocab_size)
-    if engine.max_model_len >= 64 + 8:
-        play(engine, WARM_UP.shifted(0, low=low, span=span))
 
 
 def _labels(configs: Sequence[EngineConfig]) -> list[str]:
@@ -213,15 +212,6 @@ def _facts(config: EngineConfig, engine: Engine) -> dict[str, Any]:
         "block_size": config.block_size,
         "max_model_len": engine.max_model_len,
     }
-
-
-def _sampling(workload: Workload, max_tokens: int) -> SamplingParams:
-    return SamplingParams(
-        temperature=0.0 if workload.greedy else 1.0,
-        max_tokens=max_tokens,
-        ignore_eos=workload.ignore_eos,
-        detokenize=False,
-    )
 
 
 def _draw(figure: Any, figures: Sequence[dict[str, Any]], key: str, label: str, scale: float = 1.0) -> None:

@@ -246,8 +246,9 @@ def _with_room(config: EngineConfig, settings: HttpSettings) -> EngineConfig:
 def _server(config: EngineConfig, max_body_bytes: int, options: Sequence[str]) -> Iterator[Target]:
     """A server process of its own, ready."""
     given = {f"QUIRE_{field.name.upper()}": getattr(config, field.name) for field in fields(config)}
-    environment = {**os.environ, **{name: str(value) for name, value in given.items() if value is not None}}
-    environment.pop("QUIRE_API_KEY", None)
+    # Other settings of this environment would be the server's too, and it is measured with its defaults.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
+    environment |= {name: str(value) for name, value in given.items() if value is not None}
     command = [sys.executable, "-m", "quire", "serve", "--port", "0", "--max-body-bytes", str(max_body_bytes), *options]
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(

@@ -100,8 +100,8 @@ def _errors(figure: Mapping[str, Any], result: LoadResult, where: str) -> list[s
 def _breaking_points(figures: Sequence[Mapping[str, Any]], limits: Mapping[str, float]) -> list[str]:
     """Of each server, the highest rate up to which every load had nearly all requests within the limits."""
     lines = []
-    for label in dict.fromkeys(figure["label"] for figure in figures):
-        own = sorted((f for f in figures if f["label"] == label), key=lambda f: _rate(f))
+    for label, measured in _by_label(figures).items():
+        own = sorted(measured, key=_rate)
         broken = next((f for f in own if f["goodput"]["share"] < BREAKS_BELOW), None)
         held = [f for f in own if broken is None or _rate(f) < _rate(broken)]
         words = f"{label}: {BREAKS_BELOW:.0%} of the requests are within {_named(limits)}"
@@ -112,8 +112,7 @@ def _breaking_points(figures: Sequence[Mapping[str, Any]], limits: Mapping[str, 
 
 def _token_counts(figures: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
-    for label in dict.fromkeys(figure["label"] for figure in figures):
-        own = [figure for figure in figures if figure["label"] == label]
+    for label, own in _by_label(figures).items():
         counted = {figure["token_counts"] for figure in own} - {None}
         if counted == {"usage"}:
             how = "token counts are the server's usage"
@@ -151,8 +150,8 @@ def draw_sweep(figure: Any, figures: Sequence[Mapping[str, Any]]) -> None:
     figures = [f for f in figures if math.isfinite(_rate(f))]
     has_goodput = any("goodput" in f for f in figures)
     panels = figure.subplots(1, 1 + has_goodput, squeeze=False)[0]
-    for label in dict.fromkeys(f["label"] for f in figures):
-        own = sorted((f for f in figures if f["label"] == label), key=_rate)
+    for label, measured in _by_label(figures).items():
+        own = sorted(measured, key=_rate)
         known = [f for f in own if f["normalised_latency_s"] is not None]
         latencies = [f["normalised_latency_s"]["mean"] for f in known]
         panels[0].plot([_rate(f) for f in known], latencies, marker="o", label=label)
@@ -199,6 +198,13 @@ def _shown_rate(figure: Mapping[str, Any]) -> float | str | None:
 
 def _rate(figure: Mapping[str, Any]) -> float:
     return float(_shown_rate(figure) or 0.0)
+
+
+def _by_label(figures: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for figure in figures:
+        found.setdefault(figure["label"], []).append(figure)
+    return found
 
 
 def _where(figure: Mapping[str, Any]) -> str:
