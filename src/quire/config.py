@@ -1,37 +1,17 @@
 """What an operator may choose about an engine, as frozen dataclasses.
 
-Knows names, defaults and ranges; knows nothing about torch, files or models.
+Knows names, defaults and ranges; imports neither torch nor models.
 """
 
 from __future__ import annotations
 
-import os
-import re
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass
+
+from quire.settings import REQUIRED, EnvironmentSettings, parse_size, setting
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 DEVICES = ("auto", "cpu", "cuda")
 LOAD_FORMATS = ("auto", "safetensors", "random")
-SIZES = ("kv_cache_memory", "swap_space", "swap_bandwidth")  #: fields of `EngineConfig` that may be text such as 4GiB
-_UNITS = {"": 1, "b": 1}
-for _power, _letter in enumerate("kmgt", start=1):
-    _UNITS[_letter] = _UNITS[_letter + "ib"] = 1024**_power
-    _UNITS[_letter + "b"] = 1000**_power
-
-
-def parse_size(text: str | int) -> int:
-    """Bytes from a number or text such as ``4GiB``, ``500MB`` or ``2g`` (binary unless it ends in B without an i).
-
-    Raises:
-        ValueError: the text is not a size.
-    """
-    if isinstance(text, int):
-        return text
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
-    if match is None or match[2].lower() not in _UNITS:
-        raise ValueError(f"{text!r} is not a size; write bytes or a unit, such as 4GiB or 512MiB")
-    return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
 def format_size(num_bytes: float) -> str:
@@ -44,77 +24,70 @@ def format_size(num_bytes: float) -> str:
     return f"{size:.2f} GiB"
 
 
-def _option(*default_and_help: Any) -> Any:
-    """A field with the sentence that the command line's help shows; without a default it must be given."""
-    *default, text = default_and_help
-    metadata = {"help": text}
-    return field(default=default[0], metadata=metadata) if default else field(metadata=metadata)
-
-
 @dataclass(frozen=True)
-class EngineConfig:
+class EngineConfig(EnvironmentSettings):
     """One engine: a model, its KV pool and its limits.
 
     Every field is an option of the same name on the command line, and QUIRE_<NAME> in the environment.
     """
 
-    model: str = _option("A directory, a hub id, an embedded name or a preset such as random:qwen2.5-0.5b.")
-    dtype: str = _option("auto", "Weights and arithmetic: auto (the checkpoint's), float32, bfloat16, float16.")
-    device: str = _option("auto", "auto (cuda if there is one), cpu or cuda.")
-    load_format: str = _option(
-        "auto", "auto or safetensors (read the files), random (seeded weights of the same shapes)."
+    model: str = setting(REQUIRED, "A directory, a hub id, an embedded name or a preset such as random:qwen2.5-0.5b.")
+    dtype: str = setting(
+        "auto", "Weights and arithmetic: auto (the checkpoint's), float32, bfloat16, float16.", choices=DTYPES
     )
-    block_size: int = _option(16, "Tokens a KV block holds.")
-    num_kv_blocks: int | None = _option(None, "Exactly this many KV blocks (for experiments with preemption).")
-    kv_cache_memory: int | None = _option(
-        None, "Memory for the KV pool, such as 4GiB; by default a share of what is free."
+    device: str = setting("auto", "auto (cuda if there is one), cpu or cuda.", choices=DEVICES)
+    load_format: str = setting(
+        "auto",
+        "auto or safetensors (read the files), random (seeded weights of the same shapes).",
+        choices=LOAD_FORMATS,
     )
-    max_num_seqs: int = _option(64, "At most so many sequences run at once.")
-    max_num_batched_tokens: int = _option(512, "Token budget of one step.")
-    max_model_len: int | None = _option(
-        None, "Longest sequence, prompt and output; by default the model's own, capped to the pool."
+    block_size: int = setting(16, "Tokens a KV block holds.", at_least=1)
+    num_kv_blocks: int | None = setting(
+        None, "Exactly this many KV blocks (for experiments with preemption).", at_least=1
     )
-    enable_prefix_caching: bool = _option(True, "Find blocks that earlier requests computed.")
-    seed: int = _option(0, "Seed of requests that bring none, and of random weights.")
-    skip_tokenizer_init: bool = _option(False, "Token ids in, token ids out; no tokenizer is read.")
-    watermark: float = _option(0.01, "Share of the pool that admission leaves free for running requests to grow.")
-    pin_prefix: str | None = _option(None, "File whose text is computed at start and whose blocks are kept.")
-    num_threads: int | None = _option(None, "CPU threads for tensor work; by default one a core.")
-    use_tqdm: bool = _option(True, "Show a progress bar while loading.")
-    recovery_policy: str = _option(
+    kv_cache_memory: int | None = setting(
+        None,
+        "Memory for the KV pool, such as 4GiB; by default a share of what is free.",
+        read=parse_size,
+        at_least=1,
+    )
+    max_num_seqs: int = setting(64, "Most sequences that run at once.", at_least=1)
+    max_num_batched_tokens: int = setting(512, "Token budget of one step.", at_least=1)
+    max_model_len: int | None = setting(
+        None, "Longest sequence, prompt and output; by default the model's own, capped to the pool.", at_least=1
+    )
+    enable_prefix_caching: bool = setting(True, "Find blocks that earlier requests computed.")
+    seed: int = setting(0, "Seed of requests that bring none, and of random weights.")
+    skip_tokenizer_init: bool = setting(False, "Token ids in, token ids out; no tokenizer is read.")
+    watermark: float = setting(
+        0.01, "Share of the pool that admission leaves free for running requests to grow.", at_least=0, below=1
+    )
+    pin_prefix: str | None = setting(None, "File whose text is computed at start and whose blocks are kept.")
+    num_threads: int | None = setting(None, "CPU threads for tensor work; by default one a core.", at_least=1)
+    use_tqdm: bool = setting(True, "Show a progress bar while loading.")
+    recovery_policy: str = setting(
         "cost", "How a preempted request comes back: recompute, swap, threshold:N, threshold:N:swap-above or cost."
     )
-    swap_space: int | None = _option(
+    swap_space: int | None = setting(
         None,
         "Most that swapped blocks take, such as 4GiB; 0 is no swap tier. By default 4GiB with swap_dir or on cuda.",
+        read=parse_size,
+        at_least=0,
     )
-    swap_dir: str | None = _option(None, "Swap to a file of this process in this directory, and not to host memory.")
-    swap_bandwidth: int | None = _option(None, "Swap at most so many bytes a second, such as 200MB.")
+    swap_dir: str | None = setting(None, "Swap to a file of this process in this directory, and not to host memory.")
+    swap_bandwidth: int | None = setting(
+        None, "Most bytes a second that are swapped, such as 200MB.", read=parse_size, at_least=1
+    )
 
     def __post_init__(self) -> None:
-        for name in SIZES:
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, parse_size(value))
+        super().__post_init__()
         if not self.model:
             raise ValueError(
                 "model is empty; name a directory, a hub id, an embedded model (quire-mini) or a preset "
                 "(random:qwen2.5-0.5b)"
             )
-        for name, allowed in (("dtype", DTYPES), ("device", DEVICES), ("load_format", LOAD_FORMATS)):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}={getattr(self, name)!r} is not one of {', '.join(allowed)}")
-        for name in ("block_size", "num_kv_blocks", "kv_cache_memory", "max_num_seqs", "max_num_batched_tokens",
-                     "max_model_len", "num_threads", "swap_bandwidth"):  # fmt: skip
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} must be at least 1")
-        if not 0 <= self.watermark < 1:
-            raise ValueError(f"watermark={self.watermark} must be a share of the pool, 0 <= watermark < 1")
         if self.num_kv_blocks is not None and self.kv_cache_memory is not None:
             raise ValueError("num_kv_blocks and kv_cache_memory both size the pool; give one of them")
-        if self.swap_space is not None and self.swap_space < 0:
-            raise ValueError(f"swap_space={self.swap_space} must be at least 0, which is no swap tier")
         if self.swap_dir == "":
             raise ValueError("swap_dir is empty; name a directory, or leave it out")
         if self.swap_dir is not None and self.swap_space == 0:
@@ -138,32 +111,6 @@ class EngineConfig:
         if self.swap_bandwidth and not has_one:
             raise ValueError("swap_bandwidth is about a swap tier, and there is none; give swap_dir or swap_space")
         return has_one
-
-    @classmethod
-    def from_env(cls, **given: Any) -> EngineConfig:
-        """The config with ``QUIRE_<NAME>`` from the environment, under what is given explicitly (None is not given)."""
-        values: dict[str, Any] = {}
-        for f in fields(cls):
-            raw = os.environ.get(f"QUIRE_{f.name.upper()}")
-            if raw is not None:
-                values[f.name] = _from_text(f.name, str(f.type), raw)
-        values.update({name: value for name, value in given.items() if value is not None})
-        return cls(**values)
-
-
-def _from_text(name: str, type_name: str, raw: str) -> Any:
-    if name in SIZES:
-        return parse_size(raw)
-    if type_name.startswith("bool"):
-        if raw.lower() not in ("0", "1", "true", "false", "yes", "no"):
-            raise ValueError(f"QUIRE_{name.upper()}={raw!r} is not a yes or no; write 1 or 0")
-        return raw.lower() in ("1", "true", "yes")
-    if type_name.startswith(("int", "float")):
-        try:
-            return int(raw) if type_name.startswith("int") else float(raw)
-        except ValueError:
-            raise ValueError(f"QUIRE_{name.upper()}={raw!r} is not a number") from None
-    return raw
 
 
 @dataclass(frozen=True)

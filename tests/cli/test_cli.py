@@ -11,9 +11,12 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+import quire.bench.settings as bench
 from quire.cli.main import Commands, app
-from quire.cli.options import engine_options, integer_range, integers
+from quire.cli.options import options
 from quire.config import EngineConfig
+from quire.server.settings import ServerSettings
+from quire.settings import Settings, option_name, setting_fields
 
 COMMANDS = [
     ["generate"],
@@ -63,6 +66,29 @@ def test_every_field_of_the_engine_config_is_an_option(command: list[str]) -> No
 
 
 @pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        (["serve"], ServerSettings),
+        (["calibrate"], bench.CalibrateSettings),
+        (["simulate"], bench.SimulateSettings),
+        (["bench", "latency"], bench.LatencySettings),
+        (["bench", "throughput"], bench.ThroughputSettings),
+        (["bench", "memory"], bench.MemorySettings),
+        (["bench", "sharing"], bench.SharingSettings),
+        (["bench", "recovery"], bench.RecoverySettings),
+        (["bench", "overhead"], bench.OverheadSettings),
+        (["bench", "http"], bench.HttpSettings),
+        (["bench", "serve"], bench.ServeSettings),
+    ],
+    ids=str,
+)
+def test_every_setting_is_an_option_of_its_command(command: list[str], kind: type[Settings]) -> None:
+    text = quire(*command, "--help").output
+    for field in setting_fields(kind):
+        assert "--" + option_name(field).replace("_", "-") in text
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["generate", "hello"], "which model?"),
@@ -76,6 +102,9 @@ def test_every_field_of_the_engine_config_is_an_option(command: list[str]) -> No
         (["info", "--model", "/no/such/model"], "no such directory"),
         (["bench", "memory", "--trace", "/no/such/trace.csv"], "cannot read /no/such/trace.csv"),
         (["bench", "memory", "--trace", "x", "--block-size", "16,x"], "block_size='16,x'"),
+        (["serve", "--port", "70000"], "port=70000 must be at least 0 and at most 65535"),
+        (["serve", "--log-format", "xml"], "log_format='xml' is not one of text, json"),
+        (["bench", "latency", *SMALL, "--runs", "0"], "runs=0 must be at least 1"),
         (["bench", "throughput", *SMALL, "--input-len", "a-b"], "input_len='a-b'"),
         (["bench", "throughput", *SMALL, "--workload", "a", "--trace", "b"], "give one of them"),
     ],
@@ -111,11 +140,11 @@ def test_ctrl_c_exits_130_without_a_word() -> None:
     assert result.output == ""
 
 
-def make_probe(seen: list[object], **options: object) -> typer.Typer:
+def make_probe(seen: list[object], **choices: object) -> typer.Typer:
     probe = typer.Typer()
 
     @probe.command()
-    @engine_options(**options)  # type: ignore[arg-type]
+    @options(**choices)  # type: ignore[arg-type]
     def run(engine: EngineConfig, port: Annotated[int, typer.Option()] = 1) -> None:
         seen.append((engine, port))
 
@@ -147,7 +176,7 @@ def test_a_swept_option_makes_one_config_a_value() -> None:
     probe = typer.Typer()
 
     @probe.command()
-    @engine_options(sweep=("block_size",))
+    @options(sweep=("block_size",))
     def run(engines: list[EngineConfig]) -> None:
         seen.extend(engines)
 
@@ -155,12 +184,6 @@ def test_a_swept_option_makes_one_config_a_value() -> None:
     assert [config.block_size for config in seen] == [1, 2, 16]
     CliRunner().invoke(probe, ["--model", "m"])
     assert seen[-1].block_size == EngineConfig("m").block_size
-
-
-def test_lists_and_ranges_are_read() -> None:
-    assert integers("x", "1,2,4") == [1, 2, 4]
-    assert integer_range("x", "64-512") == (64, 512)
-    assert integer_range("x", "7") == (7, 7)
 
 
 def test_version_is_printed() -> None:

@@ -7,10 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from quire.server.log_format import configure_logging
-
 SRC = Path(__file__).parents[2] / "src"
 SAY = """
 import logging
@@ -54,8 +50,3 @@ def test_text_is_a_line_a_person_can_read() -> None:
     assert lines[0].endswith('INFO hello you status=200 path="/a b"')
     assert lines[1].endswith("WARNING of interest")
     assert lines[-1] == "ZeroDivisionError: division by zero"
-
-
-def test_another_format_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="log_format='xml' is not one of text, json"):
-        configure_logging("xml")

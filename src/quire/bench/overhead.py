@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from quire.bench.report import Column, Report, summarise
+from quire.bench.settings import OverheadSettings
 from quire.config import EngineConfig, SchedulerConfig
 from quire.core.request import Request
 from quire.core.scheduler import Scheduler
@@ -157,25 +158,26 @@ def measure_sampling(config: EngineConfig, rows: int = 32, context: int = 128, s
     return figures
 
 
-def run(config: EngineConfig, num_requests: int, context: int, rows: int, json: Path | None) -> None:
+def run(config: EngineConfig, settings: OverheadSettings, json: Path | None) -> None:
     """Measure both and publish the tables."""
+    num_requests, context = settings.num_requests, settings.context
     deciding = measure_overhead(num_requests, context)
     report = Report(
         "overhead",
-        f"Sampling within steps of {rows} rows: {config.model}",
+        f"Sampling within steps of {settings.rows} rows: {config.model}",
         (
             Column("sampling", "sampling"),
             Column("sampling_s", "sampling, ms", scale=1e3, digits=1),
             Column("step_s", "whole step, ms", scale=1e3, digits=1),
             Column("share", "share, %", scale=100, digits=1),
         ),
-        figures=measure_sampling(config, rows),
+        figures=measure_sampling(config, settings.rows),
         notes=[
             f"Deciding, {num_requests} requests at {context:,} tokens: {deciding['us_per_request']:.2f} µs a request, "
             f"{deciding['step_ms']:.2f} ms a step (schedule {deciding['schedule_ms']:.2f}, "
             f"batch {deciding['build_ms']:.2f}, update {deciding['update_ms']:.2f}; "
             f"slowest {deciding['worst_step_ms']:.2f}), a step of one request {deciding['fixed_ms']:.3f} ms."
         ],
-        settings={**asdict(config), "deciding": deciding},
+        settings={**asdict(config), **settings.as_json(), "deciding": deciding},
     )
-    report.publish(json, None, lambda figure: None)
+    report.publish(json)

@@ -13,7 +13,7 @@ import platform
 import resource
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,17 +65,22 @@ def timing_figures(repetitions: Sequence[Repetition]) -> dict[str, Any]:
 class Column:
     """One column of the printed table: which value of a figure, under which heading, in which unit."""
 
-    key: str
+    key: str  #: in the figure; a dot leads into a value that is a dict
     heading: str
     scale: float = 1.0
     digits: int = 2
     unit: str = ""  #: behind each value, such as " %"
+    is_change: bool = False  #: it is shown with its sign
 
-    def cell(self, figure: dict[str, Any]) -> str:
-        """The value, or the median over its range."""
-        value = figure.get(self.key)
+    def cell(self, figure: Mapping[str, Any]) -> str:
+        """The value, the median over its range, or the mean with its bounds."""
+        value: Any = figure
+        for part in self.key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
         if value is None:
             return "–"
+        if isinstance(value, dict) and "low" in value:
+            return self._with_bounds(value)
         if isinstance(value, dict):
             low, high = (self._number(value[name]) for name in ("min", "max"))
             median = self._number(value["median"])
@@ -83,7 +88,16 @@ class Column:
         return f"{self._number(value)}{self.unit}" if isinstance(value, int | float) else str(value)
 
     def _number(self, value: float) -> str:
-        return f"{value * self.scale:,.{self.digits}f}"
+        return f"{value * self.scale:{'+' if self.is_change else ''},.{self.digits}f}"
+
+    def _with_bounds(self, value: dict[str, float | None]) -> str:
+        mean, low, high = value["mean"], value["low"], value["high"]
+        assert mean is not None
+        if low is None or high is None:
+            return f"{self._number(mean)}{self.unit}"
+        if self.is_change:
+            return f"{self._number(mean)}{self.unit} [{self._number(low)}, {self._number(high)}]"
+        return f"{self._number(mean)} ± {self._number(high - mean)}{self.unit}"
 
 
 TIMING_COLUMNS = (
@@ -104,7 +118,7 @@ class Report:
     title: str
     columns: Sequence[Column]
     figures: list[dict[str, Any]] = field(default_factory=list)
-    rows: list[dict[str, Any]] = field(default_factory=list)  #: the table's, where they are not the figures themselves
+    rows: Sequence[Mapping[str, Any]] = ()  #: the table's, where they are not the figures themselves
     notes: list[str] = field(default_factory=list)  #: sentences under the table
     settings: dict[str, Any] = field(default_factory=dict)  #: what the run was asked for
 
@@ -140,7 +154,12 @@ class Report:
         for note in self.notes:
             console.print(note, highlight=False, markup=False, soft_wrap=True)
 
-    def publish(self, json_path: Path | None, plot_path: Path | None, draw: Callable[[Any], None]) -> None:
+    def publish(
+        self,
+        json_path: Path | None,
+        plot_path: Path | None = None,
+        draw: Callable[[Any], None] = lambda figure: None,
+    ) -> None:
         """Print the table, and write what was asked for. `draw` fills a matplotlib figure."""
         self.show()
         if json_path is not None:
@@ -164,6 +183,8 @@ def save_plot(path: Path, draw: Callable[[Any], None]) -> None:
         raise ValueError("--plot needs matplotlib: pip install 'quire[plot]'") from None
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     draw(figure)
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:

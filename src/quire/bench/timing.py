@@ -11,12 +11,23 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 from quire.bench.report import TIMING_COLUMNS, Column, Repetition, Report, timing_figures
-from quire.bench.workload import LOWEST_TOKEN_ID, TOKEN_ID_SPAN, Workload, fixed_lengths, make_workload
+from quire.bench.settings import LatencySettings, ThroughputSettings
+from quire.bench.workload import (
+    LOWEST_TOKEN_ID,
+    TOKEN_ID_SPAN,
+    Workload,
+    fixed_lengths,
+    make_workload,
+    read_trace,
+    read_workload,
+    uniform_lengths,
+    write_workload,
+)
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.engine.request_state import RequestState
@@ -42,7 +53,10 @@ def play(engine: Engine, workload: Workload, *, keep_arrivals: bool = False) -> 
         ValueError: a request does not fit this engine.
         RuntimeError: a request failed.
     """
-    params = [_sampling(workload, request.max_tokens) for request in workload.requests]
+    sampling = SamplingParams(
+        temperature=0.0 if workload.greedy else 1.0, ignore_eos=workload.ignore_eos, detokenize=False
+    )
+    params = [replace(sampling, max_tokens=request.max_tokens) for request in workload.requests]
     order = list(range(len(params)))
     if keep_arrivals:
         order.sort(key=lambda i: workload.requests[i].arrival_s)
@@ -113,40 +127,35 @@ def measure(
 
 
 def run_latency(
-    config: EngineConfig,
-    input_len: int,
-    output_len: int,
-    batch_sizes: Sequence[int],
-    runs: int,
-    json_path: Path | None = None,
-    plot_path: Path | None = None,
+    config: EngineConfig, settings: LatencySettings, json_path: Path | None = None, plot_path: Path | None = None
 ) -> None:
     """`quire bench latency`."""
-    workloads = [
-        make_workload(f"{size} at once", fixed_lengths(size, input_len, output_len), seed=7) for size in batch_sizes
-    ]
+    lengths = settings.input_len, settings.output_len
+    workloads = [make_workload(f"{n} at once", fixed_lengths(n, *lengths), seed=7) for n in settings.batch_size]
     columns = (Column("workload", "requests"), *TIMING_COLUMNS)
-    report = Report("latency", f"Latency of {config.model}: {input_len} in, {output_len} out", columns)
-    report.settings = {"input_len": input_len, "output_len": output_len, "runs": runs, "engine": asdict(config)}
-    report.figures = measure([config], workloads, runs)
+    report = Report("latency", f"Latency of {config.model}: {lengths[0]} in, {lengths[1]} out", columns)
+    report.settings = {**settings.as_json(), "engine": asdict(config)}
+    report.figures = measure([config], workloads, settings.runs)
     report.publish(json_path, plot_path, lambda figure: _draw(figure, report.figures, "tpot_s", "TPOT, ms", 1e3))
 
 
 def run_throughput(
     configs: Sequence[EngineConfig],
-    workloads: Sequence[Workload],
-    runs: int,
+    settings: ThroughputSettings,
     json_path: Path | None = None,
     plot_path: Path | None = None,
-    *,
-    keep_arrivals: bool = False,
 ) -> None:
     """`quire bench throughput`; several configs are compared."""
+    workloads = _workloads(settings)
+    if settings.save_workload is not None:
+        write_workload(workloads[0], settings.save_workload)
+    if settings.compare_prefix_caching:
+        configs = [replace(config, enable_prefix_caching=on) for config in configs for on in (True, False)]
     label = (Column("label", "engine"),) if len(configs) > 1 else ()
     columns = (Column("workload", "workload"), *label, *TIMING_COLUMNS)
     report = Report("throughput", f"Throughput of {configs[0].model}", columns)
-    report.settings = {"runs": runs, "keep_arrivals": keep_arrivals, "engines": [asdict(config) for config in configs]}
-    report.figures = measure(configs, workloads, runs, keep_arrivals=keep_arrivals)
+    report.settings = {**settings.as_json(), "engines": [asdict(config) for config in configs]}
+    report.figures = measure(configs, workloads, settings.runs, keep_arrivals=settings.arrivals)
     for figure in report.figures:
         if figure["out_got"] != figure["out"]:
             report.notes.append(
@@ -156,6 +165,16 @@ def run_throughput(
     if len(configs) > 1:
         report.notes.append("The engines ran in one process, so that peak MiB is the most that any of them had so far.")
     report.publish(json_path, plot_path, lambda figure: _draw(figure, report.figures, "out_tok_s", "output tokens/s"))
+
+
+def _workloads(settings: ThroughputSettings) -> list[Workload]:
+    if settings.workload:
+        return [read_workload(path) for path in settings.workload]
+    if settings.trace is not None:
+        name, lengths = settings.trace.stem, read_trace(settings.trace).first(settings.num_requests)
+    else:
+        name, lengths = "uniform", uniform_lengths(settings.num_requests, settings.input_len, settings.output_len)
+    return [make_workload(name, lengths, shared_prefix=settings.shared_prefix)]
 
 
 def _alternate(configs: Sequence[EngineConfig], runs: int) -> Iterator[tuple[int, int, Engine]]:
@@ -170,14 +189,10 @@ def _alternate(configs: Sequence[EngineConfig], runs: int) -> Iterator[tuple[int
                 engine = None
                 gc.collect()  # the last one's pool, before there is the next one's
                 engine = make_engine(config, loaded)
-                _warm_up(engine)
+                if engine.max_model_len >= 64 + 8:
+                    low, span = token_range(engine.vocab_size)
+                    play(engine, WARM_UP.shifted(0, low=low, span=span))
             yield repetition, at, engine
-
-
-def _warm_up(engine: Engine) -> None:
-    low, span = token_range(engine.vocab_size)
-    if engine.max_model_len >= 64 + 8:
-        play(engine, WARM_UP.shifted(0, low=low, span=span))
 
 
 def _labels(configs: Sequence[EngineConfig]) -> list[str]:
@@ -199,15 +214,6 @@ def _facts(config: EngineConfig, engine: Engine) -> dict[str, Any]:
     }
 
 
-def _sampling(workload: Workload, max_tokens: int) -> SamplingParams:
-    return SamplingParams(
-        temperature=0.0 if workload.greedy else 1.0,
-        max_tokens=max_tokens,
-        ignore_eos=workload.ignore_eos,
-        detokenize=False,
-    )
-
-
 def _draw(figure: Any, figures: Sequence[dict[str, Any]], key: str, label: str, scale: float = 1.0) -> None:
     """A bar a figure, with its range."""
     axes = figure.subplots()
@@ -220,4 +226,3 @@ def _draw(figure: Any, figures: Sequence[dict[str, Any]], key: str, label: str, 
     axes.bar(at, medians, yerr=[low, high], capsize=3)
     axes.set_xticks(at, names, rotation=30, ha="right", fontsize=8)
     axes.set_ylabel(label)
-    axes.spines[["top", "right"]].set_visible(False)

@@ -3,7 +3,7 @@
     {"name": "W2", "note": "32 at once", "greedy": true, "ignore_eos": true,
      "requests": [{"prompt_token_ids": [5779, 6589], "max_tokens": 64, "arrival_s": 0.5}]}
 
-`note` and `arrival_s` may be left out. Knows nothing about engines and takes no time.
+`note` and `arrival_s` may be left out.
 """
 
 from __future__ import annotations
@@ -185,13 +185,8 @@ def make_workload(
     seed: int = 0,
     low: int = LOWEST_TOKEN_ID,
     span: int = TOKEN_ID_SPAN,
-    note: str = "",
 ) -> Workload:
-    """Random token ids from [low, low + span) in the given lengths.
-
-    Args:
-        shared_prefix: so many tokens at the start of every prompt are the same ones (and count in its length).
-    """
+    """Random token ids from [low, low + span) in the given lengths, of which the first are a prefix that all share."""
     shortest = min(lengths.prompt)
     if not 0 <= shared_prefix <= shortest:
         raise ValueError(f"a shared prefix of {shared_prefix} tokens does not fit in a prompt of {shortest}")
@@ -206,7 +201,7 @@ def make_workload(
         WorkloadRequest(prefix + draw(prompt - shared_prefix), output, arrival)
         for prompt, output, arrival in zip(lengths.prompt, lengths.output, arrivals, strict=True)
     ]
-    return Workload(name, requests, note=note)
+    return Workload(name, requests)
 
 
 def _read_text(path: str | Path) -> str:

@@ -8,10 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from quire.cli import client_options
 from quire.cli.chat_screens import Screen, choose_screen
-from quire.cli.client_options import asked_for, opened_model
-from quire.cli.options import engine_options
+from quire.cli.client_options import Address, Sampling, asked_for, opened_model
+from quire.cli.options import options
 from quire.config import EngineConfig
 
 EXAMPLE = "Example: quire chat --url http://127.0.0.1:8000"
@@ -27,29 +26,22 @@ HINTS = {
 }
 
 
-@engine_options(default_model="quire-chat")
+@options(default_model="quire-chat")
 def chat(
     ctx: typer.Context,
     engine: EngineConfig,
-    url: client_options.Url = None,
-    api_key: client_options.ApiKey = None,
+    address: Address,
+    sampling: Sampling,
     system: Annotated[str | None, typer.Option(help="What the model is told before the conversation.")] = None,
     chat_template: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Jinja template, for a model in this process without one.")
     ] = None,
-    max_tokens: client_options.MaxTokens = None,
-    temperature: client_options.Temperature = None,
-    top_p: client_options.TopP = None,
-    top_k: client_options.TopK = None,
-    min_p: client_options.MinP = None,
-    repetition_penalty: client_options.RepetitionPenalty = None,
-    stop: client_options.Stop = None,
 ) -> None:
     """Chat with a model: behind a URL, or in this process (default: quire-chat). Piped input is a message a line."""
     from quire.client.conversation import Conversation
 
-    with opened_model(ctx.params, engine) as model:
-        is_answered = hold(Conversation(model, system=system, **asked_for(ctx.params)), choose_screen())
+    with opened_model(ctx.params, engine, address) as model:
+        is_answered = hold(Conversation(model, system=system, **asked_for(sampling, ctx.params)), choose_screen())
     if not is_answered:
         raise typer.Exit(1)
 

@@ -1,4 +1,4 @@
-"""What a chat is read from and shown on: a terminal, or plain pipes. Knows nothing about models or commands."""
+"""What a chat is read from and shown on: a terminal, or plain pipes."""
 
 from __future__ import annotations
 

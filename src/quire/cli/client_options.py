@@ -4,34 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import fields
-from typing import Annotated, Any
+from dataclasses import dataclass, fields
+from typing import Any
 
 import typer
 
 from quire.config import EngineConfig
+from quire.settings import Settings, setting
 
-Url = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Ask a server; --model is then its name for a model (default: its first one)."),
-]
-ApiKey = Annotated[str | None, typer.Option(envvar="QUIRE_API_KEY", show_envvar=True, help="The key the server wants.")]
-MaxTokens = Annotated[int | None, typer.Option(help="At most so many tokens an answer.")]
-Temperature = Annotated[float | None, typer.Option(help="0 is greedy; by default the model's own.")]
-TopP = Annotated[float | None, typer.Option(help="Keep the likeliest tokens up to this probability.")]
-TopK = Annotated[int | None, typer.Option(help="Keep the k likeliest tokens.")]
-MinP = Annotated[float | None, typer.Option(help="Keep tokens at least so likely, relative to the best.")]
-RepetitionPenalty = Annotated[float | None, typer.Option(help="Above 1 makes seen tokens less likely.")]
-IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after the model's end token.")]
-Stop = Annotated[list[str] | None, typer.Option(help="End before this text; may be given several times.")]
 
-# All of these are read from the context, by the names that the commands give them.
-_SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "stop", "ignore_eos")
+@dataclass(frozen=True)
+class Address(Settings):
+    """Who is asked."""
+
+    url: str | None = setting(
+        None, "Ask a server; --model is then its name for a model (default: its first one).", metavar="URL"
+    )
+    api_key: str | None = setting(None, "The key the server wants.", envvar="QUIRE_API_KEY", repr=False)
+
+
+NOWHERE = Address()
+
+
+@dataclass(frozen=True)
+class Sampling(Settings):
+    """How an answer is sampled: the protocol's fields of these names. None leaves one to the model."""
+
+    max_tokens: int | None = setting(None, "Most tokens of an answer.")
+    temperature: float | None = setting(None, "0 is greedy; by default the model's own.")
+    top_p: float | None = setting(None, "Keep the likeliest tokens up to this probability.")
+    top_k: int | None = setting(None, "Keep the k likeliest tokens.")
+    min_p: float | None = setting(None, "Keep tokens at least so likely, relative to the best.")
+    repetition_penalty: float | None = setting(None, "Above 1 makes seen tokens less likely.")
+    stop: tuple[str, ...] = setting((), "End before this text; may be given several times.")
+
+
+@dataclass(frozen=True)
+class CompletionSampling(Sampling):
+    """One answer, and no conversation that goes on."""
+
+    max_tokens: int | None = setting(128, "Most tokens of an answer.")
+    ignore_eos: bool = setting(False, "Go on after the model's end token.", is_flag=True)
+
+
 _FOR_BOTH = ("model", "seed")  # fields of EngineConfig that say something to a server too
 
 
 @contextmanager
-def opened_model(given: Mapping[str, Any], engine: EngineConfig) -> Iterator[Any]:
+def opened_model(given: Mapping[str, Any], engine: EngineConfig, address: Address = NOWHERE) -> Iterator[Any]:
     """Whoever answers, until the block's end: a `RemoteModel` with a URL, a `LocalModel` without.
 
     A failure in the block that is the server's or the engine's, not the user's (RuntimeError), is told in one line and
@@ -44,7 +64,7 @@ def opened_model(given: Mapping[str, Any], engine: EngineConfig) -> Iterator[Any
         ValueError: an option makes no sense for this one, or cannot be served.
     """
     try:
-        with closing(_open(given, engine)) as model:
+        with closing(_open(given, engine, address)) as model:
             yield model
     except (typer.Exit, typer.Abort):  # RuntimeErrors both, and no failures
         raise
@@ -53,20 +73,25 @@ def opened_model(given: Mapping[str, Any], engine: EngineConfig) -> Iterator[Any
         raise typer.Exit(1) from None
 
 
-def asked_for(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the command line's values those of the protocol's sampling fields that were given.
+def asked_for(sampling: Sampling, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The sampling fields that differ from the protocol's defaults.
 
     In process the seed is the engine's own; a server gets it with each request.
+
+    Args:
+        sampling: what was chosen.
+        given: the command line's own values, None where it is silent.
     """
-    names = _SAMPLING if given.get("url") is None else (*_SAMPLING, "seed")
-    values = {name: given.get(name) for name in names}
-    values["stop"] = list(values["stop"] or ()) or None
+    values = {each.name: getattr(sampling, each.name) for each in fields(sampling)}
+    if given.get("url") is not None:
+        values["seed"] = given.get("seed")
+    values["stop"] = list(sampling.stop) or None
     return {name: value for name, value in values.items() if value is not None and value is not False}
 
 
-def _open(given: Mapping[str, Any], engine: EngineConfig) -> Any:
-    url, template = given.get("url"), given.get("chat_template")
-    if url is None:
+def _open(given: Mapping[str, Any], engine: EngineConfig, address: Address) -> Any:
+    template = given.get("chat_template")
+    if address.url is None:
         from quire.client.local_model import LocalModel
 
         if template is not None:
@@ -81,4 +106,4 @@ def _open(given: Mapping[str, Any], engine: EngineConfig) -> Any:
     from quire.client.endpoint import Endpoint
     from quire.client.remote_model import RemoteModel
 
-    return RemoteModel(Endpoint.of(url, given.get("api_key")), given.get("model"))
+    return RemoteModel(Endpoint.of(address.url, address.api_key), given.get("model"))

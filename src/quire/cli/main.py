@@ -32,8 +32,8 @@ class Commands(TyperGroup):
 
 app = typer.Typer(
     cls=Commands,
-    help="Serve open-weight language models on the machine you have. Every option of the engine, such as --block-size, "
-    "can also be set in the environment: QUIRE_BLOCK_SIZE=32.",
+    help="Serve open-weight language models on the machine you have. Every option of the engine and of serve, such as "
+    "--block-size, can also be set in the environment: QUIRE_BLOCK_SIZE=32.",
     epilog="Example: quire serve, and then quire chat --url http://127.0.0.1:8000",
     no_args_is_help=True,
     add_completion=False,

@@ -1,7 +1,4 @@
-"""Options that are made from `EngineConfig`: every field is one, so that a new field needs no line here.
-
-Knows how typer reads a signature; knows nothing about what a field means.
-"""
+"""Options that are made from settings: every field with help is one, so that a new field needs no line here."""
 
 from __future__ import annotations
 
@@ -10,127 +7,149 @@ import inspect
 import itertools
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, Field, fields
-from typing import Annotated, Any, TypeVar, get_type_hints
+from dataclasses import MISSING, Field
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from quire.config import SIZES, EngineConfig
-
-N = TypeVar("N", int, float)
-
-_AS_TEXT = dict.fromkeys(SIZES, "SIZE")  # what EngineConfig reads itself, and how help names it
+from quire.config import EngineConfig
+from quire.settings import EnvironmentSettings, Settings, integers, option_name, setting_fields
 
 
-def engine_options(
+def options(
     *, models: Sequence[str] = (), sweep: Sequence[str] = (), default_model: str | None = None
 ) -> Callable[[Callable[..., None]], Any]:
-    """Give a command every field of `EngineConfig` as an option of the same name.
+    """Give a command an option for every setting of the dataclasses (`Settings`) among its parameters.
 
-    The command takes what they make as its parameter `engine`; with `sweep` all combinations as a list `engines`, and
-    with `models` a dict `engines` from the name that a model is served under. What the command line does not say comes
-    from the environment (`EngineConfig.from_env`).
+    Of `EngineConfig` a parameter may also be a list, of all combinations with `sweep`; or a dict with `models`, from
+    the name that a model is served under. What the command line does not say comes from the environment, where the
+    dataclass reads it.
 
     Args:
         models: --model may be given several times, as SOURCE or NAME=SOURCE; without it these.
-        sweep: integer fields that may be given as a list, such as 1,2,4.
+        sweep: integer fields of the engine that may be given as a list, such as 1,2,4.
         default_model: without --model; otherwise it must be given.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = [
-            p
-            for p in inspect.signature(command, eval_str=True).parameters.values()
-            if p.name not in ("engine", "engines")
-        ]
-        options = [_option(field, is_list=field.name in sweep) for field in fields(EngineConfig)]
-        if models:
-            options[0] = _several_models(options[0], models)
+        parameters = inspect.signature(command, eval_str=True).parameters.values()
+        kinds = {p.name: kind for p in parameters if (kind := _settings_in(p.annotation)) is not None}
+        own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters if p.name not in kinds]
 
         @functools.wraps(command)
         def run(**values: Any) -> None:
-            given = {option.name: values.pop(option.name) for option in options}
-            if models:
-                chosen = given.pop("model") or os.environ.get("QUIRE_MODEL", ",".join(models)).split(",")
-                named = _by_name(chosen)
-                engines = {name: EngineConfig.from_env(**given, model=source) for name, source in named.items()}
-                command(engines=engines, **values)
-                return
-            if given["model"] is None and "QUIRE_MODEL" not in os.environ:
-                given["model"] = default_model
-            if given["model"] is None and "QUIRE_MODEL" not in os.environ:
-                raise ValueError(
-                    "which model? Give --model a directory, a hub id, an embedded model such as quire-mini, or a preset"
-                )
-            if sweep:
-                command(engines=_combinations(given, sweep), **values)
-            else:
-                command(engine=EngineConfig.from_env(**given), **values)
+            made = {name: _make(kind, _take(kind, values)) for name, kind in kinds.items()}
+            command(**values, **made)
 
-        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + options
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        def _make(kind: type[Settings], given: dict[str, Any]) -> Any:
+            if kind is EngineConfig:
+                return _engines(given, models, sweep, default_model)
+            return kind.from_env(**given) if issubclass(kind, EnvironmentSettings) else kind(**given)
+
+        # An engine has many options, and the same under every command: they come last.
+        made = [
+            _option(kind, field)
+            for kind in kinds.values()
+            if kind is not EngineConfig
+            for field in setting_fields(kind)
+        ]
+        if EngineConfig in kinds.values():
+            own += [_engine_option(field, models, sweep) for field in setting_fields(EngineConfig)]
+        arguments = [*made, *own]
+        run.__signature__ = inspect.Signature(arguments)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in arguments}
         del run.__wrapped__  # typer would read the signature behind it
         return run
 
     return decorate
 
 
-def integers(name: str, text: str) -> list[int]:
-    """Numbers from text such as 1,2,4."""
-    return _read(int, text.split(","), f"{name}={text!r} is not a list of integers such as 16 or 1,2,4")
+def _settings_in(annotation: Any) -> type[Settings] | None:
+    """The dataclass that a parameter is annotated with, be it of one, a list or a dict."""
+    kind = get_args(annotation)[-1] if get_origin(annotation) in (list, dict) else annotation
+    return kind if isinstance(kind, type) and issubclass(kind, Settings) else None
 
 
-def numbers(name: str, text: str) -> list[float]:
-    """Numbers from text such as 0.5,1,2."""
-    return _read(float, text.split(","), f"{name}={text!r} is not a list of numbers such as 0.5,1,2")
+def _take(kind: type[Settings], values: dict[str, Any]) -> dict[str, Any]:
+    """What the command line says of these settings, by the names of their fields; it leaves the other values."""
+    given = {field.name: values.pop(option_name(field)) for field in setting_fields(kind)}
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in given.items()
+        if value is not None and value != []
+    }
 
 
-def integer_range(name: str, text: str) -> tuple[int, int]:
-    """A range from text such as 64-512, or one number for both ends."""
-    low, high = _read(int, _ends(text), f"{name}={text!r} is not a length such as 128 or a range such as 64-512")
-    return low, high
+def _engines(given: dict[str, Any], models: Sequence[str], sweep: Sequence[str], default_model: str | None) -> Any:
+    """One config, or several by the name of their model, or all combinations of what is swept."""
+    if models:
+        chosen = given.pop("model", None) or os.environ.get("QUIRE_MODEL", ",".join(models)).split(",")
+        return {name: EngineConfig.from_env(**given, model=source) for name, source in _by_name(chosen).items()}
+    if "model" not in given and "QUIRE_MODEL" not in os.environ:
+        if default_model is None:
+            raise ValueError(
+                "which model? Give --model a directory, a hub id, an embedded model such as quire-mini, or a preset"
+            )
+        given["model"] = default_model
+    if not sweep:
+        return EngineConfig.from_env(**given)
+    lists = [_integers(name, given[name]) if name in given else [None] for name in sweep]
+    return [
+        EngineConfig.from_env(**given | dict(zip(sweep, values, strict=True))) for values in itertools.product(*lists)
+    ]
 
 
-def share_range(name: str, text: str) -> tuple[float, float]:
-    """A range from text such as 0.1-0.9, or one number for both ends."""
-    low, high = _read(float, _ends(text), f"{name}={text!r} is not a share such as 0.5 or a range such as 0.1-0.9")
-    return low, high
-
-
-def _ends(text: str) -> list[str]:
-    low, _, high = text.partition("-")
-    return [low, high or low]
-
-
-def _read(kind: Callable[[str], N], parts: Sequence[str], complaint: str) -> list[N]:
+def _integers(name: str, text: str) -> Sequence[int]:
     try:
-        return [kind(part) for part in parts]
-    except ValueError:
-        raise ValueError(complaint) from None
+        return integers(text)
+    except ValueError as error:
+        raise ValueError(f"{name}={error}") from None
 
 
-def _option(field: Field[Any], *, is_list: bool) -> inspect.Parameter:
-    annotation: Any = get_type_hints(EngineConfig)[field.name] | None
-    metavar = None
-    if field.name in _AS_TEXT or is_list:
-        annotation, metavar = str | None, _AS_TEXT.get(field.name, "N[,N...]")
-    text = field.metadata.get("help", "")
-    if field.default not in (None, MISSING):
-        text += f" (default: {str(field.default).lower() if isinstance(field.default, bool) else field.default})"
-    option = typer.Option(help=text, metavar=metavar, show_default=False)
+def _option(kind: type[Settings], field: Field[Any], **changes: Any) -> inspect.Parameter:
+    """The option of a field. Its default is None, so that it can be told from what was given."""
+    rules = {"annotation": get_type_hints(kind)[field.name], **field.metadata, **changes}
+    annotation = rules["annotation"]
+    if rules.get("read") is not None:
+        annotation = str
+    elif get_origin(annotation) is tuple:
+        annotation = list[get_args(annotation)[0]]  # type: ignore[misc]
+    is_required = field.default is MISSING and kind is not EngineConfig
+    option = typer.Option(
+        *(["--" + option_name(field).replace("_", "-")] if rules.get("is_flag") else []),
+        help=rules["help"] + _describe_default(field),
+        metavar=rules["metavar"] or ("FILE" if Path in (annotation, *get_args(annotation)) else None),
+        envvar=rules.get("envvar"),
+        show_envvar="envvar" in rules,
+        show_default=False,
+    )
     return inspect.Parameter(
-        field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, option]
+        option_name(field),
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if is_required else None,
+        annotation=Annotated[annotation if is_required else annotation | None, option],
     )
 
 
-def _several_models(option: inspect.Parameter, models: Sequence[str]) -> inspect.Parameter:
-    text = (
-        "A directory, a hub id, an embedded name or a preset; NAME=SOURCE serves it under that name. Several serve "
-        f"several models, the first of them by default. (default: {' and '.join(models)})"
-    )
-    described = typer.Option(help=text, metavar="[NAME=]SOURCE", show_default=False)
-    return option.replace(annotation=Annotated[list[str] | None, described])
+def _describe_default(field: Field[Any]) -> str:
+    if field.default in (None, MISSING, ()) or field.metadata.get("is_flag"):
+        return ""
+    default = field.default
+    shown = ", ".join(default) if isinstance(default, tuple) else str(default)
+    return f" (default: {shown.lower() if isinstance(default, bool) else shown})"
+
+
+def _engine_option(field: Field[Any], models: Sequence[str], sweep: Sequence[str]) -> inspect.Parameter:
+    if field.name == "model" and models:
+        text = (
+            "A directory, a hub id, an embedded name or a preset; NAME=SOURCE serves it under that name. Several serve "
+            f"several models, the first of them by default. (default: {' and '.join(models)})"
+        )
+        return _option(EngineConfig, field, help=text, metavar="[NAME=]SOURCE", annotation=list[str])
+    if field.name in sweep:
+        return _option(EngineConfig, field, annotation=str, metavar="N[,N...]")
+    return _option(EngineConfig, field)
 
 
 def _by_name(chosen: Sequence[str]) -> dict[str, str]:
@@ -146,11 +165,3 @@ def _by_name(chosen: Sequence[str]) -> dict[str, str]:
             raise ValueError(f"two models are named {name!r}; give one of them another name: --model NAME={source}")
         found[name] = source
     return found
-
-
-def _combinations(given: dict[str, Any], sweep: Sequence[str]) -> list[EngineConfig]:
-    lists = [integers(name, given[name]) if given[name] is not None else [None] for name in sweep]
-    return [
-        EngineConfig.from_env(**{**given, **dict(zip(sweep, values, strict=True))})
-        for values in itertools.product(*lists)
-    ]

@@ -1,7 +1,4 @@
-"""Standard input and output, be they pipes or a terminal: a prompt in, an answer's text out.
-
-Knows nothing about models or commands.
-"""
+"""Standard input and output, be they pipes or a terminal: a prompt in, an answer's text out."""
 
 from __future__ import annotations
 

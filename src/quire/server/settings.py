@@ -1,48 +1,72 @@
-"""What an operator may choose about the server, as one frozen dataclass; an engine's choices are in `EngineConfig`.
-
-Knows names, defaults and ranges; knows nothing about HTTP.
-"""
+"""What an operator may choose about the server; an engine's choices are in `EngineConfig`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from quire.settings import EnvironmentSettings, parse_size, setting
+
+LOG_FORMATS = ("text", "json")
+
 
 @dataclass(frozen=True)
-class ServerSettings:
-    """Limits, safety and addresses of one server process."""
+class ServerSettings(EnvironmentSettings):
+    """Limits, safety and addresses of one server process.
 
-    host: str = "127.0.0.1"
-    port: int = 8000  #: 0 takes a free one
-    ssl_certfile: str | None = None
-    ssl_keyfile: str | None = None
-    ssl_keyfile_password: str | None = field(default=None, repr=False)
-    ssl_ca_certs: str | None = None
-    api_keys: tuple[str, ...] = field(default=(), repr=False)  #: none: everyone may ask
+    Every field with a sentence of help is an option of `quire serve`, and QUIRE_<NAME> in the environment.
+    """
+
+    host: str = setting("127.0.0.1", "The address to listen on; 0.0.0.0 is all of them.")
+    port: int = setting(8000, "The port to listen on; 0 takes a free one.", at_least=0, at_most=65535)
+    api_keys: tuple[str, ...] = setting(
+        (),
+        "Let in only who has this key; may be given several times. Also QUIRE_API_KEY=KEY,KEY.",
+        name="api_key",
+        in_environment=False,  # `load_api_keys` reads it: keys of several sources add up
+        repr=False,
+    )
+    api_key_file: str | None = setting(None, "A file of keys, one a line.", metavar="FILE")
+    chat_template: str | None = setting(None, "A Jinja template in place of the models' own.", metavar="FILE")
+    max_body_bytes: int = setting("8MiB", "A larger request gets 413.", read=parse_size, at_least=1)
+    max_queue: int = setting(1024, "Most requests that wait, a model; further ones get 429.", at_least=1)
+    max_concurrent_per_key: int | None = setting(
+        None, "Most requests of one key at once; further ones get 429.", at_least=1
+    )
+    max_answers: int = setting(1024, "Answers that one body may ask for: its prompts times n.", at_least=1)
+    cors_origins: tuple[str, ...] = setting(
+        (), "Let pages of this origin ask; may be given several times.", name="cors_origin"
+    )
+    ssl_certfile: str | None = setting(None, "Serve HTTPS with this certificate.", metavar="FILE")
+    ssl_keyfile: str | None = setting(None, "Its private key.", metavar="FILE")
+    ssl_keyfile_password: str | None = setting(
+        None, "The key's password.", envvar="QUIRE_SSL_KEYFILE_PASSWORD", repr=False
+    )
+    ssl_ca_certs: str | None = setting(
+        None, "Let in only clients with a certificate of these authorities.", metavar="FILE"
+    )
+    shutdown_timeout_s: float = setting(
+        30.0, "Seconds for running requests to finish after SIGTERM.", name="shutdown_timeout", at_least=0
+    )
+    engine_process: bool = setting(
+        True, "Each engine in a process of its own, which is started again if it dies; or all of them in this one."
+    )
+    keep_alive_s: float = setting(
+        15.0,
+        "Seconds without news after which a stream sends a comment.",
+        name="keep_alive",
+        metavar="SECONDS",
+        above=0,
+    )
+    log_interval_s: float = setting(10.0, "Seconds between two log lines of load.", name="log_interval", above=0)
+    log_format: str = setting("text", "text or json.", choices=LOG_FORMATS)
     tenant_secret: bytes | None = field(default=None, repr=False)
     """Names the tenants' KV blocks; the same after a restart, if kept."""
-    max_body_bytes: int = 8 * 1024**2
-    max_queue: int = 1024  #: requests that wait, a model; further ones get 429
-    max_concurrent_per_key: int | None = None
-    max_answers: int = 1024  #: of one completion request: its prompts times n
-    cors_origins: tuple[str, ...] = ()  #: none: no page of another origin may ask
-    shutdown_timeout_s: float = 30  #: how long running requests may take to finish after SIGTERM
     heartbeat_timeout_s: float = 5  #: an engine that does not answer within this is hanging
-    log_interval_s: float = 10  #: between two log lines of load
-    keep_alive_s: float = 15  #: a stream without news sends a comment so often, so that proxies keep it open
 
     def __post_init__(self) -> None:
-        for name in ("max_body_bytes", "max_queue", "max_concurrent_per_key", "max_answers"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} must be at least 1")
-        for name in ("heartbeat_timeout_s", "log_interval_s", "keep_alive_s"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}={getattr(self, name)} must be above 0 seconds")
-        if not self.shutdown_timeout_s >= 0:
-            raise ValueError(f"shutdown_timeout_s={self.shutdown_timeout_s} must be 0 seconds or more")
-        if not 0 <= self.port <= 65535:
-            raise ValueError(f"port={self.port} is not a port; they go from 0 (any free one) to 65535")
+        super().__post_init__()
+        if not self.heartbeat_timeout_s > 0:
+            raise ValueError(f"heartbeat_timeout_s={self.heartbeat_timeout_s} must be above 0")
         if any(not key for key in self.api_keys):
             raise ValueError("an API key is empty; leave it out or give it characters")
         if self.ssl_keyfile is not None and self.ssl_certfile is None:

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.bench.memory.engine_waste import waste_of_steps
 from quire.bench.memory.memory import (
     clip,
     next_power_of_two,
@@ -20,7 +19,14 @@ from quire.bench.memory.memory import (
     waste_of_blocks,
     waste_of_reservation,
 )
+from quire.bench.settings import MemorySettings
 from quire.bench.workload import Lengths
+
+
+def waste_of_steps(steps: list[tuple[int, int]]) -> float:
+    """From (used, allocated) tokens, step by step."""
+    return 1 - sum(used for used, _ in steps) / sum(allocated for _, allocated in steps)
+
 
 REQUESTS = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), min_size=1, max_size=5)
 
@@ -86,13 +92,6 @@ def test_smaller_blocks_that_divide_larger_ones_never_waste_more(requests: list[
     assert wastes == sorted(wastes)
 
 
-def test_steps_of_an_engine_give_the_same_figure() -> None:
-    assert waste_of_steps([(3, 4), (4, 4), (5, 8)]) == pytest.approx(1 - 12 / 16)
-    assert waste_of_steps([]) == 0
-    with pytest.raises(ValueError, match="5 tokens cannot use the memory of 4"):
-        waste_of_steps([(5, 4)])
-
-
 def test_requests_beyond_the_limit_are_cut_and_counted() -> None:
     prompt, output, num_clipped = clip(tokens(10, 90, 100, 500, 60), tokens(20, 30, 1, 7, 40), 100)
     assert prompt.tolist() == [10, 90, 99, 99, 60]
@@ -105,17 +104,17 @@ def test_the_next_power_of_two_is_exact() -> None:
     assert next_power_of_two(tokens(*values)).tolist() == [1, 2, 4, 4, 8, 1024, 1024, 2048, 2**40, 2**41]
 
 
-@pytest.mark.parametrize(("limit", "sizes"), [(1, (16,)), (100, (0,))])
-def test_limits_that_hold_nothing_are_refused(limit: int, sizes: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="expected at least"):
-        study(Lengths([3], [3]), limit, sizes)
+@pytest.mark.parametrize("given", [{"max_model_len": "1"}, {"block_size": "16,0"}])
+def test_limits_that_hold_nothing_are_refused(given: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="must be at least"):
+        MemorySettings(Path("trace.csv"), **given)  # type: ignore[arg-type]
 
 
 def test_a_run_prints_a_table_and_writes_json_and_a_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "trace.csv"
     rows = [f"2023-11-16 18:00:{i:02d},{1000 + 90 * i},{10 + i}\n" for i in range(20)]
     trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(rows))
-    run(trace, json_path=tmp_path / "waste.json", plot_path=tmp_path / "waste.png")
+    run(MemorySettings(trace), json_path=tmp_path / "waste.json", plot_path=tmp_path / "waste.png")
     printed = capsys.readouterr().out
     assert "blocks of 16" in printed
     assert "SOSP '23" in printed

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from checkpoints import make_checkpoint
 from quire.bench.recovery.load import MIXES, make_mix
-from quire.bench.recovery.recovery import RecoverySettings, add_ratios, figure, run
+from quire.bench.recovery.recovery import add_ratios, figure, run
 from quire.bench.recovery.run import LinkPlan, Phase, RecoveryRun, first_difference, run_once
 from quire.bench.report import Repetition
+from quire.bench.settings import RecoverySettings
 from quire.bench.timing import token_range
 from quire.build import LoadedModel, load, make_engine
 from quire.cli.main import app
@@ -162,11 +163,9 @@ def recovery(mode: RecoveryMode, seconds: float = 1.0, predicted: float | None =
     return Recovery("r", mode, 100, 1, known, load_s=seconds, is_complete=True)
 
 
-def a_run(
-    recoveries: list[Recovery], phases: list[Phase] | None = None, *, load_s: float = 1.0, ahead_s: float = 0.0
-) -> RecoveryRun:
+def a_run(recoveries: list[Recovery], phases: list[Phase] | None = None, *, load_s: float = 1.0) -> RecoveryRun:
     repetition = Repetition(2.0, 10, 10, [0.1, 0.3], [0.01, 0.03])
-    return RecoveryRun(repetition, [[1], [2]], recoveries, 7, 0.0, load_s, 0.5, ahead_s, phases or [])
+    return RecoveryRun(repetition, [[1], [2]], recoveries, 7, 0.0, load_s, 0.5, phases or [])
 
 
 def test_a_turn_over_is_three_decisions_in_a_row_that_are_not_the_usual() -> None:
@@ -187,10 +186,9 @@ def test_a_figure_says_what_was_spent_and_how_well_it_was_predicted() -> None:
         recovery(RecoveryMode.SWAP, 1.0, 1.1),
         recovery(RecoveryMode.RECOMPUTE),
     ]
-    turned = replace(recovery(RecoveryMode.SWAP, 1.0, 9.0), fell_back=True)
-    found = figure("cost", [a_run([*recoveries, turned], load_s=4.0, ahead_s=0.25)])
-    assert found["recovery_s"]["median"] == 4.75, "what was saved ahead of time is not free"
-    assert found["ahead_s"]["median"] == 0.25
+    fallen_back = replace(recovery(RecoveryMode.SWAP, 1.0, 9.0), fell_back=True)
+    found = figure("cost", [a_run([*recoveries, fallen_back], load_s=4.0)])
+    assert found["recovery_s"]["median"] == 4.5
     assert found["by_mode"] == {"recompute": 1, "swap": 2, "mixed": 0, "fell back": 1}
     assert found["modes"] == "recompute 1, swap 2, fell back 1"
     assert found["error_median"]["median"] == pytest.approx(0.3)
@@ -245,7 +243,7 @@ def test_the_command_compares_policies_and_writes_what_it_found(
     options = ["--policies", "recompute,swap,cost", "--crossing-at", "64", "--alternate-link", "10,0.5"]
     options += ["--profile", str(profile)]
     files = ["--json", str(written), "--plot", str(picture)]
-    result = CliRunner().invoke(app, [*small, *options, "--regret-sample", "0.2", *files])
+    result = CliRunner().invoke(app, [*small, *options, *files])
     assert result.exit_code == 0, result.output
     assert "Outputs are the same, token for token, under recompute, swap, cost." in result.output
     assert "makes both modes cost the same at 64 tokens" in result.output
@@ -305,7 +303,6 @@ def test_a_profile_is_where_it_begins(config: EngineConfig, tmp_path: Path) -> N
         (["--alternate-link", "10,5"], "give it one by"),
         (["--slow-link-at", "20,10"], "slow_link_at='20,10'"),
         (["--crossing-at", "64", "--swap-bandwidth", "100MB"], "give one of them"),
-        (["--regret-sample", "2"], "regret_sample=2"),
         (["--swap-space", "0"], "swap_space=0"),
         (["--record", "/no/such/place/run.jsonl"], "cannot write /no/such/place/run.jsonl: No such file or directory"),
     ],
@@ -340,7 +337,7 @@ def test_a_recorded_run_is_played_again_exactly_and_held_against_the_simulator(
     small: list[str], profile: Path, tmp_path: Path
 ) -> None:
     recorded, measured, replayed = tmp_path / "run.jsonl", tmp_path / "measured.json", tmp_path / "replayed.json"
-    options = ["--policies", "swap,cost", "--profile", str(profile), "--regret-sample", "0.2"]
+    options = ["--policies", "swap,cost", "--profile", str(profile)]
     result = CliRunner().invoke(app, [*small, *options, "--record", str(recorded), "--json", str(measured)])
     assert result.exit_code == 0, result.output
     assert f"quire simulate --recording {recorded}" in result.output

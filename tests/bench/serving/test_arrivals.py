@@ -56,22 +56,9 @@ def test_an_infinite_rate_lets_all_come_at_once() -> None:
         draw_arrivals(math.inf, count=None, duration_s=3)
 
 
-@pytest.mark.parametrize(
-    ("rate", "options", "words"),
-    [
-        (0, {"count": 1}, "a request rate of 0"),
-        (-1, {"count": 1}, "a request rate of -1"),
-        (math.nan, {"count": 1}, "a request rate of nan"),
-        (1, {"count": 1, "burstiness": 0}, "a burstiness of 0"),
-        (1, {"count": 1, "burstiness": math.inf}, "a burstiness of inf"),
-        (1, {"count": 0}, "0 requests are no load"),
-        (1, {"duration_s": 0}, "a duration of 0"),
-        (1, {}, "a duration or a number"),
-    ],
-)
-def test_what_is_no_process_is_refused(rate: float, options: dict[str, float], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        draw_arrivals(rate, **{"count": None, "duration_s": None, **options})  # type: ignore[arg-type]
+def test_something_must_bound_a_load() -> None:
+    with pytest.raises(ValueError, match="a duration or a number"):
+        draw_arrivals(1, count=None, duration_s=None)
 
 
 def test_a_drawn_load_has_one_request_an_arrival() -> None:
@@ -107,8 +94,6 @@ def test_a_duration_leaves_out_what_would_come_later_at_that_rate() -> None:
     times = [float(i) for i in range(10)]
     assert len(recorded(*times, duration_s=4.0).at(None).requests) == 5
     assert len(recorded(*times, duration_s=4.0).at(2.0).requests) == 8
-    with pytest.raises(ValueError, match="a duration of -1"):
-        recorded(*times, duration_s=-1).at(None)
     with pytest.raises(ValueError, match="no request arrives within 1 s"):
         recorded(3.0, 4.0, duration_s=1).at(None)
 
@@ -135,5 +120,3 @@ def test_a_trace_is_scaled_and_then_capped_and_never_to_nothing() -> None:
     scaled = scale_trace(lengths, time_scale=0.5, length_scale=0.25, max_input_len=100, max_output_len=50)
     assert scaled == Lengths([1, 25, 100], [1, 12, 50], [0.0, 0.5, 2.5])
     assert scale_trace(lengths) == lengths
-    with pytest.raises(ValueError, match="length_scale=0"):
-        scale_trace(lengths, length_scale=0)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from quire.bench.serving.figures import distribution, is_good, parse_goodput, serving_figures
+from quire.bench.serving.figures import distribution, is_good, serving_figures
 from quire.bench.serving.load_client import LoadResult, Outcome
+from quire.bench.settings import parse_goodput
 
 
 def outcome(arrival: float, token_s: list[float], counted: int | None = None, **more: object) -> Outcome:

@@ -7,8 +7,9 @@ import math
 
 import pytest
 
-from quire.bench.serving.http_cost import Shape, measure_http_cost
+from quire.bench.serving.http_cost import measure_http_cost
 from quire.bench.serving.stream_client import Stream
+from quire.bench.settings import HttpSettings
 from quire.config import EngineConfig
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -51,11 +52,11 @@ def test_a_stream_that_was_refused_or_cut_off_is_no_measurement() -> None:
         read(HEAD + chunk(event(5)) + b"0\r\n\r\n").events()
 
 
-@pytest.mark.parametrize("has_engine_process", [False, True])
-def test_every_case_is_measured(has_engine_process: bool) -> None:
+@pytest.mark.parametrize("engine_process", [False, True])
+def test_every_case_is_measured(engine_process: bool) -> None:
     config = EngineConfig("random:tiny", num_threads=1)
-    shape = Shape(2, 4, 500, 3, body_bytes=2_000_000, runs=1, has_engine_process=has_engine_process, settle_s=0)
-    figures = measure_http_cost(config, shape)
+    settings = HttpSettings(2, 4, 500, 3, body_size=2_000_000, runs=1, engine_process=engine_process, settle_s=0)
+    figures = measure_http_cost(config, settings)
     assert len(figures) == 6
     for figure in figures:
         numbers = [value["median"] for value in figure.values() if isinstance(value, dict)]

@@ -6,7 +6,6 @@ beside each other, chunked prompts, and blocks that come and go.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from quire.bench.workload import Lengths, make_workload
@@ -52,24 +51,14 @@ def measure_engine_waste(
     engine = Engine(config, NullRunner(InputBatch(max_num_seqs, longest, block_size)), vocab_size=_VOCAB_SIZE)
     for request in make_workload("trace", lengths).requests:
         engine.add_request(request.prompt_token_ids, SamplingParams(max_tokens=request.max_tokens, ignore_eos=True))
-    steps: list[tuple[int, int]] = []
-    preemptions = peak = 0
+    num_steps = held = allocated = preemptions = peak = 0
     while engine.has_unfinished():
         engine.step()
         stats = engine.last_stats
         assert stats is not None
-        steps.append((stats.num_kv_tokens, stats.num_used_blocks * block_size))
+        num_steps += 1
+        held += stats.num_kv_tokens
+        allocated += stats.num_used_blocks * block_size
         preemptions += stats.preemptions
         peak = max(peak, stats.num_used_blocks)
-    return EngineWaste(block_size, len(lengths), len(steps), waste_of_steps(steps), peak / num_blocks, preemptions)
-
-
-def waste_of_steps(steps: Iterable[tuple[int, int]]) -> float:
-    """The share wasted over steps of (used tokens, allocated tokens), as an engine's own statistics count them."""
-    used_sum = allocated_sum = 0
-    for used, allocated in steps:
-        if not 0 <= used <= allocated:
-            raise ValueError(f"{used} tokens cannot use the memory of {allocated}")
-        used_sum += used
-        allocated_sum += allocated
-    return 1.0 - used_sum / allocated_sum if allocated_sum else 0.0
+    return EngineWaste(block_size, len(lengths), num_steps, 1 - held / allocated, peak / num_blocks, preemptions)

@@ -31,9 +31,9 @@ import numpy as np
 import numpy.typing as npt
 
 from quire.bench.report import Column, Report
+from quire.bench.settings import MemorySettings
 from quire.bench.workload import Lengths, read_trace
 
-BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MAX_MODEL_LEN = 2048  #: the OPT models' of the PagedAttention paper
 ENGINE_REQUESTS = 500  #: run on the real scheduler and pool
 PUBLISHED = (
@@ -91,13 +91,8 @@ def waste_of_blocks(prompt: Tokens, output: Tokens, block_size: int) -> tuple[fl
     )
 
 
-def study(lengths: Lengths, max_model_len: int, block_sizes: Sequence[int] = BLOCK_SIZES) -> WasteStudy:
+def study(lengths: Lengths, max_model_len: int, block_sizes: Sequence[int]) -> WasteStudy:
     """Every policy's waste over these lengths."""
-    if max_model_len < 2:
-        raise ValueError(f"max_model_len={max_model_len} holds no prompt and output; expected at least 2")
-    for size in block_sizes:
-        if size < 1:
-            raise ValueError(f"a block of {size} tokens holds nothing; expected at least 1")
     prompt, output, num_clipped = clip(
         np.asarray(lengths.prompt, dtype=np.int64), np.asarray(lengths.output, dtype=np.int64), max_model_len
     )
@@ -122,16 +117,13 @@ def make_report(trace: str, studies: Sequence[WasteStudy]) -> Report:
     """The figures of `quire bench memory`: in JSON one a policy and limit, in the table one row a policy."""
     columns = [Column("policy", "memory held")]
     for s in studies:
-        columns.append(Column(f"time_weighted {s.max_model_len}", f"wasted, limit {s.max_model_len:,}", 100, 2, " %"))
-        columns.append(Column(f"at_completion {s.max_model_len}", "at completion", 100, 2, " %"))
+        limit = s.max_model_len
+        columns.append(Column(f"{limit}.time_weighted", f"wasted, limit {limit:,}", scale=100, unit=" %"))
+        columns.append(Column(f"{limit}.at_completion", "at completion", scale=100, unit=" %"))
+    figures = [{"max_model_len": s.max_model_len, **asdict(waste)} for s in studies for waste in s.wastes]
     rows: dict[str, dict[str, Any]] = {}
-    figures: list[dict[str, Any]] = []
-    for s in studies:
-        for waste in s.wastes:
-            figures.append({"max_model_len": s.max_model_len, **asdict(waste)})
-            row = rows.setdefault(waste.policy, {"policy": waste.policy})
-            row[f"time_weighted {s.max_model_len}"] = waste.time_weighted
-            row[f"at_completion {s.max_model_len}"] = waste.at_completion
+    for figure in figures:
+        rows.setdefault(figure["policy"], {"policy": figure["policy"]})[str(figure["max_model_len"])] = figure
     return Report(
         "memory",
         f"KV memory wasted over {studies[0].num_requests:,} requests of {trace}",
@@ -164,29 +156,21 @@ def draw(figure: Any, studies: Sequence[WasteStudy], trace: str) -> None:
     axes.set_xticks(np.arange(len(policies)), policies, rotation=40, ha="right", fontsize=8)
     axes.set_ylabel("KV memory wasted, % (time-weighted)")
     axes.set_title(f"{trace}: {studies[0].num_requests:,} requests", fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
 
 
-def run(
-    trace: Path,
-    *,
-    max_model_lens: Sequence[int] = (),
-    block_sizes: Sequence[int] = BLOCK_SIZES,
-    num_requests: int | None = None,
-    json_path: Path | None = None,
-    plot_path: Path | None = None,
-) -> None:
+def run(settings: MemorySettings, json_path: Path | None = None, plot_path: Path | None = None) -> None:
     """`quire bench memory`. Without limits it takes the paper's, and the least power of two that cuts no request."""
-    lengths = read_trace(trace).first(num_requests)
-    if not max_model_lens:
+    trace, limits = settings.trace.name, settings.max_model_len
+    lengths = read_trace(settings.trace).first(settings.num_requests)
+    if limits is None:
         longest = max(p + o for p, o in zip(lengths.prompt, lengths.output, strict=True))
         enough = int(next_power_of_two(np.asarray([longest], dtype=np.int64))[0])
-        max_model_lens = (MAX_MODEL_LEN,) if enough <= MAX_MODEL_LEN else (MAX_MODEL_LEN, enough)
-    studies = [study(lengths, limit, block_sizes) for limit in max_model_lens]
-    report = make_report(trace.name, studies)
+        limits = (MAX_MODEL_LEN,) if enough <= MAX_MODEL_LEN else (MAX_MODEL_LEN, enough)
+    studies = [study(lengths, limit, settings.block_size) for limit in limits]
+    report = make_report(trace, studies)
     _add_engine(report, lengths.first(ENGINE_REQUESTS))
-    report.publish(json_path, plot_path, lambda figure: draw(figure, studies, trace.name))
+    report.publish(json_path, plot_path, lambda figure: draw(figure, studies, trace))
 
 
 def _add_engine(report: Report, lengths: Lengths) -> None:

@@ -8,12 +8,12 @@ fewer fit in the pool and each fork moves bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from quire.bench.report import Column, Report, summarise
+from quire.bench.settings import SharingSettings
 from quire.bench.timing import token_range
 from quire.bench.workload import Workload, make_workload, uniform_lengths
 from quire.config import EngineConfig
@@ -59,9 +59,8 @@ class CopyingKVCacheManager(KVCacheManager):
     def __init__(self, num_blocks: int, block_size: int) -> None:
         super().__init__(num_blocks, block_size, enable_prefix_caching=False)
         self._copies: list[BlockTransfer] = []  # of forks since the last step began
-        self._sent: list[
-            BlockTransfer
-        ] = []  # with the step that is being made; their sources are held until it is over
+        # Of forks of the step that is being made; their sources are held until it is over.
+        self._sent: list[BlockTransfer] = []
 
     def begin_step(self) -> None:
         super().begin_step()
@@ -130,9 +129,7 @@ class Usage:
         return 1 - self.used / self.logical if self.logical else 0.0
 
 
-def run(
-    config: EngineConfig, widths: Sequence[int], num_requests: int, runs: int, json: Path | None, plot: Path | None
-) -> None:
+def run(config: EngineConfig, settings: SharingSettings, json: Path | None, plot: Path | None) -> None:
     """Measure every kind, method and width with and without sharing, in turns, and publish the table."""
     from quire.build import load, make_engine
 
@@ -143,32 +140,35 @@ def run(
     copy_on_fork(copied.scheduler)
     report = Report(
         "sharing",
-        f"Sharing: {config.model}, {limits.num_blocks} blocks of {limits.block_size} tokens, {num_requests} requests",
+        f"Sharing: {config.model}, {limits.num_blocks} blocks of {limits.block_size} tokens, "
+        f"{settings.num_requests} requests",
         _COLUMNS,
         notes=[
             "blocks saved: % of the blocks that the sequences would hold without sharing (Figure 9 of the paper).",
             "Lengths are drawn evenly from half to one and a half of the mean; the beams of a random model "
             "are not those of a trained one.",
         ],
-        settings={**asdict(config), "widths": list(widths), "num_requests": num_requests, "runs": runs},
+        settings={**asdict(config), **settings.as_json()},
     )
-    for kind in KINDS:
-        for method in ("parallel", "beam"):
-            for width in widths:
-                report.figures.append(_measure(shared, copied, kind, method, width, num_requests, runs))
+    report.figures = [
+        _measure(shared, copied, kind, method, width, settings)
+        for kind in KINDS
+        for method in ("parallel", "beam")
+        for width in settings.widths
+    ]
     report.publish(json, plot, lambda figure: _draw(figure, report))
 
 
 def _measure(
-    shared: Engine, copied: Engine, kind: Kind, method: str, width: int, num_requests: int, runs: int
+    shared: Engine, copied: Engine, kind: Kind, method: str, width: int, settings: SharingSettings
 ) -> dict[str, Any]:
     lengths = uniform_lengths(
-        num_requests, (-(-kind.prompt // 2), kind.prompt * 3 // 2), (kind.output // 2, kind.output * 3 // 2)
+        settings.num_requests, (-(-kind.prompt // 2), kind.prompt * 3 // 2), (kind.output // 2, kind.output * 3 // 2)
     )
     workload = make_workload(kind.name, lengths)
     saved: list[float] = []
     rates: dict[bool, list[float]] = {True: [], False: []}
-    for repetition in range(runs):
+    for repetition in range(settings.runs):
         low, span = token_range(shared.vocab_size)
         shifted = workload.shifted(repetition, low=low, span=span)
         for engine in (shared, copied):
@@ -180,7 +180,7 @@ def _measure(
         "kind": kind.name,
         "method": method,
         "width": width,
-        "requests": num_requests,
+        "requests": settings.num_requests,
         "saved": summarise(saved),
         "published": kind.published[method],
         "shared_tok_s": summarise(rates[True]),

@@ -5,13 +5,14 @@ Measuring is `quire.calibration.calibrate`'s; here its figures become a table, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from quire.bench.recovery.crossing import crossing_range
 from quire.bench.report import Column, Report, save_plot, write_json
+from quire.bench.settings import CalibrateSettings
 from quire.calibration.calibrate import Calibration, Row, calibrate_engine
 from quire.config import EngineConfig, format_size
 from quire.core.costs.cost_model import CostModel
@@ -28,12 +29,7 @@ COLUMNS = (
 
 
 def run(
-    config: EngineConfig,
-    *,
-    lengths: Sequence[int] | None = None,
-    repeats: int = 3,
-    json_path: Path | None = None,
-    plot_path: Path | None = None,
+    config: EngineConfig, settings: CalibrateSettings, json_path: Path | None = None, plot_path: Path | None = None
 ) -> None:
     """Measure, print, keep the profile, and write what was asked for.
 
@@ -48,9 +44,9 @@ def run(
     loaded = load(replace(config, skip_tokenizer_init=True))
     config = with_swap_tier(config, loaded)
     engine = make_engine(config, loaded, cost_model=CostModel())
-    calibration = calibrate_engine(engine, lengths=lengths, repeats=repeats)
+    calibration = calibrate_engine(engine, lengths=settings.lengths, repeats=settings.repeats)
     engine.scheduler.check_integrity()
-    report = make_report(config, calibration, repeats)
+    report = make_report(config, calibration, settings.repeats)
     place = profile_place(config, loaded.model, loaded.device)
     try:
         place.save(calibration.cost_model)
@@ -120,16 +116,20 @@ def describe_crossing(calibration: Calibration) -> list[str]:
     """Where the modes cross, or that they do not and from which link on they would."""
     points = calibration.crossing_points()
     longest = calibration.max_tokens
-    first = _cheaper(calibration, calibration.block_size)
+    costs, size, chunk = calibration.cost_model, calibration.block_size, calibration.chunk
+    num_bytes = size * calibration.bytes_per_token
+    swaps_first = (
+        costs.save(num_bytes).seconds + costs.load(num_bytes).seconds < costs.recompute(size, chunk=chunk).seconds
+    )
+    first, second = ("swap", "recompute") if swaps_first else ("recompute", "swap")
     if points:
-        modes, lines = (first, _other(first)), []
-        for at, point in enumerate(points):
-            below, above = modes[at % 2], modes[(at + 1) % 2]
-            lines.append(f"Crossing point: {point:,} tokens, below it {below} is cheaper and from it on {above}.")
-        return lines
+        return [
+            f"Crossing point: {point:,} tokens, below it {below} is cheaper and from it on {above}."
+            for point, (below, above) in zip(points, cycle([(first, second), (second, first)]), strict=False)
+        ]
     lengths = range(calibration.block_size, longest + 1, calibration.block_size)
     found = crossing_range(calibration.cost_model, calibration.bytes_per_token, lengths, chunk=calibration.chunk)
-    if first == "swap":
+    if swaps_first:
         condition, bandwidth, at = "slower", found.fastest, found.fastest_at
     else:
         condition, bandwidth, at = "faster", found.slowest, found.slowest_at
@@ -149,16 +149,6 @@ def describe_dependence(calibration: Calibration) -> str:
         f"in, at {row.num_tokens:,} tokens) and prefill ({prefill:,.0f} tokens/s there, in steps of at most "
         f"{calibration.chunk:,})."
     )
-
-
-def _cheaper(calibration: Calibration, num_tokens: int) -> str:
-    costs, num_bytes = calibration.cost_model, num_tokens * calibration.bytes_per_token
-    swap = costs.save(num_bytes).seconds + costs.load(num_bytes).seconds
-    return "swap" if swap < costs.recompute(num_tokens, chunk=calibration.chunk).seconds else "recompute"
-
-
-def _other(mode: str) -> str:
-    return "recompute" if mode == "swap" else "swap"
 
 
 def format_rate(bandwidth: float) -> str:
@@ -204,5 +194,4 @@ def draw(figure: Any, calibration: Calibration, title: str) -> None:
     axes.set_xticks([], minor=True)
     axes.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45, fontsize=8)
     axes.set_title(title, fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)

@@ -11,12 +11,7 @@ _BISECTIONS = 60
 
 
 class RateLimitedCosts:
-    """The costs of a machine whose link is held to a bandwidth (see `tiers.rate_limiter`).
-
-    Args:
-        costs: of the machine, with its link as fast as it goes.
-        bandwidth: bytes a second; a link is never faster than its own.
-    """
+    """The costs of a machine whose link is held to a bandwidth in bytes a second (see `tiers.rate_limiter`)."""
 
     def __init__(self, costs: Costs, bandwidth: float) -> None:
         self._costs = costs
@@ -46,14 +41,10 @@ class RateLimitedCosts:
 
 
 def bandwidth_for_crossing(costs: Costs, bytes_per_token: int, num_tokens: int, *, chunk: int) -> float:
-    """The bandwidth that a link must be held to so that both modes cost the same at `num_tokens`, in bytes a second.
-
-    Found by bisection over the bandwidth: a slower one makes swapping dearer.
+    """The bandwidth, in bytes a second, at which both modes cost the same for `num_tokens`; found by bisection.
 
     Args:
         costs: with the link as fast as it goes.
-        bytes_per_token: of KV.
-        num_tokens: where the modes are to cross.
         chunk: tokens that a step takes.
 
     Raises:
@@ -82,21 +73,14 @@ def bandwidth_for_crossing(costs: Costs, bytes_per_token: int, num_tokens: int, 
 class CrossingRange:
     """Between `slowest` and `fastest`, in bytes a second, there is a crossing point; outside, one mode always wins."""
 
-    slowest: float  #: of a slower link nothing is ever swapped
-    slowest_at: int  #: tokens: what is swapped first, on a link that becomes faster
-    fastest: float  #: of a faster one everything is
-    fastest_at: int  #: tokens: what is computed first, on a link that becomes slower
+    slowest: float  #: by a slower link nothing is ever swapped
+    slowest_at: int  #: tokens of the first length that is swapped as a link becomes faster
+    fastest: float  #: by a faster link everything is swapped
+    fastest_at: int  #: tokens of the first length that is computed as a link becomes slower
 
 
 def crossing_range(costs: Costs, bytes_per_token: int, lengths: Sequence[int], *, chunk: int) -> CrossingRange:
-    """For which bandwidths of a link, the same both ways and without a latency, there is a crossing point.
-
-    Args:
-        costs: what computing costs.
-        bytes_per_token: of KV.
-        lengths: token counts to look at.
-        chunk: tokens that a step takes.
-    """
+    """For which bandwidths of a link, the same both ways and without a latency, one of these lengths is a crossing."""
     even = {n: 2 * n * bytes_per_token / costs.recompute(n, chunk=chunk).seconds for n in lengths}
     slowest_at, fastest_at = min(even, key=even.__getitem__), max(even, key=even.__getitem__)
     return CrossingRange(even[slowest_at], slowest_at, even[fastest_at], fastest_at)

@@ -1,19 +1,16 @@
 """What the simulator predicts of a run of `quire bench recovery`, from costs that were measured before it.
 
-The same requests, pool, limits and policy, on a virtual clock. Knows one run; knows nothing about tables.
+The same requests, pool, limits and policy, on a virtual clock.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-from quire.bench.recovery.run import RecoveryRun, mean
+from quire.bench.recovery.run import RecoveryRun
 from quire.bench.serving.figures import distribution
 from quire.bench.workload import Workload
 from quire.config import SchedulerConfig
 from quire.core.costs.cost_model import CostModel
 from quire.core.recovery.policies import make_policy
-from quire.simulate.figures import Distribution
 from quire.simulate.hardware import HardwareProfile
 from quire.simulate.simulation import Arrival, SimulationFigures, simulate
 
@@ -28,14 +25,7 @@ QUANTITIES = {
 
 
 def predict(config: SchedulerConfig, policy: str, prior: CostModel, workload: Workload) -> SimulationFigures:
-    """Simulate a load that comes all at once.
-
-    Args:
-        config: the engine's.
-        policy: as `make_policy` reads it. It begins with the same prior as the engine's, and learns as that does.
-        prior: what steps and transfers cost; not changed.
-        workload: the requests.
-    """
+    """Simulate a load that comes all at once. The policy begins with the engine's prior, and learns as the engine's."""
     hardware = HardwareProfile(
         name="measured",
         hardware="this machine",
@@ -51,28 +41,18 @@ def predict(config: SchedulerConfig, policy: str, prior: CostModel, workload: Wo
 def compare(run: RecoveryRun, predicted: SimulationFigures) -> dict[str, dict[str, float]]:
     """Of each of `QUANTITIES`: what the engine took, what was predicted, and the error relative to the engine."""
     found: dict[str, dict[str, float]] = {}
-    for name, (engine, simulator) in _pairs(run, predicted).items():
-        if engine and simulator is not None:
-            found[name] = {"engine": engine, "simulator": simulator, "error": simulator / engine - 1.0}
-    return found
-
-
-def _pairs(run: RecoveryRun, predicted: SimulationFigures) -> dict[str, tuple[float | None, float | None]]:
     repetition = run.repetition
-    return {
-        "ttft_s": (mean(repetition.ttft_s), _of(predicted.ttft_s, "mean")),
-        "ttft_p99_s": (_p99(repetition.ttft_s), _of(predicted.ttft_s, "p99")),
-        "tpot_s": (mean(repetition.tpot_s), _of(predicted.tpot_s, "mean")),
-        "tpot_p99_s": (_p99(repetition.tpot_s), _of(predicted.tpot_s, "p99")),
+    pairs: dict[str, tuple[float | None, float | None]] = {
         "wall_s": (repetition.wall_s, predicted.makespan_s),
         "recovery_s": (run.recovery_s, predicted.recovery_s),
     }
-
-
-def _p99(values: list[float]) -> float | None:
-    spread: dict[str, Any] | None = distribution(values)
-    return None if spread is None else float(spread["p99"])
-
-
-def _of(spread: Distribution | None, name: str) -> float | None:
-    return None if spread is None else float(getattr(spread, name))
+    for name in ("ttft", "tpot"):
+        measured, simulated = distribution(getattr(repetition, f"{name}_s")), getattr(predicted, f"{name}_s")
+        if measured is not None and simulated is not None:
+            pairs[f"{name}_s"] = measured["mean"], simulated.mean
+            pairs[f"{name}_p99_s"] = measured["p99"], simulated.p99
+    for name in QUANTITIES:
+        engine, simulator = pairs.get(name, (None, None))
+        if engine and simulator is not None:
+            found[name] = {"engine": engine, "simulator": simulator, "error": simulator / engine - 1.0}
+    return found

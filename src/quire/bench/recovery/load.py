@@ -28,11 +28,6 @@ def make_mix(
     Args:
         mix: short (up to 1,024), long (above), mixed (half and half, shuffled), or shared (mixed, and every second
             request begins with the same 512 tokens).
-        num_requests: at least 1; of a mix of halves the long ones are one fewer where it is odd.
-        max_model_len: of the engine.
-        seed: other lengths, another order and other tokens.
-        low: lowest token id.
-        span: how many ids are used.
 
     Raises:
         ValueError: there is no such mix, or no request in it.

@@ -1,15 +1,16 @@
 """`quire bench recovery`: the CPS paper's experiment on the real engine.
 
 A pool of fixed size without a watermark, requests all at once, and every policy on the same requests in turns, each
-with an engine of its own over one loaded model. All engines begin with the same prior about costs.
+with an engine of its own over one loaded model. All engines begin with the same prior for costs.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from quire.bench.recovery.load import make_mix
 from quire.bench.recovery.run import SLOWER, LinkPlan, RecoveryRun, first_difference, mean, run_once, transfer_worker_of
 from quire.bench.report import Column, Report, summarise
 from quire.bench.serving.figures import distribution
+from quire.bench.settings import RecoverySettings
 from quire.bench.timing import WARM_UP, play, token_range
 from quire.config import EngineConfig
 from quire.core.costs.cost_model import CostModel
@@ -34,32 +36,6 @@ _SWAP_SPACE = 4 * 2**30
 _DYNAMIC = "cost"
 _WAYS_BACK = ("recompute", "swap", "mixed", "fell back")
 _WARM_UP_TOKENS = max(len(request.prompt_token_ids) + request.max_tokens for request in WARM_UP.requests)
-
-
-@dataclass(frozen=True)
-class RecoverySettings:
-    """What a run was asked for. The command line's help says what each field means."""
-
-    policies: Sequence[str] = ("recompute", "swap", "threshold:1024", "cost")
-    mix: str = "mixed"
-    num_requests: int = 200
-    runs: int = 3
-    crossing_at: int | None = None
-    alternate_link: tuple[float, float] | None = None  #: factor, seconds
-    slow_link_at: tuple[int, int | None] | None = None  #: preemptions
-    profile: Path | None = None
-    forecast: bool = False
-    record: Path | None = None
-    repeats: int = 3  #: of a calibration
-    seed: int = 0
-
-    @property
-    def recorded_policy(self) -> str:
-        """Whose first run `record` gets."""
-        return _DYNAMIC if _DYNAMIC in self.policies else self.policies[0]
-
-    def as_json(self) -> dict[str, Any]:
-        return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
 
 
 COLUMNS = (
@@ -94,6 +70,27 @@ _COMPARED = {
     "tpot_p99_s": "P99 TPOT",
     "wall_s": "wall time",
 }
+_QUANTITIES: dict[str, Callable[[RecoveryRun], float | None]] = {
+    **{name: attrgetter(name) for name in ("recovery_s", "save_s", "load_s", "compute_s")},
+    "ttft_s": lambda run: mean(run.repetition.ttft_s),
+    "tpot_s": lambda run: mean(run.repetition.tpot_s),
+    "tpot_p99_s": lambda run: _statistic(run.repetition.tpot_s, "p99"),
+    "wall_s": lambda run: run.repetition.wall_s,
+    "preemptions": lambda run: len(run.recoveries),
+    "recomputed_tokens": lambda run: run.num_recomputed_tokens,
+    "error_median": lambda run: _statistic(run.errors, "median"),
+    "error_p90": lambda run: _statistic(run.errors, "p90"),
+}
+
+
+def _statistic(values: Sequence[float], name: str) -> float | None:
+    spread = distribution(values)
+    return None if spread is None else spread[name]
+
+
+def recorded_policy(settings: RecoverySettings) -> str:
+    """Whose first run `--record` gets."""
+    return _DYNAMIC if _DYNAMIC in settings.policies else settings.policies[0]
 
 
 def run(
@@ -113,7 +110,7 @@ def run(
     config = experiment_config(config)
     loaded = load(config)
     config = _with_swap_space(config, loaded)
-    prior, notes = believe(config, loaded, settings)
+    prior, notes = measure_prior(config, loaded, settings)
     config, more = choose_bandwidth(config, loaded, prior, settings)
     prior = learn_link(config, loaded, prior, settings.repeats)
     plan = plan_link(config, settings)
@@ -145,8 +142,6 @@ def check(config: EngineConfig, settings: RecoverySettings) -> None:
     Raises:
         ValueError: what is wrong.
     """
-    if not settings.policies or len(set(settings.policies)) < len(settings.policies):
-        raise ValueError(f"policies={','.join(settings.policies)} names something twice, or nothing")
     for policy in settings.policies:
         make_policy(policy, CostModel())
     make_mix(settings.mix, settings.num_requests, LONGEST)
@@ -158,12 +153,6 @@ def check(config: EngineConfig, settings: RecoverySettings) -> None:
     for option, value in (("--alternate-link", settings.alternate_link), ("--slow-link-at", settings.slow_link_at)):
         if value is not None and not has_bandwidth:
             raise ValueError(f"{option} changes the link's bandwidth; give it one by --swap-bandwidth or --crossing-at")
-    if settings.forecast and (settings.alternate_link or settings.slow_link_at):
-        raise ValueError(
-            "--forecast simulates a link that stays as it is; leave out --alternate-link and --slow-link-at"
-        )
-    if settings.alternate_link is not None and not all(value > 0 for value in settings.alternate_link):
-        raise ValueError("alternate_link: expected a factor and seconds above 0, such as 10,5")
     if settings.record is not None:
         _check_writable(settings.record)
 
@@ -199,31 +188,33 @@ def _with_swap_space(config: EngineConfig, loaded: Any) -> EngineConfig:
     return replace(config, **values)
 
 
-def believe(config: EngineConfig, loaded: Any, settings: RecoverySettings) -> tuple[CostModel, list[str]]:
-    """What steps, and the link as fast as it goes, cost: from a profile, or measured now."""
+def measure_prior(config: EngineConfig, loaded: Any, settings: RecoverySettings) -> tuple[CostModel, list[str]]:
+    """The prior: the costs of steps and of the link at full speed, from a profile or measured now."""
     if settings.profile is not None:
         from quire.simulate.hardware import read_profile
 
         costs = read_profile(settings.profile).costs
         assert isinstance(costs, CostModel)
         return costs, [f"Costs to begin with: {settings.profile}."]
+    return _calibrate(replace(config, swap_bandwidth=None), loaded, settings.repeats), []
+
+
+def _calibrate(config: EngineConfig, loaded: Any, repeats: int, *, decodes: bool = True) -> CostModel:
     from quire.calibration.calibrate import calibrate_engine
 
-    engine = _make(replace(config, swap_bandwidth=None), loaded, "recompute")
-    lengths = [length for length in _powers(engine.max_model_len) if length >= config.block_size]
-    calibration = calibrate_engine(engine, lengths=lengths, repeats=settings.repeats)
+    engine = _make(config, loaded, "recompute")
+    longest = engine.max_model_len
+    powers = [*(64 << power for power in range(32) if 64 << power < longest), longest]
+    lengths = [length for length in powers if length >= config.block_size]
+    found = calibrate_engine(engine, lengths=lengths, repeats=repeats, decodes=decodes).cost_model
     _close(engine)
-    return calibration.cost_model, []
-
-
-def _powers(longest: int) -> list[int]:
-    return [*(64 << power for power in range(32) if 64 << power < longest), longest]
+    return found
 
 
 def choose_bandwidth(
     config: EngineConfig, loaded: Any, prior: CostModel, settings: RecoverySettings
 ) -> tuple[EngineConfig, list[str]]:
-    """The config with the bandwidth by which the modes cross where they are to."""
+    """The config with the bandwidth at which the modes cross at `crossing_at` tokens."""
     if settings.crossing_at is None:
         return config, []
     model = loaded.model
@@ -242,14 +233,9 @@ def choose_bandwidth(
 
 def learn_link(config: EngineConfig, loaded: Any, prior: CostModel, repeats: int) -> CostModel:
     """The prior, with transfers measured on the link as it will be."""
-    from quire.calibration.calibrate import calibrate_engine
-
     if config.swap_bandwidth is None:
         return prior
-    engine = _make(config, loaded, "recompute")
-    lengths = [length for length in _powers(engine.max_model_len) if length >= config.block_size]
-    found = calibrate_engine(engine, lengths=lengths, repeats=min(repeats, 2), decodes=False).cost_model
-    _close(engine)
+    found = _calibrate(config, loaded, min(repeats, 2), decodes=False)
     learnt = CostModel.from_dict(prior.to_dict())
     learnt.saves, learnt.loads = found.saves, found.loads
     return learnt
@@ -257,8 +243,7 @@ def learn_link(config: EngineConfig, loaded: Any, prior: CostModel, repeats: int
 
 def plan_link(config: EngineConfig, settings: RecoverySettings) -> LinkPlan:
     factor, period_s = settings.alternate_link or (1.0, 0.0)
-    slow_at, normal_at = settings.slow_link_at or (None, None)
-    return LinkPlan(config.swap_bandwidth, factor, period_s, slow_at, normal_at)
+    return LinkPlan(config.swap_bandwidth, factor, period_s, *settings.slow_link_at or ())
 
 
 def _run_policy(
@@ -270,18 +255,18 @@ def _run_policy(
     settings: RecoverySettings,
     plan: LinkPlan,
 ) -> RecoveryRun:
-    """One repetition under one policy, on an engine that is warm and believes what all do at first."""
+    """One repetition under one policy, on an engine that is warm and begins with the prior."""
     gc.collect()  # the last engine's pool, before there is this one's
     engine = _make(config, loaded, policy)
     low, span = token_range(engine.vocab_size)
     length, seed = engine.max_model_len, settings.seed
     load = make_mix(settings.mix, settings.num_requests, length, seed=seed, low=low, span=span)
     load = load.shifted(repetition, low=low, span=span)
-    is_recorded = settings.record is not None and not repetition and policy == settings.recorded_policy
+    is_recorded = settings.record is not None and not repetition and policy == recorded_policy(settings)
     with _recording(engine, policy, settings, settings.record if is_recorded else None) as recorder:
         if engine.max_model_len >= _WARM_UP_TOKENS:
             play(engine, WARM_UP.shifted(repetition, low=low, span=span))
-        _teach(engine, prior)
+        engine.costs.model.take_over(prior.to_dict())
         if recorder is not None:
             recorder.begin(prior.to_dict())
         found = run_once(engine, load, plan, prior)
@@ -292,7 +277,7 @@ def _run_policy(
 
 
 def _make(config: EngineConfig, loaded: Any, policy: str) -> Engine:
-    """An engine that measures nothing at its start: what it believes is told to it."""
+    """An engine that measures nothing at its start: it is given its prior."""
     from quire.build import make_engine
 
     costs = CostModel()
@@ -315,11 +300,6 @@ def _recording(engine: Engine, policy: str, settings: RecoverySettings, path: Pa
             yield record(engine, file, policy=policy, model=engine.costs.model)
     except OSError as error:  # the engine opens no files while it runs, and answers for those of its swap tier
         raise ValueError(f"cannot write {path}: {error.strerror}") from None
-
-
-def _teach(engine: Engine, prior: CostModel) -> None:
-    """Let an engine, and its policy, believe this from now on."""
-    engine.costs.model.take_over(prior.to_dict())
 
 
 def _close(engine: Engine) -> None:
@@ -357,8 +337,6 @@ def make_report(config: EngineConfig, settings: RecoverySettings, runs: dict[str
 def figure(policy: str, done: Sequence[RecoveryRun]) -> dict[str, Any]:
     """One policy over all repetitions; the decisions are those of the first."""
     modes = {mode: mean([run.by_mode.get(mode, 0) for run in done]) for mode in _WAYS_BACK}
-    errors = [spread for run in done if (spread := distribution(run.errors)) is not None]
-    spreads = [spread for run in done if (spread := distribution(run.repetition.tpot_s)) is not None]
     first = done[0]
     return {
         "policy": policy,
@@ -366,20 +344,11 @@ def figure(policy: str, done: Sequence[RecoveryRun]) -> dict[str, Any]:
         "requests": len(first.tokens),
         "in": first.repetition.num_prompt_tokens,
         "out_got": first.repetition.num_output_tokens,
-        "recovery_s": summarise(run.recovery_s for run in done),
-        "save_s": summarise(run.save_s for run in done),
-        "load_s": summarise(run.load_s for run in done),
-        "compute_s": summarise(run.compute_s for run in done),
-        "ttft_s": summarise(value for run in done if (value := mean(run.repetition.ttft_s)) is not None),
-        "tpot_s": summarise(spread["mean"] for spread in spreads),
-        "tpot_p99_s": summarise(spread["p99"] for spread in spreads),
-        "wall_s": summarise(run.repetition.wall_s for run in done),
-        "preemptions": summarise(len(run.recoveries) for run in done),
+        **{
+            name: summarise(value for run in done if (value := of(run)) is not None) for name, of in _QUANTITIES.items()
+        },
         "by_mode": modes,
         "modes": ", ".join(f"{mode} {count:.0f}" for mode, count in modes.items() if count) or "–",
-        "recomputed_tokens": summarise(run.num_recomputed_tokens for run in done),
-        "error_median": summarise(spread["median"] for spread in errors),
-        "error_p90": summarise(spread["p90"] for spread in errors),
         "turnovers": [run.turnovers() for run in done],
         "phases": [asdict(phase) for phase in first.phases],
         "forecast": first.forecast,
@@ -412,37 +381,18 @@ def add_ratios(figures: Sequence[dict[str, Any]], runs: dict[str, list[RecoveryR
         best = min(known, key=lambda policy: by_policy[policy][name]["median"], default=None)
         if best is None:
             continue
-        pairs = zip(
-            (_value(run, name) for run in runs[_DYNAMIC]), (_value(run, name) for run in runs[best]), strict=True
-        )
+        of = _QUANTITIES[name]
+        pairs = ((of(ours), of(theirs)) for ours, theirs in zip(runs[_DYNAMIC], runs[best], strict=True))
         ratio = summarise(ours / theirs for ours, theirs in pairs if ours is not None and theirs)
         if ratio is not None:
             ratios[name] = {"best": best, **ratio}
     by_policy[_DYNAMIC]["against_best_static"] = ratios
 
 
-def _value(run: RecoveryRun, name: str) -> float | None:
-    if name == "recovery_s":
-        return run.recovery_s
-    if name == "wall_s":
-        return run.repetition.wall_s
-    if name == "ttft_s":
-        return mean(run.repetition.ttft_s)
-    spread = distribution(run.repetition.tpot_s)
-    return None if spread is None else spread["mean" if name == "tpot_s" else "p99"]
-
-
 def _show_ratios(figures: Sequence[dict[str, Any]]) -> None:
     ratios = next((found["against_best_static"] for found in figures if "against_best_static" in found), None)
     if ratios:
-        rows = [
-            {
-                "name": _COMPARED[name],
-                "best": ratio["best"],
-                "ratio": {key: ratio[key] for key in ("median", "min", "max")},
-            }
-            for name, ratio in ratios.items()
-        ]
+        rows = [{"name": _COMPARED[name], "best": ratio["best"], "ratio": ratio} for name, ratio in ratios.items()]
         Report("recovery", "", RATIO_COLUMNS, rows=rows).show()
 
 
@@ -465,9 +415,8 @@ def _describe_link(config: EngineConfig, settings: RecoverySettings) -> str:
         factor, seconds = settings.alternate_link
         text += f", and {factor:g} times less in every second {seconds:g} s"
     if settings.slow_link_at is not None:
-        slow_at, normal_at = settings.slow_link_at
-        text += f", {SLOWER} times less from preemption {slow_at} on"
-        text += f" to preemption {normal_at}" if normal_at is not None else ""
+        text += f", {SLOWER} times less from preemption {' on to preemption '.join(map(str, settings.slow_link_at))}"
+        text += " on" if len(settings.slow_link_at) == 1 else ""
     return text + "."
 
 
@@ -498,7 +447,7 @@ def _describe_recording(settings: RecoverySettings) -> list[str]:
     if settings.record is None:
         return []
     return [
-        f"Recorded: the first run of {settings.recorded_policy}, its prompts and answers with it. Play it again: "
+        f"Recorded: the first run of {recorded_policy(settings)}, its prompts and answers with it. Play it again: "
         f"quire simulate --recording {settings.record}"
     ]
 
@@ -527,7 +476,6 @@ def _draw_seconds(axes: Any, runs: dict[str, list[RecoveryRun]]) -> None:
     axes.set_ylabel("seconds spent on recovery")
     axes.set_ylim(top=1.35 * max(*bottom, 1e-9))  # room for the legend
     axes.legend(frameon=False, fontsize="small", loc="upper right")
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_decisions(axes: Any, run: RecoveryRun) -> None:
@@ -547,6 +495,5 @@ def _draw_decisions(axes: Any, run: RecoveryRun) -> None:
         label = "crossing, by the model" if rank == 0 else None
         axes.plot(places, points, color="black", lw=1, marker=".", ms=3, drawstyle="steps-post", label=label)
     axes.set(xlabel="preemption (grey: the link is slowed down)", ylabel="tokens", title="cost: decisions, first run")
-    axes.spines[["top", "right"]].set_visible(False)
     if run.recoveries:
         axes.legend(frameon=False, fontsize="small")

@@ -1,7 +1,4 @@
-"""One run of a load under one policy: what its preemptions cost, and how they went while the link changed.
-
-Knows one engine; knows nothing about tables, or what other policies do.
-"""
+"""One run of a load under one policy: what its preemptions cost, and how they went while the link changed."""
 
 from __future__ import annotations
 
@@ -29,24 +26,16 @@ _BEFORE = 20  #: decisions that say what was usual
 
 @dataclass(frozen=True)
 class LinkPlan:
-    """How fast the link is in the course of a run.
+    """How fast the link is in the course of a run."""
 
-    Attributes:
-        bandwidth: bytes a second; None is as fast as it goes.
-        factor: the link is alternately as fast as that, and so many times slower; 1 is always the same.
-        period_s: seconds of the run after which it changes.
-        slow_at: after so many preemptions it is `SLOWER` times slower.
-        normal_at: after so many it is as before.
-    """
-
-    bandwidth: float | None = None
-    factor: float = 1.0
+    bandwidth: float | None = None  #: bytes a second; None is as fast as it goes
+    factor: float = 1.0  #: by which the link is slower in every second period
     period_s: float = 0.0
-    slow_at: int | None = None
-    normal_at: int | None = None
+    slow_at: int | None = None  #: after this many preemptions the link is `SLOWER` times slower
+    normal_at: int | None = None  #: after this many it is as before
 
     def at(self, elapsed_s: float, num_preemptions: int) -> float | None:
-        """The bandwidth after so many seconds and preemptions of a run."""
+        """The bandwidth at a moment of a run."""
         if self.bandwidth is None:
             return None
         is_slow = self.slow_at is not None and num_preemptions >= self.slow_at
@@ -62,7 +51,7 @@ class Phase:
     """From here on the link was so fast."""
 
     from_s: float  #: of the run
-    from_preemption: int  #: so many were over
+    from_preemption: int  #: the number of preemptions before this one
     bandwidth: float | None
 
 
@@ -188,12 +177,9 @@ def transfer_worker_of(engine: Engine) -> TransferWorker | None:
 
 
 def run_once(engine: Engine, workload: Workload, plan: LinkPlan, judge: Costs) -> RecoveryRun:
-    """Play a load on an engine that is idle, and see that nothing is left of it.
+    """Play a load, all at once, on an engine that is idle and warm, and see that nothing is left of it.
 
     Args:
-        engine: warm.
-        workload: all at once.
-        plan: how fast the link is.
         judge: says which share of a step went into computing again. (An engine's own model learns from its steps, so
             that each would judge by another measure.)
 

@@ -6,21 +6,22 @@ clock knows no noise: what differs from seed to seed is the load. How far to tru
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from quire.bench.progress import progress
 from quire.bench.report import Column, Report
+from quire.bench.settings import SimulateSettings
 from quire.bench.workload import read_trace
 from quire.config import SchedulerConfig
 from quire.core.recovery.policies import make_policy
-from quire.simulate.figures import Interval, interval, paired_change
+from quire.simulate.figures import interval, paired_change
 from quire.simulate.hardware import PAPER, HardwareProfile, find_profile
-from quire.simulate.loads import PROMPT_SHARE, draw_short_long, speed_up
+from quire.simulate.loads import draw_short_long, speed_up
 from quire.simulate.simulation import Arrival, SimulationFigures, simulate
 
 SHORT_LONG = "short-long"
@@ -37,33 +38,6 @@ _COMPARED = ("ttft_mean_s", "tpot_mean_s", "tpot_p99_s")
 _HEADINGS = {"ttft_mean_s": "mean TTFT", "tpot_mean_s": "mean TPOT", "tpot_p99_s": "P99 TPOT"}
 
 
-@dataclass(frozen=True)
-class SimulateSettings:
-    """What a run was asked for. The command line's help says what each field means; None is the profile's own."""
-
-    profile: str = PAPER
-    trace: Path | None = None
-    lengths: str | None = None
-    policies: Sequence[str] = ("recompute", "swap", "threshold:1024", "cost")
-    num_blocks: int = 512
-    block_size: int = 16
-    swap_space: int = 4 * 2**30
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-    max_model_len: int | None = None
-    enable_prefix_caching: bool | None = None
-    watermark: float = 0.0
-    num_requests: int | None = None
-    speed_up: float = 1.0
-    seeds: int | None = None
-    decode_scales: Sequence[float] = (1.0,)
-    prompt_share: tuple[float, float] = PROMPT_SHARE
-    swap_is_synchronous: bool | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
-
-
 @dataclass
 class Case:
     """One policy on one profile, over all seeds."""
@@ -77,26 +51,21 @@ class Case:
         return [found for run in self.runs if (found := _VALUES[name](run)) is not None]
 
 
-_VALUES = {
-    "ttft_mean_s": lambda run: run.ttft_s and run.ttft_s.mean,
-    "ttft_p50_s": lambda run: run.ttft_s and run.ttft_s.p50,
-    "ttft_p99_s": lambda run: run.ttft_s and run.ttft_s.p99,
-    "tpot_mean_s": lambda run: run.tpot_s and run.tpot_s.mean,
-    "tpot_p50_s": lambda run: run.tpot_s and run.tpot_s.p50,
-    "tpot_p99_s": lambda run: run.tpot_s and run.tpot_s.p99,
-    "itl_mean_s": lambda run: run.itl_s and run.itl_s.mean,
-    "itl_p50_s": lambda run: run.itl_s and run.itl_s.p50,
-    "itl_p99_s": lambda run: run.itl_s and run.itl_s.p99,
+def _of(name: str, statistic: str) -> Callable[[SimulationFigures], float | None]:
+    def read(run: SimulationFigures) -> float | None:
+        spread = getattr(run, name)
+        return spread and getattr(spread, statistic)
+
+    return read
+
+
+_VALUES: dict[str, Callable[[SimulationFigures], float | None]] = {
+    **{f"{name}_{of}_s": _of(f"{name}_s", of) for name in ("ttft", "tpot", "itl") for of in ("mean", "p50", "p99")},
     "makespan_s": lambda run: run.makespan_s,
     "preemptions": lambda run: run.num_preemptions,
     "recomputed_tokens": lambda run: run.num_recomputed_tokens,
     "recomputed_share": lambda run: run.num_recomputed_tokens / run.num_scheduled_tokens,
-    "recovery_s": lambda run: run.recovery_s,
-    "recompute_s": lambda run: run.recompute_s,
-    "save_s": lambda run: run.save_s,
-    "load_s": lambda run: run.load_s,
-    "stall_s": lambda run: run.stall_s,
-    "wait_s": lambda run: run.wait_s,
+    **{name: attrgetter(name) for name in ("recovery_s", "recompute_s", "save_s", "load_s", "stall_s", "wait_s")},
 }
 
 
@@ -106,13 +75,9 @@ def run(settings: SimulateSettings, json_path: Path | None = None, plot_path: Pa
     Raises:
         ValueError: a setting makes no sense, or a file cannot be read.
     """
-    for name in ("policies", "decode_scales"):
-        given = getattr(settings, name)
-        if len(set(given)) < len(given):
-            raise ValueError(f"{name}={','.join(map(str, given))} names something twice")
     profiles = {
         scale: find_profile(settings.profile, decode_scale=scale, swap_is_synchronous=settings.swap_is_synchronous)
-        for scale in settings.decode_scales
+        for scale in settings.decode_scale
     }
     first = next(iter(profiles.values()))
     config = scheduler_config(settings, first)
@@ -120,11 +85,13 @@ def run(settings: SimulateSettings, json_path: Path | None = None, plot_path: Pa
         make_policy(policy, first.oracle())  # a name that is none is noticed before anything runs
     loads = make_loads(settings)
     cases = play(settings, profiles, config, loads)
-    report = Report("simulate", _title(settings, loads, first), COLUMNS, settings=_facts(settings, config))
+    report = Report("simulate", _title(settings, loads, first), COLUMNS)
+    report.settings = {**settings.as_json(), "scheduler": asdict(config)}
     report.figures = figures(cases)
-    report.rows = [_row(case, settings) for case in cases]
+    report.rows = [{**figure, "decode": _scale_cell(figure["decode_scale"], settings)} for figure in report.figures]
     if first.name == PAPER and settings.trace is None:
-        report.rows.append(_papers_row(settings))
+        shown = {name: f"{value * 1e3:,.2f}" for name, value in PAPERS_FIGURES.items()}
+        report.rows = [*report.rows, {"policy": "(the paper's CPS)", **shown}]
     report.notes = notes(settings, first, config, cases)
     report.publish(json_path, plot_path, lambda figure: draw(figure, cases))
     if len(settings.policies) > 1:
@@ -139,10 +106,6 @@ def scheduler_config(settings: SimulateSettings, profile: HardwareProfile) -> Sc
         return getattr(profile.limits, name) if given is None else given
 
     block_bytes = profile.bytes_per_token * settings.block_size
-    if settings.num_blocks < 1 or settings.block_size < 1:
-        raise ValueError(f"num_blocks={settings.num_blocks}, block_size={settings.block_size}: expected 1 or more")
-    if not 0 <= settings.watermark < 1:
-        raise ValueError(f"watermark={settings.watermark:g} must be a share of the pool, 0 <= watermark < 1")
     return SchedulerConfig(
         num_blocks=settings.num_blocks,
         block_size=settings.block_size,
@@ -187,34 +150,34 @@ def play(
 ) -> list[Case]:
     """Every load under every policy, on every profile."""
     cases = [Case(policy, scale) for scale, policy in product(profiles, settings.policies)]
-    with _progress(len(cases) * len(loads)) as advance:
-        for case in cases:
+    with progress(len(cases) * len(loads)) as show:
+        for number, (case, load) in enumerate(product(cases, loads), start=1):
             profile = profiles[case.decode_scale]
-            for load in loads:
-                policy = make_policy(case.policy, profile.oracle())
-                case.runs.append(simulate(load, profile, config, policy))
-                advance()
+            case.runs.append(simulate(load, profile, config, make_policy(case.policy, profile.oracle())))
+            show(number, "")
     return cases
 
 
 # -- what it comes to --------------------------------------------------------------------------------------------------
 
 COLUMNS = (
-    Column("decode_scale", "decode", digits=1),
+    Column("decode", "decode"),
     Column("policy", "policy"),
-    *(Column(name, f"{heading} ms") for name, heading in _HEADINGS.items()),
-    Column("itl_p99_s", "P99 ITL ms"),
+    Column("ttft_mean_s", "mean TTFT ms", scale=1e3, digits=1),
+    Column("tpot_mean_s", "mean TPOT ms", scale=1e3),
+    Column("tpot_p99_s", "P99 TPOT ms", scale=1e3),
+    Column("itl_p99_s", "P99 ITL ms", scale=1e3),
     Column("makespan_s", "makespan s"),
-    Column("preemptions", "preempted"),
+    Column("preemptions", "preempted", digits=1),
     Column("modes", "by mode"),
-    Column("recomputed_share", "wasted"),
-    Column("recovery_s", "recovery s"),
+    Column("recomputed_share", "wasted", scale=100, digits=1, unit=" %"),
+    Column("recovery_s", "recovery s", digits=3),
 )
 CHANGE_COLUMNS = (
-    Column("decode_scale", "decode", digits=1),
+    Column("decode", "decode"),
     Column("policy", "policy"),
     Column("base", "against"),
-    *(Column(name, heading) for name, heading in _HEADINGS.items()),
+    *(Column(name, heading, scale=100, unit=" %", is_change=True) for name, heading in _HEADINGS.items()),
 )
 
 
@@ -225,11 +188,12 @@ def figures(cases: Sequence[Case]) -> list[dict[str, Any]]:
         figure: dict[str, Any] = {"policy": case.policy, "decode_scale": case.decode_scale, "seeds": len(case.runs)}
         figure |= {name: asdict(interval(values)) if (values := case.values(name)) else None for name in _VALUES}
         figure["by_mode"] = _by_mode(case)
+        figure["modes"] = ", ".join(f"{mode} {count:.1f}" for mode, count in figure["by_mode"].items()) or "–"
         figure["refused"] = sum(run.num_refused for run in case.runs)
         figure["cut"] = sum(run.num_cut for run in case.runs)
         figure["requests"] = sum(run.num_requests for run in case.runs)
         figure["changes"] = {
-            base.policy: {name: asdict(change) for name in _COMPARED if (change := _change(case, base, name))}
+            base.policy: _changes(case, base)
             for base in cases
             if base is not case and base.decode_scale == case.decode_scale
         }
@@ -238,9 +202,13 @@ def figures(cases: Sequence[Case]) -> list[dict[str, Any]]:
     return found
 
 
-def _change(case: Case, base: Case, name: str) -> Interval | None:
-    ours, theirs = case.values(name), base.values(name)
-    return paired_change(ours, theirs) if ours and len(ours) == len(theirs) and all(theirs) else None
+def _changes(case: Case, base: Case) -> dict[str, dict[str, Any]]:
+    pairs = {name: (case.values(name), base.values(name)) for name in _COMPARED}
+    return {
+        name: asdict(paired_change(ours, theirs))
+        for name, (ours, theirs) in pairs.items()
+        if ours and len(ours) == len(theirs) and all(theirs)
+    }
 
 
 def _by_mode(case: Case) -> dict[str, float]:
@@ -248,61 +216,25 @@ def _by_mode(case: Case) -> dict[str, float]:
     return {mode: sum(run.preemptions_by_mode.get(mode, 0) for run in case.runs) / len(case.runs) for mode in modes}
 
 
-def _row(case: Case, settings: SimulateSettings) -> dict[str, Any]:
-    def shown(name: str, scale: float = 1.0, digits: int = 1, unit: str = "") -> str:
-        values = case.values(name)
-        return _with_bounds(interval(values), scale, digits, unit) if values else "–"
-
-    return {
-        "decode_scale": _scale_cell(case.decode_scale, settings),
-        "policy": case.policy,
-        "ttft_mean_s": shown("ttft_mean_s", 1e3),
-        "tpot_mean_s": shown("tpot_mean_s", 1e3, 2),
-        "tpot_p99_s": shown("tpot_p99_s", 1e3, 2),
-        "itl_p99_s": shown("itl_p99_s", 1e3, 2),
-        "makespan_s": shown("makespan_s", 1.0, 2),
-        "preemptions": shown("preemptions"),
-        "modes": ", ".join(f"{mode} {count:.1f}" for mode, count in _by_mode(case).items()) or "–",
-        "recomputed_share": shown("recomputed_share", 100, 1, " %"),
-        "recovery_s": shown("recovery_s", 1.0, 3),
-    }
-
-
-def _papers_row(settings: SimulateSettings) -> dict[str, Any]:
-    shown = {name: f"{value * 1e3:,.2f}" for name, value in PAPERS_FIGURES.items()}
-    return {"policy": "(the paper's CPS)", **dict.fromkeys(("modes",), "–"), **shown}
-
-
 def _show_changes(settings: SimulateSettings, cases: Sequence[Case]) -> None:
     """Each policy against those named before it, on the same requests."""
-    rows = []
-    for at, case in enumerate(cases):
-        for base in cases[:at]:
-            if base.decode_scale != case.decode_scale:
-                continue
-            cells = {
-                name: _with_bounds(change, 100, 2, " %", signed=True)
-                for name in _COMPARED
-                if (change := _change(case, base, name)) is not None
-            }
-            scale = _scale_cell(case.decode_scale, settings)
-            rows.append({"decode_scale": scale, "policy": case.policy, "base": base.policy, **cells})
+    rows = [
+        {
+            "decode": _scale_cell(case.decode_scale, settings),
+            "policy": case.policy,
+            "base": base.policy,
+            **_changes(case, base),
+        }
+        for at, case in enumerate(cases)
+        for base in cases[:at]
+        if base.decode_scale == case.decode_scale
+    ]
     title = "Each policy against the others on the same requests, mean over the seeds with 95 % bounds"
     Report("simulate", title, CHANGE_COLUMNS, rows=rows).show()
 
 
 def _scale_cell(scale: float, settings: SimulateSettings) -> str:
-    return f"×{scale:g}" if len(settings.decode_scales) > 1 or scale != 1 else ""
-
-
-def _with_bounds(found: Interval, scale: float, digits: int, unit: str, *, signed: bool = False) -> str:
-    sign = "+" if signed else ""
-    mean = f"{found.mean * scale:{sign},.{digits}f}"
-    if found.low is None or found.high is None:
-        return f"{mean}{unit}"
-    if signed:
-        return f"{mean}{unit} [{found.low * scale:+,.{digits}f}, {found.high * scale:+,.{digits}f}]"
-    return f"{mean} ± {(found.high - found.mean) * scale:,.{digits}f}{unit}"
+    return f"×{scale:g}" if len(settings.decode_scale) > 1 or scale != 1 else ""
 
 
 def notes(
@@ -322,7 +254,7 @@ def notes(
         f"The engine: {config.num_blocks:,} blocks of {config.block_size} tokens, {config.watermark_blocks} of them "
         f"left free by admission; {slots}; at most {config.max_num_seqs} sequences and "
         f"{config.max_num_batched_tokens:,} tokens a step; prefix caching {caching}. The scheduler is Quire's own. "
-        "cost asks the profile itself, which is never wrong here."
+        "The policy cost asks the profile itself, so its predictions are exact."
     )
     if len(cases[0].runs) > 1:
         lines.append(
@@ -346,10 +278,6 @@ def _title(settings: SimulateSettings, loads: Sequence[Sequence[Arrival]], profi
     return f"{settings.trace.stem}: {len(loads[0]):,} requests{tempo}, simulated on {profile.name}"
 
 
-def _facts(settings: SimulateSettings, config: SchedulerConfig) -> dict[str, Any]:
-    return {**settings.as_json(), "scheduler": asdict(config)}
-
-
 def draw(figure: Any, cases: Sequence[Case]) -> None:
     """A panel a metric, a group a decode scale, a bar a policy with its bounds."""
     panels = figure.subplots(1, len(_COMPARED))
@@ -366,20 +294,4 @@ def draw(figure: Any, cases: Sequence[Case]) -> None:
         axes.set_xticks(range(len(scales)), [f"decode ×{scale:g}" for scale in scales])
         axes.set_ylabel(f"{_HEADINGS[name]}, ms")
         axes.set_ylim(bottom=0)
-        axes.spines[["top", "right"]].set_visible(False)
     panels[-1].legend(fontsize="small")
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Any]:
-    """A line on a terminal's stderr that says how far it is."""
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=2) as progress:
-        task = progress.add_task("", total=total)
-        yield lambda: progress.advance(task)

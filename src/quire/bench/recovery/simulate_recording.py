@@ -1,7 +1,7 @@
 """`quire simulate --recording`: a run of a real engine once more, and what a profile predicts of it.
 
 The scheduler must decide in every step what it decided on the engine. With a profile the same requests are simulated,
-and each error is relative to the engine. Knows one recording; knows nothing about loads that are drawn.
+and each error is relative to the engine.
 """
 
 from __future__ import annotations
@@ -48,12 +48,7 @@ FORECAST_COLUMNS = (
 
 
 def run(path: Path, profile: str | None = None, json_path: Path | None = None) -> bool:
-    """Play a recording again, print, and write what was asked for.
-
-    Args:
-        path: of the recording.
-        profile: as `find_profile` reads it; None simulates nothing.
-        json_path: where the figures go.
+    """Play a recording again, print, and write the figures; without a profile nothing is simulated.
 
     Returns:
         Whether the schedule came out exactly; the notes say where it did not.
@@ -89,7 +84,6 @@ def replay_report(recording: Recording, recorded: ReplayFigures) -> Report:
     figure = {"policy": recording.policy, "is_exact": True, **asdict(recorded)}
     del figure["arrivals"]  # prompts are no figures
     report = Report("simulate-recording", "", COLUMNS, [figure])
-    report.rows = [{**figure, **{name: _value(recorded, name) for name in QUANTITIES}}]
     report.notes = [
         f"The schedule came out exactly: {recorded.num_steps:,} steps, {recorded.num_preemptions:,} preemptions. "
         "Times are the engine's. What came to warm up was played too, and is not in the figures."

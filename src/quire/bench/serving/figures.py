@@ -16,28 +16,6 @@ from typing import Any
 from quire.bench.report import summarise
 from quire.bench.serving.load_client import LoadResult, Outcome
 
-SLO_NAMES = {"ttft": "ttft_s", "tpot": "tpot_s", "e2el": "e2el_s"}
-
-
-def parse_goodput(text: str) -> dict[str, float]:
-    """Limits in seconds by name, from text in milliseconds such as ttft:500,tpot:100.
-
-    Raises:
-        ValueError: a name is not known, or a limit is no number above 0.
-    """
-    limits = {}
-    for part in text.split(","):
-        name, _, value = part.strip().partition(":")
-        try:
-            limit = float(value) / 1e3
-        except ValueError:
-            limit = 0.0
-        if name not in SLO_NAMES or not limit > 0:
-            known = ", ".join(SLO_NAMES)
-            raise ValueError(f"goodput={text!r}: expected limits in ms such as ttft:500,tpot:100, of {known}")
-        limits[name] = limit
-    return limits
-
 
 def ttft_s(outcome: Outcome) -> float:
     return outcome.token_s[0] - outcome.arrival_s

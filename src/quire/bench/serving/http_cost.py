@@ -30,6 +30,7 @@ import httpx
 from quire.bench.report import Column, Report, summarise
 from quire.bench.serving.load_target import Target, find_target
 from quire.bench.serving.stream_client import Stream, StreamClient, connect_to
+from quire.bench.settings import HttpSettings
 from quire.bench.timing import token_range
 from quire.bench.workload import Workload, WorkloadRequest, fixed_lengths, make_workload
 from quire.config import EngineConfig
@@ -41,20 +42,6 @@ MAX_ITL_RATIO = 2.0  #: of the 99th percentiles, while a body is sent
 _DEFAULT_LIMIT = 8 * 1024**2  #: the server's own, of a body
 _PAUSE_S = 0.05  # between two bodies
 _BODIES = {"text": "a prompt of text", "token ids": "a prompt of token ids"}
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What is measured."""
-
-    num_streams: int = 8
-    input_len: int = 32
-    output_len: int = 1024
-    num_queued: int = 200
-    body_bytes: int = 50 * 10**6
-    runs: int = 5
-    has_engine_process: bool = True  #: the servers' engines have processes of their own
-    settle_s: float = 1.5  #: from when all are queued; streams that wait get their heads within it
 
 
 @dataclass(frozen=True)
@@ -70,19 +57,19 @@ class Played:
         return (self.token_s[-1] - self.token_s[first]) / (len(self.token_s) - 1 - first)
 
     def itl_s(self, spans: Sequence[tuple[float, float]] | None = None) -> list[float]:
-        """Waits for a chunk; only those that overlap with one of the spans, if they are given."""
+        """Waits for a chunk; with spans, only the waits that overlap with one of them."""
         gaps = self.gaps
         if spans is not None:
             gaps = [gap for gap in gaps if any(gap[0] < end and begin < gap[1] for begin, end in spans)]
         return sorted(end - begin for begin, end in gaps)
 
 
-def run(config: EngineConfig, shape: Shape, json: Path | None) -> None:
+def run(config: EngineConfig, settings: HttpSettings, json: Path | None) -> None:
     """Measure and publish the table."""
     load = os.getloadavg()[0]
     report = Report(
         "http",
-        f"{shape.num_streams} streams of {config.model}, {shape.input_len} tokens in and {shape.output_len} out",
+        f"{settings.streams} streams of {config.model}, {settings.input_len} tokens in and {settings.output_len} out",
         (
             Column("case", "case"),
             Column("step_s", "ms a step", scale=1e3, digits=3),
@@ -93,56 +80,56 @@ def run(config: EngineConfig, shape: Shape, json: Path | None) -> None:
             Column("itl_max_s", "longest, ms", scale=1e3, digits=1),
             Column("mark", "mark"),
         ),
-        figures=measure_http_cost(config, shape),
+        figures=measure_http_cost(config, settings),
         notes=[
             "Times are taken where the client reads, from when all streams ran; medians over the repetitions, ratios "
             "and differences within each. Steps are counted by the tokens of one stream.",
-            f"Streams over HTTP: a server process, default settings, --max-num-seqs {shape.num_streams}"
-            f"{'' if shape.has_engine_process else ', --no-engine-process'}; its client's "
+            f"Streams over HTTP: a server process, default settings, --max-num-seqs {settings.streams}"
+            f"{'' if settings.engine_process else ', --no-engine-process'}; its client's "
             "processor time on the same machine is part of what is seen. Offline: LLM.generate in a process of its "
             "own, detokenizing too.",
             f"Load average of the machine when it began: {load:.1f}. Whatever else runs falls on the server first.",
-            f"Bodies: {shape.body_bytes / 1e6:g} MB, one after another by another process; of these cases only waits "
+            f"Bodies: {settings.body_size / 1e6:g} MB, one after another by another process; of these cases only waits "
             "count in which one was sent or answered. Accepted bodies are parsed, and then refused as too long.",
         ],
-        settings={**asdict(config), **asdict(shape), "load_average": load},
+        settings={**asdict(config), **settings.as_json(), "load_average": load},
     )
-    report.publish(json, None, lambda figure: None)
+    report.publish(json)
 
 
-def measure_http_cost(config: EngineConfig, shape: Shape) -> list[dict[str, Any]]:
+def measure_http_cost(config: EngineConfig, settings: HttpSettings) -> list[dict[str, Any]]:
     """One figure a case. Ratios and differences are taken within a repetition, then summarised.
 
     Raises:
         ValueError: the model cannot be served so.
         RuntimeError: a server did not answer as it should.
     """
-    config = _with_room(config, shape)
-    workload = make_workload("streams", fixed_lengths(shape.num_streams, shape.input_len, shape.output_len), seed=5)
+    config = _with_room(config, settings)
+    lengths = fixed_lengths(settings.streams, settings.input_len, settings.output_len)
+    workload = make_workload("streams", lengths, seed=5)
     results: dict[str, list[dict[str, float]]] = {}
     with ExitStack() as stack:
-        options = ["--engine-process" if shape.has_engine_process else "--no-engine-process"]
-        refusing = stack.enter_context(_server(config, min(_DEFAULT_LIMIT, shape.body_bytes // 2), options))
-        accepting = stack.enter_context(_server(config, shape.body_bytes + 1024**2, options))
+        options = ["--engine-process" if settings.engine_process else "--no-engine-process"]
+        refusing = stack.enter_context(_server(config, min(_DEFAULT_LIMIT, settings.body_size // 2), options))
+        accepting = stack.enter_context(_server(config, settings.body_size + 1024**2, options))
         spawn = multiprocessing.get_context("spawn")
         offline = stack.enter_context(ProcessPoolExecutor(1, spawn, initializer=_load_offline, initargs=(config,)))
         stop = spawn.Event()
         sender = stack.enter_context(ProcessPoolExecutor(1, spawn, initializer=_prepare_sending, initargs=(stop,)))
         low, span = token_range(refusing.vocab_size or sys.maxsize)
-        warm_up = make_workload("warm-up", fixed_lengths(shape.num_streams, shape.input_len, shape.output_len), seed=4)
-        warm_up = warm_up.shifted(0, low=low, span=span)
+        warm_up = make_workload("warm-up", lengths, seed=4).shifted(0, low=low, span=span)
         offline.submit(_play_offline, warm_up).result()
         for target in (refusing, accepting):
             play_streams(target, warm_up)
-        for repetition in range(shape.runs):
+        for repetition in range(settings.runs):
             played = workload.shifted(repetition, low=low, span=span)
-            for case, values in _one_repetition(shape, played, refusing, accepting, offline, sender, stop).items():
+            for case, values in _one_repetition(settings, played, refusing, accepting, offline, sender, stop).items():
                 results.setdefault(case, []).append(values)
     return [_figure(case, repetitions) for case, repetitions in results.items()]
 
 
 def _one_repetition(
-    shape: Shape,
+    settings: HttpSettings,
     workload: Workload,
     refusing: Target,
     accepting: Target,
@@ -152,7 +139,7 @@ def _one_repetition(
 ) -> dict[str, dict[str, float]]:
     step_s = offline.submit(_play_offline, workload).result()
     alone = play_streams(refusing, workload)
-    queued = play_streams(refusing, workload, shape.num_queued, shape.settle_s)
+    queued = play_streams(refusing, workload, settings.queued, settings.settle_s)
     own = _step_s(step_s, alone.first)
     found = {
         "offline engine": {"step_s": own},
@@ -161,7 +148,7 @@ def _one_repetition(
             "added_s": alone.step_s(alone.first) - own,
             **_itl(alone.itl_s()),
         },
-        f"{shape.num_queued} more queued": {
+        f"{settings.queued} more queued": {
             "step_s": queued.step_s(queued.first),
             "tpot_ratio": queued.step_s(queued.first) / alone.step_s(queued.first),
             **_itl(queued.itl_s()),
@@ -169,9 +156,9 @@ def _one_repetition(
     }
     cases = [("text", refusing, "refused")] + [(kind, accepting, "accepted") for kind in _BODIES]
     for kind, target, verb in cases:
-        sender.submit(_body, kind, shape.body_bytes).result()  # made before the time runs
+        sender.submit(_body, kind, settings.body_size).result()  # made before the time runs
         stop.clear()
-        sending = sender.submit(_send_bodies, target.url, kind, shape.body_bytes)
+        sending = sender.submit(_send_bodies, target.url, kind, settings.body_size)
         beside = play_streams(target, workload)
         stop.set()
         spans = sending.result()
@@ -246,11 +233,11 @@ def _step_s(ended_s: list[float], first: int) -> float:
 # -- the server --------------------------------------------------------------------------------------------------------
 
 
-def _with_room(config: EngineConfig, shape: Shape) -> EngineConfig:
+def _with_room(config: EngineConfig, settings: HttpSettings) -> EngineConfig:
     """As many at once as there are streams, and a pool that they fit in: three engines stand side by side."""
-    config = replace(config, max_num_seqs=shape.num_streams, use_tqdm=False)
+    config = replace(config, max_num_seqs=settings.streams, use_tqdm=False)
     if config.num_kv_blocks is None and config.kv_cache_memory is None:
-        blocks = (shape.num_streams + 1) * (-(-(shape.input_len + shape.output_len) // config.block_size) + 1)
+        blocks = (settings.streams + 1) * (-(-(settings.input_len + settings.output_len) // config.block_size) + 1)
         config = replace(config, num_kv_blocks=int(blocks * 1.1) + 1)
     return config
 
@@ -259,8 +246,9 @@ def _with_room(config: EngineConfig, shape: Shape) -> EngineConfig:
 def _server(config: EngineConfig, max_body_bytes: int, options: Sequence[str]) -> Iterator[Target]:
     """A server process of its own, ready."""
     given = {f"QUIRE_{field.name.upper()}": getattr(config, field.name) for field in fields(config)}
-    environment = {**os.environ, **{name: str(value) for name, value in given.items() if value is not None}}
-    environment.pop("QUIRE_API_KEY", None)
+    # Other settings of this environment would be the server's too, and it is measured with its defaults.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
+    environment |= {name: str(value) for name, value in given.items() if value is not None}
     command = [sys.executable, "-m", "quire", "serve", "--port", "0", "--max-body-bytes", str(max_body_bytes), *options]
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
@@ -310,7 +298,7 @@ def play_streams(target: Target, workload: Workload, num_queued: int = 0, settle
 
 
 def _wait_for_queue(target: Target, length: int) -> None:
-    """What arriving costs is not what is measured."""
+    """Until the server shows the requests as waiting: the cost of their arrival must not be measured."""
     waiting = re.compile(r"^quire_num_requests_waiting\{.*\} (\S+)$", re.MULTILINE)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:

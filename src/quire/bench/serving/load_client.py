@@ -3,7 +3,7 @@
 Everything about a request is prepared before the first is sent, and nothing is reckoned before the last has ended, so
 that the client is never late with the others. By how much it was late all the same is part of the result: a latency
 that counted from the moment of sending would hide it (coordinated omission), so latencies count from when a request
-was due. Knows OpenAI's protocol as `quire.client` reads it; knows nothing about figures.
+was due.
 """
 
 from __future__ import annotations
@@ -76,15 +76,7 @@ class LoadResult:
 
 
 class LoadClient:
-    """Sends a load to one server.
-
-    Args:
-        endpoint: where.
-        url: of the endpoint, the route.
-        timeout_s: a request that has not ended so long after it was due is given up.
-        transport: of httpx, for tests.
-        watch: called now and then with this client, to show how far it is.
-    """
+    """Sends a load to one route (`url`) of a server. `watch` is called now and then, to show how far it is."""
 
     def __init__(
         self,

@@ -1,7 +1,6 @@
 """One server under load: what it is called, what it can take, and how a request for it is written.
 
-`prepare` asks it a few small requests first, so that a mistake shows before a long run and not as its errors. Knows
-nothing about arrivals or figures.
+`prepare` asks it a few small requests first, so that a mistake shows before a long run and not as its errors.
 """
 
 from __future__ import annotations
@@ -26,25 +25,17 @@ _FEW_WORDS, _MANY_WORDS = 8, 32  # of the prompts by which tokens a word are mea
 
 @dataclass(frozen=True)
 class Target:
-    """A server, its model, and the form of its requests.
+    """A server, its model, and the form of its requests."""
 
-    Attributes:
-        label: tells it from the others.
-        is_chat: its chat endpoint is asked, with the prompt as the user's message.
-        extra: fields of every request, over those that a workload asks for.
-        word_length: prompts are words of this length; None sends token ids.
-        includes_usage: it understands `stream_options`.
-    """
-
-    label: str
+    label: str  #: tells it from other servers
     endpoint: Endpoint
     model: str
-    is_chat: bool = False
+    is_chat: bool = False  #: its chat endpoint is asked, with the prompt as the user's message
     max_model_len: int | None = None
     vocab_size: int | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    word_length: WordLength | None = None
-    includes_usage: bool = True
+    extra: Mapping[str, Any] = field(default_factory=dict)  #: fields of every request, over the workload's
+    word_length: WordLength | None = None  #: of prompts as words; None sends token ids
+    includes_usage: bool = True  #: it understands `stream_options`
 
     @property
     def url(self) -> str:

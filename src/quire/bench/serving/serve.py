@@ -11,13 +11,13 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from quire.bench.progress import progress
 from quire.bench.report import Report
 from quire.bench.serving.arrivals import DrawnLoad, Load, RecordedLoad, scale_trace
 from quire.bench.serving.figures import serving_figures
@@ -31,53 +31,14 @@ from quire.bench.serving.serve_report import (
     notes,
     sweep_rows,
 )
+from quire.bench.settings import ServeSettings
 from quire.bench.timing import token_range
 from quire.bench.workload import Lengths, Workload, make_workload, read_trace, read_workload, uniform_lengths
 
 DEFAULT_DURATION_S = 60.0
 
 
-@dataclass(frozen=True)
-class ServeSettings:
-    """What a run was asked for. The command line's help says what each field means."""
-
-    urls: Sequence[str]
-    model: str | None = None
-    api_key: str | None = field(default=None, repr=False)
-    chat: bool = False
-    rates: Sequence[float] = ()  #: none: the recording's own
-    burstiness: float = 1.0
-    num_requests: int | None = None
-    duration_s: float | None = None
-    trace: Path | None = None
-    time_scale: float = 1.0
-    length_scale: float = 1.0
-    max_input_len: int | None = None
-    max_output_len: int | None = None
-    workload: Path | None = None
-    input_len: tuple[int, int] = (64, 512)
-    output_len: tuple[int, int] = (32, 128)
-    shared_prefix: int = 0
-    text: bool = False
-    vocab_size: int | None = None
-    ignore_eos: bool = True
-    extra_body: Mapping[str, Any] = field(default_factory=dict)
-    timeout_s: float = 600.0
-    goodput: Mapping[str, float] = field(default_factory=dict)  #: limits in seconds by name
-    seed: int = 0
-
-    def as_json(self) -> dict[str, Any]:
-        values = {**asdict(self), "api_key": None if self.api_key is None else "given"}
-        values["rates"] = [_as_json(rate) for rate in self.rates]
-        return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
-
-
-def run_serve(
-    settings: ServeSettings,
-    json_path: Path | None = None,
-    plot_path: Path | None = None,
-    requests_path: Path | None = None,
-) -> bool:
+def run_serve(settings: ServeSettings, json_path: Path | None = None, plot_path: Path | None = None) -> bool:
     """Measure, print, and write what was asked for.
 
     Returns:
@@ -87,7 +48,7 @@ def run_serve(
         ValueError: a setting makes no sense, or a server does not answer at all.
     """
     targets = [
-        find_target(url, settings.api_key, settings.model, is_chat=settings.chat, extra=settings.extra_body)
+        find_target(url, settings.api_key, settings.model, is_chat=settings.chat, extra=settings.extra_body or {})
         for url in settings.urls
     ]
     label, count = Counter(target.label for target in targets).most_common(1)[0]
@@ -97,7 +58,7 @@ def run_serve(
     as_text = settings.text or settings.chat or (vocab_size is None and settings.workload is None)
     low, span = token_range(vocab_size) if vocab_size is not None else token_range(sys.maxsize)
     load = make_load(settings, low, span)
-    rates: Sequence[float | None] = settings.rates or (None,)
+    rates, limits = settings.rates, dict(settings.goodput or {})
     workloads = [load.at(rate) for rate in rates]
     for target in targets:
         for workload in workloads:
@@ -111,19 +72,19 @@ def run_serve(
             # Other token ids each time, so that no cache carries over from one load to the next.
             shifted = workload.shifted(len(results), low=low, span=span)
             results.append(play(target, shifted, settings.timeout_s, rate))
-            measured = serving_figures(results[-1], dict(settings.goodput))
+            measured = serving_figures(results[-1], limits)
             report.figures.append({**_facts(target, workload, rate, settings), **measured})
-    report.notes = notes(report.figures, results, dict(settings.goodput))
+    report.notes = notes(report.figures, results, limits)
     draw: Callable[[Any], None]
     if len(results) == 1:
         report.columns, report.rows = metric_table(report.figures[0])
-        draw = partial(draw_distributions, result=results[0], limits=settings.goodput)
+        draw = partial(draw_distributions, result=results[0], limits=limits)
     else:
         report.rows = sweep_rows(report.figures)
         draw = partial(draw_sweep, figures=report.figures)
     report.publish(json_path, plot_path, draw)
-    if requests_path is not None:
-        write_requests(requests_path, report.figures, results)
+    if settings.save_requests is not None:
+        write_requests(settings.save_requests, report.figures, results)
     return all(figure["completed"] for figure in report.figures)
 
 
@@ -163,7 +124,12 @@ def make_load(settings: ServeSettings, low: int, span: int) -> Load:
 def play(target: Target, workload: Workload, timeout_s: float, rate: float | None = None) -> LoadResult:
     """One load on one server."""
     requests = [target.write(request, workload) for request in workload.requests]
-    with _progress(target, len(requests), rate) as watch:
+    with progress(len(requests), target.label if rate is None else f"{target.label}, {rate:g}/s") as show:
+
+        def watch(client: LoadClient) -> None:
+            failed = f", {client.num_failed} failed" if client.num_failed else ""
+            show(client.num_ended, f"done, {client.num_sent} sent{failed}")
+
         return asyncio.run(LoadClient(target.endpoint, target.url, timeout_s=timeout_s, watch=watch).run(requests))
 
 
@@ -192,15 +158,11 @@ def _facts(target: Target, workload: Workload, rate: float | None, settings: Ser
         "url": target.url,
         "model": target.model,
         "workload": workload.name,
-        "request_rate": _as_json(rate),
+        "request_rate": "inf" if rate == math.inf else rate,  # JSON has no infinity
         "burstiness": settings.burstiness if settings.trace is None else None,
         "prompts": "token ids" if words is None else "words",
         "tokens_per_word": None if words is None else words.tokens_per_word,
     }
-
-
-def _as_json(rate: float | None) -> float | str | None:
-    return "inf" if rate == math.inf else rate  # JSON has no infinity
 
 
 def _title(targets: Sequence[Target], workloads: Sequence[Workload], rates: Sequence[float | None]) -> str:
@@ -210,26 +172,3 @@ def _title(targets: Sequence[Target], workloads: Sequence[Workload], rates: Sequ
         return f"Serving {workloads[0].name} by {names}"
     rate = f"{rates[0]:g} requests/s" if rates[0] is not None else "its own rate"
     return f"Serving {workloads[0].name} by {names}: {len(count)} requests at {rate}"
-
-
-@contextmanager
-def _progress(target: Target, total: int, rate: float | None) -> Iterator[Callable[[LoadClient], None] | None]:
-    """A line on a terminal's stderr that says how far a load is."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[counts]}"), TimeElapsedColumn())
-    # Drawn twice a second: what the client does with its processor is part of what it measures.
-    with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=2) as progress:
-        named = target.label if rate is None else f"{target.label}, {rate:g}/s"
-        task = progress.add_task(named, total=total, counts="")
-
-        def watch(client: LoadClient) -> None:
-            counts = f"{client.num_sent} sent, {client.num_ended} done"
-            counts += f", {client.num_failed} failed" if client.num_failed else ""
-            progress.update(task, completed=client.num_ended, counts=counts)
-
-        yield watch

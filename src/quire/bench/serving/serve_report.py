@@ -28,15 +28,15 @@ SWEEP_COLUMNS = (
     Column("label", "server"),
     Column("completed", "done", digits=0),
     Column("failed", "failed", digits=0),
-    Column("ttft_p50", "TTFT p50 ms", scale=1e3, digits=0),
-    Column("ttft_p99", "p99", scale=1e3, digits=0),
-    Column("tpot_p50", "TPOT p50 ms", scale=1e3, digits=1),
-    Column("tpot_p99", "p99", scale=1e3, digits=1),
-    Column("itl_p99", "ITL p99 ms", scale=1e3, digits=1),
-    Column("normalised", "normalised ms/token", scale=1e3, digits=1),
+    Column("ttft_s.p50", "TTFT p50 ms", scale=1e3, digits=0),
+    Column("ttft_s.p99", "p99", scale=1e3, digits=0),
+    Column("tpot_s.p50", "TPOT p50 ms", scale=1e3, digits=1),
+    Column("tpot_s.p99", "p99", scale=1e3, digits=1),
+    Column("itl_s.p99", "ITL p99 ms", scale=1e3, digits=1),
+    Column("normalised_latency_s.mean", "normalised ms/token", scale=1e3, digits=1),
     Column("out_tok_s", "out tok/s", digits=1),
-    Column("goodput", "goodput req/s"),
-    Column("good_share", "within limits", scale=100, digits=0, unit=" %"),
+    Column("goodput.req_s", "goodput req/s"),
+    Column("goodput.share", "within limits", scale=100, digits=0, unit=" %"),
 )
 
 
@@ -49,29 +49,10 @@ def metric_table(figure: Mapping[str, Any]) -> tuple[tuple[Column, ...], list[di
 
 def sweep_rows(figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Of several loads: a row each."""
-    return [_sweep_row(figure) for figure in figures]
-
-
-def _sweep_row(figure: Mapping[str, Any]) -> dict[str, Any]:
-    def of(key: str, statistic: str) -> float | None:
-        return figure[key][statistic] if figure[key] is not None else None
-
-    goodput = figure.get("goodput") or {}
-    return {
-        "rate": figure["request_rate"] if figure["request_rate"] is not None else figure["offered_rate"],
-        "label": figure["label"],
-        "completed": figure["completed"],
-        "failed": figure["requests"] - figure["completed"],
-        "ttft_p50": of("ttft_s", "p50"),
-        "ttft_p99": of("ttft_s", "p99"),
-        "tpot_p50": of("tpot_s", "p50"),
-        "tpot_p99": of("tpot_s", "p99"),
-        "itl_p99": of("itl_s", "p99"),
-        "normalised": of("normalised_latency_s", "mean"),
-        "out_tok_s": figure["out_tok_s"],
-        "goodput": goodput.get("req_s"),
-        "good_share": goodput.get("share"),
-    }
+    return [
+        {**figure, "rate": _shown_rate(figure), "failed": figure["requests"] - figure["completed"]}
+        for figure in figures
+    ]
 
 
 def notes(
@@ -119,8 +100,8 @@ def _errors(figure: Mapping[str, Any], result: LoadResult, where: str) -> list[s
 def _breaking_points(figures: Sequence[Mapping[str, Any]], limits: Mapping[str, float]) -> list[str]:
     """Of each server, the highest rate up to which every load had nearly all requests within the limits."""
     lines = []
-    for label in dict.fromkeys(figure["label"] for figure in figures):
-        own = sorted((f for f in figures if f["label"] == label), key=lambda f: _rate(f))
+    for label, measured in _by_label(figures).items():
+        own = sorted(measured, key=_rate)
         broken = next((f for f in own if f["goodput"]["share"] < BREAKS_BELOW), None)
         held = [f for f in own if broken is None or _rate(f) < _rate(broken)]
         words = f"{label}: {BREAKS_BELOW:.0%} of the requests are within {_named(limits)}"
@@ -131,8 +112,7 @@ def _breaking_points(figures: Sequence[Mapping[str, Any]], limits: Mapping[str, 
 
 def _token_counts(figures: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
-    for label in dict.fromkeys(figure["label"] for figure in figures):
-        own = [figure for figure in figures if figure["label"] == label]
+    for label, own in _by_label(figures).items():
         counted = {figure["token_counts"] for figure in own} - {None}
         if counted == {"usage"}:
             how = "token counts are the server's usage"
@@ -170,8 +150,8 @@ def draw_sweep(figure: Any, figures: Sequence[Mapping[str, Any]]) -> None:
     figures = [f for f in figures if math.isfinite(_rate(f))]
     has_goodput = any("goodput" in f for f in figures)
     panels = figure.subplots(1, 1 + has_goodput, squeeze=False)[0]
-    for label in dict.fromkeys(f["label"] for f in figures):
-        own = sorted((f for f in figures if f["label"] == label), key=_rate)
+    for label, measured in _by_label(figures).items():
+        own = sorted(measured, key=_rate)
         known = [f for f in own if f["normalised_latency_s"] is not None]
         latencies = [f["normalised_latency_s"]["mean"] for f in known]
         panels[0].plot([_rate(f) for f in known], latencies, marker="o", label=label)
@@ -212,9 +192,19 @@ def draw_distributions(figure: Any, result: LoadResult, limits: Mapping[str, flo
     panels[0].set_ylabel("share of requests (ITL: of gaps)")
 
 
+def _shown_rate(figure: Mapping[str, Any]) -> float | str | None:
+    return figure["request_rate"] if figure["request_rate"] is not None else figure["offered_rate"]
+
+
 def _rate(figure: Mapping[str, Any]) -> float:
-    rate = figure["request_rate"] if figure["request_rate"] is not None else figure["offered_rate"]
-    return float(rate or 0.0)
+    return float(_shown_rate(figure) or 0.0)
+
+
+def _by_label(figures: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for figure in figures:
+        found.setdefault(figure["label"], []).append(figure)
+    return found
 
 
 def _where(figure: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """A client that costs next to nothing: streams are read as raw bytes with the time of each piece, and understood later.
 
 For measurements in which the client shares the processors with the server. Knows HTTP/1.1 as far as a streamed answer
-needs it; knows nothing about figures.
+needs it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Stream:
             raise RuntimeError(f"the server refused a stream: {raw[:500].decode(errors='replace')}")
         ends = list(accumulate(map(len, self.pieces)))
         reader, found, at = EventReader(), [], 0
-        while at < len(body):  # HTTP's chunks: a length in hexadecimal digits, then so many bytes
+        while at < len(body):  # HTTP's chunks: a length in hexadecimal digits, then that many bytes
             line_end = body.index(b"\r\n", at)
             begin = line_end + 2
             end = begin + int(body[at:line_end], 16)
@@ -77,12 +77,7 @@ class Stream:
 
 
 class StreamClient:
-    """Streams from one route of one server, read by one thread.
-
-    Args:
-        url: http only, of the route.
-        timeout_s: nothing may take longer.
-    """
+    """Streams from one route (`url`, http only) of one server, read by one thread. Nothing may exceed the timeout."""
 
     def __init__(self, url: str, timeout_s: float = 600.0) -> None:
         self._address, self._head = connect_to(url)

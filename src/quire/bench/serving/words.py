@@ -1,7 +1,7 @@
 """Prompts as text, for servers that take no token ids: each id of a workload stands for a word.
 
 So a workload's lengths and shared prefixes stay what they are, as far as its words are one token each; how many they
-are is measured on the server. Knows nothing about servers.
+are is measured on the server.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WORDS = """
 
 @dataclass(frozen=True)
 class WordLength:
-    """How a server counts: `num_frame_tokens` for what stands around a prompt, `tokens_per_word` for what is in it."""
+    """How a server counts: `num_frame_tokens` stand around every prompt, and a word in it is `tokens_per_word`."""
 
     tokens_per_word: float = 1.0
     num_frame_tokens: float = 0.0
@@ -32,7 +32,7 @@ class WordLength:
         return cls(rate, max(0.0, few_tokens - few_words * rate)) if rate > 0 else cls()
 
     def words_for(self, num_tokens: int) -> int:
-        """How many words make about so many tokens: at least one."""
+        """The number of words, at least one, that make about this number of tokens."""
         return max(1, round((num_tokens - self.num_frame_tokens) / self.tokens_per_word))
 
 

@@ -1,0 +1,336 @@
+"""What each benchmark may be asked: the options of `quire bench`, `quire simulate` and `quire calibrate`.
+
+Imports nothing but how settings are defined, since the command line reads this file before it answers `--help`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quire.settings import (
+    REQUIRED,
+    Settings,
+    integer_range,
+    integers,
+    names,
+    numbers,
+    parse_size,
+    setting,
+    share_range,
+)
+
+SLO_NAMES = ("ttft", "tpot", "e2el")
+_POLICIES = "recompute,swap,threshold:1024,cost"
+_POLICIES_HELP = "Of recompute, swap, threshold:N, threshold:N:swap-above and cost."
+
+
+def parse_goodput(text: str) -> dict[str, float]:
+    """Limits in seconds by name, from text in milliseconds such as ttft:500,tpot:100.
+
+    Raises:
+        ValueError: a name is not known, or a limit is no number above 0.
+    """
+    limits = {}
+    for part in names(text):
+        name, _, value = part.partition(":")
+        try:
+            limit = float(value) / 1e3
+        except ValueError:
+            limit = 0.0
+        if name not in SLO_NAMES or not limit > 0:
+            known = ", ".join(SLO_NAMES)
+            raise ValueError(f"{text!r}: expected limits in ms such as ttft:500,tpot:100, of {known}")
+        limits[name] = limit
+    return limits
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f'{text!r} is not a JSON object such as {{"top_k": 5}}')
+    return value
+
+
+def _policies() -> Any:
+    return setting(_POLICIES, _POLICIES_HELP, read=names, metavar="POLICY[,POLICY...]")
+
+
+def _runs(default: int = 3) -> Any:
+    return setting(default, "Repetitions; each shifts the token ids.", at_least=1)
+
+
+def _refuse_together(settings: Settings, name: str, *others: str) -> None:
+    """Two settings that say the same thing must not both be other than by default."""
+    clash = settings.changed(*others)
+    if settings.changed(name) and clash:
+        raise ValueError(
+            f"--{name} and --{clash[0].replace('_', '-')} both say what is asked, or when; give one of them"
+        )
+
+
+def _refuse_repeats(settings: Settings, name: str) -> None:
+    given = getattr(settings, name)
+    if not given or len(set(given)) < len(given):
+        raise ValueError(f"{name}={','.join(map(str, given))} names something twice, or nothing")
+
+
+@dataclass(frozen=True)
+class LatencySettings(Settings):
+    """`quire bench latency`."""
+
+    input_len: int = setting(128, "Tokens of each prompt.", at_least=1)
+    output_len: int = setting(128, "Tokens of each answer.", at_least=1)
+    batch_size: tuple[int, ...] = setting("1", "Numbers of requests at once.", read=integers, at_least=1)
+    runs: int = _runs()
+
+
+@dataclass(frozen=True)
+class ThroughputSettings(Settings):
+    """`quire bench throughput`."""
+
+    workload: tuple[Path, ...] = setting((), "Workload files; several in turn.")
+    trace: Path | None = setting(None, "Lengths from a trace CSV (Azure's form).")
+    num_requests: int = setting(32, "Requests to make, or to take of a trace.", at_least=1)
+    input_len: tuple[int, int] = setting("64-512", "Prompt lengths, drawn evenly.", read=integer_range)
+    output_len: tuple[int, int] = setting("32-128", "Answer lengths, drawn evenly.", read=integer_range)
+    shared_prefix: int = setting(0, "First tokens that are the same in all prompts.", at_least=0)
+    arrivals: bool = setting(False, "Keep to arrival_s; by default all come at once.", is_flag=True)
+    compare_prefix_caching: bool = setting(False, "Each engine with prefix caching and without.", is_flag=True)
+    save_workload: Path | None = setting(None, "Write the workload that was made.")
+    runs: int = _runs()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _refuse_together(self, "workload", "trace")
+
+
+@dataclass(frozen=True)
+class MemorySettings(Settings):
+    """`quire bench memory`."""
+
+    trace: Path = setting(REQUIRED, "CSV with TIMESTAMP,ContextTokens,GeneratedTokens.")
+    max_model_len: tuple[int, ...] | None = setting(
+        None, "Limits to reserve; by default 2048 and one that cuts no request.", read=integers, at_least=2
+    )
+    block_size: tuple[int, ...] = setting("1,2,4,8,16,32,64,128,256", "Tokens a block.", read=integers, at_least=1)
+    num_requests: int | None = setting(None, "Only the first requests of the trace.", at_least=1)
+
+
+@dataclass(frozen=True)
+class SharingSettings(Settings):
+    """`quire bench sharing`."""
+
+    widths: tuple[int, ...] = setting("2,4,6", "Samples a request, and beam widths.", read=integers, at_least=1)
+    num_requests: int = setting(16, "Requests of each kind.", at_least=1)
+    runs: int = _runs()
+
+
+@dataclass(frozen=True)
+class OverheadSettings(Settings):
+    """`quire bench overhead`."""
+
+    num_requests: int = setting(256, "Running requests, where deciding is timed.", at_least=1)
+    context: int = setting(2048, "Their tokens.", at_least=2)
+    rows: int = setting(32, "Sequences a step, where sampling is timed.", at_least=1)
+
+
+@dataclass(frozen=True)
+class CalibrateSettings(Settings):
+    """`quire calibrate`."""
+
+    lengths: tuple[int, ...] | None = setting(
+        None, "Tokens; by default 64, 96, 128, 192 and so on to max_model_len.", read=integers
+    )
+    repeats: int = setting(3, "Of every measurement, in turns.", at_least=1)
+
+
+def _alternation(text: str) -> tuple[float, ...]:
+    given = numbers(text)
+    if len(given) != 2:
+        raise ValueError(f"{text!r}: expected a factor and seconds, such as 10,5")
+    return given
+
+
+def _slow_phase(text: str) -> tuple[int, ...]:
+    given = integers(text)
+    if len(given) > 2 or list(given) != sorted(set(given)):
+        raise ValueError(f"{text!r}: expected one number of preemptions, or two that grow, such as 100,200")
+    return given
+
+
+@dataclass(frozen=True)
+class RecoverySettings(Settings):
+    """`quire bench recovery`."""
+
+    policies: tuple[str, ...] = _policies()
+    mix: str = setting(
+        "mixed", "Lengths; of shared, half of the requests begin with one prefix.", metavar="short|long|mixed|shared"
+    )
+    num_requests: int = setting(200, "All at once.", at_least=1)
+    crossing_at: int | None = setting(
+        None, "Find the --swap-bandwidth by which the modes cross there.", metavar="TOKENS", at_least=1
+    )
+    alternate_link: tuple[float, float] | None = setting(
+        None,
+        "Slow the link down by FACTOR, and speed it up again, every SECONDS.",
+        read=_alternation,
+        metavar="FACTOR,SECONDS",
+        above=0,
+    )
+    slow_link_at: tuple[int, ...] | None = setting(
+        None,
+        "From this preemption on the link is ten times slower; until that one.",
+        read=_slow_phase,
+        metavar="N[,N]",
+        at_least=0,
+    )
+    profile: Path | None = setting(None, "Costs that quire calibrate wrote; by default measured first.")
+    forecast: bool = setting(False, "Simulate the same requests from the measured costs, and compare.", is_flag=True)
+    record: Path | None = setting(
+        None,
+        "Write the first run of cost (without it, of the first policy) for quire simulate --recording. "
+        "Prompts and answers are in it.",
+    )
+    repeats: int = setting(3, "Of measuring the costs.", at_least=1)
+    seed: int = setting(0, "Of lengths and prompts.", name="load_seed")
+    runs: int = _runs()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _refuse_repeats(self, "policies")
+        if self.forecast and (self.alternate_link or self.slow_link_at):
+            raise ValueError(
+                "--forecast simulates a link that stays as it is; leave out --alternate-link and --slow-link-at"
+            )
+
+
+@dataclass(frozen=True)
+class SimulateSettings(Settings):
+    """`quire simulate`."""
+
+    profile: str = setting(
+        "cps-paper", "A published machine, or a file that quire calibrate wrote.", metavar="cps-paper|FILE"
+    )
+    recording: Path | None = setting(
+        None,
+        "Play a run again that quire bench recovery --record wrote, and see that its schedule comes out; with "
+        "--profile also simulate its requests, and compare.",
+    )
+    trace: Path | None = setting(None, "Times and lengths from a trace CSV (Azure's form).")
+    lengths: str | None = setting(
+        None, "Draw the CPS paper's mix, all at once (the default without --trace).", metavar="short-long"
+    )
+    policies: tuple[str, ...] = _policies()
+    num_blocks: int = setting(512, "KV blocks of the pool.", at_least=1)
+    block_size: int = setting(16, "Tokens a KV block holds.", at_least=1)
+    swap_space: int = setting("4GiB", "Of the swap tier; 0 is none.", read=parse_size)
+    max_num_seqs: int | None = setting(None, "Most sequences that run at once; by default the profile's.", at_least=1)
+    max_num_batched_tokens: int | None = setting(
+        None, "Token budget of one step; by default the profile's.", at_least=1
+    )
+    max_model_len: int | None = setting(None, "Longest sequence; by default what the pool holds.", at_least=1)
+    enable_prefix_caching: bool | None = setting(
+        None, "Find a preempted request's blocks again; by default the profile's."
+    )
+    watermark: float = setting(0.0, "Share of the pool that admission leaves free.", at_least=0, below=1)
+    num_requests: int | None = setting(None, "Requests to draw (default: 200), or to take of a trace.", at_least=1)
+    speed_up: float = setting(1.0, "A trace's requests come this many times as fast.")
+    seeds: int | None = setting(None, "Loads to draw (default: 20).", at_least=1)
+    decode_scale: tuple[float, ...] = setting(
+        "1", "The paper gives no decode steps: multiply the assumed decode steps by this.", read=numbers
+    )
+    prompt_share: tuple[float, float] = setting(
+        "0.1-0.9", "Of a drawn request's tokens, the prompt's; the rest is its answer.", read=share_range
+    )
+    swap_is_synchronous: bool | None = setting(
+        None, "Whether the engine stands still while blocks are copied; by default the profile's."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _refuse_repeats(self, "policies")
+        _refuse_repeats(self, "decode_scale")
+
+
+@dataclass(frozen=True)
+class HttpSettings(Settings):
+    """`quire bench http`."""
+
+    streams: int = setting(8, "Streams at once.", at_least=1)
+    input_len: int = setting(32, "Tokens of each prompt.", at_least=1)
+    output_len: int = setting(1024, "Tokens of each answer.", at_least=8)
+    queued: int = setting(200, "Streams that wait behind them.", at_least=1)
+    body_size: int = setting("50MB", "Of the bodies that are sent beside them.", read=parse_size)
+    engine_process: bool = setting(False, "Measure servers whose engine has a process of its own.", is_flag=True)
+    runs: int = _runs(5)
+    settle_s: float = 1.5  #: from when all are queued; streams that wait get their heads within it
+
+
+@dataclass(frozen=True)
+class ServeSettings(Settings):
+    """`quire bench serve`."""
+
+    urls: tuple[str, ...] = setting(
+        ("http://127.0.0.1:8000",), "A server; several are compared.", name="url", metavar="[NAME=]URL"
+    )
+    model: str | None = setting(None, "The server's name for a model; by default its first one.")
+    api_key: str | None = setting(None, "The key that the servers want.", envvar="QUIRE_API_KEY", repr=False)
+    chat: bool = setting(False, "Ask /v1/chat/completions; by default /v1/completions.", is_flag=True)
+    request_rate: float | None = setting(None, "Requests a second on average; inf lets all come at once.", above=0)
+    sweep: tuple[float, ...] | None = setting(
+        None, "Several request rates, one after another.", read=numbers, metavar="RATE[,RATE...]", above=0
+    )
+    burstiness: float = setting(
+        1.0, "Shape of the gamma-distributed gaps: 1 is Poisson, less is burstier.", above=0, below=math.inf
+    )
+    duration_s: float | None = setting(
+        None, "Seconds for which requests come; 60 if nothing else bounds them.", name="duration", above=0
+    )
+    num_requests: int | None = setting(None, "Number of requests, or of the first ones of a file.", at_least=1)
+    trace: Path | None = setting(None, "Times and lengths from a trace CSV (Azure's form).")
+    time_scale: float = setting(
+        1.0, "The trace's times are multiplied by this: 0.5 is twice as fast.", above=0, below=math.inf
+    )
+    length_scale: float = setting(1.0, "The trace's lengths are multiplied by this.", above=0, below=math.inf)
+    max_input_len: int | None = setting(None, "The trace's prompts are cut to this.", at_least=1)
+    max_output_len: int | None = setting(None, "The trace's answers are cut to this.", at_least=1)
+    workload: Path | None = setting(None, "A workload file.")
+    input_len: tuple[int, int] = setting("64-512", "Prompt lengths, drawn evenly.", read=integer_range)
+    output_len: tuple[int, int] = setting("32-128", "Answer lengths, drawn evenly.", read=integer_range)
+    shared_prefix: int = setting(0, "First tokens that are the same in all prompts.", at_least=0)
+    goodput: Mapping[str, float] | None = setting(
+        None, "Count requests within limits in ms: ttft:500,tpot:100,e2el:5000.", read=parse_goodput, metavar="LIMITS"
+    )
+    text: bool = setting(False, "Prompts are words; by default token ids, where the vocabulary is known.", is_flag=True)
+    vocab_size: int | None = setting(None, "Of the model, where the server does not say it; for token ids.", at_least=1)
+    ignore_eos: bool = setting(True, "Answers go on to their full length.")
+    extra_body: Mapping[str, Any] | None = setting(
+        None, "More fields of every request.", read=_json_object, metavar="JSON"
+    )
+    timeout_s: float = setting(
+        600.0, "Seconds after which a request is given up, from when it was due.", name="timeout", above=0
+    )
+    seed: int = setting(0, "Of arrivals, lengths and prompts.")
+    save_requests: Path | None = setting(None, "Write every request's times, a JSON object a line.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _refuse_together(self, "trace", "workload", "burstiness", "input_len", "output_len")
+        _refuse_together(self, "workload", "input_len", "output_len", "shared_prefix")
+        _refuse_together(self, "sweep", "request_rate")
+        of_trace = self.changed("time_scale", "length_scale", "max_input_len", "max_output_len")
+        if self.trace is None and of_trace:
+            raise ValueError(f"--{of_trace[0].replace('_', '-')} is for a trace; give --trace FILE, or leave it out")
+
+    @property
+    def rates(self) -> tuple[float | None, ...]:
+        """The request rates; None is a recording's own."""
+        return self.sweep or (self.request_rate,)
