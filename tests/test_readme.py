@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from quire.cli.main import app
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
 BLOCKS: dict[str, list[str]] = {}
 for language, text in re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL):
     BLOCKS.setdefault(language, []).append(text)
@@ -27,6 +28,33 @@ COMMANDS = [
 ]
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,374,44\n2023-11-16 18:15:50.99,396,109\n"
 URL = "http://127.0.0.1:8000"
+SYSTEMS = {  # what the README's first table calls a system, and where its code lives or will live
+    "paged engine": "core",
+    "recovery": "core/recovery",
+    "KV of retrieved documents": "rag",
+    "progressive loading": "progressive",
+    "Ray": "cluster",
+}
+
+
+@pytest.mark.parametrize(("system", "folder"), SYSTEMS.items())
+def test_the_status_of_a_system_is_what_the_code_shows(system: str, folder: str) -> None:
+    (state,) = re.findall(rf"^\| {system}[^|]*\| ([^|]+) \|$", README.partition("```")[0], re.M)
+    is_there = (ROOT / "src" / "quire" / folder).is_dir()
+    assert state.startswith("**works**" if is_there else "planned")
+
+
+def test_every_make_target_of_the_readme_is_in_the_makefile() -> None:
+    named = set(re.findall(r"(?:^\$ (?:\w+=\S+ )?|`)make (\w+)", README, re.M))
+    targets = set(re.findall(r"^(\w+):(?!=)", (ROOT / "Makefile").read_text(), re.M))
+    assert {"serve", "test"} <= named <= targets
+
+
+def test_every_file_that_the_readme_links_is_there() -> None:
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", README)]
+    assert links
+    for link in links:
+        assert (ROOT / link).exists(), link
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if not command.startswith("serve")])

@@ -48,6 +48,21 @@ def test_the_dashboard_shows_every_metric_and_none_that_is_not_there(board: dict
     assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in used} == families
 
 
+def test_the_dashboard_groups_by_labels_that_its_metrics_have(board: dict[str, Any]) -> None:
+    rendered = Metrics(["m"]).render().decode()
+    series = re.findall(r"^(quire_\w+)\{(.+)\}", rendered, re.M)
+    labels = {name: set(re.findall(r"(\w+)=", text)) for name, text in series}
+    targets = [target for panel in board["panels"] for target in panel["targets"]]
+    num_grouped = 0
+    for target in targets:
+        groups = {name for group in re.findall(r"by \(([\w, ]+)\)", target["expr"]) for name in group.split(", ")}
+        num_grouped += bool(groups)
+        assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= groups
+        for metric in re.findall(r"quire_\w+", target["expr"]):
+            assert groups <= labels[metric], metric
+    assert num_grouped > len(targets) / 2
+
+
 def test_every_panel_follows_the_choice_of_data_source_and_model(board: dict[str, Any]) -> None:
     assert [variable["name"] for variable in board["templating"]["list"]] == ["datasource", "model"]
     for panel in board["panels"]:
