@@ -79,7 +79,7 @@ def check_nothing_leaks(engine: AsyncEngine) -> None:
     scheduler = engine.engine.scheduler
     scheduler.check_integrity()
     assert not scheduler.requests
-    assert not engine.engine._answers
+    assert not engine.engine._states
     assert scheduler.kv.pool.num_used == 0
     assert not engine._sent
     assert not engine._request_ids

@@ -112,8 +112,8 @@ def test_an_answer_that_cannot_be_written_fails_alone(method: str) -> None:
             tasks = [asyncio.create_task(finish(engine, [n, 1], request_id=str(n))) for n in (5, 6, 7)]
             await until(lambda: engine.queue_length() == 3)
             await gate.let_pass()
-            await until(lambda: len(engine.engine._answers) == 3)
-            setattr(engine.engine._answers["6"], method, raising)
+            await until(lambda: len(engine.engine._states) == 3)
+            setattr(engine.engine._states["6"], method, raising)
             gate.open()
             results = await asyncio.gather(*tasks, return_exceptions=True)
             assert isinstance(results[1], RequestFailed)

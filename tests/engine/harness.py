@@ -161,7 +161,7 @@ def check_books(llm: LLM) -> None:
     """After any step: nothing leaks, no one is counted twice, and the runner knows no one whom the scheduler forgot."""
     scheduler = llm.engine.scheduler
     scheduler.check_integrity()
-    assert set(llm.engine._answers) == set(scheduler.requests)
+    assert set(llm.engine._states) == set(scheduler.requests)
     known = set(llm.engine.runner.batch.row_of)
     alive = {seq.seq_id for seq in scheduler.sequences() if seq.is_in_runner}
     assert known - set(scheduler._removed) == alive, "runner and scheduler know different sequences"
@@ -192,7 +192,7 @@ def drive(
     else:
         raise AssertionError(f"not done after {max_steps} steps")
     assert all(job.answer is not None and job.answer.is_finished for job in jobs)
-    assert not engine._answers
+    assert not engine._states
     assert llm.engine.scheduler.kv.pool.num_used == len(set(llm.engine.scheduler.kv._pinned))
     return jobs
 

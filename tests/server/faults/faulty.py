@@ -73,7 +73,7 @@ def spoil_logits(engine: Engine, prompt_token: int) -> None:
 
 def raise_in_answer(engine: Engine, prompt_token: int) -> None:
     """From now on the text of requests whose prompt begins with this token cannot be written."""
-    for answer in engine._answers.values():
+    for answer in engine._states.values():
         if answer.request.prompt_token_ids[0] == prompt_token:
             answer.add = _raise  # type: ignore[method-assign]
 
