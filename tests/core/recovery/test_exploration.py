@@ -82,7 +82,7 @@ def test_a_link_in_use_is_not_looked_at() -> None:
         assert prober.sample_size(BLOCK_BYTES) == 0
 
 
-def test_a_surprise_is_looked_at_again_at_once_with_no_more_than_it_takes_and_charged_with_that() -> None:
+def test_a_surprise_is_looked_at_again_at_once_with_no_more_than_it_takes() -> None:
     model = model_of(1e-3)
     prober = prober_of(model)
     assert prober.sample_size(BLOCK_BYTES) == 0, "there has just been one"
