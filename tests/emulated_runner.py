@@ -8,7 +8,8 @@ digest: a function of the sequence alone. Knows nothing about why anything was s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -22,13 +23,14 @@ EMPTY = 0  # a cleared slot
 GARBAGE = 1  # what a slot holds that nobody cleared, or that a failed step left half done
 _MASK = (1 << 64) - 1
 
-DomainOf = Callable[[int], object]  # block index -> its domain
+DomainOf = Callable[[int], Hashable]  # block index -> its domain
 
 
 class StepFailed(Exception):
     """Injected: the step did not happen, or only half."""
 
 
+@lru_cache(1 << 16)  # the runner and whoever predicts it ask for the same ones
 def mix(*values: int) -> int:
     """A digest of a few integers; never EMPTY or GARBAGE."""
     digest = 0x9E3779B97F4A7C15
@@ -38,7 +40,8 @@ def mix(*values: int) -> int:
     return digest | 2
 
 
-def digest_domain(domain: object) -> int:
+@lru_cache
+def digest_domain(domain: Hashable) -> int:
     return int.from_bytes(repr(domain).encode()[-8:], "little") ^ len(repr(domain))
 
 
