@@ -8,7 +8,8 @@ digest: a function of the sequence alone. Knows nothing about why anything was s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -22,13 +23,14 @@ EMPTY = 0  # a cleared slot
 GARBAGE = 1  # what a slot holds that nobody cleared, or that a failed step left half done
 _MASK = (1 << 64) - 1
 
-DomainOf = Callable[[int], object]  # block index -> its domain
+DomainOf = Callable[[int], Hashable]  # block index -> its domain
 
 
 class StepFailed(Exception):
     """Injected: the step did not happen, or only half."""
 
 
+@lru_cache(1 << 16)  # the runner and whoever predicts it ask for the same ones
 def mix(*values: int) -> int:
     """A digest of a few integers; never EMPTY or GARBAGE."""
     digest = 0x9E3779B97F4A7C15
@@ -38,7 +40,8 @@ def mix(*values: int) -> int:
     return digest | 2
 
 
-def digest_domain(domain: object) -> int:
+@lru_cache
+def digest_domain(domain: Hashable) -> int:
     return int.from_bytes(repr(domain).encode()[-8:], "little") ^ len(repr(domain))
 
 
@@ -147,7 +150,7 @@ class EmulatedRunner:
         self.config = config
         self.batch = InputBatch(config.max_num_seqs, config.max_model_len, config.block_size)
         self.blocks = np.full((config.num_blocks, config.block_size), GARBAGE, dtype=np.uint64)
-        self.link = EmulatedLink(self.blocks, config.num_swap_slots, link_seed, link_fails)
+        self.transfer_worker = EmulatedLink(self.blocks, config.num_swap_slots, link_seed, link_fails)
         self.num_copies = 0
         self._domains_of = domains_of or (lambda seq_id: lambda block_index: PUBLIC)
         self._contents: dict[int, Contents] = {}
@@ -164,17 +167,17 @@ class EmulatedRunner:
             StepFailed: as asked for by `fails`.
             AssertionError: a slot is not what it ought to be.
         """
-        self.link.submit(out.transfers, "save")
+        self.transfer_worker.submit(out.transfers, "save")
         if fails == "early":
-            self.link.submit(out.transfers, "load")
-            self.link.cancel(out.cancelled)
+            self.transfer_worker.submit(out.transfers, "load")
+            self.transfer_worker.cancel(out.cancelled)
             raise StepFailed
         work = self.batch.apply(out)
         self.blocks[work.fresh] = EMPTY
         self.blocks[work.copy_dst] = self.blocks[work.copy_src]
         self.num_copies += len(work.copy_src)
-        self.link.submit(out.transfers, "load")
-        self.link.cancel(out.cancelled)
+        self.transfer_worker.submit(out.transfers, "load")
+        self.transfer_worker.cancel(out.cancelled)
         batch = self.batch.build(out)
         for new in out.new_sequences:
             self._contents[new.seq_id] = Contents(self.config.block_size, self._domains_of(new.seq_id))
@@ -184,7 +187,7 @@ class EmulatedRunner:
             raise StepFailed
         self._read(batch, expected)
         result = self._sample(out, batch, expected, set(poisoned))
-        result.transfers = self.link.poll(wait=not out.seq_ids)
+        result.transfers = self.transfer_worker.poll(wait=not out.seq_ids)
         return result
 
     def _expected(self, seq_id: int, row: int) -> list[int]:

@@ -140,6 +140,9 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     ],
 )
 def test_a_folder_does_not_know_what_stands_on_it(folder: str, forbidden: str) -> None:
+    other = PACKAGE / forbidden.removeprefix("quire.").replace(".", "/")
+    assert (PACKAGE / folder).is_dir(), f"there is no {folder} any more"
+    assert other.is_dir() or other.with_suffix(".py").exists(), f"there is no {forbidden} any more"
     for path in (PACKAGE / folder).rglob("*.py"):
         modules = imported_modules(ast.parse(path.read_text()), path)
         assert not [module for module in modules if module.startswith(forbidden)], f"{path} imports {forbidden}"

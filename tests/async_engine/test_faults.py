@@ -129,7 +129,9 @@ def test_an_answer_that_cannot_be_written_fails_alone(method: str) -> None:
 def test_a_listener_that_fails_changes_nothing() -> None:
     async def scene() -> None:
         async with running(on_stats=raising, on_finished=raising) as engine:
-            await finish(engine, "x", request_id="a")
+            output = await finish(engine, "x", request_id="a")
+            assert output.outputs[0].finish_reason == "length"
+            assert engine.state is ModelState.READY
             await idle(engine)
 
     run(scene())

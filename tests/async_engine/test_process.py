@@ -114,7 +114,7 @@ def test_a_request_at_which_the_process_hangs_or_ends_every_time_is_given_up(
     assert f"ended with status {70 if token == 67 else 9}" in caplog.text
 
 
-def test_a_process_that_is_killed_is_started_again_and_an_exception_or_ctrl_c_does_not_even_end_it(reader: str) -> None:
+def test_a_process_that_is_killed_is_started_again_and_no_exception_or_ctrl_c_ends_it(reader: str) -> None:
     async def scene() -> None:
         async with in_process(treacherous, reader) as engine:
             pid = pid_of(engine)

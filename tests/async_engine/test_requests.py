@@ -383,10 +383,12 @@ def test_requests_cancelled_at_any_moment_leave_no_block_behind(seed: int) -> No
             tasks = [asyncio.create_task(client(number)) for number in range(80)]
             for task in dice.sample(tasks, 40):
                 asyncio.get_running_loop().call_later(dice.random() * 0.6, task.cancel)
-            for result in await asyncio.gather(*tasks, return_exceptions=True):
-                assert isinstance(result, asyncio.CancelledError) or result in ("stop", "length")
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            finished = [result for result in results if not isinstance(result, asyncio.CancelledError)]
+            assert 40 <= len(finished) < 80
+            assert set(finished) <= {"stop", "length"}
             await idle(engine)
             check_nothing_leaks(engine)
 
     run(scene())
-    assert len({output.request_id for output in ended}) == len(ended), "each ends once"
+    assert 40 <= len({output.request_id for output in ended}) == len(ended), "each ends once"

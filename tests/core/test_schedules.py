@@ -82,13 +82,13 @@ def deep(max_examples: int) -> settings:
     return settings(max_examples=max_examples, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@deep(300)
+@deep(200)
 @given(schedules())
 def test_tokens_and_blocks_are_right_whatever_the_schedule(schedule: Schedule) -> None:
     play(schedule)
 
 
-@deep(200)
+@deep(120)
 @given(schedules(may_fail=True))
 def test_a_failing_step_harms_only_the_requests_in_it(schedule: Schedule) -> None:
     play(schedule)
@@ -116,7 +116,7 @@ def swapping_schedules(draw: st.DrawFn) -> Schedule:
     return Schedule(config, longer, failing, {}, draw(st.integers(1, 1000)), *link)
 
 
-@deep(200)
+@deep(150)
 @given(swapping_schedules())
 def test_what_comes_back_from_the_swap_tier_is_what_went_in(schedule: Schedule) -> None:
     play(schedule)
@@ -154,7 +154,7 @@ def lone_requests(draw: st.DrawFn) -> Schedule:
     return Schedule(config, (replace(plan, beam=BeamSearchParams(width, max_model_len, early_stopping=early)),))
 
 
-@deep(100)
+@deep(60)
 @given(lone_requests())
 def test_a_lone_request_that_outgrows_the_pool_runs_its_sequences_in_turns(schedule: Schedule) -> None:
     player = play(schedule)

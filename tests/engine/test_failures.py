@@ -242,6 +242,7 @@ def test_abort_in_every_state(params: SamplingParams, moment: int) -> None:
     jobs = [Job(PROMPTS[4], greedy_params(12)), *(Job(prompt, params, abort_at=moment) for prompt in PROMPTS[:5])]
     drive(llm, jobs)
     assert_all_greedy(NAME, jobs[:1])
+    assert any(output.finish_reason == "abort" for job in jobs[1:] for output in job.output.outputs)
     for job in jobs[1:]:
         reasons = {output.finish_reason for output in job.output.outputs}
         assert reasons <= {"abort", "length"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,7 @@ def test_statistics_add_up(caching: bool) -> None:
     llm = make_llm(NAME, block_size=4, num_kv_blocks=17, max_num_batched_tokens=16, enable_prefix_caching=caching)
     seen: list[Stats] = []
     llm.engine.on_stats.append(seen.append)
+    llm.engine.clock = count(0.0).__next__  # every look takes a second
     jobs = [Job(prompt, greedy_params(10), arrival=3 * i) for i, prompt in enumerate((*PROMPTS, PROMPTS[4]))]
     drive(llm, jobs)
     requests = [job.answer.request for job in jobs if job.answer is not None]
@@ -125,7 +127,7 @@ def test_statistics_add_up(caching: bool) -> None:
         assert stats.num_scheduled_tokens <= 16
         assert stats.num_used_blocks + stats.num_cached_blocks <= stats.num_blocks == 17
         assert stats.num_preempted <= stats.num_waiting
-        assert min(stats.schedule_s, stats.execute_s, stats.update_s) >= 0
+        assert (stats.schedule_s, stats.execute_s, stats.update_s) == (1, 1, 2), "an update looks at the clock once"
     assert [stats.step_id for stats in seen] == list(range(seen[0].step_id, seen[0].step_id + len(seen)))
     assert seen[-1].num_running == seen[-1].num_waiting == seen[-1].num_used_blocks == seen[-1].num_kv_tokens == 0
     assert llm.engine.last_stats is seen[-1]
@@ -167,9 +169,16 @@ def test_outputs_come_in_the_order_of_the_prompts() -> None:
         assert_same_tokens(NAME, prompt, output.outputs[0].token_ids)
 
 
-def test_a_progress_bar_is_shown_on_stderr_only(capfd: pytest.CaptureFixture[str]) -> None:
-    make_llm(NAME).generate([{"prompt_token_ids": [1]}] * 3, greedy_params(3))
-    assert capfd.readouterr().out == ""
+def test_a_progress_bar_is_shown_on_stderr_only(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    for is_shown in (True, False):
+        make_llm(NAME).generate([{"prompt_token_ids": [1]}] * 3, greedy_params(3), use_tqdm=is_shown)
+        out, err = capfd.readouterr()
+        assert out == ""
+        assert ("generating" in err and "3/3" in err) == is_shown
+        assert is_shown or not err
 
 
 def test_without_parameters_the_models_own_recommendations_hold(tmp_path: Path) -> None:

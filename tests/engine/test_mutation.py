@@ -15,7 +15,7 @@ from engine.harness import Job, drive, greedy, greedy_params, make_llm, outputs,
 from quire import LLM, SamplingParams
 from quire.core import kv_cache_manager
 
-NUM_PROMPTS = 20
+NUM_PROMPTS = 12
 NUM_TOKENS = 8
 BLOCK_SIZE = 4
 #: 4 full blocks and a little: what is replaced lies well before the end
@@ -34,9 +34,7 @@ def replace_with_noise(cache: torch.Tensor, blocks: list[int]) -> None:
     cache[blocks[2]] = torch.randn(content.shape, generator=torch.Generator().manual_seed(0)) * content.std()
 
 
-def share_of_changed_outputs(name: str, mutation: Mutation | None) -> float:
-    llm = make_llm(name, block_size=BLOCK_SIZE, num_kv_blocks=200)
-    drive(llm, [Job(prompt, greedy_params(1)) for prompt in MUTATED_PROMPTS])
+def share_of_changed_outputs(llm: LLM, name: str, mutation: Mutation | None) -> float:
     num_changed = 0
     for prompt in MUTATED_PROMPTS:
         blocks = cached_blocks(llm, prompt)
@@ -59,14 +57,14 @@ def cached_blocks(llm: LLM, prompt: tuple[int, ...]) -> list[int]:
     return blocks
 
 
-@pytest.mark.parametrize("mutation", [None, replace_with_a_strangers, replace_with_noise])
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_one_wrong_cached_block_changes_nearly_every_output(name: str, mutation: Mutation | None) -> None:
-    changed = share_of_changed_outputs(name, mutation)
-    if mutation is None:
-        assert changed == 0
-    else:
-        assert changed >= 0.9
+def test_one_wrong_cached_block_changes_nearly_every_output(name: str) -> None:
+    llm = make_llm(name, block_size=BLOCK_SIZE, num_kv_blocks=200)
+    drive(llm, [Job(prompt, greedy_params(1)) for prompt in MUTATED_PROMPTS])
+    assert share_of_changed_outputs(llm, name, None) == 0
+    assert share_of_changed_outputs(llm, name, replace_with_a_strangers) >= 0.9
+    assert share_of_changed_outputs(llm, name, replace_with_noise) >= 0.9
+    assert share_of_changed_outputs(llm, name, None) == 0, "the cache is as it was"
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "opt"])

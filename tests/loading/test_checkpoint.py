@@ -102,14 +102,19 @@ def test_auto_dtype_is_that_of_the_files_where_the_config_names_none(directory: 
     assert load(directory).dtype == torch.bfloat16
 
 
+@pytest.mark.usefixtures("plain")
 def test_buffers_of_old_checkpoints_are_ignored(tmp_path: Path) -> None:
-    gpt2 = make_checkpoint("gpt2", tmp_path / "gpt2")
     mask = torch.ones(1, 1, 8, 8)
-    rewrite(gpt2, {"transformer.h.0.attn.bias": mask, "transformer.h.0.attn.masked_bias": torch.tensor(-1e4)})
-    load(gpt2)
-    llama = make_checkpoint("llama", tmp_path / "llama")
-    rewrite(llama, {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8)})
-    load(llama)
+    for name, buffers in {
+        "gpt2": {"transformer.h.0.attn.bias": mask, "transformer.h.0.attn.masked_bias": torch.tensor(-1e4)},
+        "llama": {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8)},
+    }.items():
+        directory = make_checkpoint(name, tmp_path / name)
+        expected = load(directory).checkpoint_tensors()
+        rewrite(directory, buffers)
+        found = load(directory).checkpoint_tensors()
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
 @pytest.mark.usefixtures("plain")

@@ -40,8 +40,12 @@ def test_packing_frees_the_plain_weight_and_may_be_asked_twice() -> None:
 def test_float16_falls_back_to_the_plain_product_where_it_cannot_be_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quire.models.layers.can_pack", lambda dtype: False)
     layer = Linear(64, 32, bias=False, dtype=torch.float32, device="cpu")
-    layer.pack()
     assert layer.weight is not None
+    layer.weight.data.normal_()
+    x = torch.randn(3, 64)
+    layer.pack()
+    assert layer.packed is None
+    torch.testing.assert_close(layer(x), x @ layer.weight.T)
 
 
 def test_merged_projections_show_the_checkpoint_its_own_tensors() -> None:

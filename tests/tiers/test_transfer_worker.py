@@ -254,7 +254,7 @@ def test_pieces_are_reported_as_they_end_and_what_was_submitted_first_is_moved_f
     assert torch.equal(as_bytes(cache), before)
 
 
-def test_blocks_that_are_neighbours_on_disk_are_written_at_once_although_they_were_staged_with_others(
+def test_neighbours_on_disk_are_written_at_once_although_they_were_staged_with_others(
     make_link: MakeLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     space = SteppedSpace(tmp_path)

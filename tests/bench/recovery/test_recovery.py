@@ -104,8 +104,7 @@ class AlwaysMixed(RecoveryPolicy):
 POLICIES = ("recompute", "swap", "threshold:48", "threshold:48:swap-above", "cost")
 
 
-@pytest.mark.parametrize("mix", ["mixed", "shared"])
-@pytest.mark.parametrize("caching", [False, True], ids=["", "prefix caching"])
+@pytest.mark.parametrize(("mix", "caching"), [("mixed", False), ("shared", True)])
 def test_outputs_are_the_same_under_every_policy(
     config: EngineConfig, loaded: LoadedModel, mix: str, caching: bool
 ) -> None:

@@ -95,7 +95,7 @@ def test_the_order_in_which_requests_are_given_does_not_matter() -> None:
     assert [outcome.sent_s for outcome in result.outcomes] == pytest.approx([1.0, 2.0])
 
 
-def test_a_client_that_is_held_up_shows_its_lag_and_latencies_count_from_when_requests_were_due() -> None:
+def test_a_client_that_is_held_up_shows_its_lag_and_latencies_count_from_the_due_time() -> None:
     async def holds_the_loop(loop: VirtualLoop, body: dict[str, Any]) -> httpx.Response:
         if body["n"] == 0:
             loop.pass_time(2.0)  # nothing else of this client runs meanwhile

@@ -61,12 +61,12 @@ def test_a_load_of_drawn_lengths_is_sent_measured_and_written(tmp_path: Path) ->
     assert figure["in"] == sum(len(body["prompt"]) for body in load)
     assert figure["out"] == figure["out_got"] == sum(body["max_tokens"] for body in load)
     for name in ("ttft_s", "tpot_s", "itl_s", "e2el_s", "normalised_latency_s"):
-        assert figure[name]["min"] > 0
         assert {"mean", "p50", "p90", "p99"} <= set(figure[name])
     # The server waited so long before each token: no figure may be shorter.
     assert figure["ttft_s"]["min"] >= 0.002
+    assert figure["normalised_latency_s"]["min"] >= 0.002
+    assert figure["e2el_s"]["min"] >= 0.002 * min(body["max_tokens"] for body in load)
     assert figure["goodput"]["share"] == 1.0
-    assert figure["client"]["send_lag_s"]["min"] >= 0
     lines = [json.loads(line) for line in files["requests.jsonl"].read_text().splitlines()]
     assert [len(line["token_s"]) for line in lines] == [line["max_tokens"] for line in lines]
     assert files["plot.png"].stat().st_size > 1_000

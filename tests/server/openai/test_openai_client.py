@@ -97,7 +97,10 @@ def test_many_clients_ask_at_once(server: RunningServer) -> None:
         async with server.async_client() as client:
             return await asyncio.gather(*(ask(client, number) for number in range(12)))
 
-    assert asyncio.run(ask_all()) == asyncio.run(ask_all())
+    answers = asyncio.run(ask_all())
+    assert all(answers)
+    assert len(set(answers)) > 6, "they are not one answer"
+    assert asyncio.run(ask_all()) == answers
 
 
 def test_the_client_lists_models_and_finds_one(server: RunningServer) -> None:
@@ -126,7 +129,12 @@ def test_a_conversation_goes_on_with_what_the_client_got(server: RunningServer) 
         first = client.chat.completions.create(model=MODEL, messages=QUESTION, max_tokens=4)
         messages = [*QUESTION, first.choices[0].message, {"role": "user", "content": "And then?"}]
         second = client.chat.completions.create(model=MODEL, messages=messages, max_tokens=4)
-    assert second.choices[0].message.content is not None
+        alone = client.chat.completions.create(model=MODEL, messages=messages[-1:], max_tokens=4)
+    assert second.choices[0].message.content
+    assert first.usage
+    assert second.usage
+    assert alone.usage
+    assert second.usage.prompt_tokens > first.usage.prompt_tokens + alone.usage.prompt_tokens
 
 
 def test_a_prefix_that_was_computed_before_counts_as_cached(server: RunningServer) -> None:
