@@ -195,7 +195,8 @@ def test_an_engine_that_is_given_costs_or_a_policy_has_no_profile(
     options = given()
     engine = make_engine(CONFIG, loaded, **options)  # type: ignore[arg-type]
     assert engine.costs.model is options.get("cost_model", engine.costs.model)
-    assert engine.scheduler.recovery is options.get("recovery", engine.scheduler.recovery)
+    policy = engine.scheduler.recovery.policy
+    assert policy is options.get("recovery", policy)
     assert not engine.costs.model.steps.num_observed
     teach(engine.costs.model, 2.0)
     del engine

@@ -139,7 +139,7 @@ def test_a_policy_may_believe_something_else_and_learn() -> None:
     learner = CostModel()
     load = [Arrival(0.0, 12, 30) for _ in range(10)]
     found = simulate(load, hardware, limits(), make_policy("cost", learner), learner=learner)
-    assert learner.engine_seconds == pytest.approx(found.compute_s)
+    assert learner.steps.num_observed == found.num_steps > 0
     assert learner.steps.num_observed == found.num_steps
 
 

@@ -123,7 +123,7 @@ def test_a_torn_write_loses_its_block(space: DiskSpace, end: int) -> None:
 def test_a_record_of_another_namespace_is_none(tmp_path: Path) -> None:
     mine, other = (DiskSpace(tmp_path, 1, BLOCK_BYTES, namespace) for namespace in (b"mine", b"other"))
     write(other, [0])
-    os.pwrite(mine.fileno(), os.pread(other.fileno(), RECORD_BYTES, 0), 0)
+    os.pwrite(mine._file, os.pread(other._file, RECORD_BYTES, 0), 0)
     assert lost(mine, [0]) == [0]
 
 
