@@ -232,9 +232,10 @@ class Preemptor:
     def preempt_someone(self) -> None:
         scheduler = self.scheduler
         if len(scheduler.running) > 1:
-            usual, scheduler.recovery.policy = scheduler.recovery, self
+            coordinator = scheduler.recovery
+            usual, coordinator.policy = coordinator.policy, self
             scheduler._preempt_for(scheduler.running[0])
-            scheduler.recovery.policy = usual
+            coordinator.policy = usual
 
 
 @contextmanager
