@@ -164,7 +164,7 @@ def check_books(llm: LLM) -> None:
     assert set(llm.engine._states) == set(scheduler.requests)
     known = set(llm.engine.runner.batch.row_of)
     alive = {seq.seq_id for seq in scheduler.sequences() if seq.is_in_runner}
-    assert known - set(scheduler._removed) == alive, "runner and scheduler know different sequences"
+    assert known - set(scheduler._step._removed) == alive, "runner and scheduler know different sequences"
 
 
 def drive(
@@ -232,9 +232,10 @@ class Preemptor:
     def preempt_someone(self) -> None:
         scheduler = self.scheduler
         if len(scheduler.running) > 1:
-            usual, scheduler.recovery.policy = scheduler.recovery, self
+            coordinator = scheduler.recovery
+            usual, coordinator.policy = coordinator.policy, self
             scheduler._preempt_for(scheduler.running[0])
-            scheduler.recovery.policy = usual
+            coordinator.policy = usual
 
 
 @contextmanager
