@@ -329,8 +329,8 @@ def play(schedule: Schedule) -> Player:
         note("copied on write")
     if player.scheduler.counts.prefix_hits:
         note("prefix hit")
-    if player.runner.link.num_loads:
+    if player.runner.transfer_worker.num_loads:
         note("loaded from the swap tier")
-    if player.runner.link.num_cancelled:
+    if player.runner.transfer_worker.num_cancelled:
         note("gave a transfer up")
     return player
