@@ -361,7 +361,7 @@ class TestPins:
         kv = make_manager(num_blocks=6)
         seq = make_sequence(PROMPT)
         begin(kv, seq)
-        assert kv.pin(seq) == 2
+        assert kv.pin(seq, 4) == 2
         kv.free(seq)
         for start in range(100, 200, 16):
             other = make_sequence(list(range(start, start + 16)))
@@ -376,9 +376,8 @@ class TestPins:
         seq, longer = make_sequence(PROMPT), make_sequence([*range(14)])
         begin(kv, seq)
         begin(kv, longer)
-        assert [kv.pin(seq), kv.pin(seq)] == [2, 2]
-        assert kv.count_pinned_with(longer) == 3
-        assert kv.pin(longer) == 3
+        assert [kv.pin(seq, 4), kv.pin(seq, 4)] == [2, 2]
+        assert kv.pin(longer, 4) == 3
         kv.free(seq)
         kv.free(longer)
         assert (kv.pool.num_used, kv.num_pinned) == (3, 3)
@@ -388,7 +387,7 @@ class TestPins:
         kv = make_manager()
         seq = make_sequence(PROMPT)
         compute(kv, seq, 5)
-        assert kv.pin(seq) == 1
+        assert kv.pin(seq, 4) == 1
 
 
 class TestCrossTalk:

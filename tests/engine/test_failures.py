@@ -291,7 +291,7 @@ def test_a_caller_who_stops_listening_ends_the_request() -> None:
         ({"prompt_token_ids": [-1]}, None, "-1"),
         ({"prompt_token_ids": [1.5]}, None, "1.5"),
         ({"prompt_token_ids": [True]}, None, "True"),
-        ({"prompt_token_ids": "text"}, None, "tokenizer"),
+        ({"prompt_token_ids": "text"}, None, "list of token ids"),
         ({"prompt_token_ids": None}, None, "prompt"),
         ({"prompt_token_ids": [1] * 100}, None, "max_model_len"),
         ({"prompt_token_ids": [1] * 64}, None, "max_model_len"),

@@ -2,7 +2,7 @@
 
 ``key_i = H(key_{i-1} || domain_i || tokens_i)``; the chain's root is the namespace. The same key names a block in every
 tier and in every process, so SHA-256 and never `hash()`. Fields are tagged and length-prefixed: no two can run into
-each other. Knows nothing about pools or requests.
+each other.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ A block is in exactly one of three states:
     cached   no one holds it, but a key names its content: found again until it is evicted, oldest first
     used     held `ref_counts[block]` times
 
-Knows nothing about sequences. Every operation is O(1).
+Every operation is O(1).
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class KVCacheManager:
         self.block_size = block_size
         self.root = root
         self.enable_prefix_caching = enable_prefix_caching
-        self.num_logical_blocks = 0  #: entries of all block tables; more than used blocks by what is shared
+        self.num_logical_blocks = 0  #: entries of all block tables; more than used blocks, since some are shared
         self.num_kv_tokens = 0  #: computed tokens of all sequences that hold blocks
         self._registered: list[int] = []  #: blocks named since `begin_step`
         self.op_ids = count(1)  #: of copies, saves and loads
@@ -203,17 +203,23 @@ class KVCacheManager:
 
     # -- prefixes that stay --------------------------------------------------------------------------------------------
 
-    def pin(self, seq: Sequence) -> int:
-        """Hold the full blocks of `seq` for good, so that they are never evicted. Returns how many they are."""
+    def pin(self, seq: Sequence, max_model_len: int) -> int:
+        """Hold the full blocks of `seq` for good, so that they are never evicted. Returns how many they are.
+
+        Raises:
+            ValueError: the blocks left of the pool would not hold the longest sequence.
+        """
         blocks = self.full_blocks(seq)
+        num_left = self.pool.num_blocks - len(self._pinned.union(blocks))
+        if num_left * self.block_size < max_model_len:
+            raise ValueError(
+                f"the pool would have {num_left} blocks left beside the pinned ones, too few for "
+                f"max_model_len={max_model_len}; lower it or enlarge the pool"
+            )
         for block in set(blocks) - self._pinned:
             self.pool.acquire(block)
         self._pinned.update(blocks)
         return len(blocks)
-
-    def count_pinned_with(self, seq: Sequence) -> int:
-        """Blocks that would be pinned if those of `seq` were too."""
-        return len(self._pinned.union(self.full_blocks(seq)))
 
     @property
     def num_pinned(self) -> int:

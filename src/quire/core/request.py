@@ -1,7 +1,7 @@
 """A request and its sequences: what a client sent, and how far it has come.
 
 A request owns one or more sequences (samples or beams), each with one block table. It is preempted and finished as a
-whole. Knows nothing about who schedules it; `core.kv_cache_manager` alone changes block tables and keys.
+whole. `core.kv_cache_manager` alone changes block tables and keys.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Request:
         self.domains = domains
         self.status = RequestStatus.WAITING
         self.sequences: list[Sequence] = []  #: all, by index; of a beam search the running beams
-        self.unfinished: list[Sequence] = []  #: those that still want tokens
+        self.unfinished: list[Sequence] = []  #: sequences that still want tokens
         self.num_cached_tokens: int | None = None  #: set when it is first scheduled
         self.num_preemptions = 0
         self.beams: BeamSearch | None = None

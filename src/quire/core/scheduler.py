@@ -7,15 +7,14 @@ prefill, prefix hits, resumption and beam search all follow from that one rule.
     waiting   by (priority, arrival), the preempted among them         admitted in order, while there is room
     running   by (priority, arrival)                                   served oldest first, preempted youngest first
 
-A sequence that comes back from the swap tier runs like any other, as far as what stands before its missing blocks goes,
-and waits for the rest; nobody waits with it.
+A sequence that comes back from the swap tier computes the tokens before its missing blocks, and waits for the blocks;
+nobody waits with it.
 
-Nobody is preempted more than `MAX_PREEMPTIONS` times. One that has been comes back to stay: it is admitted only where
-the pool holds all that then runs at its full length, and while it runs nobody is admitted beyond that, so that room is
-never missing. It gets there, since while it is first in the queue nobody else is admitted, and alone it always fits.
-A preemption drops at most what its request has, so that of a request that ends with T tokens, its prompt among them,
-at most `MAX_PREEMPTIONS * (T - 1)` are computed in vain, for each of its sequences. (Sequences that run in turns, since
-they outgrow the pool even alone, drop theirs without a preemption.)
+No request is preempted more than `MAX_PREEMPTIONS` times. After that it comes back to stay: it is admitted only where
+the pool holds all running requests at full length, and nobody is admitted beyond that while it runs. So room is never
+missing. It does come back, since nobody passes the head of the queue, and alone it always fits. A preemption drops at
+most the tokens that its request has. So of a request that ends with T tokens, each sequence computes at most
+`MAX_PREEMPTIONS * (T - 1)` in vain. (Sequences that outgrow the pool even alone run in turns, which is no preemption.)
 
 Owns requests and sequences from `add` to their end. Decides, never executes: tensors, text and clocks are elsewhere.
 """
@@ -61,10 +60,10 @@ class Scheduler:
         self.counts = Counts()
         self._sequences: dict[int, Sequence] = {}  #: alive, by seq_id
         self._step = StepBuilder(config.block_size)
-        self.num_preempted = 0  #: of the waiting, those that have run before
+        self.num_preempted = 0  #: waiting requests that have run before
         self._num_running_seqs = 0  #: places taken, a request's whole width from its admission on
         self._next_seq_id = 0
-        self._step_id = 0
+        self.num_steps = 0  #: decided so far
         self._in_flight: SchedulerOutput | None = None
 
     # -- a step ------------------------------------------------------------------------------------------------------
@@ -72,11 +71,11 @@ class Scheduler:
     def schedule(self) -> SchedulerOutput:
         """Decide the next step. Its result goes to `update`, or its failure to `fail_step`, before the next call."""
         assert self._in_flight is None, "the last step has neither been updated nor failed"
-        self._step_id += 1
+        self.num_steps += 1
         self.kv.begin_step()
         self.recovery.begin_step(self.step_shape, self.requests)
         step, running, waiting = self._step, self.running, self.waiting
-        step.begin(self._step_id, self.config.max_num_batched_tokens)
+        step.begin(self.num_steps, self.config.max_num_batched_tokens)
         at = 0
         while at < len(running) and step.budget > 0:
             request = running[at]
@@ -190,7 +189,7 @@ class Scheduler:
         return max(0, (self.kv.blocks_for(computed) + spare) * self.config.block_size - computed)
 
     def _begin(self, seq: Sequence, *, is_forced: bool) -> bool:
-        """Give a sequence without blocks the prefix that is there already, if the rest fits beside what is promised."""
+        """Give a sequence without blocks the prefix that is cached, if the rest fits beside the promised blocks."""
         request = seq.request
         found = self._find_prefix(seq)
         pool = self.kv.pool
@@ -215,11 +214,6 @@ class Scheduler:
         return self.kv.find_prefix(seq, limit=0 if wants_prompt else None)
 
     # -- requests come and go ------------------------------------------------------------------------------------
-
-    @property
-    def num_steps(self) -> int:
-        """Decided so far."""
-        return self._step_id
 
     def add(self, request: Request) -> None:
         """Queue a request.
@@ -305,7 +299,7 @@ class Scheduler:
     # -- room --------------------------------------------------------------------------------------------------------
 
     def _fits(self, request: Request) -> bool:
-        """Whether a waiting request can run with all the tokens that it knows, beside those that run already."""
+        """Whether a waiting request can run with all the tokens that it knows, beside the running ones."""
         if self._num_running_seqs + request.width > self.config.max_num_seqs:
             return False
         if not self.running:
@@ -353,7 +347,7 @@ class Scheduler:
         if choice is None:
             return False
         victim = choice.victim
-        self.recovery.give_up(choice, self._step_id)
+        self.recovery.give_up(choice, self.num_steps)
         for seq in victim.unfinished:
             self._drop(seq)
         self.running.remove(victim)
@@ -506,19 +500,8 @@ class Scheduler:
     # -- checks ------------------------------------------------------------------------------------------------------
 
     def pin_prefix(self, request_id: str) -> int:
-        """Keep the full blocks of a running request for good. Returns how many.
-
-        Raises:
-            ValueError: what they leave of the pool would not hold the longest sequence.
-        """
-        seq = self.requests[request_id].sequences[0]
-        left = self.config.num_blocks - self.kv.count_pinned_with(seq)
-        if left * self.config.block_size < self.config.max_model_len:
-            raise ValueError(
-                f"the pool would have {left} blocks left beside the pinned ones, too few for "
-                f"max_model_len={self.config.max_model_len}; lower it or enlarge the pool"
-            )
-        return self.kv.pin(seq)
+        """Keep the full blocks of a running request for good (`KVCacheManager.pin`). Returns how many."""
+        return self.kv.pin(self.requests[request_id].sequences[0], self.config.max_model_len)
 
     def sequences(self) -> Iterable[Sequence]:
         return self._sequences.values()

@@ -4,30 +4,22 @@
     saving    on its way to a slot; whoever asks for it meanwhile is served after it, on the same link
     present   in its slot, for as long as someone holds it, and after that until its slot is needed
 
-Knows keys and slots; knows nothing about requests, bytes or devices. Every operation is O(1).
+Every operation is O(1).
 """
 
 from __future__ import annotations
 
-import enum
 from collections import OrderedDict
-
-
-class KeyState(enum.Enum):
-    ABSENT = "absent"
-    SAVING = "saving"
-    PRESENT = "present"
 
 
 class Entry:
     """A slot in use. Only `TierIndex` changes it."""
 
-    __slots__ = ("is_named", "key", "num_transfers", "slot", "state")
+    __slots__ = ("is_named", "key", "num_transfers", "slot")
 
     def __init__(self, key: bytes, slot: int) -> None:
         self.key = key
         self.slot = slot
-        self.state = KeyState.SAVING
         self.num_transfers = 0  #: under way from or to the slot, which cannot be given to another meanwhile
         self.is_named = True  #: found by its key
 
@@ -47,10 +39,6 @@ class TierIndex:
     def num_available(self) -> int:
         """Slots that `begin_save` can still give."""
         return len(self._free) + len(self._idle)
-
-    def state(self, key: bytes) -> KeyState:
-        entry = self._entries.get(key)
-        return KeyState.ABSENT if entry is None else entry.state
 
     def __contains__(self, key: bytes) -> bool:
         return key in self._entries
@@ -87,8 +75,6 @@ class TierIndex:
         entry.num_transfers -= 1
         if failed:
             self._forget(entry)
-        elif entry.state is KeyState.SAVING:
-            entry.state = KeyState.PRESENT
         self._settle(entry)
 
     def hold(self, key: bytes) -> bool:

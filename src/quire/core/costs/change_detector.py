@@ -1,8 +1,7 @@
 """Tells a change of the world from noise, by how predictions miss.
 
 Noise is one-sided: a busy machine makes something three times slower now and then, but nothing is three times faster
-by chance. So fewer misses in a row make a change for the faster than for the slower. Knows nothing about what is
-predicted.
+by chance. So fewer misses in a row make a change for the faster than for the slower.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 F, which holds the fixed cost too, never falls and is piecewise linear with a point an octave; the rest is never
 negative. Observations are kept by kind of step (octaves of its tokens and of what they look back on), a few of each: a
 thousand decode steps do not push out what is known of prefill. Every so often all is fitted anew to what is kept, by
-least squares of relative errors in which an outlier counts little. Knows nothing about requests or clocks.
+least squares of relative errors in which an outlier counts little.
 """
 
 from __future__ import annotations

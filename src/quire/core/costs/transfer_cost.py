@@ -149,7 +149,7 @@ class TransferCost:
 
         Args:
             change: its logarithm.
-            num_new: so many came after the change.
+            num_new: transfers that came after the change.
         """
         factor = math.exp(change)
         last_old = self.num_observed - num_new

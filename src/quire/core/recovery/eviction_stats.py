@@ -1,8 +1,8 @@
-"""What becomes of victims: what of their blocks is gone when they come back, and whether they are preempted again.
+"""What becomes of victims: how many of their blocks are evicted meanwhile, and whether they are preempted again.
 
-Blocks that were given up stay cached until somebody needs their place, those at the end of a table first. So a victim
-finds the front of its blocks again and has lost the back, as much of it as others have grown meanwhile; without prefix
-caching it has lost all. How much that is, the load decides: here it is learnt from those that came back.
+Blocks that a victim gave up stay cached until others need their place, the end of its table first. So a victim finds
+its front again and has lost its back: as many blocks as others have grown by, or all without prefix caching. The load
+decides how many, and the victims that came back tell.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class EvictionStats:
 
         Args:
             num_given_up: full blocks that nobody held any more when it was preempted.
-            num_lost: of them, those that were not there any more.
+            num_lost: of these, blocks that were evicted.
         """
         # Where all are gone, more would have gone too.
         self._lost.append(num_lost if num_lost < num_given_up else math.inf)
 
     def expect(self, num_given_up: int) -> list[int]:
-        """How many of so many blocks will be gone: equally likely cases, ascending.
+        """How many blocks of those given up will be evicted: equally likely cases, ascending.
 
-        All, as long as nothing is known.
+        All of them, until a victim has come back.
         """
         lost = sorted(min(count, num_given_up) for count in self._lost)
         if not lost:

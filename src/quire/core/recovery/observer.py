@@ -1,7 +1,4 @@
-"""Tells the cost model and the recovery log what steps and transfers really took.
-
-Called once a step. Knows seconds only as they are given to it.
-"""
+"""Tells the cost model and the recovery log, once a step, what steps and transfers really took."""
 
 from __future__ import annotations
 
@@ -89,7 +86,7 @@ class CostObserver:
             self._end_run(report.kind)
 
     def _end_run(self, kind: str) -> None:
-        """A run may be short as a whole; but what is left of a longer one tells nothing new."""
+        """A run may be short as a whole; but the rest of a longer one tells nothing new."""
         stretch = self._stretches[kind]
         if stretch.num_bytes and not stretch.continues:
             self._tell(kind)

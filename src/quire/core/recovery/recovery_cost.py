@@ -1,15 +1,17 @@
-"""What each mode back would cost a candidate, in seconds.
+"""What each recovery mode would cost a candidate, in seconds.
 
-Three measures of a mode. `spent` is what it takes from the machine: seconds that the link is busy with saving and
-loading, and seconds that computing again adds to steps. `back_after` is how soon the request could be back, were it let
-in again at once: its own saves come first, since its loads, and those of others, wait for them; then a mixed mode
-computes and loads at the same time, and a load waits behind what the link has to do. (A save's own wait is hidden: its
-blocks are staged at once. The queue that a load will meet is taken to be the one that there is now.) `regained` is what
-saving is worth beyond this return: blocks stay in the swap tier, and need no saving should the request be preempted
-again, as a share of them is.
+`spent` is what a mode takes from the machine: seconds that the link is busy with saving and loading, and seconds that
+computing again adds to steps.
 
-The partial last block is computed again by every mode; blocks at the front that others hold come back by none, nor do
-those that are still cached then (`eviction_stats`): every cost is the mean over what may be lost.
+`back_after` is how soon the request could be back, were it let in again at once. Its saves come first, since all loads
+wait for them. Then a mixed mode computes and loads at the same time, and a load waits behind the link's queue, which is
+taken to be as long as it is now. (A save does not wait: its blocks are staged at once.)
+
+`regained` is what saving is worth beyond this return: saved blocks stay in the swap tier, and need no saving should the
+request be preempted again.
+
+Every mode computes the partial last block again. No mode brings back blocks at the front that other requests hold, nor
+blocks that are still cached then (`eviction_stats`): every cost is the mean over what may be lost.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ class CandidateCosts:
         self.has_parts = candidate.request.width == 1
         num_given_up = self.num_full - self.first
         self._lost = state.eviction_stats.expect(num_given_up) if self.has_parts else [num_given_up]
-        if candidate.gap:  # what is not there is not found again either
+        if candidate.gap:  # blocks that are not there yet are not found again either
             self._lost = [max(lost, self.num_full - candidate.gap.start) for lost in self._lost]
 
     @property
@@ -71,18 +73,18 @@ class CandidateCosts:
         return RecoveryCost(RecoveryMode.RECOMPUTE, spent, spent.seconds)
 
     def swap(self) -> RecoveryCost | None:
-        """None where there is nothing to swap or no room for it, and where a part of it is not there yet."""
-        return (
-            self.mixed(self.first, RecoveryMode.SWAP)
-            if self.num_full > self.first and not self._candidate.gap
-            else None
-        )
+        """None where there is nothing to swap or no room for it, and where a block is still to be computed."""
+        if self.num_full <= self.first or self._candidate.gap:
+            return None
+        return self.mixed(self.first, RecoveryMode.SWAP)
 
     def mixed(self, keep_from: int, mode: RecoveryMode = RecoveryMode.MIXED) -> RecoveryCost | None:
-        """Blocks from `keep_from` on saved, and what is lost of them loaded; lost ones before it computed. None where
-        it has no room, or a part of them is not there yet."""
+        """Blocks from `keep_from` on saved and, if lost, loaded; lost blocks before it computed.
+
+        None where the tier has no room, or a block to save is still to be computed.
+        """
         state, candidate = self._state, self._candidate
-        kept = 0 if mode is RecoveryMode.SWAP else keep_from  # what is shared is kept too, where the tier has it
+        kept = 0 if mode is RecoveryMode.SWAP else keep_from  # shared blocks are kept too, where the tier has them
         if keep_from < self._least_kept or not candidate.has_room(kept, state.free_slots):
             return None
         num_back = self.num_full - keep_from
