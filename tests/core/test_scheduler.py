@@ -399,12 +399,13 @@ def test_a_load_is_given_up_while_it_is_under_way_where_computing_has_become_sho
     assert bench.out.cancelled == [], "once is enough"
     assert recovery.fell_back
     bench.run()
-    assert bench.runner.transfer_worker.num_cancelled == 8 - recovery.num_loaded > 0
-    assert recovery.num_recomputed == 4 * bench.runner.transfer_worker.num_cancelled + 1, "no block twice, and the last token"
+    num_cancelled = bench.runner.transfer_worker.num_cancelled
+    assert num_cancelled == 8 - recovery.num_loaded > 0
+    assert recovery.num_recomputed == 4 * num_cancelled + 1, "no block twice, and the last token"
     assert tuple(seq.output_token_ids) == predicted(bench, young)
     stats = scheduler.recovery.log.take_stats()
     assert stats is not None
-    assert stats.cancelled_blocks == {"load": bench.runner.transfer_worker.num_cancelled}
+    assert stats.cancelled_blocks == {"load": num_cancelled}
 
 
 def test_a_save_is_given_up_while_it_is_under_way_where_computing_has_become_shorter() -> None:
