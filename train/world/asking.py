@@ -9,24 +9,19 @@ from random import Random
 from train.world import discourse
 from train.world.cast import DEFINITE_LABELS, Entity, indefinite
 from train.world.clause import Case, Clause, Naming, Person, draw_words
-from train.world.english import possessive
+from train.world.english import GRAMMAR, possessive
 from train.world.happening import Happening
 from train.world.meaning import Phrase, roles_in
 from train.world.telling import Teller
-from train.world.words import NAMES, TRADES, words
+from train.world.words import NAMES, TRADES
 
-_WHOLE_ONLY = frozenset(
-    words(
-        """colour means distance length weight year date month weekday clock number age pet score goals crowd thousands
-        deed duration usage feature young job post trade relative"""
-    )
-)  # asked for by whole questions
-_CALLED_BY_SORT = frozenset(words("animal bird tool vehicle boat instrument building machine dogs mount horselike"))
+_WHOLE_ONLY = frozenset(GRAMMAR["kind that whole questions ask for"])
+_CALLED_BY_SORT = frozenset(GRAMMAR["kind that may be called by its sort"])
 _PLACES = frozenset({"town", "country", "region", "place", "land", "building", "room", "water", "forest"})
 _PLURAL = {"was": "were", "is": "are", "has": "have", "does": "do"}
 _PLACE_SORTS = ("town", "place", "country", "region", "building", "room", "island")
 _OPAQUE = frozenset({"that", "how", "whether", "where", "until", "when", "of", "if", "their"})
-_DITRANSITIVE = frozenset(words("give lend bring serve send pay owe teach show tell offer make"))
+_DITRANSITIVE = frozenset(GRAMMAR["takes two objects"])
 _NOMINAL = {
     "when": ("When was {n}", "When did {n} take place"),
     "where": ("Where did {n} take place", "Where was {n}"),

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
+from train import tables
 from train.world import words
+from train.world.english import GRAMMAR
 from train.world.english import article as indefinite_article
 from train.world.nouns import ASKED_AS, KINDS
-from train.world.words import TITLES, draw, phrases
+from train.world.words import TITLES, draw
 
 
 @dataclass(frozen=True)
@@ -81,48 +83,15 @@ class Entity:
 _TRADES_OF_ONE = dict.fromkeys(("midwife", "seamstress", "dressmaker", "milliner"), "m") | {
     trade: "f" for trade in words.TRADES if trade.endswith("man")
 }  # the gender that does not go with it
-LABELS_F = phrases("""widow, midwife, seamstress, nun, duchess, governess, old lady, washerwoman, housewife, landlady,
-dairymaid, schoolgirl, young mother, actress, abbess, miller's daughter, farmer's wife, mayor's niece, old countess""")
-LABELS_M = phrases("""widower, monk, priest, bishop, sexton, old man, landlord, schoolboy, young father, stable boy,
-duke, errand boy, night watchman, cabin boy, miller's son, farmer's nephew, mayor's brother, old count,
-retired colonel""")
-LABELS = phrases("""newcomer, stranger, neighbour, student, apprentice, mayor, headteacher, innkeeper, new teacher,
-village doctor, tourist, lodger, postmistress's cousin, stationmaster, ticket collector, bank clerk, tax inspector,
-lifeguard, goalkeeper, referee, trainee, tenant, caretaker, shop assistant, head gardener, town clerk, museum guide,
-ferry captain, choir leader, bandleader, reporter, detective, lorry driver, taxi driver, hotel porter, new owner""")
+_CAST = tables.words("cast")
+LABELS_F, LABELS_M, LABELS = _CAST["woman"], _CAST["man"], _CAST["anyone"]
 LABEL_PAIRS = tuple(
     (gender, *pair.split("/"))
-    for gender, pairs in (
-        (
-            "f",
-            """elder sister/younger sister, aunt/niece, tall woman/short woman, grandmother/granddaughter,
-        woman from the mill/woman from the ferry, old nurse/young nurse, girl in the red coat/girl in the blue coat,
-        landlady/lodger, first singer/second singer, bride/bridesmaid, mother/daughter, countess/maid, abbess/novice""",
-        ),
-        (
-            "m",
-            """elder brother/younger brother, uncle/nephew, tall man/short man, grandfather/grandson, captain/mate,
-        man from the mill/man from the ferry, old doctor/young doctor, boy in the green cap/boy in the grey cap,
-        landlord/lodger, first fiddler/second fiddler, groom/best man, father/son, count/valet, abbot/novice""",
-        ),
-        (
-            "",
-            """host/guest, former owner/new owner, master/apprentice, buyer/seller, winner of the race/runner-up,
-        head cook/kitchen help, first witness/second witness, pilot/passenger, old mayor/new mayor, teacher/pupil,
-        neighbour on the left/neighbour on the right, older twin/younger twin, painter/model, clown/juggler""",
-        ),
-    )
-    for pair in phrases(pairs)
+    for gender, name in (("f", "pair of women"), ("m", "pair of men"), ("", "pair of anyone"))
+    for pair in _CAST[name]
 )
 """The gender, if any, and two descriptions that stand for two people beside each other."""
 DEFINITE_LABELS = frozenset(label for pair in LABEL_PAIRS for label in pair[1:])
-_GROUPS = phrases("""children, neighbours, villagers, fishermen, farmers, students, soldiers, nuns, tourists,
-firefighters, scouts, nurses, twins, apprentices, pupils, choir members, sailors, gardeners, volunteers, carpenters,
-grandparents""")
-_PLACES = phrases("""barn, stable, cellar, attic, kitchen, library, museum, station, harbour, market, church, town hall,
-school, hospital, post office, workshop, shed, garden, orchard, courtyard, warehouse, castle, mill, inn, bakery, park,
-chapel, boathouse, bank, theatre, laundry, greenhouse, pharmacy, police station, airport, hotel, forge, dairy, crypt,
-village hall, sports field, rubbish dump, recycling centre, laboratory, cinema, sawmill, quarry, campsite""")
 _SORTS = {
     "team": ("team", "club"),
     "school": ("school", "college"),
@@ -149,9 +118,7 @@ _SORTS = {
 }
 _THE = frozenset({"ship", "river"})
 _COUNTED = frozenset({"fruit", "vegetable", "flower", "countable", "goods"})
-_BARE_NOUNS = frozenset(
-    words.words("subject game match post score goals crime deed facility thousands crowd specialty young")
-)  # arithmetic, chess: never with an article
+_BARE_NOUNS = frozenset(GRAMMAR["kind of a bare noun"])  # arithmetic, chess: never with an article
 
 
 def draw_person(rng: Random, *, held_out: bool) -> Entity:
@@ -163,7 +130,7 @@ def draw_person(rng: Random, *, held_out: bool) -> Entity:
             return Entity(
                 name + ("es" if name.endswith(("s", "x", "z", "ch", "sh")) else "s"), "person", "the", is_plural=True
             )
-        return Entity(rng.choice(_GROUPS), "person", "the", is_plural=True)
+        return Entity(rng.choice(_CAST["group"]), "person", "the", is_plural=True)
     if chance < 0.15:
         label, gender = _label(rng, "")
         return Entity(label, "person", "the", can_be_new=True, gender=gender, head=label)
@@ -227,7 +194,7 @@ def draw_entity(kind: str, rng: Random, *, held_out: bool) -> Entity:
     if kind in ("person", "someone"):
         return draw_person(rng, held_out=held_out)
     if kind in ("place", "room"):
-        place = rng.choice(_PLACES if kind == "place" else words.ROOMS)
+        place = rng.choice(_CAST["place"] if kind == "place" else words.ROOMS)
         return Entity(place, kind, "the", head=place, asked=(kind,))
     if kind in KINDS:
         return draw_thing(kind, rng)

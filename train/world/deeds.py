@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from train import tables
 from train.world import words
 from train.world.passage import Passage, Question
 from train.world.words import Value, draw
@@ -23,7 +24,8 @@ class Verb:
     participle: str
 
 
-_DOUBLED = frozenset(words.words("plan trap rob wrap drag map drop knit spot"))
+_WORDS = tables.words("deed_words")
+_SAID = tables.sentences("deeds")
 
 
 def _past_of(stem: str) -> str:
@@ -31,99 +33,16 @@ def _past_of(stem: str) -> str:
         return stem + "d"
     if stem[-1] == "y" and stem[-2] not in "aeou":
         return stem[:-1] + "ied"
-    return stem + (stem[-1] if stem in _DOUBLED else "") + "ed"
+    return stem + (stem[-1] if stem in _WORDS["doubles its last letter"] else "") + "ed"
 
 
-def _regular(text: str) -> tuple[Verb, ...]:
-    verbs = []
-    for base in text.split():
-        stem, _, particle = base.partition("_")
-        tail = f" {particle}" if particle else ""
-        verbs.append(Verb(stem + tail, _past_of(stem) + tail, _past_of(stem) + tail))
-    return tuple(verbs)
+def _regular(base: str) -> Verb:
+    stem, blank, particle = base.partition(" ")
+    past = _past_of(stem) + blank + particle
+    return Verb(base, past, past)
 
 
-def _irregular(text: str) -> tuple[Verb, ...]:
-    return tuple(Verb(*(form.replace("_", " ") for form in entry.split("/"))) for entry in text.split())
-
-
-VERBS = _regular(
-    "paint repair mend clean polish wash open close lock carry move collect count order borrow return remove cover "
-    "load unload guard watch follow record measure copy describe photograph admire praise mention discover invent "
-    "design improve restore enlarge replace burn damage destroy ruin rescue save protect wrap deliver offer present "
-    "donate award promise demand request refuse accept receive import inspect examine test check judge notice observe "
-    "spot visit enter reach cross climb explore survey map fence plant water harvest gather pick roast "
-    "bake cook taste serve boil peel slice mix pour fill empty heat cool weigh pack unpack label number name rename "
-    "sign address post publish print illustrate translate edit review recite perform conduct direct play announce "
-    "celebrate organise arrange prepare plan attend join found support finance manage own rent hire employ train "
-    "treat nurse comfort groom saddle chase hunt trap release adopt raise lift lower pull push drag roll turn_over "
-    "fold iron sew_up stitch embroider knit darn decorate carve varnish oil sharpen hammer nail glue patch tie untie "
-    "bury recover unearth locate search rob snatch smuggle store stack shelve hang_up light extinguish ring tune "
-    "unveil launch anchor board command abandon tow haul dismantle assemble construct erect hoist drop_off look_after "
-    "ask_for point_out pick_up turn_down hand_over"
-) + _irregular(
-    "buy/bought/bought sell/sold/sold find/found/found lose/lost/lost make/made/made build/built/built "
-    "write/wrote/written draw/drew/drawn steal/stole/stolen hide/hid/hidden break/broke/broken bring/brought/brought "
-    "take/took/taken give_away/gave_away/given_away keep/kept/kept send/sent/sent choose/chose/chosen "
-    "win/won/won catch/caught/caught feed/fed/fed drive/drove/driven ride/rode/ridden fly/flew/flown hold/held/held "
-    "lend/lent/lent cut/cut/cut dig_up/dug_up/dug_up sing/sang/sung teach/taught/taught read/read/read "
-    "throw_away/threw_away/thrown_away wear/wore/worn weave/wove/woven spend/spent/spent leave/left/left "
-    "lead/led/led meet/met/met see/saw/seen hear/heard/heard sweep/swept/swept shut/shut/shut "
-    "put_up/put_up/put_up set_up/set_up/set_up take_over/took_over/taken_over let_out/let_out/let_out "
-    "hang/hung/hung eat/ate/eaten drink/drank/drunk forget/forgot/forgotten sew/sewed/sewn"
-)  # fmt: skip
-
-_NOUNS = words.phrases("""gate, fence, wall, roof, bridge, boat, cart, wagon, sledge, bell, organ, statue,
-fountain, well, pump, stove,
-oven, chimney, window, door, cupboard, wardrobe, cradle, rocking chair, bookshelf, desk, diary, letter,
-parcel, map, poster, picture, portrait, photograph, painting, poem, song, play, novel, cookbook, recipe, list,
-ticket, medal, cup, trophy, ring, necklace, bracelet, brooch, watch, purse, wallet, suitcase, trunk, umbrella,
-telescope, compass, microscope, violin, drum, whistle, puppet, doll, kite, ball, sail, rope, net, anchor, oar,
-tent, blanket, carpet, curtain, tablecloth, quilt, pillow, sweater, scarf, costume, uniform, hat, boots,
-gloves, glasses, candle, lamp, lantern, mirror, vase, jug, teapot, kettle, bowl, plate, basket, barrel, crate,
-box, chest, sack, bottle, jar, pot of honey, sack of flour, bag of coal, loaf of bread, pot of jam, box of
-paints, set of spoons, pair of scissors, bundle of letters, bunch of keys, pile of stones, cake, pie, soup,
-stew, cheese, ham, bread, pudding, salad, fish, apple tree, pear tree, rose bush, hedge, lawn, vegetable
-garden, orchard, barn, stable, shed, greenhouse, cottage, horse, donkey, pony, goat, calf, lamb, dog, puppy,
-kitten, parrot, owl, hen, goose, swan, coin, sword, shield, flag, crown, mask, skull, fossil, shell, pearl,
-stone, key, lock, chain, wheel, engine, machine, bicycle, tricycle, car, tractor, plough, spade, saw, hammer,
-ladder, bucket, broom, loom, spinning wheel, clock, sundial, globe, piano, harp, chapel window, church tower,
-school bell, village hall, front door, back door, garden gate, kitchen table, staircase, rent book, account
-book, visitors' book, hymn book, harvest supper, puppet show, summer concert, choir, orchestra, fireworks,
-raffle, flower show, boat race, sack race, dance, lecture, exhibition, auction, picnic, meeting""")  # fmt: skip
-_ADJECTIVES = words.words("""old new small large little big heavy broken wooden stone iron silver golden red
-blue green white black yellow
-grey brown striped spotted painted carved round square long short thin thick rusty dusty empty full wet dry
-cheap famous strange beautiful ugly precious spare second-hand half-finished secret royal""")
-_PLACES = words.phrases("""in the kitchen, in the cellar, in the attic, in the entrance hall,
-in the library, in the barn, in the stable,
-in the shed, in the greenhouse, in the market square, in the churchyard, in the school yard, in the park, in
-the woods, in the old mill, in the back room, in the waiting room, in the town hall, in the west wing, in the
-east gallery, in the tower, in the chapel, in the orchard, in the vegetable garden, in the sewing basket, in a
-hollow tree, in a blue box, in a tin box, in a locked drawer, in the top drawer, in the bottom drawer, under
-the bed, under the stairs, under the bridge, under the apple tree, under a loose board, under the carpet,
-behind the church, behind the stove, behind the curtain, behind the bakery, behind the garden wall, beside the
-river, beside the fountain, beside the gate, beside the well, beside the railway line, near the harbour, near
-the station, near the lighthouse, near the quarry, near the windmill, on the roof, on the kitchen table, on
-the old pier, on the village green, on the top shelf, on the windowsill, on the hill, on the beach, on the
-island, on the bridge, on the doorstep, at the station, at the inn, at the market, at the harbour, at the
-blacksmith's, at the post office, at the hospital, at the fair, at the crossroads, outside the bank, outside
-the theatre, opposite the school, opposite the post office, above the fireplace, above the door, above the
-shop, next to the town hall, next to the pump, between two rocks, between the two lakes""")
-_TOPICS = (
-    "It was a busy {day} in {town}.", "{town} is a quiet place, but not that week.", "The {year} flood changed much.",
-    "There was plenty to do before the fair in {town}.", "Everyone in {town} helped as well as they could.",
-    "Nobody in {town} has forgotten that {season}.", "The family had an old house near {town}.",
-    "A great storm came over {town} in {month}.", "The club in {town} has only a few members.",
-    "The newspaper in {town} had a lot to report.", "Things went wrong at the farm near {town}.",
-    "The summer holidays were nearly over.", "The village hall needed money.", "It rained all {day}.",
-    "The wedding was to be in {month}.", "The new teacher came from {town}.", "The old ship lay in the harbour.",
-)  # fmt: skip
-_LINKS = ("Then", "Later", "A little later", "In the end", "Meanwhile", "Soon afterwards", "The next day", "After that")
-_ASIDES = (
-    "That surprised nobody.", "It took longer than expected.", "The others only looked on.", "It was hard work.",
-    "Not everybody liked that.", "There was no other way.", "It cost a lot of money.", "They were all tired then.",
-)  # fmt: skip
+VERBS = (*map(_regular, _WORDS["verb"]), *(Verb(*forms.split("/")) for forms in _WORDS["irregular verb"]))
 
 
 @dataclass(frozen=True)
@@ -144,35 +63,27 @@ class _Deed:
 
 
 def _thing(rng: Random) -> str:
-    noun = rng.choice(_NOUNS) if rng.random() < 0.75 else draw("thing", rng, held_out=False).text
-    return f"{rng.choice(_ADJECTIVES)} {noun}" if rng.random() < 0.4 and " of " not in noun else noun
+    noun = rng.choice(_WORDS["noun"]) if rng.random() < 0.75 else draw("thing", rng, held_out=False).text
+    return f"{rng.choice(_WORDS['adjective'])} {noun}" if rng.random() < 0.4 and " of " not in noun else noun
 
 
 def _place(rng: Random) -> tuple[str, str]:
     if rng.random() < 0.35:
         return rng.choice(("in", "near", "in", "in")), draw("town", rng, held_out=False).text
-    lead, _, rest = rng.choice(_PLACES).partition(" the ")
+    lead, _, rest = rng.choice(_WORDS["place"]).partition(" the ")
     if rest:
         return lead, f"the {rest}"
-    lead, _, rest = rng.choice(_PLACES).partition(" ")
+    lead, _, rest = rng.choice(_WORDS["place"]).partition(" ")
     return lead, rest
 
 
 def _times(rng: Random, count: int) -> list[_When]:
     kind = rng.choice(("weekday", "month", "year", "date", "clock", "season", "weekday", "month"))
     lead = {"weekday": "on", "date": "on", "clock": "at"}.get(kind, "in")
-    asked = {
-        "weekday": ("On which day", "On what day", "When"),
-        "month": ("In which month", "In what month", "When"),
-        "year": ("In which year", "In what year", "When"),
-        "date": ("On what date", "On which date", "When"),
-        "clock": ("At what time", "When"),
-        "season": ("In what season", "When"),
-    }[kind]
     found: dict[str, _When] = {}
     while len(found) < count:
         text = draw(kind, rng, held_out=False).text
-        found[text] = _When(lead, text, rng.choice(asked))
+        found[text] = _When(lead, text, rng.choice(_SAID[kind]))
     return list(found.values())
 
 
@@ -206,13 +117,13 @@ class DeedMaker:
             kept = tuple(q for q in questions if len(answers[q.text]) == 1 and q.answer in text)
             if kept:
                 topic = _topic(rng) if rng.random() < 0.45 else ""
-                end = " " + rng.choice(_ASIDES) if rng.random() < 0.3 else ""
+                end = " " + rng.choice(_SAID["asides"]) if rng.random() < 0.3 else ""
                 return Passage(f"{topic}{text}{end}", kept, len(deeds))
 
 
 def _topic(rng: Random) -> str:
     return (
-        rng.choice(_TOPICS).format(
+        rng.choice(_SAID["topics"]).format(
             day=rng.choice(words.WEEKDAYS),
             town=draw("town", rng, held_out=False).text,
             year=draw("year", rng, held_out=False).text,
@@ -244,9 +155,8 @@ def _past(deed: _Deed, rng: Random) -> str:
 def _short(thing: str, deeds: list[_Deed], rng: Random) -> str:
     """The thing in a question, at times by its last words only, where that tells it from the others."""
     noun = thing.split(" ", 1)[-1]
-    is_clear = (
-        sum(noun in deed.thing for deed in deeds) == 1 and " of " not in thing and thing.split()[0] in _ADJECTIVES
-    )
+    is_clear = thing.split()[0] in _WORDS["adjective"] and " of " not in thing
+    is_clear = is_clear and sum(noun in deed.thing for deed in deeds) == 1
     return noun if is_clear and rng.random() < 0.3 else thing
 
 
@@ -258,45 +168,24 @@ def _about(deed: _Deed, deeds: list[_Deed], rng: Random, *, has_place: bool, has
     clear_first = sum(d.who.text.split()[0] == first for d in deeds) == 1 and first not in words.TITLES
     if clear_first and rng.random() < 0.2:
         who = first
-    was = "were" if deed.is_plural else "was"
-    found = [
-        (
-            rng.choice(
-                (
-                    f"Who {verb.past} {thing}?",
-                    f"Which person {verb.past} {thing}?",
-                    f"By whom {was} {thing} {verb.participle}?",
-                    f"Who was it that {verb.past} {thing}?",
-                    f"Who {verb.past} {thing}?",
-                )
-            ),
-            deed.who.text,
-        ),
-        (
-            rng.choice(
-                (
-                    f"What did {who} {verb.base}?",
-                    f"What was {verb.participle} by {who}?",
-                    f"What did {who} {verb.base}?",
-                    f"Which thing did {who} {verb.base}?",
-                )
-            ),
-            deed.thing,
-        ),
-    ]
+    slots = {
+        "who": who,
+        "thing": thing,
+        "base": verb.base,
+        "past": verb.past,
+        "participle": verb.participle,
+        "was": "were" if deed.is_plural else "was",
+        "when": deed.when.kind,
+    }
+
+    def asked(name: str) -> str:
+        return rng.choice(_SAID[name]).format(**slots)
+
+    found = [(asked("who"), deed.who.text), (asked("what"), deed.thing)]
     if has_place:
-        place = deed.place[1].removeprefix("the ")
-        found.append(
-            (rng.choice((f"Where did {who} {verb.base} {thing}?", f"Where {was} {thing} {verb.participle}?")), place)
-        )
+        found.append((asked("where"), deed.place[1].removeprefix("the ")))
     if has_time:
-        when = deed.when.kind
-        found.append(
-            (
-                rng.choice((f"{when} did {who} {verb.base} {thing}?", f"{when} {was} {thing} {verb.participle}?")),
-                deed.when.text,
-            )
-        )
+        found.append((asked("when"), deed.when.text))
         found.append((f"What did {who} {verb.base} {deed.when.lead} {deed.when.text}?", deed.thing))
     return [Question(text, answer) for text, answer in found]
 
@@ -325,7 +214,7 @@ def _join(clauses: list[tuple[str, str]], rng: Random) -> str:
         if front:
             clause = f"{front} {clause}"
         elif at and rng.random() < 0.3:
-            clause = f"{rng.choice(_LINKS)} {clause}"
+            clause = f"{rng.choice(_SAID['links'])} {clause}"
         sentences.append(clause[0].upper() + clause[1:] + ".")
     return " ".join(sentences)
 
@@ -358,36 +247,14 @@ def _contrast(deeds: list[_Deed], rng: Random) -> tuple[str, list[Question]]:
     it, they, was = ("them", "they", "were") if deed.is_plural else ("it", "it", "was")
     a, b = deed.who.text, other.who.text
     if rng.random() < 0.6:
-        hope = rng.choice(
-            ("wanted to", "hoped to", "had promised to", "tried to", "offered to", "was asked to", "refused to")
-        )
-        turn = rng.choice(
-            (
-                f"but it was {b} who {verb.past} {it}",
-                f"but in the end {b} {verb.past} {it}",
-                f"but {they} {was} {verb.participle} by {b}",
-            )
-        )
+        hope = rng.choice(_SAID["hopes"])
+        slots = {"b": b, "past": verb.past, "participle": verb.participle, "it": it, "they": they, "was": was}
+        turn = rng.choice(_SAID["turns"]).format(**slots)
         text = f"{a} {hope} {verb.base} {thing}, {turn}."
-        extra = (
-            f" {other.who.text.split()[0] if rng.random() < 0.3 else 'A neighbour'} {_past(other, rng)}."
-            if rng.random() < 0.3
-            else ""
-        )
-        questions = [
-            Question(
-                rng.choice(
-                    (
-                        f"Who {verb.past} {thing}?",
-                        f"Who {verb.past} {thing} in the end?",
-                        f"Which person {verb.past} {thing}?",
-                    )
-                ),
-                b,
-            ),
-            Question(f"Who {hope} {verb.base} {thing}?", a),
-        ]
-        return text + extra, questions
+        if rng.random() < 0.3:
+            text += f" {b.split()[0] if rng.random() < 0.3 else 'A neighbour'} {_past(other, rng)}."
+        did = rng.choice(_SAID["who in the end"]).format(past=verb.past, thing=thing)
+        return text, [Question(did, b), Question(f"Who {hope} {verb.base} {thing}?", a)]
     first, second = " ".join(deed.place), " ".join(other.place)
     searched = rng.choice((f"{a} looked for {thing} {first}", f"{thing} {was} not {first}, as {a} had thought"))
     text = f"{searched}, but {they} {was} {second}"
@@ -422,45 +289,10 @@ def _passive(deeds: list[_Deed], rng: Random) -> tuple[str, list[Question]]:
     return " ".join(part[0].upper() + part[1:] + "." for part in parts), questions
 
 
-_ATTRIBUTES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
-    (
-        "colour",
-        ("is {v}", "was painted {v}", "has been {v} for years"),
-        ("What colour is {t}?", "Which colour is {t}?"),
-    ),
-    ("material", ("is made of {v}", "was carved from {v}"), ("What is {t} made of?", "What material is {t} made of?")),
-    (
-        "price",
-        ("cost {v}", "was sold for {v}", "went for {v}"),
-        ("How much did {t} cost?", "What was the price of {t}?"),
-    ),
-    (
-        "weight",
-        ("weighs {v}", "weighed {v}"),
-        ("How heavy is {t}?", "What does {t} weigh?", "How much does {t} weigh?"),
-    ),
-    (
-        "year",
-        ("was made in {v}", "dates from {v}", "was finished in {v}"),
-        ("In what year was {t} made?", "From what year is {t}?"),
-    ),
-    (
-        "person",
-        ("belongs to {v}", "was a present from {v}", "is the work of {v}"),
-        ("Who does {t} belong to?", "Whose is {t}?"),
-    ),
-    ("duration", ("took {v} to make", "was missing for {v}"), ("How long did {t} take?", "How long was {t} missing?")),
-    (
-        "town",
-        ("comes from {v}", "was brought from {v}"),
-        ("Where does {t} come from?", "From which town does {t} come?"),
-    ),
-    (
-        "room",
-        ("stands in the {v}", "is kept in the {v}"),
-        ("Where is {t} kept?", "In which room is {t}?", "Where does {t} stand?"),
-    ),
+_ATTRIBUTES = tuple(
+    (block.name, block.lines[0].wordings, block.lines[1].wordings) for block in tables.read("attributes")
 )
+"""Kinds of values, how a value is told of a thing, and how one asks for it."""
 
 
 def _list_of_things(deeds: list[_Deed], rng: Random) -> tuple[str, list[Question]]:

@@ -1,12 +1,25 @@
-"""A frame: one sort of fact, the sentences that can tell it and the questions that can be asked about it."""
+"""A frame: one sort of fact, the sentences that can tell it and the questions that can be asked about it.
+
+In the tables of frames a block is a frame:
+
+    thing_age : thing=thing who=person year=year
+      {who} has had {thing:a} since {year}.
+      year? Since when has {who} had the {thing}? | In what year did {who} get the {thing}?
+
+Its head names the slots with their kinds, a line is a telling, and questions stand after the slot that they ask for.
+"""
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from train import tables
+
 _PARSER = string.Formatter()
+_ASKED = re.compile(r"(\w+)\? (.*)")
 FORMS = frozenset({"", "a", "A", "s", "they", "them", "their", "They", "Their"})
 
 
@@ -73,3 +86,28 @@ def slots_of(template: str) -> frozenset[str]:
                 raise ValueError(f"{template!r}: {form!r} is no form; there are {', '.join(sorted(FORMS - {''}))}")
             names.add(name)
     return frozenset(names)
+
+
+def read_frames(*names: str) -> tuple[Frame, ...]:
+    """The frames of these tables; of a line that `Frame` refuses, the error names file and line."""
+    return tuple(frame_of(block) for name in names for block in tables.read(f"frames/{name}"))
+
+
+def frame_of(block: tables.Block) -> Frame:
+    slots: dict[str, str] = {}
+    for entry in block.head.text.split():
+        slot, equals, kind = entry.partition("=")
+        if not equals:
+            raise block.head.error(f"frame {block.name}: {entry!r} is no slot; expected slot=kind")
+        slots[slot] = kind
+    sentences: list[str] = []
+    questions: dict[str, tuple[str, ...]] = {}
+    for line in block.lines:
+        if asked := _ASKED.fullmatch(line.text):
+            questions[asked[1]] = questions.get(asked[1], ()) + tables.wordings(asked[2])
+        else:
+            sentences.append(line.text)
+    try:
+        return Frame(block.name, slots, tuple(sentences), questions)
+    except ValueError as error:
+        raise block.head.error(error) from None

@@ -1,6 +1,6 @@
 """Meanings: one sort of happening, and the phrases of English that say it. Knows neither people nor passages.
 
-A table of meanings is text, an empty line between two of them:
+In the tables of meanings a block is a meaning:
 
     sell : A=person B=person X=animal,tool + when where price @1
       A sell X (to B) | B buy X (from A) | B get X (from A) ~
@@ -8,7 +8,7 @@ A table of meanings is text, an empty line between two of them:
       ? A part with X
       X? What changed hands?
 
-The first line names the meaning, its roles with the kinds that fill them, the circumstances that it takes, and at what
+Its head names its roles with the kinds that fill them, the circumstances that it takes, and at what
 stage of a thing's life it comes: `@0` making, `@1` using, `@2` the end. `now` says that it is a state, which is told
 in the present too; `chance` that nobody sets out to do it.
 
@@ -24,13 +24,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from train.world.words import words
+from train import tables
+from train.tables import Block, Line
+from train.world.english import GRAMMAR
 
 _ROLE = re.compile(r"(?<![\w'])([A-Z])\b")
 _GROUP = re.compile(r"\(([^)]*)\)|([^()]+)")
-PREPOSITIONS = frozenset(words("to from with for at in on by of about into against over under near as behind through"))
-_NEVER_PASSIVE = frozenset(words("be have get let cost"))
-_PARTICLES = frozenset(words("up down off out away back in on over after for together"))  # "look after X", "sew up X"
+PREPOSITIONS = frozenset(GRAMMAR["preposition"])
+_NEVER_PASSIVE = frozenset(GRAMMAR["has no passive"])
+_PARTICLES = frozenset(GRAMMAR["particle"])  # "look after X", "sew up X"
 
 
 @dataclass(frozen=True)
@@ -118,48 +120,43 @@ def roles_in(template: str) -> frozenset[str]:
     return frozenset(_ROLE.findall(template))
 
 
-def parse(table: str) -> tuple[Meaning, ...]:
-    """The meanings of a table.
+def read_meanings(*names: str) -> tuple[Meaning, ...]:
+    """The meanings of these tables; errors name file and line.
 
     Raises:
         ValueError: if a line names a role that its meaning has not, or a meaning has no phrase to be told in.
     """
-    return tuple(_meaning(block.strip()) for block in table.strip().split("\n\n"))
+    return tuple(meaning_of(block) for name in names for block in tables.read(f"meanings/{name}"))
 
 
-def _meaning(block: str) -> Meaning:
-    head, *lines = (line.strip() for line in block.splitlines())
-    if lines[0].startswith("+ "):
-        head += " " + lines.pop(0)
-    name, _, rest = head.partition(" : ")
-    rest, _, stage = rest.partition(" @")
+def meaning_of(block: Block) -> Meaning:
+    rest, _, stage = block.head.text.partition(" @")
     declared, _, circumstances = rest.partition(" + ")
     is_state, is_chance = "now" in rest.split(), "chance" in rest.split()
-    roles = dict(entry.split("=") for entry in declared.split() if "=" in entry)
+    kinds = {role: tuple(of.split(",")) for role, _, of in (e.partition("=") for e in declared.split() if "=" in e)}
     phrases: list[Phrase] = []
     nominals: list[str] = []
     questions: dict[str, tuple[str, ...]] = {}
-    for line in lines:
-        mark, _, text = line.partition(" ")
-        if re.fullmatch(r"([A-Z]|[a-z]+)\?", mark):
-            questions[mark[:-1]] = questions.get(mark[:-1], ()) + _split(text)
+    for line in block.lines:
+        mark, _, text = line.text.partition(" ")
+        asked = mark[:-1] if re.fullmatch(r"([A-Z]|[a-z]+)\?", mark) else ""
+        if asked:
+            questions[asked] = questions.get(asked, ()) + tables.wordings(text)
+            named = {role for question in questions[asked] for role in roles_in(question)}
+            named |= {asked} if is_role(asked) else set()
         elif mark == "=":
-            nominals += _split(text)
-        elif mark in "?!":
-            phrases += (_phrase(entry, is_asked=mark == "?", is_told=mark == "!") for entry in _split(text))
+            nominals += tables.wordings(text)
+            named = {role for nominal in nominals for role in roles_in(nominal)}
         else:
-            phrases += (_phrase(entry) for entry in _split(line))
-    named = {role for phrase in phrases for role in phrase.roles}
-    named |= {role for text in nominals for role in roles_in(text)}
-    named |= {role for asked in questions.values() for text in asked for role in roles_in(text)}
-    named |= {asked for asked in questions if is_role(asked)}
-    if unknown := named - roles.keys():
-        raise ValueError(f"meaning {name}: it names {sorted(unknown)}, which it has no role for")
+            entries = tables.wordings(text) if mark in "?!" else line.wordings
+            phrases += (_phrase(entry, line, is_asked=mark != "!", is_told=mark != "?") for entry in entries)
+            named = {role for phrase in phrases for role in phrase.roles}
+        if unknown := named - kinds.keys():
+            raise line.error(f"meaning {block.name}: it names {sorted(unknown)}, which it has no role for")
     if not any(phrase.is_told for phrase in phrases):
-        raise ValueError(f"meaning {name}: no phrase tells it")
-    kinds = {role: tuple(kind.split(",")) for role, kind in roles.items()}
+        raise block.head.error(f"meaning {block.name}: no phrase tells it")
     return Meaning(
-        name.strip(),
+        block.name,
         kinds,
         tuple(name for name in circumstances.split() if name not in ("now", "chance")),
         int(stage or 1),
@@ -171,11 +168,7 @@ def _meaning(block: str) -> Meaning:
     )
 
 
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(entry.strip() for entry in text.split("|"))
-
-
-def _phrase(text: str, *, is_asked: bool = True, is_told: bool = True) -> Phrase:
+def _phrase(text: str, line: Line, *, is_asked: bool, is_told: bool) -> Phrase:
     has_passive = not text.endswith("~")
     subject, verb, *rest = text.removesuffix("~").split(maxsplit=2)
     segments = tuple(
@@ -190,5 +183,5 @@ def _phrase(text: str, *, is_asked: bool = True, is_told: bool = True) -> Phrase
         if at == 0 or (at == 1 and first[0] in _PARTICLES):
             passive = first[at]
     if not is_role(subject):
-        raise ValueError(f"phrase {text!r}: it has to begin with a role")
+        raise line.error(f"phrase {text!r}: it has to begin with a role")
     return Phrase(subject, verb, segments, passive, is_asked, is_told, is_broad=is_asked and not is_told)

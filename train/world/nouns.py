@@ -1,12 +1,12 @@
 """Things of everyday life by kind, and what a question calls a thing of that kind: "Which tool ...?"
 
-A table of kinds is text, an empty line between two of them:
+In the tables of nouns a block is a kind:
 
     tool : tool
       / old, new, rusty
       hammer, saw, pliers*
 
-The first line names the kind, then what a question calls it, if anything; after `/` stand adjectives that go with any
+Its head is what a question calls it, if anything; after `/` stand adjectives that go with any
 of its things. A noun may be of several kinds; a plural ends in `*`, and what takes no "a" ends in `~`.
 """
 
@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from train.world import nouns_few, nouns_things
-from train.world.words import phrases
+from train import tables
+from train.tables import Block, phrases
 
 
 @dataclass(frozen=True)
@@ -44,24 +44,17 @@ class Kind:
     nouns: tuple[Noun, ...]
 
 
-def parse(table: str) -> dict[str, Kind]:
-    """The kinds of a table, by name."""
-    return dict(_kind(block) for block in table.strip().split("\n\n"))
-
-
-def _kind(block: str) -> tuple[str, Kind]:
-    head, *lines = block.splitlines()
-    name, _, asked = head.partition(" :")
-    adjectives = " ".join(line.strip()[2:] for line in lines if line.startswith("  / "))
-    nouns = " ".join(line.strip() for line in lines if not line.startswith("  / "))
-    return name, Kind(phrases(asked), phrases(adjectives), tuple(_noun(text) for text in phrases(nouns)))
+def _kind(block: Block) -> Kind:
+    adjectives = " ".join(line.text[2:] for line in block.lines if line.text.startswith("/ "))
+    nouns = " ".join(line.text for line in block.lines if not line.text.startswith("/ "))
+    return Kind(phrases(block.head.text), phrases(adjectives), tuple(_noun(text) for text in phrases(nouns)))
 
 
 def _noun(text: str) -> Noun:
     return Noun(text.rstrip("*~"), is_plural="*" in text, is_mass="~" in text or "*" in text)
 
 
-KINDS: dict[str, Kind] = {**parse(nouns_things.TABLE), **parse(nouns_few.TABLE)}
+KINDS = {block.name: _kind(block) for name in ("things", "few") for block in tables.read(f"nouns/{name}")}
 
 
 def _kinds_of() -> dict[str, frozenset[str]]:

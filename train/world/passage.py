@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from train import tables
 from train.world.frame import Frame
 from train.world.words import NAMES, TITLES, Value, draw
 
@@ -13,20 +14,7 @@ _PRONOUNS = {
     "f": {"they": "she", "them": "her", "their": "her"},
     "m": {"they": "he", "them": "him", "their": "his"},
 }
-_REMARKS = (
-    "It was a long time ago.",
-    "Nobody talks about it much today.",
-    "Most people in the neighbourhood know this.",
-    "The newspaper wrote about it at length.",
-    "There is an old photograph of the day.",
-    "Not everyone was pleased.",
-    "That is what the records say.",
-    "Some remember it differently.",
-    "It had been a difficult year.",
-    "The neighbours still laugh about it.",
-    "Much has changed since then.",
-    "People came from far away to see it.",
-)
+_REMARKS = tables.sentences("remarks")["remarks"]
 _JOINTS = (", and ", ", while ", "; ", ", but ")
 
 

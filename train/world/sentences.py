@@ -248,7 +248,7 @@ def two_of_one(teller: Teller, one: Happening, two: Happening) -> str | None:
 
 def two_at_once(teller: Teller, one: Happening, two: Happening) -> str | None:
     """Two happenings as clauses of one sentence."""
-    pattern = teller.rng.choice((*discourse.TWO_AT_ONCE, *["{one}" + joint + "{two}" for joint in discourse.JOINTS]))
+    pattern = teller.rng.choice(discourse.TWO_AT_ONCE)
     parts = {
         "one": lambda: plain(teller, one, can_lead=False),
         "two": lambda: plain(teller, two, can_lead=False),
