@@ -46,13 +46,8 @@ class Piece:
 
 @dataclass(frozen=True)
 class Sample:
-    """Args:
-    shared: the pieces that every branch goes on from; may be empty.
-    branches: each a row of pieces; may be empty.
-    """
-
-    shared: tuple[Piece, ...]
-    branches: tuple[tuple[Piece, ...], ...] = ()
+    shared: tuple[Piece, ...]  # the pieces that every branch goes on from; may be empty
+    branches: tuple[tuple[Piece, ...], ...] = ()  # each a row of pieces; may be empty
 
     def texts(self) -> Iterator[str]:
         """What the model reads, a text a branch."""
@@ -63,19 +58,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class Encoded:
-    """A sample's tokens in one row.
+    """A sample's tokens in one row."""
 
-    Args:
-        ids: token ids.
-        positions: each token's distance from the start of its own text.
-        segments: 0 for the shared beginning, then 1, 2, ... for the branches.
-        weights: what predicting each token counts; 0 where it isn't predicted.
-    """
-
-    ids: list[int]
-    positions: list[int]
-    segments: list[int]
-    weights: list[float]
+    ids: list[int]  # token ids
+    positions: list[int]  # each token's distance from the start of its own text
+    segments: list[int]  # 0 for the shared beginning, then 1, 2, ... for the branches
+    weights: list[float]  # what predicting each token counts; 0 where it isn't predicted
 
 
 class Source(Protocol):

@@ -26,13 +26,8 @@ _HEAD = re.compile(r"(\S[^:]*) :(?: (\S.*))?")
 
 @dataclass(frozen=True)
 class Line:
-    """Args:
-    text: without indentation, with what goes on with it.
-    place: file and number of the line.
-    """
-
-    text: str
-    place: str
+    text: str  # without indentation, with what goes on with it
+    place: str  # file and number of the line
 
     def error(self, what: object) -> ValueError:
         return ValueError(f"{self.place}: {what}")
@@ -44,15 +39,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Block:
-    """Args:
-    name: unique in its table.
-    head: what stands after the name.
-    lines: the entries.
-    """
-
-    name: str
-    head: Line
-    lines: tuple[Line, ...]
+    name: str  # unique in its table
+    head: Line  # what stands after the name
+    lines: tuple[Line, ...]  # the entries
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -12,11 +12,11 @@ from random import Random
 import pytest
 from train.samples import Reading
 from train.tables import parse
-from train.world import discourse
 from train.world.accounts import AccountMaker
 from train.world.cast import Entity
 from train.world.circumstances import DRAW, WITH_PERSON
 from train.world.clause import Clause, Person, draw_words
+from train.world.discourse import SAID
 from train.world.english import article, possessive, sentence, verb
 from train.world.meaning import Meaning, meaning_of
 from train.world.meanings import ALIKE, MEANINGS
@@ -114,7 +114,7 @@ def test_the_tables_are_large():
     assert len({meaning.name for meaning in MEANINGS}) == len(MEANINGS)
     assert sum(len(m.phrases) + len(m.nominals) + sum(map(len, m.questions.values())) for m in MEANINGS) > 1000
     assert len(ASKED_AS) > 900
-    assert len(discourse.ASIDES) + len(discourse.OPENINGS) > 80
+    assert len(SAID["asides"]) + len(SAID["openings"]) > 80
 
 
 def test_every_kind_and_circumstance_that_a_meaning_names_exists():

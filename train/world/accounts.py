@@ -10,14 +10,15 @@ import re
 from collections.abc import Callable
 from random import Random
 
-from train.world import discourse, sentences
+from train.world import sentences
 from train.world.asking import Asker
 from train.world.cast import DEFINITE_LABELS, LABEL_PAIRS, Entity, draw_label, indefinite, twins
 from train.world.circumstances import draw_alike
+from train.world.discourse import SAID, Attitude
 from train.world.happening import Drawing, Happening
 from train.world.meaning import Meaning
 from train.world.meanings import ALIKE, MEANINGS
-from train.world.passage import Passage, Question
+from train.world.passage import Passage, Question, with_one_answer
 from train.world.telling import Teller
 from train.world.words import TRADES, draw
 
@@ -66,7 +67,7 @@ class _Account:
         self._held_out = held_out
         self._drawing = Drawing(rng, held_out=held_out)
         self._others: list[Entity] = []  # named beside the happenings
-        self._wishes: list[tuple[Happening, Entity, discourse.Attitude]] = []
+        self._wishes: list[tuple[Happening, Entity, Attitude]] = []
         self._thing: Entity | None = None  # that all happenings are about
 
     def passage(self) -> Passage:
@@ -76,11 +77,11 @@ class _Account:
         self._drawing.add_circumstances(happenings, list(dict.fromkeys(names)))
         teller = Teller(rng, self._draw_labels(happenings))
         if rng.random() < 0.3:
-            teller.aside(self._filled(rng.choice(discourse.OPENINGS)))
+            teller.aside(self._filled(rng.choice(SAID["openings"])))
         self._introduce(teller)
         self._tell(teller, happenings)
         if rng.random() < 0.3:
-            teller.aside(self._filled(rng.choice(discourse.ASIDES)))
+            teller.aside(self._filled(rng.choice(SAID["asides"])))
         text = " ".join(teller.sentences)
         return Passage(text, self._questions(teller, happenings, text), len(happenings))
 
@@ -206,11 +207,9 @@ class _Account:
         rng = self._rng
         for person, label in teller.labels.items():
             if rng.random() < 0.35:
-                patterns: tuple[str, ...] = (
-                    discourse.TRADE_INTRODUCTIONS if label in TRADES else discourse.INTRODUCTIONS
-                )
+                patterns: tuple[str, ...] = SAID["trade introductions"] if label in TRADES else SAID["introductions"]
                 if label in DEFINITE_LABELS:
-                    patterns = discourse.DEFINITE
+                    patterns = SAID["definite introductions"]
                 pattern = rng.choice(patterns)
                 teller.introduced.add(person)
                 said = pattern.format(
@@ -232,10 +231,10 @@ class _Account:
                 and self._rng.random() < 0.15
                 and (text[0].isupper() or text.startswith(_AFTER_LINK))
             ):
-                text = f"{self._rng.choice(discourse.LINKS)} {text}"
+                text = f"{self._rng.choice(SAID['links'])} {text}"
             teller.end(text)
             if waiting and self._rng.random() < 0.08:
-                teller.aside(self._filled(self._rng.choice(discourse.ASIDES)))
+                teller.aside(self._filled(self._rng.choice(SAID["asides"])))
 
     def _next(self, teller: Teller, waiting: list[Happening]) -> tuple[int, str]:
         """How many happenings the next sentence tells, and the sentence."""
@@ -267,17 +266,9 @@ class _Account:
 
     def _special(self, teller: Teller, happening: Happening) -> str | None:
         forms: tuple[Callable[[Teller, Happening], str | None], ...] = (
-            sentences.duty,
-            self._turn,
-            self._turn,
-            self._denial,
-            self._said,
-            self._said_by_other,
-            self._other_thing,
-            self._other_role,
-            self._other_role,
-            self._other_circumstance,
-            self._other_circumstance,
+            *(sentences.duty, self._turn, self._turn),  # not of what befalls somebody
+            *(self._denial, self._said, self._said_by_other, self._other_thing),
+            *(self._other_role, self._other_role, self._other_circumstance, self._other_circumstance),
         )
         return self._rng.choice(forms[3:] if happening.meaning.is_chance else forms)(teller, happening)
 
@@ -296,7 +287,7 @@ class _Account:
         return sentences.said(teller, happening, self._other())
 
     def _said_by_other(self, teller: Teller, happening: Happening) -> str | None:
-        return sentences.denial(teller, happening, self._other(), discourse.SAID_BY_OTHERS)
+        return sentences.denial(teller, happening, self._other(), SAID["said by others"])
 
     def _other_thing(self, teller: Teller, happening: Happening) -> str | None:
         if "X" not in happening.roles or happening.roles["X"] is self._thing:
@@ -329,15 +320,12 @@ class _Account:
                 wish = asker.about_wish(happening, other, attitude)
                 asked += [wish] if wish else []
         asked += [asker.about_label(p) for p in teller.labels if p in teller.introduced and self._rng.random() < 0.3]
-        answers: dict[str, set[str]] = {}
-        for question, answer in asked:
-            answers.setdefault(question, set()).add(answer)
         found = []
-        for question, answer in asked:
-            span = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", text, re.IGNORECASE)
-            tells_itself = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", question, re.IGNORECASE)
-            if span and not tells_itself and len(answers[question]) == 1:
-                found.append(Question(question, span.group()))
+        for question in with_one_answer([Question(*pair) for pair in asked]):
+            answer = re.compile(rf"(?<!\w){re.escape(question.answer)}(?!\w)", re.IGNORECASE)
+            span = answer.search(text)
+            if span and not answer.search(question.text):
+                found.append(Question(question.text, span.group()))
         return tuple(found)
 
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from random import Random
 
-from train.world import discourse
+from train import tables
 from train.world.cast import DEFINITE_LABELS, Entity, indefinite
 from train.world.clause import Case, Clause, Naming, Person, draw_words
-from train.world.english import GRAMMAR, possessive
+from train.world.discourse import SAID, Attitude
+from train.world.english import GRAMMAR, capital, possessive
 from train.world.happening import Happening
 from train.world.meaning import Phrase, roles_in
 from train.world.telling import Teller
@@ -22,13 +23,7 @@ _PLURAL = {"was": "were", "is": "are", "has": "have", "does": "do"}
 _PLACE_SORTS = ("town", "place", "country", "region", "building", "room", "island")
 _OPAQUE = frozenset({"that", "how", "whether", "where", "until", "when", "of", "if", "their"})
 _DITRANSITIVE = frozenset(GRAMMAR["takes two objects"])
-_NOMINAL = {
-    "when": ("When was {n}", "When did {n} take place"),
-    "where": ("Where did {n} take place", "Where was {n}"),
-    "why": ("What was the reason for {n}", "What led to {n}"),
-    "long": ("How long did {n} take",),
-    "help": ("Who helped with {n}",),
-}
+_NOMINAL = tables.sentences("nominals")
 
 
 class Asker:
@@ -191,7 +186,7 @@ class Asker:
             return self._about_subject(clause, naming, wh, extra, happening.roles[role])
         if role == phrase.passive and self._rng.random() < 0.35:
             has_agent = phrase.subject in given and self._needs(happening, role, given - {phrase.subject}, sort)
-            return f"{_capital(wh)} {clause.inverted_passive(naming, has_agent=has_agent, asked=wh)}{extra}?"
+            return f"{capital(wh)} {clause.inverted_passive(naming, has_agent=has_agent, asked=wh)}{extra}?"
         return self._about_object(clause, naming, role, wh, extra)
 
     def _needs(self, happening: Happening, role: str, given: frozenset[str], sort: str) -> bool:
@@ -219,8 +214,8 @@ class Asker:
             if chance < 0.24:
                 return f"Which person {predicate}?" if not subject.is_plural else f"Who {predicate}?"
         if chance < 0.32:
-            return rng.choice(discourse.WRAPPERS).format(q=f"{wh} {predicate}")
-        return f"{_capital(wh)} {predicate}?"
+            return rng.choice(SAID["wrappers"]).format(q=f"{wh} {predicate}")
+        return f"{capital(wh)} {predicate}?"
 
     def _about_object(self, clause: Clause, naming: Naming, role: str, wh: str, extra: str) -> str:
         rng = self._rng
@@ -236,15 +231,15 @@ class Asker:
             at = clause.words.index(role)
             bare = clause.without(at - 1, at + 1)
             wh = "whom" if wh == "who" else wh
-            return f"{_capital(preposition)} {wh} {bare.inverted(naming)}{extra}?"
+            return f"{capital(preposition)} {wh} {bare.inverted(naming)}{extra}?"
         chance = rng.random()
         if chance < 0.1:
             said = naming(clause.phrase.subject, "subject") + " " + clause.predicate(naming, without=role)
-            return rng.choice(discourse.WRAPPERS).format(q=f"{wh} {said}{extra}")
+            return rng.choice(SAID["wrappers"]).format(q=f"{wh} {said}{extra}")
         if chance < 0.16 and clause.tense == "past":
             said = naming(clause.phrase.subject, "subject") + " " + clause.predicate(naming, without=role)
-            return f"{_capital(wh)} was it that {said}{extra}?"
-        wh = "Whom" if wh == "who" and rng.random() < 0.4 else _capital(wh)
+            return f"{capital(wh)} was it that {said}{extra}?"
+        wh = "Whom" if wh == "who" and rng.random() < 0.4 else capital(wh)
         return f"{wh} {clause.inverted(naming, without=role)}{extra}?"
 
     def _wh(self, happening: Happening, role: str) -> tuple[str, str]:
@@ -278,7 +273,7 @@ class Asker:
             ("What did {who} do {when}?", "What did {who} do {when}?", "{When}, what did {who} do?")
         )
         who = self.name(actor, "subject")
-        return pattern.format(who=who, when=when.text, When=_capital(when.text))
+        return pattern.format(who=who, when=when.text, When=capital(when.text))
 
     def _about_circumstance(self, happening: Happening, name: str) -> str | None:
         circumstance = happening.circumstances[name]
@@ -311,7 +306,7 @@ class Asker:
             + "?"
         )
 
-    def about_wish(self, happening: Happening, other: Entity, attitude: discourse.Attitude) -> tuple[str, str] | None:
+    def about_wish(self, happening: Happening, other: Entity, attitude: Attitude) -> tuple[str, str] | None:
         """Who wanted to, or refused to, do what somebody else did."""
         actor = next(iter(happening.meaning.roles))
         phrase = self._phrase(happening, lambda p: p.verb != "be" and p.subject == actor and not p.is_broad)
@@ -327,9 +322,9 @@ class Asker:
         """What somebody is, or who is it."""
         label = self._teller.labels[person]
         if label in TRADES and self._rng.random() < 0.5:
-            question = self._rng.choice(discourse.TRADE_QUESTIONS)
+            question = self._rng.choice(SAID["trade questions"])
             return question.format(who=person.text, whose=possessive(person.text)), label
-        asked = discourse.DEFINITE_QUESTIONS if label in DEFINITE_LABELS else discourse.LABEL_QUESTIONS
+        asked = SAID["definite questions"] if label in DEFINITE_LABELS else SAID["label questions"]
         question = self._rng.choice(asked)
         return question.format(label=label, a_label=indefinite(Entity(label, ""))), person.text
 
@@ -383,7 +378,3 @@ def _can_ask(phrase: Phrase, role: str, happening: Happening) -> bool:
         after = segment.words[at + 1 : at + 2]
         return not (after and len(after[0]) == 1 and after[0].isupper())
     return False
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]

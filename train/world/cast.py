@@ -15,29 +15,15 @@ from train.world.words import TITLES, draw
 
 @dataclass(frozen=True)
 class Entity:
-    """Args:
-    text: the span that answers a question for it; has no article.
-    kind: what it was drawn as, "person" or a key of `nouns.KINDS` or `words.KINDS`.
-    article: "the" where the second mention needs it, else "".
-    can_be_new: whether the first mention may have "a".
-    is_plural: takes "were" and "they".
-    gender: "f" or "m" for one person, else "".
-    head: the noun without its adjective, or the given name.
-    asked: what a question calls it after "which".
-    label: another description once it was introduced, such as "baker".
-    count: a number in words or digits that goes before the text, or "".
-    """
-
-    text: str
-    kind: str
-    article: str = ""
-    can_be_new: bool = False
-    is_plural: bool = False
-    gender: str = ""
-    head: str = ""
-    asked: tuple[str, ...] = ()
-    label: str = ""
-    count: str = ""
+    text: str  # the span that answers a question for it; has no article
+    kind: str  # what it was drawn as, "person" or a key of `nouns.KINDS` or `words.KINDS`
+    article: str = ""  # "the" where the second mention needs it, else ""
+    can_be_new: bool = False  # whether the first mention may have "a"
+    is_plural: bool = False  # takes "were" and "they"
+    gender: str = ""  # "f" or "m" for one person, else ""
+    head: str = ""  # the noun without its adjective, or the given name
+    asked: tuple[str, ...] = ()  # what a question calls it after "which"
+    count: str = ""  # a number in words or digits that goes before the text, or ""
 
     @property
     def sorts(self) -> frozenset[str]:

@@ -34,19 +34,12 @@ class Person:
 
 @dataclass(frozen=True)
 class Clause:
-    """A phrase with the optional words that are shown.
+    """A phrase with the optional words that are shown."""
 
-    Args:
-        phrase: what is said.
-        words: after the verb, with single capitals for roles.
-        tense: of the statement and the question.
-        person_of: role -> number and possessive pronoun.
-    """
-
-    phrase: Phrase
-    words: tuple[str, ...]
-    tense: Tense
-    person_of: Callable[[str], Person]
+    phrase: Phrase  # what is said
+    words: tuple[str, ...]  # after the verb, with single capitals for roles
+    tense: Tense  # of the statement and the question
+    person_of: Callable[[str], Person]  # role -> number and possessive pronoun
 
     @property
     def roles(self) -> frozenset[str]:

@@ -76,6 +76,10 @@ def possessive(text: str) -> str:
     return f"{text}'" if text.endswith("s") else f"{text}'s"
 
 
+def capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
 def sentence(text: str) -> str:
     """With a capital at the start, past an opening quotation mark, and a full stop where nothing else ends it."""
     text = text.rstrip(",").replace(",;", ";").replace(",,", ",").replace(",.", ".") if "," in text else text

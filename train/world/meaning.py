@@ -49,25 +49,15 @@ class Segment:
 
 @dataclass(frozen=True)
 class Phrase:
-    """One way to say what happened.
+    """One way to say what happened."""
 
-    Args:
-        subject: a role.
-        verb: in its base form.
-        segments: what follows the verb.
-        passive: the role that is the subject of the passive, or "".
-        is_asked: whether questions use it.
-        is_told: whether passages use it.
-        is_broad: whether it says less than what happened, so that another happening may fit it too.
-    """
-
-    subject: str
-    verb: str
-    segments: tuple[Segment, ...]
-    passive: str
-    is_asked: bool = True
-    is_told: bool = True
-    is_broad: bool = False
+    subject: str  # a role
+    verb: str  # in its base form
+    segments: tuple[Segment, ...]  # what follows the verb
+    passive: str  # the role that is the subject of the passive, or ""
+    is_asked: bool = True  # whether questions use it
+    is_told: bool = True  # whether passages use it
+    is_broad: bool = False  # whether it says less than what happened, so that another happening may fit it too
     roles: frozenset[str] = field(init=False)  # all that it can name
     needed: frozenset[str] = field(init=False)  # those that it has to name
 
@@ -80,29 +70,17 @@ class Phrase:
 
 @dataclass(frozen=True)
 class Meaning:
-    """One sort of happening; see this module for how its table is written.
+    """One sort of happening; see this module for how its table is written."""
 
-    Args:
-        name: unique among all meanings.
-        roles: role -> kinds that may fill it.
-        circumstances: what may be told beside the roles, by name.
-        stage: 0 for what makes a thing, 1 for what is done with it, 2 for what ends it.
-        is_state: whether it is told in the present too.
-        is_chance: whether nobody sets out to do it.
-        phrases: the ways to say it.
-        nominals: its names, such as "the sale of X".
-        questions: role or circumstance -> whole questions.
-    """
-
-    name: str
-    roles: dict[str, tuple[str, ...]]
-    circumstances: tuple[str, ...]
-    stage: int
-    is_state: bool
-    is_chance: bool
-    phrases: tuple[Phrase, ...]
-    nominals: tuple[str, ...]
-    questions: dict[str, tuple[str, ...]]
+    name: str  # unique among all meanings
+    roles: dict[str, tuple[str, ...]]  # role -> kinds that may fill it
+    circumstances: tuple[str, ...]  # what may be told beside the roles, by name
+    stage: int  # 0 for what makes a thing, 1 for what is done with it, 2 for what ends it
+    is_state: bool  # whether it is told in the present too
+    is_chance: bool  # whether nobody sets out to do it
+    phrases: tuple[Phrase, ...]  # the ways to say it
+    nominals: tuple[str, ...]  # its names, such as "the sale of X"
+    questions: dict[str, tuple[str, ...]]  # role or circumstance -> whole questions
     told: tuple[Phrase, ...] = field(init=False)
     asked: tuple[Phrase, ...] = field(init=False)
 

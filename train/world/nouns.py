@@ -20,28 +20,16 @@ from train.tables import Block, phrases
 
 @dataclass(frozen=True)
 class Noun:
-    """Args:
-    text: without an article.
-    is_plural: takes "are" and "they".
-    is_mass: takes no "a".
-    """
-
-    text: str
-    is_plural: bool = False
-    is_mass: bool = False
+    text: str  # without an article
+    is_plural: bool = False  # takes "are" and "they"
+    is_mass: bool = False  # takes no "a"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Args:
-    asked: nouns after "which" for things of this kind; may be empty.
-    adjectives: which go with any of them.
-    nouns: the things.
-    """
-
-    asked: tuple[str, ...]
-    adjectives: tuple[str, ...]
-    nouns: tuple[Noun, ...]
+    asked: tuple[str, ...]  # nouns after "which" for things of this kind; may be empty
+    adjectives: tuple[str, ...]  # which go with any of them
+    nouns: tuple[Noun, ...]  # the things
 
 
 def _kind(block: Block) -> Kind:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from train import tables
+from train.world.english import capital
 from train.world.frame import Frame
 from train.world.words import NAMES, TITLES, Value, draw
 
@@ -20,26 +21,15 @@ _JOINTS = (", and ", ", while ", "; ", ", but ")
 
 @dataclass(frozen=True)
 class Question:
-    """Args:
-    text: the question.
-    answer: a span of the passage.
-    """
-
-    text: str
-    answer: str
+    text: str  # the question
+    answer: str  # a span of the passage
 
 
 @dataclass(frozen=True)
 class Passage:
-    """Args:
-    text: the sentences.
-    questions: every question that has one answer in them, in the order of the facts.
-    num_facts: how many facts it tells.
-    """
-
-    text: str
-    questions: tuple[Question, ...]
-    num_facts: int
+    text: str  # the sentences
+    questions: tuple[Question, ...]  # every question that has one answer in them, in the order of the facts
+    num_facts: int  # how many facts it tells
 
 
 @dataclass(frozen=True)
@@ -132,7 +122,7 @@ class PassageMaker:
             if sentences and rng.random() < 0.12 and (starts_with_name or template[:3] in ("she", "he ")):
                 sentences[-1] = sentences[-1].removesuffix(".") + joint + sentence
             else:
-                sentences.append(sentence[0].upper() + sentence[1:])
+                sentences.append(capital(sentence))
             before = people
             if rng.random() < 0.06:
                 sentences.append(rng.choice(_REMARKS))
@@ -185,7 +175,12 @@ def _questions(facts: list[_Fact], rng: Random) -> list[Question]:
                 if who and who.gender and rng.random() < 0.12 and firsts.count(first := given_name(who)) == 1:
                     values = values | {"who": Value(first, who.gender)}
                 text = fill(question, values)
-                questions.append(Question(text[0].upper() + text[1:], fact.values[slot].text))
+                questions.append(Question(capital(text), fact.values[slot].text))
+    return with_one_answer(questions)
+
+
+def with_one_answer(questions: Sequence[Question]) -> list[Question]:
+    """Those that are not there with another answer too."""
     answers: dict[str, set[str]] = {}
     for question in questions:
         answers.setdefault(question.text, set()).add(question.answer)

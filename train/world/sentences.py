@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from train.world import discourse
 from train.world.cast import Entity
 from train.world.circumstances import Circumstance
 from train.world.clause import Case, Clause, Tense
+from train.world.discourse import ATTITUDES, DUTIES, SAID, Attitude
 from train.world.english import series
 from train.world.happening import Drawing, Happening
 from train.world.meaning import Phrase, is_role
@@ -112,28 +112,28 @@ def duty(teller: Teller, happening: Happening) -> str | None:
     if clause is None or clause.phrase.verb == "be" or happening.roles[clause.phrase.subject].is_plural:
         return None
     is_task = "help" in happening.meaning.circumstances or "long" in happening.meaning.circumstances
-    pattern = teller.rng.choice([text for text, needs_task in discourse.DUTIES if is_task or not needs_task])
+    pattern = teller.rng.choice([text for text, needs_task in DUTIES if is_task or not needs_task])
     return _filled(pattern, _parts(teller, happening, clause, ordered(happening)))
 
 
-def turn(teller: Teller, happening: Happening, other: Entity) -> tuple[str, discourse.Attitude] | None:
+def turn(teller: Teller, happening: Happening, other: Entity) -> tuple[str, Attitude] | None:
     """Somebody else wanted to, or refused, ...; and what that was."""
     clause = _by_actor(teller, happening)
     if clause is None or clause.phrase.verb == "be" or other.is_plural:
         return None
-    attitude = teller.rng.choice(discourse.ATTITUDES)
+    attitude = teller.rng.choice(ATTITUDES)
     told = teller.rng.choice(attitude.told).format(**other.pronouns)
     parts = _parts(teller, happening, clause, [])
     names = ordered(happening)
     parts |= {"c": lambda: teller.name(other, "subject"), "attitude": lambda: told}
     finished = _parts(teller, happening, clause, names)
     parts |= {"did": finished["did"], "pred": finished["pred"]}
-    patterns = discourse.TURNS + discourse.TURNS_AFTER_NO if attitude.is_no else discourse.TURNS
+    patterns = SAID["turns"] + SAID["turns after no"] if attitude.is_no else SAID["turns"]
     return _filled(teller.rng.choice(patterns), parts), attitude
 
 
 def denial(
-    teller: Teller, happening: Happening, other: Entity, patterns: tuple[str, ...] = discourse.DENIALS
+    teller: Teller, happening: Happening, other: Entity, patterns: tuple[str, ...] = SAID["denials"]
 ) -> str | None:
     """It was not somebody else; or somebody else tells of it."""
     clause = _by_actor(teller, happening)
@@ -158,7 +158,7 @@ def said(teller: Teller, happening: Happening, other: Entity) -> str | None:
     parts["a"] = lambda: teller.name(actor, "subject", is_plain=True)
     parts["mine"] = lambda: ("We " if actor.is_plural else "I ") + words()
     parts["c"] = lambda: teller.name(other, "subject")
-    return _filled(teller.rng.choice(discourse.SAID), parts)
+    return _filled(teller.rng.choice(SAID["said"]), parts)
 
 
 def other_thing(teller: Teller, happening: Happening, other: Entity, role: str) -> str | None:
@@ -176,7 +176,7 @@ def other_thing(teller: Teller, happening: Happening, other: Entity, role: str) 
     happening.wordings.append(phrase.verb)
     parts = _parts(teller, happening, clause, [])
     parts["y"] = lambda: teller.name(other, "object")
-    return _filled(teller.rng.choice(discourse.OTHER_THINGS), parts)
+    return _filled(teller.rng.choice(SAID["other things"]), parts)
 
 
 def other_role(teller: Teller, happening: Happening, drawing: Drawing, others: list[Entity]) -> str | None:
@@ -205,7 +205,7 @@ def other_role(teller: Teller, happening: Happening, drawing: Drawing, others: l
         "ing_y": lambda: clause.predicate(instead, "ing"),
         "prep_y": lambda: f"{preposition} {teller.name(other, 'object')}".strip(),
     }
-    patterns = discourse.CORRECTIONS if happening.meaning.is_chance else discourse.OTHER_ROLES
+    patterns = SAID["corrections"] if happening.meaning.is_chance else SAID["other roles"]
     return _filled(teller.rng.choice(patterns), parts)
 
 
@@ -220,7 +220,7 @@ def other_circumstance(teller: Teller, happening: Happening, name: str, other: C
     parts = _parts(teller, happening, clause, rest)
     texts = (mine.answer, other.answer) if name == "why" else (mine.text, other.text)
     parts |= {"s": lambda: texts[0], "t": lambda: texts[1]}
-    patterns = {"when": discourse.OTHER_TIMES, "why": discourse.OTHER_REASONS}.get(name, discourse.OTHER_PLACES)
+    patterns = {"when": SAID["other times"], "why": SAID["other reasons"]}.get(name, SAID["other places"])
     return _filled(teller.rng.choice(patterns), parts)
 
 
@@ -233,7 +233,7 @@ def two_of_one(teller: Teller, one: Happening, two: Happening) -> str | None:
     naming = teller.naming(one), teller.naming(two)
     actor = one.roles[first.phrase.subject]
     perfect = Clause(first.phrase, first.words, "perfect", first.person_of)
-    pattern = teller.rng.choice(discourse.SAME_PERSON)
+    pattern = teller.rng.choice(SAID["same person"])
     parts: dict[str, Callable[[], str]] = {
         "a": lambda: teller.name(actor, "subject", is_plain=", who" in pattern),
         "one": lambda: first.predicate(naming[0]) + teller.tail(one, ordered(one)),
@@ -248,7 +248,7 @@ def two_of_one(teller: Teller, one: Happening, two: Happening) -> str | None:
 
 def two_at_once(teller: Teller, one: Happening, two: Happening) -> str | None:
     """Two happenings as clauses of one sentence."""
-    pattern = teller.rng.choice(discourse.TWO_AT_ONCE)
+    pattern = teller.rng.choice(SAID["two at once"])
     parts = {
         "one": lambda: plain(teller, one, can_lead=False),
         "two": lambda: plain(teller, two, can_lead=False),

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from train.world import discourse
 from train.world.cast import DEFINITE_LABELS, Entity, indefinite
 from train.world.clause import Case, Clause, Naming, Person, Tense, draw_words
+from train.world.discourse import SAID
 from train.world.english import possessive, sentence
 from train.world.happening import Happening
 from train.world.meaning import Phrase
@@ -63,7 +63,7 @@ class Teller:
         label = self.labels.get(entity)
         if label and case != "possessive" and self.rng.random() < 0.6:
             self.introduced.add(entity)
-            patterns = discourse.DEFINITE_APPOSITIONS if label in DEFINITE_LABELS else discourse.APPOSITIONS
+            patterns = SAID["definite appositions"] if label in DEFINITE_LABELS else SAID["appositions"]
             return self.rng.choice(patterns).format(
                 name=entity.text, label=label, a_label=indefinite(Entity(label, ""))
             )

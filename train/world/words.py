@@ -19,15 +19,10 @@ HELD_OUT_ONE_IN = 8
 
 @dataclass(frozen=True)
 class Value:
-    """What fills a slot.
+    """What fills a slot."""
 
-    Args:
-        text: as it stands in a sentence, and as the answer to a question.
-        gender: "f" or "m" for persons, else "".
-    """
-
-    text: str
-    gender: str = ""
+    text: str  # as it stands in a sentence, and as the answer to a question
+    gender: str = ""  # "f" or "m" for persons, else ""
 
 
 def is_held_out(name: str) -> bool:
@@ -35,13 +30,14 @@ def is_held_out(name: str) -> bool:
     return zlib.crc32(name.encode()) % HELD_OUT_ONE_IN == 0
 
 
-WORDS = tables.words("words")
+Draw = Callable[[Random], "str | Value"]
+_LISTS = tables.read("words")
+WORDS = {block.name: block.words for block in _LISTS}
 """Lists of words by what they are."""
 TITLES = frozenset(["Mrs", "Miss", "Mr", "Dr", "Professor", "Captain", "Sister", "Father"])
 TRADES, ROOMS = WORDS["trade"], WORDS["room"]
 MONTHS, WEEKDAYS, SEASONS = WORDS["month"], WORDS["weekday"], WORDS["season"]
 NUMBERS = WORDS["number"] + WORDS["ten"]
-_LAND_ENDS = WORDS["end of a country"]
 
 
 def syllable(rng: Random) -> str:
@@ -52,6 +48,10 @@ def syllable(rng: Random) -> str:
 def coined(rng: Random, ends: tuple[str, ...] = ("",)) -> str:
     """A word that no list holds, such as "brandock"."""
     return "".join(syllable(rng) for _ in range(rng.choice((1, 1, 1, 2)))) + rng.choice(ends)
+
+
+def name_of(ends: tuple[str, ...]) -> Draw:
+    return lambda rng: coined(rng, ends).capitalize()
 
 
 def surname(rng: Random) -> str:
@@ -87,69 +87,54 @@ def place_word(rng: Random) -> str:
     return coined(rng, ends).capitalize()
 
 
-def town(rng: Random) -> Value:
+def town(rng: Random) -> str:
     name = place_word(rng)
-    return Value(f"{rng.choice(WORDS['before a town'])} {name}" if rng.random() < 0.1 else name)
+    return f"{rng.choice(WORDS['before a town'])} {name}" if rng.random() < 0.1 else name
 
 
-def named(patterns: tuple[str, ...]) -> Callable[[Random], Value]:
+def named(patterns: tuple[str, ...]) -> Draw:
     """Names after a pattern of `tables/names.txt`, which says what its slots are."""
 
-    def draw(rng: Random) -> Value:
+    def draw(rng: Random) -> str:
         pattern = rng.choice(patterns)
-        return Value(
-            pattern.format(
-                p=place_word(rng),
-                s=surname(rng),
-                s2=surname(rng),
-                c=coined(rng, _LAND_ENDS).capitalize(),
-                o=coined(rng).capitalize(),
-                t=rng.choice(WORDS["title adjective"]),
-                n=rng.choice(WORDS["title noun"]),
-                n2=rng.choice(WORDS["title noun"]),
-            )
-        )
+        names = {"p": place_word(rng), "s": surname(rng), "s2": surname(rng)}
+        names |= {"c": coined(rng, WORDS["end of a country"]).capitalize(), "o": coined(rng).capitalize()}
+        adjective, nouns = rng.choice(WORDS["title adjective"]), WORDS["title noun"]
+        return pattern.format(**names, t=adjective, n=rng.choice(nouns), n2=rng.choice(nouns))
 
     return draw
 
 
-def one_of(kind: str, coin: float = 0.0) -> Callable[[Random], Value]:
+def one_of(values: tuple[str, ...], coin: float) -> Draw:
     """A word of a list or, with the probability `coin`, one that no list holds."""
+    return lambda rng: coined(rng) if rng.random() < coin else rng.choice(values)
 
-    def draw(rng: Random) -> Value:
-        return Value(coined(rng) if rng.random() < coin else rng.choice(WORDS[kind]))
+
+def described(adjectives: tuple[str, ...], nouns: tuple[str, ...], often: float) -> Draw:
+    def draw(rng: Random) -> str:
+        noun = coined(rng) if rng.random() < 0.06 else rng.choice(nouns)
+        return f"{rng.choice(adjectives)} {noun}" if rng.random() < often else noun
 
     return draw
 
 
-def thing(rng: Random) -> Value:
+def thing(rng: Random) -> str:
     kind = rng.random()
     if kind < 0.07:
-        return Value(f"{rng.choice(('set', 'pair', 'box', 'bag', 'pair'))} of {rng.choice(WORDS['plural'])}")
+        return f"{rng.choice(('set', 'pair', 'box', 'bag', 'pair'))} of {rng.choice(WORDS['plural'])}"
     if kind < 0.14:
-        return Value(f"{rng.choice(WORDS['container'])} of {rng.choice(WORDS['content'])}")
+        return f"{rng.choice(WORDS['container'])} of {rng.choice(WORDS['content'])}"
     if kind < 0.26:
-        return Value(f"{rng.choice(WORDS['made for'])} {rng.choice(WORDS['made thing'])}")
+        return f"{rng.choice(WORDS['made for'])} {rng.choice(WORDS['made thing'])}"
     return described(WORDS["adjective of a thing"], WORDS["thing"], 0.55)(rng)
 
 
-def pet(rng: Random) -> Value:
-    return Value(coined(rng, ("", "y", "o")).capitalize() if rng.random() < 0.25 else rng.choice(WORDS["pet"]))
+def pet(rng: Random) -> str:
+    return coined(rng, ("", "y", "o")).capitalize() if rng.random() < 0.25 else rng.choice(WORDS["pet"])
 
 
-def described(adjectives: tuple[str, ...], nouns: tuple[str, ...], often: float) -> Callable[[Random], Value]:
-    def draw(rng: Random) -> Value:
-        noun = coined(rng) if rng.random() < 0.06 else rng.choice(nouns)
-        return Value(f"{rng.choice(adjectives)} {noun}" if rng.random() < often else noun)
-
-    return draw
-
-
-def counted(*units: str, most: int = 90) -> Callable[[Random], Value]:
-    def draw(rng: Random) -> Value:
-        return Value(f"{small_number(rng, most)} {rng.choice(units)}")
-
-    return draw
+def counted(units: tuple[str, ...], most: int) -> Draw:
+    return lambda rng: f"{small_number(rng, most)} {rng.choice(units)}"
 
 
 def small_number(rng: Random, most: int = 900) -> str:
@@ -163,97 +148,60 @@ def small_number(rng: Random, most: int = 900) -> str:
     return str(rng.randrange(2, 60) if rng.random() < 0.7 else rng.randrange(2, most))
 
 
-def year(rng: Random) -> Value:
-    return Value(str(rng.randrange(1650, 2030)))
-
-
-def date(rng: Random) -> Value:
+def date(rng: Random) -> str:
     day, month = rng.randrange(1, 29), rng.choice(MONTHS)
     ordinal = f"{day}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(day % 10 if day // 10 != 1 else 0, 'th') }"
     word = rng.choice(WORDS["ordinal"])
     forms = (f"{day} {month}",) * 3 + (f"{month} {day}",) * 2
     forms += (f"the {ordinal} of {month}", f"the {word} of {month}", f"{month} the {word}", f"{ordinal} {month}")
-    return Value(rng.choice(forms))
+    return rng.choice(forms)
 
 
-def clock(rng: Random) -> Value:
+def clock(rng: Random) -> str:
     hour = rng.choice(NUMBERS[:11])
-    return Value(
-        rng.choice(
-            (
-                f"half past {hour}",
-                f"{hour} o'clock",
-                hour,
-                f"{hour} in the {rng.choice(('morning', 'evening', 'afternoon'))}",
-                f"{rng.choice(('ten', 'twenty', 'five'))} {rng.choice(('to', 'past'))} {hour}",
-                f"{rng.randrange(2, 13)} o'clock",
-                f"a quarter to {hour}",
-                f"a quarter past {hour}",
-                f"{rng.randrange(6, 23)}:{rng.choice(('00', '15', '30', '45', '10', '20', '40', '50'))}",
-                "noon",
-                "midnight",
-            )
-        )
-    )
+    part = rng.choice(("morning", "evening", "afternoon"))
+    minutes = f"{rng.choice(('ten', 'twenty', 'five'))} {rng.choice(('to', 'past'))}"
+    digits = f"{rng.randrange(2, 13)} o'clock"
+    time = f"{rng.randrange(6, 23)}:{rng.choice(('00', '15', '30', '45', '10', '20', '40', '50'))}"
+    forms = (f"half past {hour}", f"{hour} o'clock", hour, f"{hour} in the {part}", f"{minutes} {hour}", digits)
+    return rng.choice((*forms, f"a quarter to {hour}", f"a quarter past {hour}", time, "noon", "midnight"))
 
 
-def reason(rng: Random) -> Value:
+def reason(rng: Random) -> str:
     if rng.random() < 0.5:
-        return Value(rng.choice(WORDS["reason"]))
-    return Value(f"{rng.choice(WORDS['what a reason is about'])} {rng.choice(WORDS['what happened to it'])}")
+        return rng.choice(WORDS["reason"])
+    return f"{rng.choice(WORDS['what a reason is about'])} {rng.choice(WORDS['what happened to it'])}"
 
 
-NAMES: dict[str, Callable[[Random], Value]] = {
+NAMES: dict[str, Draw] = {
     "person": person,
     "town": town,
-    "country": lambda rng: Value(coined(rng, _LAND_ENDS).capitalize()),
-    "river": lambda rng: Value(coined(rng, ("", "e", "er", "a", "en")).capitalize()),
-    "language": lambda rng: Value(coined(rng, ("ish", "ese", "ian", "ic")).capitalize()),
-    "family": lambda rng: Value(surname(rng)),
+    "country": name_of(WORDS["end of a country"]),
+    "river": name_of(("", "e", "er", "a", "en")),
+    "language": name_of(("ish", "ese", "ian", "ic")),
+    "family": surname,
     **{kind: named(patterns) for kind, patterns in tables.sentences("names").items()},
 }
 """Proper names, of which some are held out."""
 
-KINDS: dict[str, Callable[[Random], Value]] = {
+KINDS: dict[str, Draw] = {
     **NAMES,
+    **{block.name: one_of(block.words, int(block.head.text.split()[0]) / 100) for block in _LISTS if block.head.text},
     "building": described(WORDS["adjective of a building"], WORDS["building"], 0.5),
-    "trade": one_of("trade", 0.05),
-    "animal": one_of("animal", 0.05),
-    "pet": lambda rng: Value(
-        coined(rng, ("", "y", "o")).capitalize() if rng.random() < 0.25 else rng.choice(WORDS["pet"])
-    ),
+    "pet": pet,
     "thing": thing,
-    "tool": one_of("tool", 0.05),
     "garment": described(("old", "new", *WORDS["colour"][:12], "woollen", "linen", "silk"), WORDS["garment"], 0.5),
-    "material": one_of("material", 0.03),
-    "colour": one_of("colour"),
-    "food": one_of("food", 0.03),
-    "drink": one_of("drink"),
-    "crop": one_of("crop", 0.04),
-    "flower": one_of("flower", 0.05),
-    "instrument": one_of("instrument", 0.03),
-    "game": one_of("game", 0.03),
-    "subject": one_of("subject", 0.03),
-    "illness": one_of("illness"),
-    "weather": one_of("weather"),
-    "year": year,
+    "year": lambda rng: str(rng.randrange(1650, 2030)),
     "date": date,
-    "month": one_of("month"),
-    "weekday": one_of("weekday"),
     "clock": clock,
-    "season": one_of("season"),
-    "number": lambda rng: Value(small_number(rng)),
-    "price": counted(*WORDS["money"], most=9000),
-    "distance": counted("miles", "kilometres", "leagues", most=400),
-    "length": counted("feet", "metres", "yards", most=4000),
-    "weight": counted("pounds", "kilograms", "tons", "ounces", most=300),
-    "duration": counted("days", "weeks", "months", "years", "hours", "minutes", most=60),
-    "age": lambda rng: Value(str(rng.randrange(5, 99))),
-    "means": one_of("means"),
+    "number": small_number,
+    "price": counted(WORDS["money"], 9000),
+    "distance": counted(("miles", "kilometres", "leagues"), 400),
+    "length": counted(("feet", "metres", "yards"), 4000),
+    "weight": counted(("pounds", "kilograms", "tons", "ounces"), 300),
+    "duration": counted(("days", "weeks", "months", "years", "hours", "minutes"), 60),
+    "age": lambda rng: str(rng.randrange(5, 99)),
     "reason": reason,
-    "relative": one_of("relative"),
-    "room": one_of("room"),
-    "feeling": one_of("feeling"),
 }
 
 
@@ -263,6 +211,7 @@ def draw(kind: str, rng: Random, *, held_out: bool) -> Value:
     A person's name is held out as a whole; so is every other proper name.
     """
     while True:
-        value = KINDS[kind](rng)
+        drawn = KINDS[kind](rng)
+        value = Value(drawn) if isinstance(drawn, str) else drawn
         if kind not in NAMES or is_held_out(value.text) == held_out:
             return value
