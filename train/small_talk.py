@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 from train import tables
+from train.world.english import capital
 
 _SLOTS = tables.words("small_talk_words")
 
@@ -42,8 +43,15 @@ _LAST = ("bye", "good_night", "no_more")
 
 
 def _fill(text: str, slots: dict[str, str]) -> str:
-    filled = text.format(**slots)
-    return filled[0].upper() + filled[1:]
+    return capital(text.format(**slots))
+
+
+def _slots(rng: random.Random) -> dict[str, str]:
+    return {slot: rng.choice(values) for slot, values in _SLOTS.items()}
+
+
+def _named(text: str) -> set[str]:
+    return {part.split("}")[0] for part in text.split("{")[1:]}
 
 
 def _typed(text: str, rng: random.Random) -> str:
@@ -60,17 +68,13 @@ def dialogue(rng: random.Random) -> list[tuple[str, str]]:
     turns: list[tuple[str, str]] = []
     length = rng.choice((1, 1, 2, 2, 2, 3, 3, 4))
     name = rng.choice(_HELLOS) if rng.random() < 0.15 else rng.choice(_OPENERS)
-    slots = {slot: rng.choice(values) for slot, values in _SLOTS.items()}
-    used: set[str] = set()
-    said: set[str] = set()
-    asked = False
-    while True:
+    slots, used, said, asked = _slots(rng), set[str](), set[str](), False
+    while name not in used:
         used.add(name)
         intent = INTENTS[name]
         # An answer with yes or no needs a question before it.
-        users = intent.users if asked else [user for user in intent.users if not user.startswith(("Yes", "No,"))]
-        user = rng.choice(users)
-        marks = {part.split("}")[0] for part in user.split("{")[1:]}
+        user = rng.choice(intent.users if asked else _unasked(intent))
+        marks = _named(user)
         # A reply may take up only what the user has said, or bring up something of its own in a question.
         own = [reply for reply in intent.replies if _fits(reply[0], marks | said, intent)]
         last = len(turns) + 1 >= length
@@ -78,45 +82,37 @@ def dialogue(rng: random.Random) -> list[tuple[str, str]]:
         reply, after = rng.choice(asking if asking and not last and rng.random() < 0.7 else own)
         said |= marks
         turns.append((_typed(_fill(user, slots), rng), _fill(reply, slots)))
-        if last or name in _LAST:
-            return turns
         following = [other for other in after if other not in used]
-        if after and not following:
-            return turns
-        if following:
+        if last or name in _LAST or (after and not following):
+            break
+        asked = bool(following)
+        if asked:
             name = rng.choice(following)
             if name == "topic" and rng.random() < 0.5:
                 name = rng.choice(_TOPICS)
-                if name in used:
-                    return turns
-            asked = True
             continue
-        asked = False
-        # A new subject: everything may be different now.
         if rng.random() < 0.3:
             name = rng.choice(("thanks", "bye", "agree", "thanks"))
         else:
             name = rng.choice([other for other in _OPENERS if other not in _HELLOS])
-        if name in used:
-            return turns
-        slots = {slot: rng.choice(values) for slot, values in _SLOTS.items()}
-        said = set()
+        if name not in used:  # a new subject: everything may be different now
+            slots, said = _slots(rng), set()
+    return turns
 
 
 def opening(rng: random.Random) -> tuple[str, tuple[str, ...]]:
     """What a user may say first, and every reply of the table that fits it."""
     intent = INTENTS[rng.choice(_OPENERS)]
-    slots = {slot: rng.choice(values) for slot, values in _SLOTS.items()}
-    user = rng.choice([user for user in intent.users if not user.startswith(("Yes", "No,"))])
-    marks = {part.split("}")[0] for part in user.split("{")[1:]}
-    replies = tuple(_fill(reply[0], slots) for reply in intent.replies if _fits(reply[0], marks, intent))
+    slots = _slots(rng)
+    user = rng.choice(_unasked(intent))
+    replies = tuple(_fill(text, slots) for text, _ in intent.replies if _fits(text, _named(user), intent))
     return _fill(user, slots), replies
+
+
+def _unasked(intent: Intent) -> list[str]:
+    return [user for user in intent.users if not user.startswith(("Yes", "No,"))]
 
 
 def _fits(reply: str, known: set[str], intent: Intent) -> bool:
     """Whether a reply names only what is known, or the intent's users never name that kind of thing."""
-    for part in reply.split("{")[1:]:
-        slot = part.split("}")[0]
-        if slot not in known and any("{" + slot + "}" in user for user in intent.users):
-            return False
-    return True
+    return not (_named(reply) - known) & {slot for user in intent.users for slot in _named(user)}

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 from train import tables
+from train.world.english import capital
 
 _SLOTS = tables.words("story_words")
 PLOTS = [
@@ -17,8 +18,7 @@ PLOTS = [
 
 def story(rng: random.Random, name: Callable[[], str], town: Callable[[], str]) -> str:
     """A little story; `name` and `town` give the names of its people and places."""
-    first = name()
-    second = name()
+    first, second = name(), name()
     for _ in range(20):
         if second.split()[0] != first.split()[0]:
             break
@@ -45,6 +45,5 @@ def story(rng: random.Random, name: Callable[[], str], town: Callable[[], str]) 
             elif full_mark in text or short_mark in text:
                 text = text.replace(full_mark, short_mark).replace(short_mark, full_mark, 1)
                 seen.add(key)
-        sentence = text.format(t=here, u=there, **short, **full, **slots)
-        sentences.append(sentence[0].upper() + sentence[1:])
+        sentences.append(capital(text.format(t=here, u=there, **short, **full, **slots)))
     return " ".join(sentences)

@@ -78,30 +78,7 @@ LABEL_PAIRS = tuple(
 )
 """The gender, if any, and two descriptions that stand for two people beside each other."""
 DEFINITE_LABELS = frozenset(label for pair in LABEL_PAIRS for label in pair[1:])
-_SORTS = {
-    "team": ("team", "club"),
-    "school": ("school", "college"),
-    "company": ("company", "firm"),
-    "ship": ("ship",),
-    "book": ("book",),
-    "song": ("song",),
-    "river": ("river",),
-    "mountain": ("mountain",),
-    "lake": ("lake",),
-    "island": ("island",),
-    "road": ("road", "street"),
-    "country": ("country",),
-    "region": ("region",),
-    "language": ("language",),
-    "festival": ("festival",),
-    "town": ("town", "place"),
-    "trade": ("trade", "profession"),
-    "colour": ("colour",),
-    "material": ("material",),
-    "instrument": ("instrument", "musical instrument"),
-    "animal": ("animal",),
-    "weather": (),
-}
+_SORTS = tables.words("sorts")
 _THE = frozenset({"ship", "river"})
 _COUNTED = frozenset({"fruit", "vegetable", "flower", "countable", "goods"})
 _BARE_NOUNS = frozenset(GRAMMAR["kind of a bare noun"])  # arithmetic, chess: never with an article

@@ -22,7 +22,8 @@ more. After `=` stand names of the happening. `X?` or `price?` begins whole ques
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from train import tables
 from train.tables import Block, Line
@@ -57,15 +58,21 @@ class Phrase:
     passive: str  # the role that is the subject of the passive, or ""
     is_asked: bool = True  # whether questions use it
     is_told: bool = True  # whether passages use it
-    is_broad: bool = False  # whether it says less than what happened, so that another happening may fit it too
-    roles: frozenset[str] = field(init=False)  # all that it can name
-    needed: frozenset[str] = field(init=False)  # those that it has to name
 
-    def __post_init__(self) -> None:
-        named = [(segment.roles, segment.is_optional) for segment in self.segments]
-        object.__setattr__(self, "roles", frozenset({self.subject}).union(*(roles for roles, _ in named)))
-        needed = (roles for roles, is_optional in named if not is_optional)
-        object.__setattr__(self, "needed", frozenset({self.subject}).union(*needed))
+    @property
+    def is_broad(self) -> bool:
+        """Whether it says less than what happened, so that another happening may fit it too."""
+        return self.is_asked and not self.is_told
+
+    @cached_property
+    def roles(self) -> frozenset[str]:
+        """All that it can name."""
+        return frozenset({self.subject}).union(*(segment.roles for segment in self.segments))
+
+    @cached_property
+    def needed(self) -> frozenset[str]:
+        """Those that it has to name."""
+        return frozenset({self.subject}).union(*(s.roles for s in self.segments if not s.is_optional))
 
 
 @dataclass(frozen=True)
@@ -81,12 +88,14 @@ class Meaning:
     phrases: tuple[Phrase, ...]  # the ways to say it
     nominals: tuple[str, ...]  # its names, such as "the sale of X"
     questions: dict[str, tuple[str, ...]]  # role or circumstance -> whole questions
-    told: tuple[Phrase, ...] = field(init=False)
-    asked: tuple[Phrase, ...] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "told", tuple(p for p in self.phrases if p.is_told))
-        object.__setattr__(self, "asked", tuple(p for p in self.phrases if p.is_asked))
+    @cached_property
+    def told(self) -> tuple[Phrase, ...]:
+        return tuple(phrase for phrase in self.phrases if phrase.is_told)
+
+    @cached_property
+    def asked(self) -> tuple[Phrase, ...]:
+        return tuple(phrase for phrase in self.phrases if phrase.is_asked)
 
 
 def is_role(word: str) -> bool:
@@ -133,17 +142,9 @@ def meaning_of(block: Block) -> Meaning:
             raise line.error(f"meaning {block.name}: it names {sorted(unknown)}, which it has no role for")
     if not any(phrase.is_told for phrase in phrases):
         raise block.head.error(f"meaning {block.name}: no phrase tells it")
-    return Meaning(
-        block.name,
-        kinds,
-        tuple(name for name in circumstances.split() if name not in ("now", "chance")),
-        int(stage or 1),
-        is_state,
-        is_chance,
-        tuple(phrases),
-        tuple(nominals),
-        questions,
-    )
+    taken = tuple(name for name in circumstances.split() if name not in ("now", "chance"))
+    told, named_as = tuple(phrases), tuple(nominals)
+    return Meaning(block.name, kinds, taken, int(stage or 1), is_state, is_chance, told, named_as, questions)
 
 
 def _phrase(text: str, line: Line, *, is_asked: bool, is_told: bool) -> Phrase:
@@ -162,4 +163,4 @@ def _phrase(text: str, line: Line, *, is_asked: bool, is_told: bool) -> Phrase:
             passive = first[at]
     if not is_role(subject):
         raise line.error(f"phrase {text!r}: it has to begin with a role")
-    return Phrase(subject, verb, segments, passive, is_asked, is_told, is_broad=is_asked and not is_told)
+    return Phrase(subject, verb, segments, passive, is_asked, is_told)
