@@ -12,31 +12,18 @@ PAD = "<|pad|>"
 
 @dataclass(frozen=True)
 class Recipe:
-    """Args:
-    name: the model's.
-    source: draws the training samples.
-    special: special tokens, first the padding, then the end of a text or turn.
-    config: the architecture, as `transformers.AutoConfig.for_model` takes it.
-    chat_template: Jinja, or "".
-    total_tokens: how many tokens it is trained on.
-    tokens_per_step: tokens of one optimiser step, over all workers.
-    learning_rate: the highest; it rises over the first `warmup` of the training and falls over the last `decay`.
-    reads_until: from this part of the training on, tokens that are only read count a fifth.
-    tokenizer_samples: samples that the tokenizer is trained on.
-    """
-
-    name: str
-    source: Source
-    special: tuple[str, ...]
-    config: dict[str, Any]
-    chat_template: str
-    total_tokens: int
-    tokens_per_step: int = 8192
-    learning_rate: float = 3e-3
-    warmup: float = 0.01
-    decay: float = 0.58
-    reads_until: float = 0.42
-    tokenizer_samples: int = 12_000
+    name: str  # the model's
+    source: Source  # draws the training samples
+    special: tuple[str, ...]  # special tokens, first the padding, then the end of a text or turn
+    config: dict[str, Any]  # the architecture, as `transformers.AutoConfig.for_model` takes it
+    chat_template: str  # Jinja, or ""
+    total_tokens: int  # how many tokens it is trained on
+    tokens_per_step: int = 8192  # tokens of one optimiser step, over all workers
+    learning_rate: float = 3e-3  # the highest
+    warmup: float = 0.01  # the part of the training over which it rises
+    decay: float = 0.58  # the part of the training over which it falls, at the end
+    reads_until: float = 0.42  # from this part of the training on, tokens that are only read count a fifth
+    tokenizer_samples: int = 12_000  # samples that the tokenizer is trained on
 
     @property
     def context_length(self) -> int:

@@ -7,7 +7,6 @@ the meaning of the words leads to an answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from random import Random
 
 from train.world import sentences
@@ -183,16 +182,10 @@ class _Account:
 
     def _filled(self, text: str) -> str:
         """A remark with names and times of its own."""
-        if "{" not in text:
-            return text
-        rng = self._rng
         values: dict[str, str] = {}
         for name in re.findall(r"{(\w+)}", text):
-            if name == "person":
-                other = self._other()
-                values[name] = other.text
-            else:
-                values[name] = draw(name, rng, held_out=self._held_out).text
+            value = self._other() if name == "person" else draw(name, self._rng, held_out=self._held_out)
+            values[name] = value.text
         return text.format(**values)
 
     def _other(self) -> Entity:
@@ -207,17 +200,11 @@ class _Account:
         rng = self._rng
         for person, label in teller.labels.items():
             if rng.random() < 0.35:
-                patterns: tuple[str, ...] = SAID["trade introductions"] if label in TRADES else SAID["introductions"]
-                if label in DEFINITE_LABELS:
-                    patterns = SAID["definite introductions"]
-                pattern = rng.choice(patterns)
+                sort = "definite " if label in DEFINITE_LABELS else "trade " if label in TRADES else ""
+                pattern = rng.choice(SAID[f"{sort}introductions"])
                 teller.introduced.add(person)
-                said = pattern.format(
-                    name=teller.name(person, "subject", is_plain=True),
-                    label=label,
-                    a_label=indefinite(Entity(label, "")),
-                )
-                teller.end(said)
+                name, a_label = teller.name(person, "subject", is_plain=True), indefinite(Entity(label, ""))
+                teller.end(pattern.format(name=name, label=label, a_label=a_label))
 
     def _tell(self, teller: Teller, happenings: list[Happening]) -> None:
         waiting = list(happenings)
@@ -225,12 +212,8 @@ class _Account:
             told, text = self._next(teller, waiting)
             is_past = all(happening.tense == "past" for happening in waiting[:told])
             del waiting[:told]
-            if (
-                is_past
-                and teller.sentences
-                and self._rng.random() < 0.15
-                and (text[0].isupper() or text.startswith(_AFTER_LINK))
-            ):
+            may_link = is_past and teller.sentences and self._rng.random() < 0.15
+            if may_link and (text[0].isupper() or text.startswith(_AFTER_LINK)):
                 text = f"{self._rng.choice(SAID['links'])} {text}"
             teller.end(text)
             if waiting and self._rng.random() < 0.08:
@@ -265,12 +248,25 @@ class _Account:
         return sentences.two_at_once(teller, one, two), 2
 
     def _special(self, teller: Teller, happening: Happening) -> str | None:
-        forms: tuple[Callable[[Teller, Happening], str | None], ...] = (
-            *(sentences.duty, self._turn, self._turn),  # not of what befalls somebody
-            *(self._denial, self._said, self._said_by_other, self._other_thing),
-            *(self._other_role, self._other_role, self._other_circumstance, self._other_circumstance),
-        )
-        return self._rng.choice(forms[3:] if happening.meaning.is_chance else forms)(teller, happening)
+        forms = ["duty", "turn", "turn", "denial", "said", "said by others", "other thing"]
+        forms += ["other role", "other role", "other circumstance", "other circumstance"]
+        form = self._rng.choice(forms[3:] if happening.meaning.is_chance else forms)
+        match form:
+            case "duty":
+                return sentences.duty(teller, happening)
+            case "turn":
+                return self._turn(teller, happening)
+            case "denial":
+                return sentences.denial(teller, happening, self._other())
+            case "said":
+                return sentences.said(teller, happening, self._other())
+            case "said by others":
+                return sentences.denial(teller, happening, self._other(), SAID["said by others"])
+            case "other thing":
+                return self._other_thing(teller, happening)
+            case "other role":
+                return sentences.other_role(teller, happening, self._drawing, self._others)
+        return self._other_circumstance(teller, happening)
 
     def _turn(self, teller: Teller, happening: Happening) -> str | None:
         other = self._other()
@@ -280,24 +276,12 @@ class _Account:
         self._wishes.append((happening, other, found[1]))
         return found[0]
 
-    def _denial(self, teller: Teller, happening: Happening) -> str | None:
-        return sentences.denial(teller, happening, self._other())
-
-    def _said(self, teller: Teller, happening: Happening) -> str | None:
-        return sentences.said(teller, happening, self._other())
-
-    def _said_by_other(self, teller: Teller, happening: Happening) -> str | None:
-        return sentences.denial(teller, happening, self._other(), SAID["said by others"])
-
     def _other_thing(self, teller: Teller, happening: Happening) -> str | None:
         if "X" not in happening.roles or happening.roles["X"] is self._thing:
             return None
         other = self._drawing.entity((happening.roles["X"].kind,))
         self._others.append(other)
         return sentences.other_thing(teller, happening, other, "X")
-
-    def _other_role(self, teller: Teller, happening: Happening) -> str | None:
-        return sentences.other_role(teller, happening, self._drawing, self._others)
 
     def _other_circumstance(self, teller: Teller, happening: Happening) -> str | None:
         names = [name for name in happening.circumstances if name in ("when", "where", "why", "site")]

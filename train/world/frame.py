@@ -29,22 +29,15 @@ class Frame:
 
     A template names slots in braces: `{who}` is the value itself, `{thing:a}` has its indefinite article,
     `{who:s}` is possessive, and `{who:they}`, `{who:them}`, `{who:their}` are the pronouns of a person who was
-    named earlier in the same sentence.
-
-    Args:
-        name: unique among all frames.
-        slots: slot -> kind of value, a name in `words.KINDS`.
-        sentences: each one sentence or a few that belong together; names at least two slots, and need not name all.
-        questions: slot -> questions whose answer it is. A question may be asked of a sentence that tells the
-            slot itself and every slot that the question names; one that names none only where the passage tells
-            the frame once.
+    named earlier in the same sentence. A question may be asked of a sentence that tells the slot itself and every
+    slot that the question names; one that names none only where the passage tells the frame once.
     """
 
-    name: str
-    slots: Mapping[str, str]
-    sentences: tuple[str, ...]
-    questions: Mapping[str, tuple[str, ...]]
-    named: Mapping[str, frozenset[str]] = field(init=False, repr=False, compare=False)
+    name: str  # unique among all frames
+    slots: Mapping[str, str]  # slot -> kind of value, a name in `words.KINDS`
+    sentences: tuple[str, ...]  # one or a few that belong together; each names two slots or more, and need not name all
+    questions: Mapping[str, tuple[str, ...]]  # slot -> questions whose answer it is
+    named: Mapping[str, frozenset[str]] = field(init=False, repr=False, compare=False)  # template -> its slots
 
     @property
     def num_facts(self) -> int:

@@ -14,25 +14,16 @@ from train.world.meaning import Meaning
 
 @dataclass
 class Happening:
-    """Args:
-    meaning: what sort of thing happens.
-    roles: who and what is in it.
-    circumstances: when, where, ... by name.
-    helpers: persons whom a circumstance names, by its name.
-    told: the roles and the names of the circumstances that the passage tells; filled by the teller.
-    wordings: the verbs that the passage tells it with; filled by the teller.
-    tense: in which it is told, and asked.
-    deed: what the passage says in one piece that its subject did, such as "mended the clock"; filled by the teller.
-    """
+    """What happens, and what a passage tells of it, which the teller fills in."""
 
-    meaning: Meaning
-    roles: dict[str, Entity]
-    circumstances: dict[str, Circumstance] = field(default_factory=dict)
-    helpers: dict[str, Entity] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
-    wordings: list[str] = field(default_factory=list)
-    tense: Tense = "past"
-    deed: str = ""
+    meaning: Meaning  # what sort of thing happens
+    roles: dict[str, Entity]  # who and what is in it
+    circumstances: dict[str, Circumstance] = field(default_factory=dict)  # when, where, ... by name
+    helpers: dict[str, Entity] = field(default_factory=dict)  # persons whom a circumstance names, by its name
+    told: set[str] = field(default_factory=set)  # roles and circumstances that the passage tells
+    wordings: list[str] = field(default_factory=list)  # the verbs that it tells it with
+    tense: Tense = "past"  # in which it is told, and asked
+    deed: str = ""  # what it says in one piece that the subject did, such as "mended the clock"
 
     @property
     def actor(self) -> Entity:
