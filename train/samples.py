@@ -34,6 +34,8 @@ _SYSTEM_PROMPTS = (
 _MAX_QUESTIONS = 6  # of one passage
 READ = 0.1  # the weight of a token that is given
 ANSWER = 1.0  # the weight of a token that the model has to say
+_LAYOUTS = {("\n", "\n"): 60, (" ", " "): 25, ("\n\n", "\n"): 5, ("\n\n", "\n\n"): 5, ("\n", " "): 5}
+"""What stands before `Question:` and before `Answer:` -> how often, in percent."""
 
 
 @dataclass(frozen=True)
@@ -115,29 +117,38 @@ def user_turn(text: str) -> str:
     return f"<|user|>\n{text}{END}\n<|assistant|>\n"
 
 
-def _plain(passage: str, questions: Sequence[Question]) -> Sample:
-    return Sample(
-        (Piece(f"Context: {passage}\n", READ),),
-        tuple((Piece(f"Question: {q.text}\nAnswer:", READ), Piece(f" {q.answer}{END}", ANSWER)) for q in questions),
-    )
+def _layout(rng: Random) -> tuple[str, str]:
+    return rng.choices(list(_LAYOUTS), list(_LAYOUTS.values()))[0]
+
+
+def _asked(question: str, answer: str, before_question: str, before_answer: str) -> tuple[Piece, ...]:
+    return Piece(f"{before_question}Question: {question}{before_answer}Answer:", READ), Piece(f" {answer}{END}", ANSWER)
+
+
+def _plain(passage: str, questions: Sequence[Question], rng: Random) -> Sample:
+    layout = _layout(rng)
+    # A blank and the word after it are one token, so that a separator begins the branch rather than end the passage.
+    branches = tuple(_asked(question.text, question.answer, *layout) for question in questions)
+    return Sample((Piece(f"Context: {passage}", READ),), branches)
 
 
 def _chat(passage: str, questions: Sequence[Question], rng: Random) -> Sample:
     labels = ("Context: ", "Question: ") if rng.random() < 0.7 else ("", "")
     system = f"<|system|>\n{rng.choice(_SYSTEM_PROMPTS)}{END}\n" if rng.random() < 0.1 else ""
+    separator, _ = _layout(rng)
     branches: list[tuple[Piece, ...]] = []
     waiting = list(questions)
     while waiting:
         question = waiting.pop()
         branch = [
-            Piece(f"{labels[1]}{question.text}{END}\n<|assistant|>\n", READ),
+            Piece(f"{separator}{labels[1]}{question.text}{END}\n<|assistant|>\n", READ),
             Piece(f" {question.answer}{END}", ANSWER),
         ]
         if waiting and rng.random() < 0.25:  # a second turn about the same passage
             question = waiting.pop()
             branch += [Piece(f"\n{user_turn(question.text)}", READ), Piece(f" {question.answer}{END}", ANSWER)]
         branches.append(tuple(branch))
-    return Sample((Piece(f"{system}<|user|>\n{labels[0]}{passage}\n", READ),), tuple(branches))
+    return Sample((Piece(f"{system}<|user|>\n{labels[0]}{passage}", READ),), tuple(branches))
 
 
 class Reading:
@@ -170,7 +181,7 @@ class Reading:
         questions = rng.sample(passage.questions, min(len(passage.questions), _MAX_QUESTIONS))
         if rng.random() < 0.3:
             return _chat(passage.text, questions, rng)
-        return _plain(passage.text, questions)
+        return _plain(passage.text, questions, rng)
 
 
 def facts(rng: Random, progress: float) -> Sample:
@@ -181,7 +192,7 @@ def facts(rng: Random, progress: float) -> Sample:
         if rng.random() < 0.3:
             branches.append((Piece(user_turn(question), READ), Piece(f" {fact.answer}{END}", ANSWER)))
         else:
-            branches.append((Piece(f"Question: {question}\nAnswer:", READ), Piece(f" {fact.answer}{END}", ANSWER)))
+            branches.append(_asked(question, fact.answer, "", _layout(rng)[1]))
     return Sample((), tuple(branches))
 
 

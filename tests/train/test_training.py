@@ -63,6 +63,20 @@ def test_a_branch_in_a_packed_row_is_computed_as_if_it_were_alone(tokenizer, nam
             torch.testing.assert_close(packed[places], alone, atol=1e-4, rtol=1e-4)
 
 
+def test_a_sample_is_encoded_as_the_texts_that_a_user_would_send(tokenizer):
+    """Where a piece ends, no token of the whole text may go on; on one line a blank and the next word are one."""
+    rng = Random(5)
+    on_one_line = 0
+    for _ in range(100):
+        sample = MINI.source(rng, 1.0)
+        row = encode(sample, tokenizer)
+        for number, text in enumerate(sample.texts(), 1):
+            ids = [token for token, segment in zip(row.ids, row.segments, strict=True) if segment in (0, number)]
+            assert ids == tokenizer.encode(text).ids, text
+            on_one_line += text.startswith("Context: ") and "\n" not in text
+    assert on_one_line > 30
+
+
 def test_what_a_token_weighs(tokenizer):
     sample = Sample((Piece("Context: a b.\n", 0.1),), ((Piece("Question: c?\nAnswer:", 0.1), Piece(f" a{END}", 1.0)),))
     row = encode(sample, tokenizer)
