@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from train.world import FRAMES
+from train.world.deeds import VERBS
 from train.world.frame import frame_of
+from train.world.meanings import MEANINGS
+from train.world.nouns import ASKED_AS
 
-from train import tables
+from train import facts, tables
 
 TABLE = """
 # People and their homes.
@@ -84,3 +88,17 @@ def test_every_table_can_be_read_and_something_reads_it():
     for name in names:
         assert tables.read(name)
         assert f'"{name}"' in code or f'"{name.split("/")[-1]}"' in code, f"nothing reads {name}"
+
+
+def test_the_readme_counts_what_the_tables_hold():
+    readme = Path(tables.__file__).with_name("README.md").read_text()
+    asked = sum(len(questions) for frame in FRAMES for questions in frame.questions.values())
+    assert f"{len(FRAMES)} frames" in readme
+    assert f"{sum(len(frame.sentences) for frame in FRAMES):,} ways to tell them and {asked:,} questions" in readme
+    phrases = sum(len(meaning.phrases) for meaning in MEANINGS)
+    whole = sum(len(questions) for meaning in MEANINGS for questions in meaning.questions.values())
+    assert f"{len(MEANINGS)} sorts of happenings in {phrases:,} phrases" in readme
+    assert f"{whole:,} whole questions" in readme
+    assert f"{len(ASKED_AS):,} things by kind" in readme
+    assert f"{len(VERBS)} verbs" in readme
+    assert f"{len(facts.FACTS)} facts of the real world" in readme

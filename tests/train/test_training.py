@@ -86,13 +86,29 @@ def test_what_a_token_weighs(tokenizer):
     assert {w for i, w in enumerate(row.weights[:first_of_branch]) if i} == {0.1}
 
 
-def test_batches_have_few_shapes_and_lose_no_token(tokenizer):
+def test_batches_have_one_shape_a_length_and_about_as_many_tokens_as_asked_for(tokenizer):
     batches = Batches(TINY, tokenizer, torch.device("cpu"))
-    drawn = list(batches.draw(Random(0), tokens=20_000, progress=1.0))
+    drawn = list(batches.draw(Random(0), tokens=60_000, progress=1.0))
     assert all(batch.ids.shape[1] % 32 == 0 for batch in drawn)
-    assert len({batch.ids.shape for batch in drawn}) <= len(drawn)
+    shapes = {batch.ids.shape for batch in drawn}
+    assert len(shapes) == len({length for _, length in shapes}) < len(drawn)
     padded = sum(batch.ids.numel() for batch in drawn)
-    assert abs(padded - 20_000) < 4096
+    assert abs(padded - 60_000) < 4096
+
+
+def test_batches_hold_every_sample_that_was_drawn_once_and_whole(tokenizer):
+    samples = [Sample((Piece(f"Context: {at} {'word ' * (at % 40)}", 0.1),)) for at in range(2000)]
+    numbered = iter(samples)
+    recipe = replace(TINY, source=lambda rng, progress: next(numbered))
+    batches = Batches(recipe, tokenizer, torch.device("cpu"))
+    drawn = [
+        *batches.draw(Random(0), tokens=20_000, progress=1.0),
+        *batches.draw(Random(0), tokens=20_000, progress=1.0),
+    ]
+    pad = tokenizer.token_to_id(PAD)
+    texts = [tokenizer.decode([token for token in row if token != pad]) for b in drawn for row in b.ids.tolist()]
+    assert len(texts) == len(set(texts)) > 500
+    assert set(texts) <= {sample.shared[0].text for sample in samples}
 
 
 def test_the_learning_rate_rises_stays_and_falls():
