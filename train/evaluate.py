@@ -27,24 +27,23 @@ from train.world.accounts import AccountMaker
 from train.world.frame import Frame
 from train.world.passage import Passage, PassageMaker
 
+Questions = list[ReadingQuestion]
 Answering = Callable[[LLM, Sequence[ReadingQuestion]], list[str]]
 _GREEDY = SamplingParams(temperature=0, max_tokens=24, stop=("\n",))
 
 
-def held_out_questions(
-    num_facts: int, count: int, seed: int = 0, frames: Sequence[Frame] = FACTS
-) -> list[ReadingQuestion]:
+def held_out_questions(num_facts: int, count: int, seed: int = 0, frames: Sequence[Frame] = FACTS) -> Questions:
     """One question each about `count` passages with names that no training passage holds."""
     maker = PassageMaker(frames, held_out=True)
     return _questions(lambda rng: maker.draw(rng, num_facts), Random(f"evaluation/{num_facts}/{seed}"), count)
 
 
-def account_questions(count: int, seed: int = 0) -> list[ReadingQuestion]:
+def account_questions(count: int, seed: int = 0) -> Questions:
     """Likewise, of passages that are told in one wording and asked for in another."""
     return _questions(AccountMaker(held_out=True).draw, Random(f"accounts/{seed}"), count)
 
 
-def _questions(draw: Callable[[Random], Passage], rng: Random, count: int) -> list[ReadingQuestion]:
+def _questions(draw: Callable[[Random], Passage], rng: Random, count: int) -> Questions:
     questions = []
     for _ in range(count):
         passage = draw(rng)
@@ -53,7 +52,7 @@ def _questions(draw: Callable[[Random], Passage], rng: Random, count: int) -> li
     return questions
 
 
-def hand_written_questions(path: Path) -> list[ReadingQuestion]:
+def hand_written_questions(path: Path) -> Questions:
     return [ReadingQuestion(q["passage"], q["question"], (q["answer"],)) for q in json.loads(path.read_text())]
 
 
@@ -78,7 +77,7 @@ def small_talk_answers(llm: LLM, said: Sequence[str]) -> list[str]:
     return [output.outputs[0].text.strip() for output in llm.chat(messages, params, use_tqdm=False)]
 
 
-def small_talk_questions(count: int, seed: int = 0) -> list[ReadingQuestion]:
+def small_talk_questions(count: int, seed: int = 0) -> Questions:
     """Openings of the generator with all replies that fit them."""
     rng = Random(f"small talk/{seed}")
     return [ReadingQuestion("", *opening(rng)) for _ in range(count)]
@@ -141,7 +140,7 @@ def evaluate_reading(
     """
     found: dict[str, ReadingScores] = {}
 
-    def measure(name: str, questions: list[ReadingQuestion], answer: Answering = answers) -> None:
+    def measure(name: str, questions: Questions, answer: Answering = answers) -> None:
         found[name] = score(answer(llm, questions), questions)
 
     llm = _loaded(folder)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
 
 from tokenizers import Tokenizer
 
@@ -68,46 +67,32 @@ class Encoded:
     weights: list[float]  # what predicting each token counts; 0 where it isn't predicted
 
 
-class Source(Protocol):
-    """Draws samples. `progress` is the part of the training that is done, from 0 to 1."""
-
-    def __call__(self, rng: Random, progress: float) -> Sample: ...
+Source = Callable[[Random, float], Sample]
+"""Draws samples. Its second argument is the part of the training that is done, from 0 to 1."""
 
 
 def encode(sample: Sample, tokenizer: Tokenizer) -> Encoded:
-    ids: list[int] = []
-    positions: list[int] = []
-    segments: list[int] = []
-    weights: list[float] = []
-
-    def append(pieces: Sequence[Piece], segment: int, start: int) -> None:
-        first = len(ids)
+    row = Encoded([], [], [], [])
+    start = 0  # of the branches' positions
+    for segment, pieces in enumerate((sample.shared, *sample.branches)):
+        first = len(row.ids)
         for piece in pieces:
             added = tokenizer.encode(piece.text, add_special_tokens=False).ids
-            ids.extend(added)
-            weights.extend([piece.weight] * len(added))
-        count = len(ids) - first
-        positions.extend(range(start, start + count))
-        segments.extend([segment] * count)
+            row.ids.extend(added)
+            row.weights.extend([piece.weight] * len(added))
+        count = len(row.ids) - first
+        row.positions.extend(range(start, start + count))
+        row.segments.extend([segment] * count)
         if count:
-            weights[first] = 0.0  # the token before it in the row isn't the one before it in its text
-
-    append(sample.shared, 0, 0)
-    start = len(ids)
-    for segment, branch in enumerate(sample.branches, 1):
-        append(branch, segment, start)
-    return Encoded(ids, positions, segments, weights)
+            row.weights[first] = 0.0  # the token before it in the row isn't the one before it in its text
+        start = start if segment else count
+    return row
 
 
 def mix(*parts: tuple[float, Source]) -> Source:
     """One of several sources, by weight."""
-    weights = [weight for weight, _ in parts]
-    sources = [source for _, source in parts]
-
-    def sample(rng: Random, progress: float) -> Sample:
-        return rng.choices(sources, weights)[0](rng, progress)
-
-    return sample
+    weights, sources = zip(*parts, strict=True)
+    return lambda rng, progress: rng.choices(sources, weights)[0](rng, progress)
 
 
 # quire-mini: reading

@@ -30,7 +30,7 @@ TINY = replace(
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(TINY.source, vocab_size=400, special=TINY.special, samples=60, seed=1)
+    return train_tokenizer(replace(TINY, tokenizer_samples=60), seed=1)
 
 
 def test_the_tokenizer_puts_special_tokens_first_and_keeps_any_text(tokenizer):

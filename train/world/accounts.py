@@ -28,12 +28,12 @@ _COMMON = ("when", "where", "site", "when", "why", "purpose", "price", "tool", "
 
 def _by_kind() -> dict[str, tuple[Meaning, ...]]:
     """Kind -> meanings whose second role, what is done to something, takes it."""
-    found: dict[str, list[Meaning]] = {}
+    found: dict[str, tuple[Meaning, ...]] = {}
     for meaning in MEANINGS:
-        if "X" in meaning.roles and "person" in next(iter(meaning.roles.values())):
-            for kind in meaning.roles["X"]:
-                found.setdefault(kind, []).append(meaning)
-    return {kind: tuple(meanings) for kind, meanings in found.items() if len(meanings) > 3}
+        if "person" in next(iter(meaning.roles.values())):
+            for kind in meaning.roles.get("X", ()):
+                found[kind] = (*found.get(kind, ()), meaning)
+    return {kind: meanings for kind, meanings in found.items() if len(meanings) > 3}
 
 
 _OF_KIND = _by_kind()
@@ -88,10 +88,8 @@ class _Account:
 
     def _draw(self) -> list[Happening]:
         rng = self._rng
-        draw_all = rng.choice(
-            (self._alike, self._alike, self._different, self._different, self._of_one, self._about_one, self._single)
-        )
-        return draw_all()
+        twice = (self._alike, self._alike, self._different, self._different)
+        return rng.choice((*twice, self._of_one, self._about_one, self._single))()
 
     def _count(self, *usual: int) -> int:
         """How many happenings: as usual, or up to the most that there may be where that is more."""
@@ -251,30 +249,27 @@ class _Account:
         forms = ["duty", "turn", "turn", "denial", "said", "said by others", "other thing"]
         forms += ["other role", "other role", "other circumstance", "other circumstance"]
         form = self._rng.choice(forms[3:] if happening.meaning.is_chance else forms)
-        match form:
-            case "duty":
-                return sentences.duty(teller, happening)
-            case "turn":
-                return self._turn(teller, happening)
-            case "denial":
-                return sentences.denial(teller, happening, self._other())
-            case "said":
-                return sentences.said(teller, happening, self._other())
-            case "said by others":
-                return sentences.denial(teller, happening, self._other(), SAID["said by others"])
-            case "other thing":
-                return self._other_thing(teller, happening)
-            case "other role":
-                return sentences.other_role(teller, happening, self._drawing, self._others)
-        return self._other_circumstance(teller, happening)
+        if form == "duty":
+            return sentences.duty(teller, happening)
+        if form == "turn":
+            return self._turn(teller, happening)
+        if form == "other thing":
+            return self._other_thing(teller, happening)
+        if form == "other role":
+            return sentences.other_role(teller, happening, self._drawing, self._others)
+        if form == "other circumstance":
+            return self._other_circumstance(teller, happening)
+        if form == "said":
+            return sentences.said(teller, happening, self._other())
+        patterns = SAID["denials" if form == "denial" else form]
+        return sentences.denial(teller, happening, self._other(), patterns)
 
     def _turn(self, teller: Teller, happening: Happening) -> str | None:
         other = self._other()
-        found = sentences.turn(teller, happening, other)
-        if found is None:
-            return None
-        self._wishes.append((happening, other, found[1]))
-        return found[0]
+        text, attitude = sentences.turn(teller, happening, other) or (None, None)
+        if attitude:
+            self._wishes.append((happening, other, attitude))
+        return text
 
     def _other_thing(self, teller: Teller, happening: Happening) -> str | None:
         if "X" not in happening.roles or happening.roles["X"] is self._thing:
@@ -285,11 +280,9 @@ class _Account:
 
     def _other_circumstance(self, teller: Teller, happening: Happening) -> str | None:
         names = [name for name in happening.circumstances if name in ("when", "where", "why", "site")]
-        if not names:
-            return None
-        name = self._rng.choice(names)
-        mine = happening.circumstances[name]
-        for other in draw_alike(name, self._rng, 6, like=mine):
+        name = self._rng.choice(names) if names else ""
+        mine = happening.circumstances.get(name)
+        for other in draw_alike(name, self._rng, 6, like=mine) if mine else ():
             if other.answer != mine.answer and "{" not in other.text:
                 return sentences.other_circumstance(teller, happening, name, other)
         return None

@@ -7,10 +7,10 @@ from random import Random
 
 from train import tables
 from train.world import words
-from train.world.english import GRAMMAR
+from train.world.english import GRAMMAR, PRONOUNS
 from train.world.english import article as indefinite_article
 from train.world.nouns import ASKED_AS, KINDS
-from train.world.words import TITLES, draw
+from train.world.words import draw, given_name
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,7 @@ class Entity:
 
     @property
     def pronouns(self) -> dict[str, str]:
-        if self.is_plural:
-            return {"they": "they", "them": "them", "their": "their", "was": "were"}
-        if self.gender == "f":
-            return {"they": "she", "them": "her", "their": "her", "was": "was"}
-        if self.gender == "m":
-            return {"they": "he", "them": "him", "their": "his", "was": "was"}
-        return {"they": "it", "them": "it", "their": "its", "was": "was"}
+        return PRONOUNS["plural" if self.is_plural else self.gender]
 
     @property
     def definite(self) -> str:
@@ -90,20 +84,17 @@ def draw_person(rng: Random, *, held_out: bool) -> Entity:
     if chance < 0.04:
         if rng.random() < 0.4:
             name = words.surname(rng)
-            return Entity(
-                name + ("es" if name.endswith(("s", "x", "z", "ch", "sh")) else "s"), "person", "the", is_plural=True
-            )
-        return Entity(rng.choice(_CAST["group"]), "person", "the", is_plural=True)
+            group = name + ("es" if name.endswith(("s", "x", "z", "ch", "sh")) else "s")
+        else:
+            group = rng.choice(_CAST["group"])
+        return Entity(group, "person", "the", is_plural=True)
     if chance < 0.15:
         label, gender = _label(rng, "")
         return Entity(label, "person", "the", can_be_new=True, gender=gender, head=label)
     value = draw("person", rng, held_out=held_out)
-    first = value.text.split()[0]
-    if first in TITLES:
-        return Entity(value.text, "person", gender=value.gender, head=value.text)
-    if rng.random() < 0.08:
-        return Entity(first, "person", gender=value.gender, head=first)
-    return Entity(value.text, "person", gender=value.gender, head=first)
+    head = given_name(value)
+    is_short = head != value.text and rng.random() < 0.08
+    return Entity(head if is_short else value.text, "person", gender=value.gender, head=head)
 
 
 def _label(rng: Random, gender: str) -> tuple[str, str]:

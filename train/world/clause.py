@@ -6,7 +6,7 @@ called in the order of the words, so that a teller can say who was named before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
@@ -127,8 +127,8 @@ class Clause:
         is_plural = "how many" in asked or (not asked and self.person_of(passive).is_plural)
         subject = "" if asked else name(passive, "subject") + " "
         if self.tense in ("future", "perfect"):
-            aux, be = ("will", "be ") if self.tense == "future" else ("had", "been ")
-            return f"{aux} {subject}{self._passive_with(be.strip(), name, has_agent)}"
+            aux, be = ("will", "be") if self.tense == "future" else ("had", "been")
+            return f"{aux} {subject}{self._passive_with(be, name, has_agent)}"
         return f"{_be(self.tense, is_plural)} {subject}{self._passive_with('', name, has_agent).strip()}"
 
     def preposition_of(self, role: str) -> str:
@@ -156,15 +156,12 @@ _AUXILIARY = {
 }
 
 
-def draw_words(
-    phrase: Phrase, rng: Random, told: frozenset[str], needed: frozenset[str] = frozenset()
-) -> tuple[str, ...]:
+def draw_words(phrase: Phrase, rng: Random, told: Set[str], needed: Set[str] = frozenset()) -> tuple[str, ...]:
     """What follows the verb: every optional part that only names roles of `told`, at random unless it is needed."""
     words: list[str] = []
     for segment in phrase.segments:
-        if segment.is_optional:
-            fits = segment.roles <= told
-            if not fits or not (segment.roles & needed or rng.random() < 0.5):
-                continue
+        is_free = segment.is_optional
+        if is_free and not (segment.roles <= told and (segment.roles & needed or rng.random() < 0.5)):
+            continue
         words += segment.words
     return tuple(words)

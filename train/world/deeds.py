@@ -93,8 +93,7 @@ def _deeds(rng: Random, count: int) -> list[_Deed]:
     places = list(dict.fromkeys(_place(rng) for _ in range(8 * count)))
     verbs = rng.sample(VERBS, count) if rng.random() < 0.75 else [rng.choice(VERBS)] * count
     times = _times(rng, count)
-    drawn = zip(list(people.values())[:count], verbs, things, places, times, strict=False)
-    return [_Deed(*parts) for parts in drawn]
+    return [_Deed(*parts) for parts in zip(list(people.values())[:count], verbs, things, places, times, strict=False)]
 
 
 class DeedMaker:
@@ -204,10 +203,8 @@ def _one_person(deeds: list[_Deed], rng: Random) -> tuple[str, list[Question]]:
     else:
         rest = (f"{pronoun} {rng.choice(('', '', 'also '))}{part}." for part in parts[1:])
         text = " ".join((f"{who.text} {parts[0]}.", *rest))
-    questions: list[Question] = []
-    for deed in deeds:
-        questions += _about(deed, deeds, rng, has_place=has_place, has_time=has_time)
-    return text, questions
+    asked = [_about(deed, deeds, rng, has_place=has_place, has_time=has_time) for deed in deeds]
+    return text, [question for about in asked for question in about]
 
 
 def _contrast(deeds: list[_Deed], rng: Random) -> tuple[str, list[Question]]:

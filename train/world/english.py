@@ -7,6 +7,14 @@ from typing import NamedTuple
 
 from train import tables
 
+PRONOUNS = {
+    "f": {"they": "she", "them": "her", "their": "her", "was": "was"},
+    "m": {"they": "he", "them": "him", "their": "his", "was": "was"},
+    "": {"they": "it", "them": "it", "their": "its", "was": "was"},
+    "plural": {"they": "they", "them": "them", "their": "their", "was": "were"},
+}
+"""Gender or number -> its pronouns."""
+
 
 class Verb(NamedTuple):
     """The forms of a verb: mend, mends, mended, mended, mending."""

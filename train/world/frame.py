@@ -1,12 +1,7 @@
 """A frame: one sort of fact, the sentences that can tell it and the questions that can be asked about it.
 
-In the tables of frames a block is a frame:
-
-    thing_age : thing=thing who=person year=year
-      {who} has had {thing:a} since {year}.
-      year? Since when has {who} had the {thing}? | In what year did {who} get the {thing}?
-
-Its head names the slots with their kinds, a line is a telling, and questions stand after the slot that they ask for.
+In the tables of frames a block is a frame. Its head names the slots with their kinds, a line is a telling, and after
+`slot?` stand questions whose answer that slot is.
 """
 
 from __future__ import annotations

@@ -31,12 +31,9 @@ class Happening:
 
     def value(self, name: str) -> str:
         """What a role or a circumstance is, as text."""
-        if name in self.roles:
-            return self.roles[name].text
-        if name in self.helpers:
-            return self.helpers[name].text
-        if name == "deed":
-            return self.deed
+        entity = self.roles.get(name) or self.helpers.get(name)
+        if entity or name == "deed":
+            return entity.text if entity else self.deed
         return self.circumstances[name].answer if name in self.circumstances else ""
 
 
@@ -76,9 +73,8 @@ class Drawing:
                     helper = self.entity(("person",))
                     lead, asked = WITH_PERSON[name]
                     happening.helpers[name] = helper
-                    happening.circumstances[name] = Circumstance(
-                        name, f"{lead} {{person}}", helper.text, asked, can_lead=False, can_disambiguate=False
-                    )
+                    told = Circumstance(name, f"{lead} {{person}}", helper.text, asked, False, False)
+                    happening.circumstances[name] = told
                 continue
             for happening, drawn in zip(taking, draw_alike(name, self._rng, len(taking)), strict=False):
                 if "{" not in drawn.text or happening.actor.is_person:

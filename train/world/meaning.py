@@ -1,22 +1,6 @@
 """Meanings: one sort of happening, and the phrases of English that say it. Knows neither people nor passages.
 
-In the tables of meanings a block is a meaning:
-
-    sell : A=person B=person X=animal,tool + when where price @1
-      A sell X (to B) | B buy X (from A) | B get X (from A) ~
-      = the sale of X
-      ? A part with X
-      X? What changed hands?
-
-Its head names its roles with the kinds that fill them, the circumstances that it takes, and at what
-stage of a thing's life it comes: `@0` making, `@1` using, `@2` the end. `now` says that it is a state, which is told
-in the present too; `chance` that nobody sets out to do it.
-
-Then come phrases: a role as the subject, a verb in its base form, and what follows; in parentheses what may be left
-out. A phrase whose verb is followed by a role, at most with a particle before it, has a passive, unless it ends in `~`.
-Phrases after `?` are only asked, since they say less than what happened; those after `!` are only told, since they say
-more. After `=` stand names of the happening. `X?` or `price?` begins whole questions about a role or a circumstance.
-"their" in a phrase is its subject's.
+`tables/meanings/work.txt` says how a block of the tables is read.
 """
 
 from __future__ import annotations

@@ -1,13 +1,6 @@
 """Things of everyday life by kind, and what a question calls a thing of that kind: "Which tool ...?"
 
-In the tables of nouns a block is a kind:
-
-    tool : tool
-      / old, new, rusty
-      hammer, saw, pliers*
-
-Its head is what a question calls it, if anything; after `/` stand adjectives that go with any
-of its things. A noun may be of several kinds; a plural ends in `*`, and what takes no "a" ends in `~`.
+`tables/nouns/things.txt` says how a block of the tables is read.
 """
 
 from __future__ import annotations

@@ -135,9 +135,7 @@ def turn(teller: Teller, happening: Happening, other: Entity) -> tuple[str, Atti
     return _filled(teller.rng.choice(patterns), parts), attitude
 
 
-def denial(
-    teller: Teller, happening: Happening, other: Entity, patterns: tuple[str, ...] = SAID["denials"]
-) -> str | None:
+def denial(teller: Teller, happening: Happening, other: Entity, patterns: tuple[str, ...]) -> str | None:
     """It was not somebody else; or somebody else tells of it."""
     clause = _by_actor(teller, happening)
     if clause is None or other.is_plural:

@@ -215,3 +215,9 @@ def draw(kind: str, rng: Random, *, held_out: bool) -> Value:
         value = Value(drawn) if isinstance(drawn, str) else drawn
         if kind not in NAMES or is_held_out(value.text) == held_out:
             return value
+
+
+def given_name(person: Value) -> str:
+    """How a person is called the second time: Ann Verrow is Ann, Mrs Verrow stays so."""
+    first = person.text.split()[0]
+    return person.text if first in TITLES else first
