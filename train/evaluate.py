@@ -56,8 +56,11 @@ def hand_written_questions(path: Path) -> Questions:
     return [ReadingQuestion(q["passage"], q["question"], (q["answer"],)) for q in json.loads(path.read_text())]
 
 
-def answers(llm: LLM, questions: Sequence[ReadingQuestion], *, with_passage: bool = True) -> list[str]:
-    prompts = [prompt_of(question, with_passage) for question in questions]
+def answers(
+    llm: LLM, questions: Sequence[ReadingQuestion], *, with_passage: bool = True, separator: str = "\n"
+) -> list[str]:
+    """What the model says; `separator` stands between passage, question and "Answer:"."""
+    prompts = [prompt_of(question, with_passage).replace("\n", separator) for question in questions]
     return [output.outputs[0].text for output in llm.generate(prompts, _GREEDY, use_tqdm=False)]
 
 
@@ -147,6 +150,7 @@ def evaluate_reading(
     facts = {num_facts: held_out_questions(num_facts, count) for num_facts in (2, 5)}
     for num_facts, questions in facts.items():
         measure(f"{num_facts} facts", questions)
+        measure(f"{num_facts} facts, on one line", questions, partial(answers, separator=" "))
         measure(f"{num_facts} facts, as a chat", questions, chat_answers)
         measure(f"{num_facts} facts, passage taken away", questions, partial(answers, with_passage=False))
     measure("a scene", held_out_questions(2, count, frames=SCENES))

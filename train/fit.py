@@ -125,11 +125,10 @@ class Optimizer:
             for group in part.param_groups:
                 group["lr"] = learning_rate
             part.step()
-        if len(self.shares) > 1:
-            for owner, share in enumerate(self.shares):
-                flat = torch.cat([p.detach().flatten() for p in share])
-                dist.broadcast(flat, owner)
-                _scatter(flat, share)
+        for owner, share in enumerate(self.shares if len(self.shares) > 1 else ()):
+            flat = torch.cat([p.detach().flatten() for p in share])
+            dist.broadcast(flat, owner)
+            _scatter(flat, share)
 
     def state(self) -> list[dict[str, Any]]:
         return [part.state_dict() for part in self._parts]
@@ -230,14 +229,10 @@ def fit(recipe: Recipe, folder: Path, *, seed: int, total_tokens: int, start_fro
         now = time.monotonic()
         seconds += now - started
         if log and (now - shown > 15 or tokens >= total_tokens):
-            line = {
-                "step": step,
-                "tokens": tokens,
-                "seconds": round(seconds, 1),
-                "loss": round(tally[0].item() / tally[3].item(), 4),
-                "answer_tokens_right": round(tally[1].item() / max(tally[2].item(), 1), 4),
-                "tokens_per_s": round(tally[4].item() / (now - shown)),
-            }
+            loss_sum, right, num_answers, weight, read = tally.tolist()
+            line = {"step": step, "tokens": tokens, "seconds": round(seconds, 1), "loss": round(loss_sum / weight, 4)}
+            line["answer_tokens_right"] = round(right / max(num_answers, 1), 4)
+            line["tokens_per_s"] = round(read / (now - shown))
             log.write(json.dumps(line) + "\n")
             log.flush()
             left = (total_tokens - tokens) * seconds / tokens

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from train import tables
 from train.world.english import capital
@@ -11,32 +11,27 @@ from train.world.english import capital
 _SLOTS = tables.words("small_talk_words")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Intent:
-    """What a user may say, and the replies, each with the intents that may come next."""
-
-    name: str
-    opens: bool
-    users: list[str] = field(default_factory=list)
-    replies: list[tuple[str, list[str]]] = field(default_factory=list)
+    opens: bool  # whether it may come without a question of the assistant
+    users: tuple[str, ...]  # what a user may say
+    replies: tuple[tuple[str, list[str]], ...]  # each with the intents that may come next
 
 
 def _intent(block: tables.Block) -> Intent:
-    intent = Intent(block.name, opens=block.head.text != "asked")
+    marked: dict[str, list[str]] = {"u": [], "a": []}
     for line in block.lines:
         mark, _, text = line.text.partition(" ")
-        if mark == "u":
-            intent.users += tables.wordings(text)
-        elif mark == "a":
-            reply, _, after = text.partition(" > ")
-            intent.replies.append((reply, after.split()))
-        else:
+        if mark not in marked:
             raise line.error(f"{mark!r} is no mark; expected u (what a user says) or a (a reply)")
-    return intent
+        marked[mark] += tables.wordings(text)
+    replies = (text.partition(" > ") for text in marked["a"])
+    parted = tuple((reply, after.split()) for reply, _, after in replies)
+    return Intent(block.head.text != "asked", tuple(marked["u"]), parted)
 
 
 INTENTS = {block.name: _intent(block) for block in tables.read("small_talk")}
-_OPENERS = [intent.name for intent in INTENTS.values() if intent.opens]
+_OPENERS = [name for name, intent in INTENTS.items() if intent.opens]
 _HELLOS = ("greet", "greet", "good_morning", "good_evening", "how_are_you", "name")
 _TOPICS = ("food_fav", "animal_fav", "music_fav", "weather", "book_fav", "hobby", "season_fav", "story", "joke")
 _LAST = ("bye", "good_night", "no_more")

@@ -38,12 +38,10 @@ def story(rng: random.Random, name: Callable[[], str], town: Callable[[], str]) 
             continue
         text = rng.choice(wordings)
         # A person's first mention carries the full name, every later one the first name.
-        for key, other in (("a", "A"), ("b", "B")):
-            full_mark, short_mark = "{" + key + "}", "{" + other + "}"
-            if key in seen:
-                text = text.replace(full_mark, short_mark)
-            elif full_mark in text or short_mark in text:
-                text = text.replace(full_mark, short_mark).replace(short_mark, full_mark, 1)
-                seen.add(key)
+        for full_mark, short_mark in (("{a}", "{A}"), ("{b}", "{B}")):
+            text = text.replace(full_mark, short_mark)
+            if short_mark in text and short_mark not in seen:
+                text = text.replace(short_mark, full_mark, 1)
+                seen.add(short_mark)
         sentences.append(capital(text.format(t=here, u=there, **short, **full, **slots)))
     return " ".join(sentences)

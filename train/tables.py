@@ -16,8 +16,7 @@ What an entry means is for the module that draws from the table to say. Draws de
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent / "tables"
@@ -89,43 +88,39 @@ def parse(text: str, source: str = "table") -> tuple[Block, ...]:
         ValueError: a line belongs to no block, a block has no entries, or two have one name.
     """
     blocks: dict[str, Block] = {}
+    name = ""
     for indent, line in _lines(text, source):
+        if indent and not name:
+            raise line.error("a table begins with a block's name, which is not indented")
         if indent:
-            if not blocks:
-                raise line.error("a table begins with a block's name, which is not indented")
-            last = blocks[next(reversed(blocks))]
-            blocks[last.name] = Block(last.name, last.head, (*last.lines, line))
+            blocks[name] = replace(blocks[name], lines=(*blocks[name].lines, line))
             continue
         head = _HEAD.fullmatch(line.text)
         if head is None:
             raise line.error(f'{line.text!r}: expected "name : ...", or two blanks before an entry')
-        name, rest = head[1], head[2] or ""
+        name = head[1]
         if name in blocks:
             raise line.error(f"{name!r} is there already, at {blocks[name].head.place}")
-        blocks[name] = Block(name, Line(rest, line.place), ())
+        blocks[name] = Block(name, replace(line, text=head[2] or ""), ())
     for block in blocks.values():
         if not block.lines:
             raise block.head.error(f"{block.name!r} has no entries")
     return tuple(blocks.values())
 
 
-def _lines(text: str, source: str) -> Iterator[tuple[int, Line]]:
+def _lines(text: str, source: str) -> list[tuple[int, Line]]:
     """Each line with its indentation, 0 or 2, and with the lines that go on with it."""
-    held: tuple[int, Line] | None = None
+    found: list[tuple[int, Line]] = []
     for number, raw in enumerate(text.splitlines(), 1):
         said = raw.strip()
         if not said or raw.startswith("#"):
             continue
         indent, line = len(raw) - len(raw.lstrip()), Line(said, f"{source}:{number}")
-        if indent not in (0, 2, 4):
-            raise line.error(f"it is indented by {indent} blanks; expected none, two, or four to go on with a line")
-        if indent == 4:
-            if held is None:
-                raise line.error("there is no line above that it could go on with")
-            held = held[0], Line(f"{held[1].text} {said}", held[1].place)
-            continue
-        if held is not None:
-            yield held
-        held = indent, line
-    if held is not None:
-        yield held
+        if indent == 4 and found:
+            before, held = found[-1]
+            found[-1] = before, replace(held, text=f"{held.text} {said}")
+        elif indent in (0, 2):
+            found.append((indent, line))
+        else:
+            raise line.error(f"it is indented by {indent} blanks; expected none, two, or four below a line")
+    return found

@@ -17,8 +17,7 @@ from train.world.cast import Entity
 from train.world.circumstances import DRAW, WITH_PERSON
 from train.world.clause import Clause, Person, draw_words
 from train.world.english import article, possessive, sentence, verb
-from train.world.meaning import Meaning, meaning_of
-from train.world.meanings import MEANINGS
+from train.world.meaning import MEANINGS, Meaning, meaning_of
 from train.world.nouns import KINDS
 from train.world.words import KINDS as DRAWN
 from train.world.words import is_held_out

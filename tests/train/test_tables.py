@@ -8,7 +8,7 @@ import pytest
 from train.world import FRAMES
 from train.world.deeds import VERBS
 from train.world.frame import frame_of
-from train.world.meanings import MEANINGS
+from train.world.meaning import MEANINGS
 from train.world.nouns import ASKED_AS
 
 from train import facts, tables
@@ -60,7 +60,7 @@ def test_a_frame_is_read_with_its_slots_tellings_and_questions_in_order():
         ("pet :\n\nfood :\n  rice", "pets.txt:1: 'pet' has no entries"),
         ("pet :\n  cat\npet :\n  dog", "pets.txt:3: 'pet' is there already, at pets.txt:1"),
         ("pet :\n   cat", "pets.txt:2: it is indented by 3 blanks"),
-        ("# pets\n    cat", "pets.txt:2: there is no line above"),
+        ("# pets\n    cat", "pets.txt:2: it is indented by 4 blanks; .* below a line"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_named_with_file_number_and_reason(text, error):

@@ -15,8 +15,7 @@ from train.world.cast import DEFINITE_LABELS, LABEL_PAIRS, Entity, draw_label, i
 from train.world.circumstances import draw_alike
 from train.world.discourse import SAID, Attitude
 from train.world.happening import Drawing, Happening
-from train.world.meaning import Meaning
-from train.world.meanings import ALIKE, MEANINGS
+from train.world.meaning import ALIKE, MEANINGS, Meaning
 from train.world.passage import Passage, Question, with_one_answer
 from train.world.telling import Teller
 from train.world.words import TRADES, draw
@@ -40,11 +39,7 @@ _OF_KIND = _by_kind()
 
 
 class AccountMaker:
-    """Draws accounts.
-
-    Args:
-        held_out: whether names are those kept for evaluation, or those of training.
-    """
+    """Draws accounts; with `held_out`, of names kept for evaluation, else of those of training."""
 
     def __init__(self, *, held_out: bool) -> None:
         self._held_out = held_out
@@ -124,8 +119,7 @@ class _Account:
                 return found
         shared = [role for role in meaning.roles if rng.random() < 0.15]
         if len(shared) < len(meaning.roles) - 1:
-            for role in shared:
-                found[-1].roles[role] = found[0].roles[role]
+            found[-1].roles |= {role: found[0].roles[role] for role in shared}
         return found
 
     def _different(self) -> list[Happening]:
@@ -292,10 +286,8 @@ class _Account:
     def _questions(self, teller: Teller, happenings: list[Happening], text: str) -> tuple[Question, ...]:
         asker = Asker(self._rng, teller, happenings, self._others)
         asked = [pair for happening in happenings for pair in asker.ask(happening)]
-        for happening, other, attitude in self._wishes:
-            if len(self._wishes) == 1 and happening.told:
-                wish = asker.about_wish(happening, other, attitude)
-                asked += [wish] if wish else []
+        wishes = [wish for wish in self._wishes if wish[0].told] if len(self._wishes) == 1 else []
+        asked += [asked_wish for wish in wishes if (asked_wish := asker.about_wish(*wish))]
         asked += [asker.about_label(p) for p in teller.labels if p in teller.introduced and self._rng.random() < 0.3]
         found = []
         for question in with_one_answer([Question(*pair) for pair in asked]):

@@ -27,14 +27,7 @@ _NOMINAL = tables.sentences("nominals")
 
 
 class Asker:
-    """Asks about the happenings of one passage.
-
-    Args:
-        rng: draws the wording.
-        teller: knows who was introduced as what.
-        happenings: all that the passage tells.
-        others: persons and things that it names beside them.
-    """
+    """Asks about the happenings of one passage; `others` are persons and things that it names beside them."""
 
     def __init__(self, rng: Random, teller: Teller, happenings: Sequence[Happening], others: Sequence[Entity]) -> None:
         self._rng = rng
@@ -191,10 +184,10 @@ class Asker:
         if subject.is_person:
             if chance < 0.17:
                 return f"Who was it that {predicate}?"
-            if chance < 0.2 and not subject.is_plural:
-                return f"Name the person who {predicate}."
+            if chance < 0.24 and subject.is_plural:
+                return f"Who {predicate}?"
             if chance < 0.24:
-                return f"Which person {predicate}?" if not subject.is_plural else f"Who {predicate}?"
+                return f"Name the person who {predicate}." if chance < 0.2 else f"Which person {predicate}?"
         if chance < 0.32:
             return rng.choice(SAID["wrappers"]).format(q=f"{wh} {predicate}")
         return f"{capital(wh)} {predicate}?"

@@ -28,7 +28,7 @@ class Entity:
     @property
     def sorts(self) -> frozenset[str]:
         """All that it may be called."""
-        return ASKED_AS.get(self.head, frozenset()).union(self.asked)
+        return frozenset(ASKED_AS.get(self.head, ())).union(self.asked)
 
     @property
     def is_person(self) -> bool:
@@ -37,11 +37,9 @@ class Entity:
     @property
     def is_clear_gender(self) -> bool:
         """Whether its name tells a reader which pronoun it has."""
-        if not self.gender or self.is_plural:
-            return True
-        if self.article:
+        if self.article and self.gender and not self.is_plural:
             return self.text in LABELS_F or self.text in LABELS_M
-        return self.text.split()[0] not in ("Dr", "Professor", "Captain")
+        return not self.gender or self.is_plural or self.text.split()[0] not in ("Dr", "Professor", "Captain")
 
     def is_like(self, other: Entity) -> bool:
         """Whether a pronoun for the one may be read as the other."""
@@ -60,9 +58,7 @@ class Entity:
         return f"{self.article} {self.text}".strip()
 
 
-_TRADES_OF_ONE = dict.fromkeys(("midwife", "seamstress", "dressmaker", "milliner"), "m") | {
-    trade: "f" for trade in words.TRADES if trade.endswith("man")
-}  # the gender that does not go with it
+_OF_WOMEN = frozenset({"midwife", "seamstress", "dressmaker", "milliner"})
 _CAST = tables.words("cast")
 LABELS_F, LABELS_M, LABELS = _CAST["woman"], _CAST["man"], _CAST["anyone"]
 LABEL_PAIRS = tuple(
@@ -107,7 +103,7 @@ def _label(rng: Random, gender: str) -> tuple[str, str]:
         return rng.choice(LABELS), gender
     while True:
         trade = rng.choice(words.TRADES)
-        if gender not in _TRADES_OF_ONE.get(trade, ""):
+        if not (trade.endswith("man") if gender == "f" else trade in _OF_WOMEN):
             return trade, gender
 
 

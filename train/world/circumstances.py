@@ -112,20 +112,14 @@ def _why(rng: Random) -> Circumstance:
     return Circumstance("why", f"{lead} {reason}", reason, _ASKED["why"], can_disambiguate=False)
 
 
-def _purpose(rng: Random) -> Circumstance:
-    purpose = rng.choice(_WORDS["purpose"])
-    return Circumstance("purpose", purpose, purpose, _ASKED["purpose"], can_disambiguate=False)
-
-
-def _manner(rng: Random) -> Circumstance:
-    manner = rng.choice(_WORDS["manner"])
-    return _at_end("manner", manner, manner)
+def _word(name: str, rng: Random) -> Circumstance:
+    text = rng.choice(_WORDS[name])
+    return _at_end(name, text, text)
 
 
 def _times(rng: Random) -> Circumstance:
-    times = rng.choice(_WORDS["times"])
-    drawn = _at_end("times", times, times)
-    return drawn if "time" in times else replace(drawn, asked=drawn.asked[1:])  # "every week" is no number
+    drawn = _word("times", rng)
+    return drawn if "time" in drawn.text else replace(drawn, asked=drawn.asked[1:])  # "every week" is no number
 
 
 def _duration(name: str, lead: str, units: tuple[str, ...]) -> Callable[[Random], Circumstance]:
@@ -147,8 +141,8 @@ DRAW: dict[str, Callable[[Random], Circumstance]] = {
     "price": _price,
     "tool": _tool,
     "why": _why,
-    "purpose": _purpose,
-    "manner": _manner,
+    "purpose": lambda rng: replace(_word("purpose", rng), can_lead=True),
+    "manner": lambda rng: _word("manner", rng),
     "times": _times,
     "long": _duration("long", "in", ("hours", "days", "weeks", "months", "minutes")),
     "span": _duration("span", "for", ("days", "weeks", "months", "years", "years", "winters", "summers")),

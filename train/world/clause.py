@@ -51,6 +51,8 @@ class Clause:
 
     def rest(self, name: Naming, without: str = "") -> str:
         """What follows the verb, at will without one role."""
+        person = self.person_of(self.phrase.subject)
+        own = {"their": person.their, "themself": person.themself, "they": _NOMINATIVE[person.them]}
         said: list[str] = []
         for word in self.words:
             if word == without:
@@ -63,14 +65,8 @@ class Clause:
                     said.append(named)
             elif is_role(word.removesuffix("'s")):
                 said.append(name(word[0], "possessive"))
-            elif word == "their":
-                said.append(self.person_of(self.phrase.subject).their)
-            elif word == "themself":
-                said.append(self.person_of(self.phrase.subject).themself)
-            elif word == "they":
-                said.append(_NOMINATIVE[self.person_of(self.phrase.subject).them])
             else:
-                said.append(word)
+                said.append(own.get(word, word))
         return " ".join(said)
 
     def predicate(self, name: Naming, form: str = "", without: str = "") -> str:
@@ -82,10 +78,8 @@ class Clause:
 
     def _finite(self, is_plural: bool) -> str:
         forms = verb(self.phrase.verb)
-        if self.tense == "future":
-            return f"will {forms.base}"
-        if self.tense == "perfect":
-            return f"had {forms.participle}"
+        if self.tense in ("future", "perfect"):
+            return f"will {forms.base}" if self.tense == "future" else f"had {forms.participle}"
         if forms.base == "be":
             return _be(self.tense, is_plural)
         if self.tense == "present":
@@ -93,12 +87,10 @@ class Clause:
         return forms.past
 
     def active(self, name: Naming) -> str:
-        subject = name(self.phrase.subject, "subject")
-        return f"{subject} {self.predicate(name)}"
+        return f"{name(self.phrase.subject, 'subject')} {self.predicate(name)}"
 
     def passive(self, name: Naming, *, has_agent: bool = True) -> str:
-        subject = name(self.phrase.passive, "subject")
-        return f"{subject} {self.passive_predicate(name, has_agent=has_agent)}"
+        return f"{name(self.phrase.passive, 'subject')} {self.passive_predicate(name, has_agent=has_agent)}"
 
     def passive_predicate(self, name: Naming, *, has_agent: bool = True) -> str:
         is_plural = self.person_of(self.phrase.passive).is_plural

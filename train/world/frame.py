@@ -43,8 +43,7 @@ class Frame:
         named = {}
         for template in (*self.sentences, *(q for asked in self.questions.values() for q in asked)):
             names = slots_of(template)
-            unknown = names - self.slots.keys()
-            if unknown:
+            if unknown := names - self.slots.keys():
                 raise ValueError(f"frame {self.name}: {template!r} names {sorted(unknown)}, which it has no slot for")
             named[template] = names
         for sentence in self.sentences:
@@ -82,12 +81,10 @@ def read_frames(*names: str) -> tuple[Frame, ...]:
 
 
 def frame_of(block: tables.Block) -> Frame:
-    slots: dict[str, str] = {}
-    for entry in block.head.text.split():
-        slot, equals, kind = entry.partition("=")
-        if not equals:
-            raise block.head.error(f"frame {block.name}: {entry!r} is no slot; expected slot=kind")
-        slots[slot] = kind
+    entries = block.head.text.split()
+    if wrong := [entry for entry in entries if "=" not in entry]:
+        raise block.head.error(f"frame {block.name}: {wrong[0]!r} is no slot; expected slot=kind")
+    slots = dict(entry.split("=") for entry in entries)
     sentences: list[str] = []
     questions: dict[str, tuple[str, ...]] = {}
     for line in block.lines:

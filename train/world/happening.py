@@ -78,12 +78,5 @@ class Drawing:
                 continue
             for happening, drawn in zip(taking, draw_alike(name, self._rng, len(taking)), strict=False):
                 if "{" not in drawn.text or happening.actor.is_person:
-                    happening.circumstances[name] = _for(happening.actor, drawn)
-
-
-def _for(actor: Entity, drawn: Circumstance) -> Circumstance:
-    """The circumstance with its pronouns filled."""
-    if "{" not in drawn.text:
-        return drawn
-    pronouns = actor.pronouns
-    return replace(drawn, text=drawn.text.format(**pronouns), answer=drawn.answer.format(**pronouns))
+                    text, answer = (said.format(**happening.actor.pronouns) for said in (drawn.text, drawn.answer))
+                    happening.circumstances[name] = replace(drawn, text=text, answer=answer)

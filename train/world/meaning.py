@@ -91,16 +91,12 @@ def roles_in(template: str) -> frozenset[str]:
     return frozenset(_ROLE.findall(template))
 
 
-def read_meanings(*names: str) -> tuple[Meaning, ...]:
-    """The meanings of these tables; errors name file and line.
+def meaning_of(block: Block) -> Meaning:
+    """The meaning of a block.
 
     Raises:
-        ValueError: if a line names a role that its meaning has not, or a meaning has no phrase to be told in.
+        ValueError: if a line names a role that the meaning has not, or no phrase tells it.
     """
-    return tuple(meaning_of(block) for name in names for block in tables.read(f"meanings/{name}"))
-
-
-def meaning_of(block: Block) -> Meaning:
     rest, _, stage = block.head.text.partition(" @")
     declared, _, circumstances = rest.partition(" + ")
     is_state, is_chance = "now" in rest.split(), "chance" in rest.split()
@@ -110,8 +106,7 @@ def meaning_of(block: Block) -> Meaning:
     questions: dict[str, tuple[str, ...]] = {}
     for line in block.lines:
         mark, _, text = line.text.partition(" ")
-        asked = mark[:-1] if re.fullmatch(r"([A-Z]|[a-z]+)\?", mark) else ""
-        if asked:
+        if asked := mark[:-1] if re.fullmatch(r"([A-Z]|[a-z]+)\?", mark) else "":
             questions[asked] = questions.get(asked, ()) + tables.wordings(text)
             named = {role for question in questions[asked] for role in roles_in(question)}
             named |= {asked} if is_role(asked) else set()
@@ -148,3 +143,24 @@ def _phrase(text: str, line: Line, *, is_asked: bool, is_told: bool) -> Phrase:
     if not is_role(subject):
         raise line.error(f"phrase {text!r}: it has to begin with a role")
     return Phrase(subject, verb, segments, passive, is_asked, is_told)
+
+
+_TABLES = ("work", "goods", "ways", "people", "states")
+MEANINGS = tuple(meaning_of(block) for name in _TABLES for block in tables.read(f"meanings/{name}"))
+
+
+def _alike() -> dict[str, frozenset[str]]:
+    known = {meaning.name for meaning in MEANINGS}
+    found: dict[str, frozenset[str]] = {}
+    for block in tables.read("meanings/alike"):
+        for line in block.lines:
+            names = frozenset(line.text.split())
+            if unknown := names - known:
+                raise line.error(f"there are no meanings {sorted(unknown)}")
+            for name in names:
+                found[name] = found.get(name, frozenset()) | names
+    return found
+
+
+ALIKE = _alike()
+"""Name of a meaning -> names of those that must not stand beside it."""

@@ -38,13 +38,12 @@ def _noun(text: str) -> Noun:
 KINDS = {block.name: _kind(block) for name in ("things", "few") for block in tables.read(f"nouns/{name}")}
 
 
-def _kinds_of() -> dict[str, frozenset[str]]:
+def _asked_as() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for kind in KINDS.values():
-        for noun in kind.nouns:
-            found.setdefault(noun.text, set()).update(kind.asked)
-    return {text: frozenset(asked) for text, asked in found.items()}
+    for noun, asked in ((noun, kind.asked) for kind in KINDS.values() for noun in kind.nouns):
+        found.setdefault(noun.text, set()).update(asked)
+    return found
 
 
-ASKED_AS = _kinds_of()
+ASKED_AS = _asked_as()
 """Noun -> what a question may call it after "which"."""

@@ -36,12 +36,7 @@ class _Fact:
 
 
 class PassageMaker:
-    """Draws passages of given frames.
-
-    Args:
-        frames: the sorts of facts that there are.
-        held_out: whether proper names are those kept for evaluation, or those of training.
-    """
+    """Draws passages of given frames; with `held_out`, of names kept for evaluation, else of those of training."""
 
     def __init__(self, frames: Sequence[Frame], *, held_out: bool) -> None:
         self._frames = frames

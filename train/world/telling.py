@@ -17,18 +17,13 @@ from train.world.meaning import Phrase
 
 
 class Teller:
-    """Tells the happenings of one passage.
-
-    Args:
-        rng: draws the wording.
-        labels: person -> description that introduces them, such as "baker".
-    """
+    """Tells the happenings of one passage."""
 
     def __init__(self, rng: Random, labels: dict[Entity, str]) -> None:
         self.rng = rng
         self.sentences: list[str] = []
         self.introduced: set[Entity] = set()  # whose label the text has told
-        self.labels = labels
+        self.labels = labels  # person -> description that introduces them, such as "baker"
         self._named: set[Entity] = set()
         self._now: list[Entity] = []  # named in the sentence that is being told
         self._before: list[Entity] = []  # and in the one before

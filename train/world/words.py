@@ -68,11 +68,10 @@ def person(rng: Random) -> Value:
     name = surname(rng)
     if rng.random() < 0.08:
         if rng.random() < 0.5:
-            gender, title = rng.choice((("f", "Mrs"), ("f", "Miss"), ("m", "Mr")))
+            gender, first = rng.choice((("f", "Mrs"), ("f", "Miss"), ("m", "Mr")))
         else:
-            title = rng.choice(("Dr", "Professor", "Captain", "Sister" if gender == "f" else "Father"))
-        return Value(f"{title} {name}", gender)
-    if rng.random() < 0.12:
+            first = rng.choice(("Dr", "Professor", "Captain", "Sister" if gender == "f" else "Father"))
+    elif rng.random() < 0.12:
         ends = ("a", "ia", "ie", "ette", "ine") if gender == "f" else ("o", "us", "an", "ric", "")
         first = coined(rng, ends).capitalize()
     else:
