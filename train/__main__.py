@@ -37,6 +37,7 @@ def main() -> None:
     export.add_argument("model", choices=RECIPES)
     export.add_argument("--folder", type=Path, required=True, help="of the training")
     export.add_argument("--to", type=Path, required=True, help="the model's folder")
+    export.add_argument("--halfway-from", type=Path, help="an exported model to take the mean with: less is forgotten")
     export.set_defaults(run=_export)
 
     evaluate = commands.add_parser("evaluate", help="measure quire-mini's reading, and each model at the other's work")
@@ -70,7 +71,8 @@ def _fit(arguments: argparse.Namespace) -> int:
             train_tokenizer(recipe, seed=arguments.seed).save(str(file))
         if arguments.workers > 1:
             launch = ["torch.distributed.run", "--standalone", f"--nproc-per-node={arguments.workers}", "-m", "train"]
-            return subprocess.run([sys.executable, "-m", *launch, *sys.argv[1:]], check=False).returncode
+            own = os.environ | {"OMP_NUM_THREADS": "1"}
+            return subprocess.run([sys.executable, "-m", *launch, *sys.argv[1:]], env=own, check=False).returncode
     from train.fit import fit
 
     tokens = arguments.tokens or recipe.total_tokens
@@ -81,7 +83,7 @@ def _fit(arguments: argparse.Namespace) -> int:
 def _export(arguments: argparse.Namespace) -> int:
     from train.export import export
 
-    export(RECIPES[arguments.model], arguments.folder, arguments.to)
+    export(RECIPES[arguments.model], arguments.folder, arguments.to, arguments.halfway_from)
     return 0
 
 

@@ -171,8 +171,7 @@ def evaluate_reading(
 def evaluate_each_other(mini: Path, chat: Path, count: int) -> dict[str, ReadingScores]:
     """Each model at its own work and at the other's."""
     found = {}
-    reading = held_out_questions(2, count)
-    talk = small_talk_questions(count)
+    reading, talk = held_out_questions(2, count), small_talk_questions(count)
     for name, folder in (("quire-mini", mini), ("quire-chat", chat)):
         llm = _loaded(folder)
         found[f"{name}: 2 facts"] = score(answers(llm, reading), reading)

@@ -25,9 +25,8 @@ def _intent(block: tables.Block) -> Intent:
         if mark not in marked:
             raise line.error(f"{mark!r} is no mark; expected u (what a user says) or a (a reply)")
         marked[mark] += tables.wordings(text)
-    replies = (text.partition(" > ") for text in marked["a"])
-    parted = tuple((reply, after.split()) for reply, _, after in replies)
-    return Intent(block.head.text != "asked", tuple(marked["u"]), parted)
+    replies = tuple((reply, after.split()) for reply, _, after in (text.partition(" > ") for text in marked["a"]))
+    return Intent(block.head.text != "asked", tuple(marked["u"]), replies)
 
 
 INTENTS = {block.name: _intent(block) for block in tables.read("small_talk")}

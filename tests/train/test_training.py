@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from train.export import export
 from train.fit import Batches, build, fit, learning_rate_at, make_batch
@@ -144,6 +145,20 @@ def test_training_stops_resumes_and_ends_with_a_model_that_can_be_served(tokeniz
     llm = LLM(str(folder), dtype="float32", kv_cache_memory="8MiB", use_tqdm=False)
     made = llm.generate(prompt, SamplingParams(temperature=0, max_tokens=8), use_tqdm=False)[0].outputs[0].token_ids
     assert made == expected.tolist()
+
+
+def test_an_export_may_be_the_mean_of_what_was_trained_and_where_it_began(tokenizer, tmp_path):
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    for seed, name in enumerate(("start", "trained")):
+        torch.manual_seed(seed)
+        torch.save(build(TINY).state_dict(), tmp_path / "weights.pt")
+        export(TINY, tmp_path, tmp_path / name)
+    export(TINY, tmp_path, tmp_path / "mean", halfway_from=tmp_path / "start")
+    start, trained, mean = (load_file(tmp_path / name / "model.safetensors") for name in ("start", "trained", "mean"))
+    assert "model.embed_tokens.weight" in mean  # which is the head, too
+    for name, weight in mean.items():
+        expected = (start[name].float() + trained[name].float()) / 2
+        torch.testing.assert_close(weight.float(), expected, atol=2e-3, rtol=2e-2)
 
 
 def test_exporting_before_training_says_what_is_missing(tmp_path):

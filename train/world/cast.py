@@ -149,9 +149,8 @@ def draw_entity(kind: str, rng: Random, *, held_out: bool) -> Entity:
     if kind in KINDS:
         return draw_thing(kind, rng)
     text = draw(kind, rng, held_out=held_out).text
-    article = "the" if kind in _THE and not text.startswith("the ") else ""
-    if text.startswith("the "):
-        article, text = "the", text.removeprefix("the ")
+    article = "the" if kind in _THE or text.startswith("the ") else ""
+    text = text.removeprefix("the ")
     return Entity(text, kind, article, head=text, asked=_SORTS.get(kind, ()))
 
 

@@ -70,8 +70,8 @@ def _thing(rng: Random) -> str:
 def _place(rng: Random) -> tuple[str, str]:
     if rng.random() < 0.35:
         return rng.choice(("in", "near", "in", "in")), draw("town", rng, held_out=False).text
-    lead, _, rest = rng.choice(_WORDS["place"]).partition(" the ")
-    if rest:
+    lead, has_article, rest = rng.choice(_WORDS["place"]).partition(" the ")
+    if has_article:
         return lead, f"the {rest}"
     lead, _, rest = rng.choice(_WORDS["place"]).partition(" ")
     return lead, rest

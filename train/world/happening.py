@@ -69,10 +69,9 @@ class Drawing:
         for name in names:
             taking = [h for h in happenings if name in h.meaning.circumstances]
             if name in WITH_PERSON:
+                lead, asked = WITH_PERSON[name]
                 for happening in taking:
-                    helper = self.entity(("person",))
-                    lead, asked = WITH_PERSON[name]
-                    happening.helpers[name] = helper
+                    helper = happening.helpers[name] = self.entity(("person",))
                     told = Circumstance(name, f"{lead} {{person}}", helper.text, asked, False, False)
                     happening.circumstances[name] = told
                 continue

@@ -28,11 +28,8 @@ class Kind:
 def _kind(block: Block) -> Kind:
     adjectives = " ".join(line.text[2:] for line in block.lines if line.text.startswith("/ "))
     nouns = " ".join(line.text for line in block.lines if not line.text.startswith("/ "))
-    return Kind(phrases(block.head.text), phrases(adjectives), tuple(_noun(text) for text in phrases(nouns)))
-
-
-def _noun(text: str) -> Noun:
-    return Noun(text.rstrip("*~"), is_plural="*" in text, is_mass="~" in text or "*" in text)
+    marked = (Noun(noun.rstrip("*~"), "*" in noun, "~" in noun or "*" in noun) for noun in phrases(nouns))
+    return Kind(phrases(block.head.text), phrases(adjectives), tuple(marked))
 
 
 KINDS = {block.name: _kind(block) for name in ("things", "few") for block in tables.read(f"nouns/{name}")}

@@ -41,8 +41,8 @@ NUMBERS = WORDS["number"] + WORDS["ten"]
 
 
 def syllable(rng: Random) -> str:
-    onset, vowel = rng.choice(WORDS["onset"]), rng.choice(WORDS["vowel"])
-    return onset + vowel + (rng.choice(WORDS["coda"]) if rng.random() < 0.55 else "")
+    start = rng.choice(WORDS["onset"]) + rng.choice(WORDS["vowel"])
+    return start + (rng.choice(WORDS["coda"]) if rng.random() < 0.55 else "")
 
 
 def coined(rng: Random, ends: tuple[str, ...] = ("",)) -> str:
