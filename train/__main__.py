@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -38,6 +37,7 @@ def main() -> None:
     export.add_argument("model", choices=RECIPES)
     export.add_argument("--folder", type=Path, required=True, help="of the training")
     export.add_argument("--to", type=Path, required=True, help="the model's folder")
+    export.add_argument("--halfway-from", type=Path, help="an exported model to take the mean with: less is forgotten")
     export.set_defaults(run=_export)
 
     evaluate = commands.add_parser("evaluate", help="measure quire-mini's reading, and each model at the other's work")
@@ -68,52 +68,22 @@ def _fit(arguments: argparse.Namespace) -> int:
         elif not file.exists():
             from train.tokenizer import train_tokenizer
 
-            tokenizer = train_tokenizer(
-                recipe.source,
-                vocab_size=recipe.config["vocab_size"],
-                special=recipe.special,
-                samples=recipe.tokenizer_samples,
-                seed=arguments.seed,
-            )
-            tokenizer.save(str(file))
+            train_tokenizer(recipe, seed=arguments.seed).save(str(file))
         if arguments.workers > 1:
-            return _spawn(arguments.workers)
+            launch = ["torch.distributed.run", "--standalone", f"--nproc-per-node={arguments.workers}", "-m", "train"]
+            own = os.environ | {"OMP_NUM_THREADS": "1"}
+            return subprocess.run([sys.executable, "-m", *launch, *sys.argv[1:]], env=own, check=False).returncode
     from train.fit import fit
 
-    fit(
-        recipe,
-        arguments.folder,
-        seed=arguments.seed,
-        total_tokens=arguments.tokens or recipe.total_tokens,
-        start_from=arguments.start_from,
-    )
+    tokens = arguments.tokens or recipe.total_tokens
+    fit(recipe, arguments.folder, seed=arguments.seed, total_tokens=tokens, start_from=arguments.start_from)
     return 0
-
-
-def _spawn(workers: int) -> int:
-    """Run this command once a worker; where one ends, all end."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    shared = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(workers)}
-    shared |= {"OMP_NUM_THREADS": "1"}
-    running = [
-        subprocess.Popen([sys.executable, "-m", "train", *sys.argv[1:]], env=shared | {"RANK": str(rank)})
-        for rank in range(workers)
-    ]
-    try:
-        return max(abs(process.wait()) for process in running)
-    except KeyboardInterrupt:
-        return 130
-    finally:
-        for process in running:
-            process.terminate()
 
 
 def _export(arguments: argparse.Namespace) -> int:
     from train.export import export
 
-    export(RECIPES[arguments.model], arguments.folder, arguments.to)
+    export(RECIPES[arguments.model], arguments.folder, arguments.to, arguments.halfway_from)
     return 0
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -19,47 +20,47 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from quire import LLM, SamplingParams
 from quire.evaluate.reading import ReadingQuestion, ReadingScores, prompt_of, score, squad_questions
+from train import tables
 from train.small_talk import opening
 from train.world import FACTS, SCENES
 from train.world.accounts import AccountMaker
 from train.world.frame import Frame
-from train.world.passage import PassageMaker
+from train.world.passage import Passage, PassageMaker
 
+Questions = list[ReadingQuestion]
+Answering = Callable[[LLM, Sequence[ReadingQuestion]], list[str]]
 _GREEDY = SamplingParams(temperature=0, max_tokens=24, stop=("\n",))
 
 
-def held_out_questions(
-    num_facts: int, count: int, seed: int = 0, frames: Sequence[Frame] = FACTS
-) -> list[ReadingQuestion]:
+def held_out_questions(num_facts: int, count: int, seed: int = 0, frames: Sequence[Frame] = FACTS) -> Questions:
     """One question each about `count` passages with names that no training passage holds."""
-    rng = Random(f"evaluation/{num_facts}/{seed}")
     maker = PassageMaker(frames, held_out=True)
-    questions = []
-    for _ in range(count):
-        passage = maker.draw(rng, num_facts)
-        question = rng.choice(passage.questions)
-        questions.append(ReadingQuestion(passage.text, question.text, (question.answer,)))
-    return questions
+    return _questions(lambda rng: maker.draw(rng, num_facts), Random(f"evaluation/{num_facts}/{seed}"), count)
 
 
-def account_questions(count: int, seed: int = 0) -> list[ReadingQuestion]:
+def account_questions(count: int, seed: int = 0) -> Questions:
     """Likewise, of passages that are told in one wording and asked for in another."""
-    rng = Random(f"accounts/{seed}")
-    maker = AccountMaker(held_out=True)
+    return _questions(AccountMaker(held_out=True).draw, Random(f"accounts/{seed}"), count)
+
+
+def _questions(draw: Callable[[Random], Passage], rng: Random, count: int) -> Questions:
     questions = []
     for _ in range(count):
-        passage = maker.draw(rng)
+        passage = draw(rng)
         question = rng.choice(passage.questions)
         questions.append(ReadingQuestion(passage.text, question.text, (question.answer,)))
     return questions
 
 
-def hand_written_questions(path: Path) -> list[ReadingQuestion]:
+def hand_written_questions(path: Path) -> Questions:
     return [ReadingQuestion(q["passage"], q["question"], (q["answer"],)) for q in json.loads(path.read_text())]
 
 
-def answers(llm: LLM, questions: Sequence[ReadingQuestion], *, with_passage: bool = True) -> list[str]:
-    prompts = [prompt_of(question, with_passage) for question in questions]
+def answers(
+    llm: LLM, questions: Sequence[ReadingQuestion], *, with_passage: bool = True, separator: str = "\n"
+) -> list[str]:
+    """What the model says; `separator` stands between passage, question and "Answer:"."""
+    prompts = [prompt_of(question, with_passage).replace("\n", separator) for question in questions]
     return [output.outputs[0].text for output in llm.generate(prompts, _GREEDY, use_tqdm=False)]
 
 
@@ -69,28 +70,7 @@ def chat_answers(llm: LLM, questions: Sequence[ReadingQuestion]) -> list[str]:
     return [output.outputs[0].text for output in llm.chat(messages, _GREEDY, use_tqdm=False)]
 
 
-SMALL_TALK = (
-    "Hello there!",
-    "Good evening, how has your day been?",
-    "What should I call you?",
-    "I had a really long day at work.",
-    "It won't stop raining here.",
-    "Do you like music?",
-    "I'm thinking of getting a dog.",
-    "What's your favourite season?",
-    "I can't sleep.",
-    "Tell me a joke, please.",
-    "I baked bread this morning.",
-    "My exam is tomorrow and I am nervous.",
-    "What do you do for fun?",
-    "Thanks, you have been kind.",
-    "I miss my family.",
-    "Have you ever been to Spain?",
-    "It is my birthday today!",
-    "Are you a real person?",
-    "I went for a walk in the forest.",
-    "Goodbye, talk to you tomorrow.",
-)
+SMALL_TALK = tables.sentences("openings")["openings"]
 """Twenty things that a user may say, written by hand."""
 
 
@@ -100,7 +80,7 @@ def small_talk_answers(llm: LLM, said: Sequence[str]) -> list[str]:
     return [output.outputs[0].text.strip() for output in llm.chat(messages, params, use_tqdm=False)]
 
 
-def small_talk_questions(count: int, seed: int = 0) -> list[ReadingQuestion]:
+def small_talk_questions(count: int, seed: int = 0) -> Questions:
     """Openings of the generator with all replies that fit them."""
     rng = Random(f"small talk/{seed}")
     return [ReadingQuestion("", *opening(rng)) for _ in range(count)]
@@ -161,40 +141,37 @@ def evaluate_reading(
         squad: real text, in SQuAD v1.1's form.
         count: questions of each test that the generator makes.
     """
+    found: dict[str, ReadingScores] = {}
+
+    def measure(name: str, questions: Questions, answer: Answering = answers) -> None:
+        found[name] = score(answer(llm, questions), questions)
+
     llm = _loaded(folder)
-    found = {}
-    for num_facts in (2, 5):
-        questions = held_out_questions(num_facts, count)
-        found[f"{num_facts} facts"] = score(answers(llm, questions), questions)
-        found[f"{num_facts} facts, as a chat"] = score(chat_answers(llm, questions), questions)
-    for num_facts in (2, 5):
-        questions = held_out_questions(num_facts, count)
-        found[f"{num_facts} facts, passage taken away"] = score(answers(llm, questions, with_passage=False), questions)
-    questions = held_out_questions(2, count, frames=SCENES)
-    found["a scene"] = score(answers(llm, questions), questions)
-    questions = account_questions(count)
-    found["accounts, in other words"] = score(answers(llm, questions), questions)
+    facts = {num_facts: held_out_questions(num_facts, count) for num_facts in (2, 5)}
+    for num_facts, questions in facts.items():
+        measure(f"{num_facts} facts", questions)
+        measure(f"{num_facts} facts, on one line", questions, partial(answers, separator=" "))
+        measure(f"{num_facts} facts, as a chat", questions, chat_answers)
+        measure(f"{num_facts} facts, passage taken away", questions, partial(answers, with_passage=False))
+    measure("a scene", held_out_questions(2, count, frames=SCENES))
+    measure("accounts, in other words", account_questions(count))
     for name, path in hand_written.items():
-        questions = hand_written_questions(path)
-        found[name] = score(answers(llm, questions), questions)
+        measure(name, hand_written_questions(path))
     if squad is not None:
-        questions = squad_questions(squad)
-        found["SQuAD subset"] = score(answers(llm, questions), questions)
+        measure("SQuAD subset", squad_questions(squad))
     first, last = most_alike_quarter(folder, held_out_questions(2, 50, seed=1))
     with tempfile.TemporaryDirectory() as pruned:
         without_layers(folder, first, last, Path(pruned))
-        for num_facts in (2, 5):
-            questions = held_out_questions(num_facts, count)
-            scores = score(answers(_loaded(Path(pruned)), questions), questions)
-            found[f"{num_facts} facts, without layers {first} to {last - 1}"] = scores
+        llm = _loaded(Path(pruned))
+        for num_facts, questions in facts.items():
+            measure(f"{num_facts} facts, without layers {first} to {last - 1}", questions)
     return found
 
 
 def evaluate_each_other(mini: Path, chat: Path, count: int) -> dict[str, ReadingScores]:
     """Each model at its own work and at the other's."""
     found = {}
-    reading = held_out_questions(2, count)
-    talk = small_talk_questions(count)
+    reading, talk = held_out_questions(2, count), small_talk_questions(count)
     for name, folder in (("quire-mini", mini), ("quire-chat", chat)):
         llm = _loaded(folder)
         found[f"{name}: 2 facts"] = score(answers(llm, reading), reading)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
@@ -14,16 +15,20 @@ from train.recipes import PAD, Recipe
 from train.samples import END
 
 
-def export(recipe: Recipe, training: Path, folder: Path) -> None:
+def export(recipe: Recipe, training: Path, folder: Path, halfway_from: Path | None = None) -> None:
     """Write config, weights (bfloat16) and tokenizer of a trained model.
 
     Takes the newest state in `training`: `weights.pt` of a finished training, else the checkpoint of a running one.
+    With `halfway_from`, a model's folder, the weights are the mean of its and the trained ones, which keeps more of
+    what it did well (Wortsman et al., 2022, "Robust fine-tuning of zero-shot models", eq. 1).
 
     Raises:
         FileNotFoundError: there is neither.
     """
     model = build(recipe)
     model.load_state_dict(newest_weights(training))
+    for name, start in load_file(halfway_from / "model.safetensors").items() if halfway_from else ():
+        model.get_parameter(name).data.lerp_(start.float(), 0.5)
     model.config.architectures = [type(model).__name__]
     model.to(torch.bfloat16).save_pretrained(folder)
     greedy = {"do_sample": False, "eos_token_id": 1, "pad_token_id": 0}  # save_pretrained leaves do_sample out

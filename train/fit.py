@@ -21,6 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from train.recipes import PAD, Recipe
 from train.samples import ANSWER, Encoded, encode
 
+_CHECKPOINT_EVERY_S = 300
 _LENGTHS = 32  # rows are padded to a multiple of it
 _TOKENS_A_BATCH = 4096
 _READ_SHARE = 0.25  # of the tokens that are only read, so many count in the loss, four times each
@@ -110,7 +111,7 @@ class Optimizer:
     the matrices and sends it to the others."""
 
     def __init__(self, model: PreTrainedModel, rank: int, world: int) -> None:
-        embeddings = {id(parameter) for module in _embeddings(model) for parameter in module.parameters()}
+        embeddings = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Embedding)}
         matrices = [p for p in model.parameters() if p.ndim == 2 and id(p) not in embeddings]
         rest = [p for p in model.parameters() if p.ndim != 2 or id(p) in embeddings]
         self.shares = [matrices[owner::world] for owner in range(world)]
@@ -124,11 +125,10 @@ class Optimizer:
             for group in part.param_groups:
                 group["lr"] = learning_rate
             part.step()
-        if len(self.shares) > 1:
-            for owner, share in enumerate(self.shares):
-                flat = torch.cat([p.detach().flatten() for p in share])
-                dist.broadcast(flat, owner)
-                _scatter(flat, share)
+        for owner, share in enumerate(self.shares if len(self.shares) > 1 else ()):
+            flat = torch.cat([p.detach().flatten() for p in share])
+            dist.broadcast(flat, owner)
+            _scatter(flat, share)
 
     def state(self) -> list[dict[str, Any]]:
         return [part.state_dict() for part in self._parts]
@@ -136,10 +136,6 @@ class Optimizer:
     def load(self, state: list[dict[str, Any]]) -> None:
         for part, saved in zip(self._parts, state, strict=True):
             part.load_state_dict(saved)
-
-
-def _embeddings(model: PreTrainedModel) -> list[torch.nn.Module]:
-    return [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
 
 
 def _scatter(flat: torch.Tensor, tensors: list[torch.Tensor]) -> None:
@@ -160,15 +156,7 @@ def reading_at(recipe: Recipe, progress: float) -> float:
     return 1.0 if progress < recipe.reads_until else 0.2
 
 
-def fit(
-    recipe: Recipe,
-    folder: Path,
-    *,
-    seed: int,
-    total_tokens: int,
-    start_from: Path | None = None,
-    checkpoint_every_s: float = 300.0,
-) -> None:
+def fit(recipe: Recipe, folder: Path, *, seed: int, total_tokens: int, start_from: Path | None = None) -> None:
     """Train in `folder`, from its checkpoint where there is one.
 
     The samples of a step depend on the seed, the step and the worker alone; a resumed training goes on with the next
@@ -183,7 +171,6 @@ def fit(
         start_from: without a checkpoint, the folder of an exported model whose weights are the first ones. That model
             knows the language, so that passages are as long as they get from the beginning on. To be given again when
             the training is resumed.
-        checkpoint_every_s: seconds between two checkpoints.
     """
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     device = torch.device("cuda" if torch.cuda.is_available() and world == 1 else "cpu")
@@ -235,22 +222,17 @@ def fit(
         gradient *= min(1.0, 1.0 / (gradient.norm().item() + 1e-6))
         _scatter(gradient, [p.grad for p in parameters])
         optimizer.step(learning_rate_at(recipe, progress))
-        for parameter in parameters:
-            parameter.grad = None
+        model.zero_grad()
         step += 1
         tokens += int(sums[4])
         tally += sums
         now = time.monotonic()
         seconds += now - started
         if log and (now - shown > 15 or tokens >= total_tokens):
-            line = {
-                "step": step,
-                "tokens": tokens,
-                "seconds": round(seconds, 1),
-                "loss": round(tally[0].item() / tally[3].item(), 4),
-                "answer_tokens_right": round(tally[1].item() / max(tally[2].item(), 1), 4),
-                "tokens_per_s": round(tally[4].item() / (now - shown)),
-            }
+            loss_sum, right, num_answers, weight, read = tally.tolist()
+            line = {"step": step, "tokens": tokens, "seconds": round(seconds, 1), "loss": round(loss_sum / weight, 4)}
+            line["answer_tokens_right"] = round(right / max(num_answers, 1), 4)
+            line["tokens_per_s"] = round(read / (now - shown))
             log.write(json.dumps(line) + "\n")
             log.flush()
             left = (total_tokens - tokens) * seconds / tokens
@@ -259,7 +241,7 @@ def fit(
             shown = now
         if _ask(folder, "stop", world):
             break
-        if now - saved_at > checkpoint_every_s:
+        if now - saved_at > _CHECKPOINT_EVERY_S:
             save()
             saved_at = now
         while _ask(folder, "pause", world):

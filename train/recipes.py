@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from train.samples import END, Reading, Source, facts, mix, small_talk, stories
@@ -12,31 +14,18 @@ PAD = "<|pad|>"
 
 @dataclass(frozen=True)
 class Recipe:
-    """Args:
-    name: the model's.
-    source: draws the training samples.
-    special: special tokens, first the padding, then the end of a text or turn.
-    config: the architecture, as `transformers.AutoConfig.for_model` takes it.
-    chat_template: Jinja, or "".
-    total_tokens: how many tokens it is trained on.
-    tokens_per_step: tokens of one optimiser step, over all workers.
-    learning_rate: the highest; it rises over the first `warmup` of the training and falls over the last `decay`.
-    reads_until: from this part of the training on, tokens that are only read count a fifth.
-    tokenizer_samples: samples that the tokenizer is trained on.
-    """
-
-    name: str
-    source: Source
-    special: tuple[str, ...]
-    config: dict[str, Any]
-    chat_template: str
-    total_tokens: int
-    tokens_per_step: int = 8192
-    learning_rate: float = 3e-3
-    warmup: float = 0.01
-    decay: float = 0.58
-    reads_until: float = 0.42
-    tokenizer_samples: int = 12_000
+    name: str  # the model's
+    source: Source  # draws the training samples
+    special: tuple[str, ...]  # special tokens, first the padding, then the end of a text or turn
+    config: dict[str, Any]  # the architecture, as `transformers.AutoConfig.for_model` takes it
+    chat_template: str  # Jinja, or ""
+    total_tokens: int  # how many tokens it is trained on
+    tokens_per_step: int = 8192  # tokens of one optimiser step, over all workers
+    learning_rate: float = 3e-3  # the highest
+    warmup: float = 0.01  # the part of the training over which it rises
+    decay: float = 0.58  # the part of the training over which it falls, at the end
+    reads_until: float = 0.42  # from this part of the training on, tokens that are only read count a fifth
+    tokenizer_samples: int = 12_000  # samples that the tokenizer is trained on
 
     @property
     def context_length(self) -> int:
@@ -53,6 +42,7 @@ _CHAT_TEMPLATE = (
     "{{ message['content'] | trim }}<|end|>{% endfor %}{% if add_generation_prompt %}<|quire|>{% endif %}"
 )
 
+_MODELS = json.loads(Path(__file__).with_name("models.json").read_text())
 RECIPES = {
     recipe.name: recipe
     for recipe in (
@@ -60,20 +50,7 @@ RECIPES = {
             name="quire-mini",
             source=mix((0.93, Reading(accounts=0.6)), (0.04, facts), (0.03, stories)),
             special=(PAD, END, "<|system|>", "<|user|>", "<|assistant|>"),
-            config={
-                "model_type": "llama",
-                "vocab_size": 4096,
-                "hidden_size": 256,
-                "num_hidden_layers": 16,
-                "num_attention_heads": 4,
-                "num_key_value_heads": 2,
-                "head_dim": 64,
-                "intermediate_size": 512,
-                "max_position_embeddings": 2048,
-                "rope_theta": 10000.0,
-                "rms_norm_eps": 1e-5,
-                "tie_word_embeddings": True,
-            },
+            config=_MODELS["quire-mini"],
             chat_template=_MINI_TEMPLATE,
             total_tokens=38_000_000,
         ),
@@ -81,18 +58,7 @@ RECIPES = {
             name="quire-chat",
             source=mix((0.97, small_talk), (0.03, stories)),
             special=(PAD, END, "<|system|>", "<|user|>", "<|quire|>"),
-            config={
-                "model_type": "gpt2",
-                "vocab_size": 2048,
-                "n_embd": 192,
-                "n_layer": 6,
-                "n_head": 6,
-                "n_positions": 512,
-                "resid_pdrop": 0.0,
-                "embd_pdrop": 0.0,
-                "attn_pdrop": 0.0,
-                "tie_word_embeddings": True,
-            },
+            config=_MODELS["quire-chat"],
             chat_template=_CHAT_TEMPLATE,
             total_tokens=2_000_000,
         ),

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
 
 from tokenizers import Tokenizer
 
@@ -34,6 +33,8 @@ _SYSTEM_PROMPTS = (
 _MAX_QUESTIONS = 6  # of one passage
 READ = 0.1  # the weight of a token that is given
 ANSWER = 1.0  # the weight of a token that the model has to say
+_LAYOUTS = {("\n", "\n"): 60, (" ", " "): 25, ("\n\n", "\n"): 5, ("\n\n", "\n\n"): 5, ("\n", " "): 5}
+"""What stands before `Question:` and before `Answer:` -> how often, in percent."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,8 @@ class Piece:
 
 @dataclass(frozen=True)
 class Sample:
-    """Args:
-    shared: the pieces that every branch goes on from; may be empty.
-    branches: each a row of pieces; may be empty.
-    """
-
-    shared: tuple[Piece, ...]
-    branches: tuple[tuple[Piece, ...], ...] = ()
+    shared: tuple[Piece, ...]  # the pieces that every branch goes on from; may be empty
+    branches: tuple[tuple[Piece, ...], ...] = ()  # each a row of pieces; may be empty
 
     def texts(self) -> Iterator[str]:
         """What the model reads, a text a branch."""
@@ -63,61 +59,40 @@ class Sample:
 
 @dataclass(frozen=True)
 class Encoded:
-    """A sample's tokens in one row.
+    """A sample's tokens in one row."""
 
-    Args:
-        ids: token ids.
-        positions: each token's distance from the start of its own text.
-        segments: 0 for the shared beginning, then 1, 2, ... for the branches.
-        weights: what predicting each token counts; 0 where it isn't predicted.
-    """
-
-    ids: list[int]
-    positions: list[int]
-    segments: list[int]
-    weights: list[float]
+    ids: list[int]  # token ids
+    positions: list[int]  # each token's distance from the start of its own text
+    segments: list[int]  # 0 for the shared beginning, then 1, 2, ... for the branches
+    weights: list[float]  # what predicting each token counts; 0 where it isn't predicted
 
 
-class Source(Protocol):
-    """Draws samples. `progress` is the part of the training that is done, from 0 to 1."""
-
-    def __call__(self, rng: Random, progress: float) -> Sample: ...
+Source = Callable[[Random, float], Sample]
+"""Draws samples. Its second argument is the part of the training that is done, from 0 to 1."""
 
 
 def encode(sample: Sample, tokenizer: Tokenizer) -> Encoded:
-    ids: list[int] = []
-    positions: list[int] = []
-    segments: list[int] = []
-    weights: list[float] = []
-
-    def append(pieces: Sequence[Piece], segment: int, start: int) -> None:
-        first = len(ids)
+    row = Encoded([], [], [], [])
+    start = 0  # of the branches' positions
+    for segment, pieces in enumerate((sample.shared, *sample.branches)):
+        first = len(row.ids)
         for piece in pieces:
             added = tokenizer.encode(piece.text, add_special_tokens=False).ids
-            ids.extend(added)
-            weights.extend([piece.weight] * len(added))
-        count = len(ids) - first
-        positions.extend(range(start, start + count))
-        segments.extend([segment] * count)
+            row.ids.extend(added)
+            row.weights.extend([piece.weight] * len(added))
+        count = len(row.ids) - first
+        row.positions.extend(range(start, start + count))
+        row.segments.extend([segment] * count)
         if count:
-            weights[first] = 0.0  # the token before it in the row isn't the one before it in its text
-
-    append(sample.shared, 0, 0)
-    start = len(ids)
-    for segment, branch in enumerate(sample.branches, 1):
-        append(branch, segment, start)
-    return Encoded(ids, positions, segments, weights)
+            row.weights[first] = 0.0  # the token before it in the row isn't the one before it in its text
+        start = start if segment else count
+    return row
 
 
 def mix(*parts: tuple[float, Source]) -> Source:
     """One of several sources, by weight."""
-    weights = [weight for weight, _ in parts]
-    sources = [source for _, source in parts]
-
-    def sample(rng: Random, progress: float) -> Sample:
-        return rng.choices(sources, weights)[0](rng, progress)
-
-    return sample
+    weights, sources = zip(*parts, strict=True)
+    return lambda rng, progress: rng.choices(sources, weights)[0](rng, progress)
 
 
 # quire-mini: reading
@@ -127,29 +102,38 @@ def user_turn(text: str) -> str:
     return f"<|user|>\n{text}{END}\n<|assistant|>\n"
 
 
-def _plain(passage: str, questions: Sequence[Question]) -> Sample:
-    return Sample(
-        (Piece(f"Context: {passage}\n", READ),),
-        tuple((Piece(f"Question: {q.text}\nAnswer:", READ), Piece(f" {q.answer}{END}", ANSWER)) for q in questions),
-    )
+def _layout(rng: Random) -> tuple[str, str]:
+    return rng.choices(list(_LAYOUTS), list(_LAYOUTS.values()))[0]
+
+
+def _asked(question: str, answer: str, before_question: str, before_answer: str) -> tuple[Piece, ...]:
+    return Piece(f"{before_question}Question: {question}{before_answer}Answer:", READ), Piece(f" {answer}{END}", ANSWER)
+
+
+def _plain(passage: str, questions: Sequence[Question], rng: Random) -> Sample:
+    layout = _layout(rng)
+    # A blank and the word after it are one token, so that a separator begins the branch rather than end the passage.
+    branches = tuple(_asked(question.text, question.answer, *layout) for question in questions)
+    return Sample((Piece(f"Context: {passage}", READ),), branches)
 
 
 def _chat(passage: str, questions: Sequence[Question], rng: Random) -> Sample:
     labels = ("Context: ", "Question: ") if rng.random() < 0.7 else ("", "")
     system = f"<|system|>\n{rng.choice(_SYSTEM_PROMPTS)}{END}\n" if rng.random() < 0.1 else ""
+    separator, _ = _layout(rng)
     branches: list[tuple[Piece, ...]] = []
     waiting = list(questions)
     while waiting:
         question = waiting.pop()
         branch = [
-            Piece(f"{labels[1]}{question.text}{END}\n<|assistant|>\n", READ),
+            Piece(f"{separator}{labels[1]}{question.text}{END}\n<|assistant|>\n", READ),
             Piece(f" {question.answer}{END}", ANSWER),
         ]
         if waiting and rng.random() < 0.25:  # a second turn about the same passage
             question = waiting.pop()
             branch += [Piece(f"\n{user_turn(question.text)}", READ), Piece(f" {question.answer}{END}", ANSWER)]
         branches.append(tuple(branch))
-    return Sample((Piece(f"{system}<|user|>\n{labels[0]}{passage}\n", READ),), tuple(branches))
+    return Sample((Piece(f"{system}<|user|>\n{labels[0]}{passage}", READ),), tuple(branches))
 
 
 class Reading:
@@ -182,7 +166,7 @@ class Reading:
         questions = rng.sample(passage.questions, min(len(passage.questions), _MAX_QUESTIONS))
         if rng.random() < 0.3:
             return _chat(passage.text, questions, rng)
-        return _plain(passage.text, questions)
+        return _plain(passage.text, questions, rng)
 
 
 def facts(rng: Random, progress: float) -> Sample:
@@ -193,7 +177,7 @@ def facts(rng: Random, progress: float) -> Sample:
         if rng.random() < 0.3:
             branches.append((Piece(user_turn(question), READ), Piece(f" {fact.answer}{END}", ANSWER)))
         else:
-            branches.append((Piece(f"Question: {question}\nAnswer:", READ), Piece(f" {fact.answer}{END}", ANSWER)))
+            branches.append(_asked(question, fact.answer, "", _layout(rng)[1]))
     return Sample((), tuple(branches))
 
 

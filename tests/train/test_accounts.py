@@ -11,15 +11,14 @@ from random import Random
 
 import pytest
 from train.samples import Reading
-from train.world import discourse
+from train.tables import parse
 from train.world.accounts import AccountMaker
 from train.world.cast import Entity
 from train.world.circumstances import DRAW, WITH_PERSON
 from train.world.clause import Clause, Person, draw_words
 from train.world.english import article, possessive, sentence, verb
-from train.world.meaning import parse
-from train.world.meanings import ALIKE, MEANINGS
-from train.world.nouns import ASKED_AS, KINDS
+from train.world.meaning import MEANINGS, Meaning, meaning_of
+from train.world.nouns import KINDS
 from train.world.words import KINDS as DRAWN
 from train.world.words import is_held_out
 
@@ -102,30 +101,25 @@ def test_wording_and_questions_vary():
 
 
 def test_most_questions_use_a_verb_that_the_passage_does_not():
-    """Of questions whose first verb form could be copied from the passage, fewer than half are."""
+    """Of the words after "Who", auxiliaries among them, fewer than a third stand in the passage."""
     pairs = [(p.text.lower(), q.text.lower()) for p in PASSAGES for q in p.questions if q.text.startswith("Who ")]
-    same = sum(" ".join(question.rstrip("?").split()[1:3]) in text for text, question in pairs)
-    assert same < 0.5 * len(pairs)
+    assert len(pairs) > 5000
+    same = sum(question.rstrip("?").split()[1] in text.split() for text, question in pairs)
+    assert same < 0.33 * len(pairs)
 
 
-def test_the_tables_are_large():
-    assert len(MEANINGS) >= 160
-    assert len({meaning.name for meaning in MEANINGS}) == len(MEANINGS)
-    assert sum(len(m.phrases) + len(m.nominals) + sum(map(len, m.questions.values())) for m in MEANINGS) > 1000
-    assert len(ASKED_AS) > 900
-    assert len(discourse.ASIDES) + len(discourse.OPENINGS) > 80
+def test_names_of_meanings_are_unique_over_all_tables():
+    assert [name for name, count in Counter(meaning.name for meaning in MEANINGS).items() if count > 1] == []
 
 
 def test_every_kind_and_circumstance_that_a_meaning_names_exists():
     kinds = {kind for m in MEANINGS for kinds in m.roles.values() for kind in kinds}
     assert kinds <= KINDS.keys() | DRAWN.keys() | {"person", "someone", "place"}
     assert {name for m in MEANINGS for name in m.circumstances} <= DRAW.keys() | WITH_PERSON.keys()
-    assert ALIKE.keys() <= {meaning.name for meaning in MEANINGS}
 
 
-def test_every_meaning_can_be_told_and_asked():
-    asked = Counter(meaning.name for meaning in MEANINGS for phrase in meaning.asked if phrase)
-    assert all(asked[meaning.name] + len(meaning.questions) >= 2 for meaning in MEANINGS)
+def test_every_meaning_can_be_asked_about_in_two_ways():
+    assert [m.name for m in MEANINGS if len(m.asked) + len(m.questions) < 2] == []
 
 
 def test_the_same_seed_draws_the_same_and_another_draws_other_passages():
@@ -156,8 +150,7 @@ def test_names_are_those_of_training_or_those_of_evaluation():
             if re.fullmatch(r"[A-Z]\w+ [A-Z]\w+", question.answer) and question.text.startswith("Who ")
         }
         assert len(names) > 100
-        assert sum(is_held_out(name) for name in names) >= (0.98 if held_out else 0) * len(names)
-        assert held_out or not any(is_held_out(name) for name in names)
+        assert all(is_held_out(name) == held_out for name in names)
 
 
 def test_the_share_of_accounts_is_a_setting():
@@ -188,8 +181,13 @@ sell : A=person B=person X=animal + when price
 """
 
 
+def meaning(table: str) -> Meaning:
+    (block,) = parse(table)
+    return meaning_of(block)
+
+
 def test_a_table_is_read_and_its_phrases_are_told_and_asked():
-    (sell,) = parse(TABLE)
+    sell = meaning(TABLE)
     assert sell.circumstances == ("when", "price")
     assert [phrase.passive for phrase in sell.phrases] == ["X", "X", ""]
     assert [phrase.is_told for phrase in sell.phrases] == [True, True, False]
@@ -209,19 +207,19 @@ def test_a_table_is_read_and_its_phrases_are_told_and_asked():
 
 
 def test_what_may_be_left_out_is_said_only_where_its_roles_are_told():
-    (sell,) = parse(TABLE)
+    sell = meaning(TABLE)
     said = {draw_words(sell.phrases[0], Random(seed), frozenset("AX")) for seed in range(20)}
     assert said == {("X",)}
     assert ("X", "to", "B") in {draw_words(sell.phrases[0], Random(seed), frozenset("ABX")) for seed in range(20)}
 
 
 def test_a_table_that_names_a_role_it_has_not_is_refused():
-    with pytest.raises(ValueError, match="no role"):
-        parse("sell : A=person + when\n  A sell X")
-    with pytest.raises(ValueError, match="no phrase tells it"):
-        parse("sell : A=person X=tool + when\n  ? A sell X")
-    with pytest.raises(ValueError, match="begin with a role"):
-        parse("sell : A=person X=tool + when\n  sell X")
+    with pytest.raises(ValueError, match=r"table:2: .*no role"):
+        meaning("sell : A=person + when\n  A sell X")
+    with pytest.raises(ValueError, match=r"table:1: .*no phrase tells it"):
+        meaning("sell : A=person X=tool + when\n  ? A sell X")
+    with pytest.raises(ValueError, match=r"table:2: .*begin with a role"):
+        meaning("sell : A=person X=tool + when\n  sell X")
 
 
 def test_pronouns_of_an_entity():

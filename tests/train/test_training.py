@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from train.export import export
 from train.fit import Batches, build, fit, learning_rate_at, make_batch
@@ -30,7 +31,7 @@ TINY = replace(
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(TINY.source, vocab_size=400, special=TINY.special, samples=60, seed=1)
+    return train_tokenizer(replace(TINY, tokenizer_samples=60), seed=1)
 
 
 def test_the_tokenizer_puts_special_tokens_first_and_keeps_any_text(tokenizer):
@@ -63,6 +64,20 @@ def test_a_branch_in_a_packed_row_is_computed_as_if_it_were_alone(tokenizer, nam
             torch.testing.assert_close(packed[places], alone, atol=1e-4, rtol=1e-4)
 
 
+def test_a_sample_is_encoded_as_the_texts_that_a_user_would_send(tokenizer):
+    """Where a piece ends, no token of the whole text may go on; on one line a blank and the next word are one."""
+    rng = Random(5)
+    on_one_line = 0
+    for _ in range(100):
+        sample = MINI.source(rng, 1.0)
+        row = encode(sample, tokenizer)
+        for number, text in enumerate(sample.texts(), 1):
+            ids = [token for token, segment in zip(row.ids, row.segments, strict=True) if segment in (0, number)]
+            assert ids == tokenizer.encode(text).ids, text
+            on_one_line += text.startswith("Context: ") and "\n" not in text
+    assert on_one_line > 30
+
+
 def test_what_a_token_weighs(tokenizer):
     sample = Sample((Piece("Context: a b.\n", 0.1),), ((Piece("Question: c?\nAnswer:", 0.1), Piece(f" a{END}", 1.0)),))
     row = encode(sample, tokenizer)
@@ -72,13 +87,29 @@ def test_what_a_token_weighs(tokenizer):
     assert {w for i, w in enumerate(row.weights[:first_of_branch]) if i} == {0.1}
 
 
-def test_batches_have_few_shapes_and_lose_no_token(tokenizer):
+def test_batches_have_one_shape_a_length_and_about_as_many_tokens_as_asked_for(tokenizer):
     batches = Batches(TINY, tokenizer, torch.device("cpu"))
-    drawn = list(batches.draw(Random(0), tokens=20_000, progress=1.0))
+    drawn = list(batches.draw(Random(0), tokens=60_000, progress=1.0))
     assert all(batch.ids.shape[1] % 32 == 0 for batch in drawn)
-    assert len({batch.ids.shape for batch in drawn}) <= len(drawn)
+    shapes = {batch.ids.shape for batch in drawn}
+    assert len(shapes) == len({length for _, length in shapes}) < len(drawn)
     padded = sum(batch.ids.numel() for batch in drawn)
-    assert abs(padded - 20_000) < 4096
+    assert abs(padded - 60_000) < 4096
+
+
+def test_batches_hold_every_sample_that_was_drawn_once_and_whole(tokenizer):
+    samples = [Sample((Piece(f"Context: {at} {'word ' * (at % 40)}", 0.1),)) for at in range(2000)]
+    numbered = iter(samples)
+    recipe = replace(TINY, source=lambda rng, progress: next(numbered))
+    batches = Batches(recipe, tokenizer, torch.device("cpu"))
+    drawn = [
+        *batches.draw(Random(0), tokens=20_000, progress=1.0),
+        *batches.draw(Random(0), tokens=20_000, progress=1.0),
+    ]
+    pad = tokenizer.token_to_id(PAD)
+    texts = [tokenizer.decode([token for token in row if token != pad]) for b in drawn for row in b.ids.tolist()]
+    assert len(texts) == len(set(texts)) > 500
+    assert set(texts) <= {sample.shared[0].text for sample in samples}
 
 
 def test_the_learning_rate_rises_stays_and_falls():
@@ -114,6 +145,20 @@ def test_training_stops_resumes_and_ends_with_a_model_that_can_be_served(tokeniz
     llm = LLM(str(folder), dtype="float32", kv_cache_memory="8MiB", use_tqdm=False)
     made = llm.generate(prompt, SamplingParams(temperature=0, max_tokens=8), use_tqdm=False)[0].outputs[0].token_ids
     assert made == expected.tolist()
+
+
+def test_an_export_may_be_the_mean_of_what_was_trained_and_where_it_began(tokenizer, tmp_path):
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    for seed, name in enumerate(("start", "trained")):
+        torch.manual_seed(seed)
+        torch.save(build(TINY).state_dict(), tmp_path / "weights.pt")
+        export(TINY, tmp_path, tmp_path / name)
+    export(TINY, tmp_path, tmp_path / "mean", halfway_from=tmp_path / "start")
+    start, trained, mean = (load_file(tmp_path / name / "model.safetensors") for name in ("start", "trained", "mean"))
+    assert "model.embed_tokens.weight" in mean  # which is the head, too
+    for name, weight in mean.items():
+        expected = (start[name].float() + trained[name].float()) / 2
+        torch.testing.assert_close(weight.float(), expected, atol=2e-3, rtol=2e-2)
 
 
 def test_exporting_before_training_says_what_is_missing(tmp_path):

@@ -7,17 +7,16 @@ the meaning of the words leads to an answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from random import Random
 
-from train.world import discourse, sentences
+from train.world import sentences
 from train.world.asking import Asker
 from train.world.cast import DEFINITE_LABELS, LABEL_PAIRS, Entity, draw_label, indefinite, twins
 from train.world.circumstances import draw_alike
+from train.world.discourse import SAID, Attitude
 from train.world.happening import Drawing, Happening
-from train.world.meaning import Meaning
-from train.world.meanings import ALIKE, MEANINGS
-from train.world.passage import Passage, Question
+from train.world.meaning import ALIKE, MEANINGS, Meaning
+from train.world.passage import Passage, Question, with_one_answer
 from train.world.telling import Teller
 from train.world.words import TRADES, draw
 
@@ -28,23 +27,19 @@ _COMMON = ("when", "where", "site", "when", "why", "purpose", "price", "tool", "
 
 def _by_kind() -> dict[str, tuple[Meaning, ...]]:
     """Kind -> meanings whose second role, what is done to something, takes it."""
-    found: dict[str, list[Meaning]] = {}
+    found: dict[str, tuple[Meaning, ...]] = {}
     for meaning in MEANINGS:
-        if "X" in meaning.roles and "person" in next(iter(meaning.roles.values())):
-            for kind in meaning.roles["X"]:
-                found.setdefault(kind, []).append(meaning)
-    return {kind: tuple(meanings) for kind, meanings in found.items() if len(meanings) > 3}
+        if "person" in next(iter(meaning.roles.values())):
+            for kind in meaning.roles.get("X", ()):
+                found[kind] = (*found.get(kind, ()), meaning)
+    return {kind: meanings for kind, meanings in found.items() if len(meanings) > 3}
 
 
 _OF_KIND = _by_kind()
 
 
 class AccountMaker:
-    """Draws accounts.
-
-    Args:
-        held_out: whether names are those kept for evaluation, or those of training.
-    """
+    """Draws accounts; with `held_out`, of names kept for evaluation, else of those of training."""
 
     def __init__(self, *, held_out: bool) -> None:
         self._held_out = held_out
@@ -66,7 +61,7 @@ class _Account:
         self._held_out = held_out
         self._drawing = Drawing(rng, held_out=held_out)
         self._others: list[Entity] = []  # named beside the happenings
-        self._wishes: list[tuple[Happening, Entity, discourse.Attitude]] = []
+        self._wishes: list[tuple[Happening, Entity, Attitude]] = []
         self._thing: Entity | None = None  # that all happenings are about
 
     def passage(self) -> Passage:
@@ -76,11 +71,11 @@ class _Account:
         self._drawing.add_circumstances(happenings, list(dict.fromkeys(names)))
         teller = Teller(rng, self._draw_labels(happenings))
         if rng.random() < 0.3:
-            teller.aside(self._filled(rng.choice(discourse.OPENINGS)))
+            teller.aside(self._filled(rng.choice(SAID["openings"])))
         self._introduce(teller)
         self._tell(teller, happenings)
         if rng.random() < 0.3:
-            teller.aside(self._filled(rng.choice(discourse.ASIDES)))
+            teller.aside(self._filled(rng.choice(SAID["asides"])))
         text = " ".join(teller.sentences)
         return Passage(text, self._questions(teller, happenings, text), len(happenings))
 
@@ -88,10 +83,8 @@ class _Account:
 
     def _draw(self) -> list[Happening]:
         rng = self._rng
-        draw_all = rng.choice(
-            (self._alike, self._alike, self._different, self._different, self._of_one, self._about_one, self._single)
-        )
-        return draw_all()
+        twice = (self._alike, self._alike, self._different, self._different)
+        return rng.choice((*twice, self._of_one, self._about_one, self._single))()
 
     def _count(self, *usual: int) -> int:
         """How many happenings: as usual, or up to the most that there may be where that is more."""
@@ -126,8 +119,7 @@ class _Account:
                 return found
         shared = [role for role in meaning.roles if rng.random() < 0.15]
         if len(shared) < len(meaning.roles) - 1:
-            for role in shared:
-                found[-1].roles[role] = found[0].roles[role]
+            found[-1].roles |= {role: found[0].roles[role] for role in shared}
         return found
 
     def _different(self) -> list[Happening]:
@@ -182,16 +174,10 @@ class _Account:
 
     def _filled(self, text: str) -> str:
         """A remark with names and times of its own."""
-        if "{" not in text:
-            return text
-        rng = self._rng
         values: dict[str, str] = {}
         for name in re.findall(r"{(\w+)}", text):
-            if name == "person":
-                other = self._other()
-                values[name] = other.text
-            else:
-                values[name] = draw(name, rng, held_out=self._held_out).text
+            value = self._other() if name == "person" else draw(name, self._rng, held_out=self._held_out)
+            values[name] = value.text
         return text.format(**values)
 
     def _other(self) -> Entity:
@@ -206,19 +192,11 @@ class _Account:
         rng = self._rng
         for person, label in teller.labels.items():
             if rng.random() < 0.35:
-                patterns: tuple[str, ...] = (
-                    discourse.TRADE_INTRODUCTIONS if label in TRADES else discourse.INTRODUCTIONS
-                )
-                if label in DEFINITE_LABELS:
-                    patterns = discourse.DEFINITE
-                pattern = rng.choice(patterns)
+                sort = "definite " if label in DEFINITE_LABELS else "trade " if label in TRADES else ""
+                pattern = rng.choice(SAID[f"{sort}introductions"])
                 teller.introduced.add(person)
-                said = pattern.format(
-                    name=teller.name(person, "subject", is_plain=True),
-                    label=label,
-                    a_label=indefinite(Entity(label, "")),
-                )
-                teller.end(said)
+                name, a_label = teller.name(person, "subject", is_plain=True), indefinite(Entity(label, ""))
+                teller.end(pattern.format(name=name, label=label, a_label=a_label))
 
     def _tell(self, teller: Teller, happenings: list[Happening]) -> None:
         waiting = list(happenings)
@@ -226,16 +204,12 @@ class _Account:
             told, text = self._next(teller, waiting)
             is_past = all(happening.tense == "past" for happening in waiting[:told])
             del waiting[:told]
-            if (
-                is_past
-                and teller.sentences
-                and self._rng.random() < 0.15
-                and (text[0].isupper() or text.startswith(_AFTER_LINK))
-            ):
-                text = f"{self._rng.choice(discourse.LINKS)} {text}"
+            may_link = is_past and teller.sentences and self._rng.random() < 0.15
+            if may_link and (text[0].isupper() or text.startswith(_AFTER_LINK)):
+                text = f"{self._rng.choice(SAID['links'])} {text}"
             teller.end(text)
             if waiting and self._rng.random() < 0.08:
-                teller.aside(self._filled(self._rng.choice(discourse.ASIDES)))
+                teller.aside(self._filled(self._rng.choice(SAID["asides"])))
 
     def _next(self, teller: Teller, waiting: list[Happening]) -> tuple[int, str]:
         """How many happenings the next sentence tells, and the sentence."""
@@ -266,37 +240,30 @@ class _Account:
         return sentences.two_at_once(teller, one, two), 2
 
     def _special(self, teller: Teller, happening: Happening) -> str | None:
-        forms: tuple[Callable[[Teller, Happening], str | None], ...] = (
-            sentences.duty,
-            self._turn,
-            self._turn,
-            self._denial,
-            self._said,
-            self._said_by_other,
-            self._other_thing,
-            self._other_role,
-            self._other_role,
-            self._other_circumstance,
-            self._other_circumstance,
-        )
-        return self._rng.choice(forms[3:] if happening.meaning.is_chance else forms)(teller, happening)
+        forms = ["duty", "turn", "turn", "denial", "said", "said by others", "other thing"]
+        forms += ["other role", "other role", "other circumstance", "other circumstance"]
+        form = self._rng.choice(forms[3:] if happening.meaning.is_chance else forms)
+        if form == "duty":
+            return sentences.duty(teller, happening)
+        if form == "turn":
+            return self._turn(teller, happening)
+        if form == "other thing":
+            return self._other_thing(teller, happening)
+        if form == "other role":
+            return sentences.other_role(teller, happening, self._drawing, self._others)
+        if form == "other circumstance":
+            return self._other_circumstance(teller, happening)
+        if form == "said":
+            return sentences.said(teller, happening, self._other())
+        patterns = SAID["denials" if form == "denial" else form]
+        return sentences.denial(teller, happening, self._other(), patterns)
 
     def _turn(self, teller: Teller, happening: Happening) -> str | None:
         other = self._other()
-        found = sentences.turn(teller, happening, other)
-        if found is None:
-            return None
-        self._wishes.append((happening, other, found[1]))
-        return found[0]
-
-    def _denial(self, teller: Teller, happening: Happening) -> str | None:
-        return sentences.denial(teller, happening, self._other())
-
-    def _said(self, teller: Teller, happening: Happening) -> str | None:
-        return sentences.said(teller, happening, self._other())
-
-    def _said_by_other(self, teller: Teller, happening: Happening) -> str | None:
-        return sentences.denial(teller, happening, self._other(), discourse.SAID_BY_OTHERS)
+        text, attitude = sentences.turn(teller, happening, other) or (None, None)
+        if attitude:
+            self._wishes.append((happening, other, attitude))
+        return text
 
     def _other_thing(self, teller: Teller, happening: Happening) -> str | None:
         if "X" not in happening.roles or happening.roles["X"] is self._thing:
@@ -305,16 +272,11 @@ class _Account:
         self._others.append(other)
         return sentences.other_thing(teller, happening, other, "X")
 
-    def _other_role(self, teller: Teller, happening: Happening) -> str | None:
-        return sentences.other_role(teller, happening, self._drawing, self._others)
-
     def _other_circumstance(self, teller: Teller, happening: Happening) -> str | None:
         names = [name for name in happening.circumstances if name in ("when", "where", "why", "site")]
-        if not names:
-            return None
-        name = self._rng.choice(names)
-        mine = happening.circumstances[name]
-        for other in draw_alike(name, self._rng, 6, like=mine):
+        name = self._rng.choice(names) if names else ""
+        mine = happening.circumstances.get(name)
+        for other in draw_alike(name, self._rng, 6, like=mine) if mine else ():
             if other.answer != mine.answer and "{" not in other.text:
                 return sentences.other_circumstance(teller, happening, name, other)
         return None
@@ -324,20 +286,15 @@ class _Account:
     def _questions(self, teller: Teller, happenings: list[Happening], text: str) -> tuple[Question, ...]:
         asker = Asker(self._rng, teller, happenings, self._others)
         asked = [pair for happening in happenings for pair in asker.ask(happening)]
-        for happening, other, attitude in self._wishes:
-            if len(self._wishes) == 1 and happening.told:
-                wish = asker.about_wish(happening, other, attitude)
-                asked += [wish] if wish else []
+        wishes = [wish for wish in self._wishes if wish[0].told] if len(self._wishes) == 1 else []
+        asked += [asked_wish for wish in wishes if (asked_wish := asker.about_wish(*wish))]
         asked += [asker.about_label(p) for p in teller.labels if p in teller.introduced and self._rng.random() < 0.3]
-        answers: dict[str, set[str]] = {}
-        for question, answer in asked:
-            answers.setdefault(question, set()).add(answer)
         found = []
-        for question, answer in asked:
-            span = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", text, re.IGNORECASE)
-            tells_itself = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", question, re.IGNORECASE)
-            if span and not tells_itself and len(answers[question]) == 1:
-                found.append(Question(question, span.group()))
+        for question in with_one_answer([Question(*pair) for pair in asked]):
+            answer = re.compile(rf"(?<!\w){re.escape(question.answer)}(?!\w)", re.IGNORECASE)
+            span = answer.search(text)
+            if span and not answer.search(question.text):
+                found.append(Question(question.text, span.group()))
         return tuple(found)
 
 

@@ -6,45 +6,28 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from random import Random
 
-from train.world import discourse
+from train import tables
 from train.world.cast import DEFINITE_LABELS, Entity, indefinite
 from train.world.clause import Case, Clause, Naming, Person, draw_words
-from train.world.english import possessive
+from train.world.discourse import SAID, Attitude
+from train.world.english import GRAMMAR, capital, possessive
 from train.world.happening import Happening
-from train.world.meaning import Phrase, roles_in
+from train.world.meaning import Phrase, is_role, roles_in
 from train.world.telling import Teller
-from train.world.words import NAMES, TRADES, words
+from train.world.words import NAMES, TRADES
 
-_WHOLE_ONLY = frozenset(
-    words(
-        """colour means distance length weight year date month weekday clock number age pet score goals crowd thousands
-        deed duration usage feature young job post trade relative"""
-    )
-)  # asked for by whole questions
-_CALLED_BY_SORT = frozenset(words("animal bird tool vehicle boat instrument building machine dogs mount horselike"))
+_WHOLE_ONLY = frozenset(GRAMMAR["kind that whole questions ask for"])
+_CALLED_BY_SORT = frozenset(GRAMMAR["kind that may be called by its sort"])
 _PLACES = frozenset({"town", "country", "region", "place", "land", "building", "room", "water", "forest"})
 _PLURAL = {"was": "were", "is": "are", "has": "have", "does": "do"}
 _PLACE_SORTS = ("town", "place", "country", "region", "building", "room", "island")
 _OPAQUE = frozenset({"that", "how", "whether", "where", "until", "when", "of", "if", "their"})
-_DITRANSITIVE = frozenset(words("give lend bring serve send pay owe teach show tell offer make"))
-_NOMINAL = {
-    "when": ("When was {n}", "When did {n} take place"),
-    "where": ("Where did {n} take place", "Where was {n}"),
-    "why": ("What was the reason for {n}", "What led to {n}"),
-    "long": ("How long did {n} take",),
-    "help": ("Who helped with {n}",),
-}
+_DITRANSITIVE = frozenset(GRAMMAR["takes two objects"])
+_NOMINAL = tables.sentences("nominals")
 
 
 class Asker:
-    """Asks about the happenings of one passage.
-
-    Args:
-        rng: draws the wording.
-        teller: knows who was introduced as what.
-        happenings: all that the passage tells.
-        others: persons and things that it names beside them.
-    """
+    """Asks about the happenings of one passage; `others` are persons and things that it names beside them."""
 
     def __init__(self, rng: Random, teller: Teller, happenings: Sequence[Happening], others: Sequence[Entity]) -> None:
         self._rng = rng
@@ -63,11 +46,8 @@ class Asker:
         rng = self._rng
         pronoun = entity.pronouns[{"subject": "they", "object": "them", "possessive": "their"}[case]]
         is_clear = not any(other.is_like(entity) for other in self._cast if other is not entity)
-        if (
-            is_clear
-            and entity.kind not in (_PLACES | NAMES.keys()) - {"person"}
-            and rng.random() < (0.12 if entity.is_person else 0.06)
-        ):
+        is_clear = is_clear and entity.kind not in (_PLACES | NAMES.keys()) - {"person"}
+        if is_clear and rng.random() < (0.12 if entity.is_person else 0.06):
             return pronoun
         if not entity.is_person:
             return f"{entity.article} {self._thing(entity)}".strip()
@@ -128,27 +108,19 @@ class Asker:
         for word in template.split():
             bare = word.rstrip("?,")
             role = bare.removesuffix("'s")
-            if len(role) == 1 and role.isupper() and role in happening.roles:
-                case: Case = "possessive" if bare.endswith("'s") else "object" if said else "subject"
-                entity = happening.roles[role]
-                named = self._thing(entity) if said and said[-1] == "Whose" else self._never_pronoun(entity, case)
-                if (
-                    happening.roles[role].is_plural
-                    and not bare.endswith("'s")
-                    and said
-                    and said[-1] in _PLURAL
-                    and said[-2:-1] != ["it"]
-                ):
-                    said[-1] = _PLURAL[said[-1]]
-                said.append(named + word[len(bare) :])
-            else:
-                said.append(word)
+            if is_role(role) and role in happening.roles:
+                entity, is_possessive = happening.roles[role], bare.endswith("'s")
+                # Never a pronoun: a whole question doesn't say which case a role has there.
+                if said and said[-1] == "Whose":
+                    named = self._thing(entity)
+                else:
+                    named = entity.definite if entity.is_person else f"{entity.article} {self._thing(entity)}".strip()
+                    named = possessive(named) if is_possessive else named
+                if entity.is_plural and not is_possessive and said[-2:-1] != ["it"]:
+                    said[-1:] = [_PLURAL.get(before, before) for before in said[-1:]]
+                word = named + word[len(bare) :]
+            said.append(word)
         return " ".join(said)
-
-    def _never_pronoun(self, entity: Entity, case: Case) -> str:
-        """A whole question doesn't say which case a role has there."""
-        named = entity.definite if entity.is_person else f"{entity.article} {self._thing(entity)}".strip()
-        return possessive(named) if case == "possessive" else named
 
     def _phrase(self, happening: Happening, fits: Callable[[Phrase], bool]) -> Phrase | None:
         """A wording whose roles were told, rather one that the passage does not use."""
@@ -167,12 +139,8 @@ class Asker:
         return bool(named) and any(named <= set(h.roles.values()) for h in self._happenings if h is not happening)
 
     def _clause(self, happening: Happening, phrase: Phrase, needed: frozenset[str]) -> Clause:
-        told = frozenset(happening.told)
-        return Clause(phrase, draw_words(phrase, self._rng, told, needed), happening.tense, self._person_of(happening))
-
-    @staticmethod
-    def _person_of(happening: Happening) -> Callable[[str], Person]:
-        return Teller.person_of(happening)
+        words = draw_words(phrase, self._rng, frozenset(happening.told), needed)
+        return Clause(phrase, words, happening.tense, Teller.person_of(happening))
 
     def _naming(self, happening: Happening) -> Naming:
         return lambda role, case: self.name(happening.roles[role], case)
@@ -186,22 +154,19 @@ class Asker:
             return None
         wh, sort = self._wh(happening, role)
         given = clause.roles - {role}
-        extra = ""
-        if self._is_ambiguous(happening, role, given, sort):
-            extra = self._more(happening, role, given, sort)
-            if not extra:
-                return None
+        is_ambiguous = self._is_ambiguous(happening, role, given, sort)
+        extra = self._more(happening, role, given, sort) if is_ambiguous else ""
+        if is_ambiguous and not extra:
+            return None
         naming = self._naming(happening)
         if role == phrase.subject:
             return self._about_subject(clause, naming, wh, extra, happening.roles[role])
         if role == phrase.passive and self._rng.random() < 0.35:
-            has_agent = phrase.subject in given and self._needs(happening, role, given - {phrase.subject}, sort)
-            return f"{_capital(wh)} {clause.inverted_passive(naming, has_agent=has_agent, asked=wh)}{extra}?"
+            rest = given - {phrase.subject}
+            is_needed = phrase.subject in given and (self._is_ambiguous(happening, role, rest, sort) or not rest)
+            has_agent = is_needed or (phrase.subject in given and self._rng.random() < 0.5)
+            return f"{capital(wh)} {clause.inverted_passive(naming, has_agent=has_agent, asked=wh)}{extra}?"
         return self._about_object(clause, naming, role, wh, extra)
-
-    def _needs(self, happening: Happening, role: str, given: frozenset[str], sort: str) -> bool:
-        """Whether a question has to name the agent too, or may."""
-        return self._is_ambiguous(happening, role, given, sort) or not given or self._rng.random() < 0.5
 
     def _about_subject(self, clause: Clause, naming: Naming, wh: str, extra: str, subject: Entity) -> str:
         rng = self._rng
@@ -219,37 +184,34 @@ class Asker:
         if subject.is_person:
             if chance < 0.17:
                 return f"Who was it that {predicate}?"
-            if chance < 0.2 and not subject.is_plural:
-                return f"Name the person who {predicate}."
+            if chance < 0.24 and subject.is_plural:
+                return f"Who {predicate}?"
             if chance < 0.24:
-                return f"Which person {predicate}?" if not subject.is_plural else f"Who {predicate}?"
+                return f"Name the person who {predicate}." if chance < 0.2 else f"Which person {predicate}?"
         if chance < 0.32:
-            return rng.choice(discourse.WRAPPERS).format(q=f"{wh} {predicate}")
-        return f"{_capital(wh)} {predicate}?"
+            return rng.choice(SAID["wrappers"]).format(q=f"{wh} {predicate}")
+        return f"{capital(wh)} {predicate}?"
 
     def _about_object(self, clause: Clause, naming: Naming, role: str, wh: str, extra: str) -> str:
         rng = self._rng
         preposition = clause.preposition_of(role)
-        if preposition and wh.endswith(tuple(_PLACE_SORTS)) and rng.random() < 0.6:
-            at = clause.words.index(role)
-            bare = clause.without(at - 1, at + 1)
+        at = clause.words.index(role)
+        bare = clause.without(at - 1, at + 1) if preposition else clause
+        if preposition and wh.endswith(_PLACE_SORTS) and rng.random() < 0.6:
             if preposition in ("to", "in", "at"):
                 return f"Where {bare.inverted(naming)}{extra}?"
             if preposition == "from" and clause.words[-1] == role:
                 return f"Where {bare.inverted(naming)} from{extra}?"
         if preposition and (clause.words[-1] != role or rng.random() < 0.4):
-            at = clause.words.index(role)
-            bare = clause.without(at - 1, at + 1)
             wh = "whom" if wh == "who" else wh
-            return f"{_capital(preposition)} {wh} {bare.inverted(naming)}{extra}?"
+            return f"{capital(preposition)} {wh} {bare.inverted(naming)}{extra}?"
         chance = rng.random()
-        if chance < 0.1:
-            said = naming(clause.phrase.subject, "subject") + " " + clause.predicate(naming, without=role)
-            return rng.choice(discourse.WRAPPERS).format(q=f"{wh} {said}{extra}")
-        if chance < 0.16 and clause.tense == "past":
-            said = naming(clause.phrase.subject, "subject") + " " + clause.predicate(naming, without=role)
-            return f"{_capital(wh)} was it that {said}{extra}?"
-        wh = "Whom" if wh == "who" and rng.random() < 0.4 else _capital(wh)
+        if chance < 0.1 or (chance < 0.16 and clause.tense == "past"):
+            said = naming(clause.phrase.subject, "subject") + " " + clause.predicate(naming, without=role) + extra
+            if chance < 0.1:
+                return rng.choice(SAID["wrappers"]).format(q=f"{wh} {said}")
+            return f"{capital(wh)} was it that {said}?"
+        wh = "Whom" if wh == "who" and rng.random() < 0.4 else capital(wh)
         return f"{wh} {clause.inverted(naming, without=role)}{extra}?"
 
     def _wh(self, happening: Happening, role: str) -> tuple[str, str]:
@@ -279,11 +241,8 @@ class Asker:
         for other in self._happenings:
             if other is not happening and actor in (*other.roles.values(), *other.helpers.values()):
                 return None
-        pattern = self._rng.choice(
-            ("What did {who} do {when}?", "What did {who} do {when}?", "{When}, what did {who} do?")
-        )
-        who = self.name(actor, "subject")
-        return pattern.format(who=who, when=when.text, When=_capital(when.text))
+        pattern = self._rng.choice(SAID["deed questions"])
+        return pattern.format(who=self.name(actor, "subject"), when=when.text, When=capital(when.text))
 
     def _about_circumstance(self, happening: Happening, name: str) -> str | None:
         circumstance = happening.circumstances[name]
@@ -302,21 +261,14 @@ class Asker:
             has_agent = self._rng.random() < 0.3
         elif self._is_ambiguous(happening, name, given):
             return None
-        naming = self._naming(happening)
-        who: Case = "subject" if "did {who}" in pattern else "object"
-        return (
-            pattern.format(
-                did=clause.inverted_passive(naming, has_agent=has_agent) if is_passive else clause.inverted(naming),
-                that=clause.active(naming),
-                inf=clause.predicate(naming, "base"),
-                ing=clause.predicate(naming, "ing"),
-                who=self.name(happening.roles[phrase.subject], who),
-                whose=self.name(happening.roles[phrase.subject], "possessive"),
-            )
-            + "?"
-        )
+        naming, subject = self._naming(happening), happening.roles[phrase.subject]
+        did = clause.inverted_passive(naming, has_agent=has_agent) if is_passive else clause.inverted(naming)
+        parts = {"did": did, "that": clause.active(naming)}
+        parts |= {"inf": clause.predicate(naming, "base"), "ing": clause.predicate(naming, "ing")}
+        parts["who"] = self.name(subject, "subject" if "did {who}" in pattern else "object")
+        return pattern.format(**parts, whose=self.name(subject, "possessive")) + "?"
 
-    def about_wish(self, happening: Happening, other: Entity, attitude: discourse.Attitude) -> tuple[str, str] | None:
+    def about_wish(self, happening: Happening, other: Entity, attitude: Attitude) -> tuple[str, str] | None:
         """Who wanted to, or refused to, do what somebody else did."""
         actor = next(iter(happening.meaning.roles))
         phrase = self._phrase(happening, lambda p: p.verb != "be" and p.subject == actor and not p.is_broad)
@@ -332,9 +284,9 @@ class Asker:
         """What somebody is, or who is it."""
         label = self._teller.labels[person]
         if label in TRADES and self._rng.random() < 0.5:
-            question = self._rng.choice(discourse.TRADE_QUESTIONS)
+            question = self._rng.choice(SAID["trade questions"])
             return question.format(who=person.text, whose=possessive(person.text)), label
-        asked = discourse.DEFINITE_QUESTIONS if label in DEFINITE_LABELS else discourse.LABEL_QUESTIONS
+        asked = SAID["definite questions"] if label in DEFINITE_LABELS else SAID["label questions"]
         question = self._rng.choice(asked)
         return question.format(label=label, a_label=indefinite(Entity(label, ""))), person.text
 
@@ -345,13 +297,10 @@ class Asker:
         for other in self._happenings:
             if other is happening or other.meaning is not happening.meaning:
                 continue
-            if any(self._differs(happening, other, name) for name in given):
-                continue
-            if other.value(asked) == happening.value(asked):
-                continue
-            if sort and asked in other.roles and sort not in other.roles[asked].sorts:
-                continue
-            return True
+            is_other = other.value(asked) != happening.value(asked)
+            is_of_sort = not sort or asked not in other.roles or sort in other.roles[asked].sorts
+            if is_other and is_of_sort and not any(self._differs(happening, other, name) for name in given):
+                return True
         return False
 
     @staticmethod
@@ -361,9 +310,8 @@ class Asker:
     def _more(self, happening: Happening, role: str, given: frozenset[str], sort: str) -> str:
         """A circumstance that tells the happening from the others, or ""."""
         for name, circumstance in happening.circumstances.items():
-            if name not in happening.told or not circumstance.can_disambiguate:
-                continue
-            if not self._is_ambiguous(happening, role, given | {name}, sort):
+            can_tell = name in happening.told and circumstance.can_disambiguate
+            if can_tell and not self._is_ambiguous(happening, role, given | {name}, sort):
                 return f" {circumstance.text}"
         return ""
 
@@ -379,16 +327,11 @@ def _can_ask(phrase: Phrase, role: str, happening: Happening) -> bool:
             continue
         at = segment.words.index(role)
         before = segment.words[:at]
-        if _OPAQUE & set(before) or any(len(word) == 1 and word.isupper() for word in before[:-1]):
+        if _OPAQUE & set(before) or any(map(is_role, before[:-1])):
             return bool(before) and before[-1] in ("to", "from", "for", "with") and not _OPAQUE & set(before)
-        if before and len(before[-1]) == 1 and before[-1].isupper():
+        if before and is_role(before[-1]):
             return phrase.verb in _DITRANSITIVE and not happening.roles[role].is_person
         if len(before) > 1 and before[-1] == "in" and happening.roles[role].kind not in _PLACES:
             return False
-        after = segment.words[at + 1 : at + 2]
-        return not (after and len(after[0]) == 1 and after[0].isupper())
+        return not any(map(is_role, segment.words[at + 1 : at + 2]))
     return False
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]

@@ -5,42 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
+from train import tables
 from train.world import words
+from train.world.english import GRAMMAR, PRONOUNS
 from train.world.english import article as indefinite_article
 from train.world.nouns import ASKED_AS, KINDS
-from train.world.words import TITLES, draw, phrases
+from train.world.words import draw, given_name
 
 
 @dataclass(frozen=True)
 class Entity:
-    """Args:
-    text: the span that answers a question for it; has no article.
-    kind: what it was drawn as, "person" or a key of `nouns.KINDS` or `words.KINDS`.
-    article: "the" where the second mention needs it, else "".
-    can_be_new: whether the first mention may have "a".
-    is_plural: takes "were" and "they".
-    gender: "f" or "m" for one person, else "".
-    head: the noun without its adjective, or the given name.
-    asked: what a question calls it after "which".
-    label: another description once it was introduced, such as "baker".
-    count: a number in words or digits that goes before the text, or "".
-    """
-
-    text: str
-    kind: str
-    article: str = ""
-    can_be_new: bool = False
-    is_plural: bool = False
-    gender: str = ""
-    head: str = ""
-    asked: tuple[str, ...] = ()
-    label: str = ""
-    count: str = ""
+    text: str  # the span that answers a question for it; has no article
+    kind: str  # what it was drawn as, "person" or a key of `nouns.KINDS` or `words.KINDS`
+    article: str = ""  # "the" where the second mention needs it, else ""
+    can_be_new: bool = False  # whether the first mention may have "a"
+    is_plural: bool = False  # takes "were" and "they"
+    gender: str = ""  # "f" or "m" for one person, else ""
+    head: str = ""  # the noun without its adjective, or the given name
+    asked: tuple[str, ...] = ()  # what a question calls it after "which"
+    count: str = ""  # a number in words or digits that goes before the text, or ""
 
     @property
     def sorts(self) -> frozenset[str]:
         """All that it may be called."""
-        return ASKED_AS.get(self.head, frozenset()).union(self.asked)
+        return frozenset(ASKED_AS.get(self.head, ())).union(self.asked)
 
     @property
     def is_person(self) -> bool:
@@ -49,11 +37,9 @@ class Entity:
     @property
     def is_clear_gender(self) -> bool:
         """Whether its name tells a reader which pronoun it has."""
-        if not self.gender or self.is_plural:
-            return True
-        if self.article:
+        if self.article and self.gender and not self.is_plural:
             return self.text in LABELS_F or self.text in LABELS_M
-        return self.text.split()[0] not in ("Dr", "Professor", "Captain")
+        return not self.gender or self.is_plural or self.text.split()[0] not in ("Dr", "Professor", "Captain")
 
     def is_like(self, other: Entity) -> bool:
         """Whether a pronoun for the one may be read as the other."""
@@ -64,13 +50,7 @@ class Entity:
 
     @property
     def pronouns(self) -> dict[str, str]:
-        if self.is_plural:
-            return {"they": "they", "them": "them", "their": "their", "was": "were"}
-        if self.gender == "f":
-            return {"they": "she", "them": "her", "their": "her", "was": "was"}
-        if self.gender == "m":
-            return {"they": "he", "them": "him", "their": "his", "was": "was"}
-        return {"they": "it", "them": "it", "their": "its", "was": "was"}
+        return PRONOUNS["plural" if self.is_plural else self.gender]
 
     @property
     def definite(self) -> str:
@@ -78,80 +58,20 @@ class Entity:
         return f"{self.article} {self.text}".strip()
 
 
-_TRADES_OF_ONE = dict.fromkeys(("midwife", "seamstress", "dressmaker", "milliner"), "m") | {
-    trade: "f" for trade in words.TRADES if trade.endswith("man")
-}  # the gender that does not go with it
-LABELS_F = phrases("""widow, midwife, seamstress, nun, duchess, governess, old lady, washerwoman, housewife, landlady,
-dairymaid, schoolgirl, young mother, actress, abbess, miller's daughter, farmer's wife, mayor's niece, old countess""")
-LABELS_M = phrases("""widower, monk, priest, bishop, sexton, old man, landlord, schoolboy, young father, stable boy,
-duke, errand boy, night watchman, cabin boy, miller's son, farmer's nephew, mayor's brother, old count,
-retired colonel""")
-LABELS = phrases("""newcomer, stranger, neighbour, student, apprentice, mayor, headteacher, innkeeper, new teacher,
-village doctor, tourist, lodger, postmistress's cousin, stationmaster, ticket collector, bank clerk, tax inspector,
-lifeguard, goalkeeper, referee, trainee, tenant, caretaker, shop assistant, head gardener, town clerk, museum guide,
-ferry captain, choir leader, bandleader, reporter, detective, lorry driver, taxi driver, hotel porter, new owner""")
+_OF_WOMEN = frozenset({"midwife", "seamstress", "dressmaker", "milliner"})
+_CAST = tables.words("cast")
+LABELS_F, LABELS_M, LABELS = _CAST["woman"], _CAST["man"], _CAST["anyone"]
 LABEL_PAIRS = tuple(
     (gender, *pair.split("/"))
-    for gender, pairs in (
-        (
-            "f",
-            """elder sister/younger sister, aunt/niece, tall woman/short woman, grandmother/granddaughter,
-        woman from the mill/woman from the ferry, old nurse/young nurse, girl in the red coat/girl in the blue coat,
-        landlady/lodger, first singer/second singer, bride/bridesmaid, mother/daughter, countess/maid, abbess/novice""",
-        ),
-        (
-            "m",
-            """elder brother/younger brother, uncle/nephew, tall man/short man, grandfather/grandson, captain/mate,
-        man from the mill/man from the ferry, old doctor/young doctor, boy in the green cap/boy in the grey cap,
-        landlord/lodger, first fiddler/second fiddler, groom/best man, father/son, count/valet, abbot/novice""",
-        ),
-        (
-            "",
-            """host/guest, former owner/new owner, master/apprentice, buyer/seller, winner of the race/runner-up,
-        head cook/kitchen help, first witness/second witness, pilot/passenger, old mayor/new mayor, teacher/pupil,
-        neighbour on the left/neighbour on the right, older twin/younger twin, painter/model, clown/juggler""",
-        ),
-    )
-    for pair in phrases(pairs)
+    for gender, name in (("f", "pair of women"), ("m", "pair of men"), ("", "pair of anyone"))
+    for pair in _CAST[name]
 )
 """The gender, if any, and two descriptions that stand for two people beside each other."""
 DEFINITE_LABELS = frozenset(label for pair in LABEL_PAIRS for label in pair[1:])
-_GROUPS = phrases("""children, neighbours, villagers, fishermen, farmers, students, soldiers, nuns, tourists,
-firefighters, scouts, nurses, twins, apprentices, pupils, choir members, sailors, gardeners, volunteers, carpenters,
-grandparents""")
-_PLACES = phrases("""barn, stable, cellar, attic, kitchen, library, museum, station, harbour, market, church, town hall,
-school, hospital, post office, workshop, shed, garden, orchard, courtyard, warehouse, castle, mill, inn, bakery, park,
-chapel, boathouse, bank, theatre, laundry, greenhouse, pharmacy, police station, airport, hotel, forge, dairy, crypt,
-village hall, sports field, rubbish dump, recycling centre, laboratory, cinema, sawmill, quarry, campsite""")
-_SORTS = {
-    "team": ("team", "club"),
-    "school": ("school", "college"),
-    "company": ("company", "firm"),
-    "ship": ("ship",),
-    "book": ("book",),
-    "song": ("song",),
-    "river": ("river",),
-    "mountain": ("mountain",),
-    "lake": ("lake",),
-    "island": ("island",),
-    "road": ("road", "street"),
-    "country": ("country",),
-    "region": ("region",),
-    "language": ("language",),
-    "festival": ("festival",),
-    "town": ("town", "place"),
-    "trade": ("trade", "profession"),
-    "colour": ("colour",),
-    "material": ("material",),
-    "instrument": ("instrument", "musical instrument"),
-    "animal": ("animal",),
-    "weather": (),
-}
+_SORTS = tables.words("sorts")
 _THE = frozenset({"ship", "river"})
 _COUNTED = frozenset({"fruit", "vegetable", "flower", "countable", "goods"})
-_BARE_NOUNS = frozenset(
-    words.words("subject game match post score goals crime deed facility thousands crowd specialty young")
-)  # arithmetic, chess: never with an article
+_BARE_NOUNS = frozenset(GRAMMAR["kind of a bare noun"])  # arithmetic, chess: never with an article
 
 
 def draw_person(rng: Random, *, held_out: bool) -> Entity:
@@ -160,20 +80,17 @@ def draw_person(rng: Random, *, held_out: bool) -> Entity:
     if chance < 0.04:
         if rng.random() < 0.4:
             name = words.surname(rng)
-            return Entity(
-                name + ("es" if name.endswith(("s", "x", "z", "ch", "sh")) else "s"), "person", "the", is_plural=True
-            )
-        return Entity(rng.choice(_GROUPS), "person", "the", is_plural=True)
+            group = name + ("es" if name.endswith(("s", "x", "z", "ch", "sh")) else "s")
+        else:
+            group = rng.choice(_CAST["group"])
+        return Entity(group, "person", "the", is_plural=True)
     if chance < 0.15:
         label, gender = _label(rng, "")
         return Entity(label, "person", "the", can_be_new=True, gender=gender, head=label)
     value = draw("person", rng, held_out=held_out)
-    first = value.text.split()[0]
-    if first in TITLES:
-        return Entity(value.text, "person", gender=value.gender, head=value.text)
-    if rng.random() < 0.08:
-        return Entity(first, "person", gender=value.gender, head=first)
-    return Entity(value.text, "person", gender=value.gender, head=first)
+    head = given_name(value)
+    is_short = head != value.text and rng.random() < 0.08
+    return Entity(head if is_short else value.text, "person", gender=value.gender, head=head)
 
 
 def _label(rng: Random, gender: str) -> tuple[str, str]:
@@ -186,7 +103,7 @@ def _label(rng: Random, gender: str) -> tuple[str, str]:
         return rng.choice(LABELS), gender
     while True:
         trade = rng.choice(words.TRADES)
-        if gender not in _TRADES_OF_ONE.get(trade, ""):
+        if not (trade.endswith("man") if gender == "f" else trade in _OF_WOMEN):
             return trade, gender
 
 
@@ -227,14 +144,13 @@ def draw_entity(kind: str, rng: Random, *, held_out: bool) -> Entity:
     if kind in ("person", "someone"):
         return draw_person(rng, held_out=held_out)
     if kind in ("place", "room"):
-        place = rng.choice(_PLACES if kind == "place" else words.ROOMS)
+        place = rng.choice(_CAST["place"] if kind == "place" else words.ROOMS)
         return Entity(place, kind, "the", head=place, asked=(kind,))
     if kind in KINDS:
         return draw_thing(kind, rng)
     text = draw(kind, rng, held_out=held_out).text
-    article = "the" if kind in _THE and not text.startswith("the ") else ""
-    if text.startswith("the "):
-        article, text = "the", text.removeprefix("the ")
+    article = "the" if kind in _THE or text.startswith("the ") else ""
+    text = text.removeprefix("the ")
     return Entity(text, kind, article, head=text, asked=_SORTS.get(kind, ()))
 
 

@@ -6,7 +6,7 @@ called in the order of the words, so that a teller can say who was named before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
@@ -34,19 +34,12 @@ class Person:
 
 @dataclass(frozen=True)
 class Clause:
-    """A phrase with the optional words that are shown.
+    """A phrase with the optional words that are shown."""
 
-    Args:
-        phrase: what is said.
-        words: after the verb, with single capitals for roles.
-        tense: of the statement and the question.
-        person_of: role -> number and possessive pronoun.
-    """
-
-    phrase: Phrase
-    words: tuple[str, ...]
-    tense: Tense
-    person_of: Callable[[str], Person]
+    phrase: Phrase  # what is said
+    words: tuple[str, ...]  # after the verb, with single capitals for roles
+    tense: Tense  # of the statement and the question
+    person_of: Callable[[str], Person]  # role -> number and possessive pronoun
 
     @property
     def roles(self) -> frozenset[str]:
@@ -58,6 +51,8 @@ class Clause:
 
     def rest(self, name: Naming, without: str = "") -> str:
         """What follows the verb, at will without one role."""
+        person = self.person_of(self.phrase.subject)
+        own = {"their": person.their, "themself": person.themself, "they": _NOMINATIVE[person.them]}
         said: list[str] = []
         for word in self.words:
             if word == without:
@@ -70,14 +65,8 @@ class Clause:
                     said.append(named)
             elif is_role(word.removesuffix("'s")):
                 said.append(name(word[0], "possessive"))
-            elif word == "their":
-                said.append(self.person_of(self.phrase.subject).their)
-            elif word == "themself":
-                said.append(self.person_of(self.phrase.subject).themself)
-            elif word == "they":
-                said.append(_NOMINATIVE[self.person_of(self.phrase.subject).them])
             else:
-                said.append(word)
+                said.append(own.get(word, word))
         return " ".join(said)
 
     def predicate(self, name: Naming, form: str = "", without: str = "") -> str:
@@ -89,10 +78,8 @@ class Clause:
 
     def _finite(self, is_plural: bool) -> str:
         forms = verb(self.phrase.verb)
-        if self.tense == "future":
-            return f"will {forms.base}"
-        if self.tense == "perfect":
-            return f"had {forms.participle}"
+        if self.tense in ("future", "perfect"):
+            return f"will {forms.base}" if self.tense == "future" else f"had {forms.participle}"
         if forms.base == "be":
             return _be(self.tense, is_plural)
         if self.tense == "present":
@@ -100,12 +87,10 @@ class Clause:
         return forms.past
 
     def active(self, name: Naming) -> str:
-        subject = name(self.phrase.subject, "subject")
-        return f"{subject} {self.predicate(name)}"
+        return f"{name(self.phrase.subject, 'subject')} {self.predicate(name)}"
 
     def passive(self, name: Naming, *, has_agent: bool = True) -> str:
-        subject = name(self.phrase.passive, "subject")
-        return f"{subject} {self.passive_predicate(name, has_agent=has_agent)}"
+        return f"{name(self.phrase.passive, 'subject')} {self.passive_predicate(name, has_agent=has_agent)}"
 
     def passive_predicate(self, name: Naming, *, has_agent: bool = True) -> str:
         is_plural = self.person_of(self.phrase.passive).is_plural
@@ -134,8 +119,8 @@ class Clause:
         is_plural = "how many" in asked or (not asked and self.person_of(passive).is_plural)
         subject = "" if asked else name(passive, "subject") + " "
         if self.tense in ("future", "perfect"):
-            aux, be = ("will", "be ") if self.tense == "future" else ("had", "been ")
-            return f"{aux} {subject}{self._passive_with(be.strip(), name, has_agent)}"
+            aux, be = ("will", "be") if self.tense == "future" else ("had", "been")
+            return f"{aux} {subject}{self._passive_with(be, name, has_agent)}"
         return f"{_be(self.tense, is_plural)} {subject}{self._passive_with('', name, has_agent).strip()}"
 
     def preposition_of(self, role: str) -> str:
@@ -163,15 +148,12 @@ _AUXILIARY = {
 }
 
 
-def draw_words(
-    phrase: Phrase, rng: Random, told: frozenset[str], needed: frozenset[str] = frozenset()
-) -> tuple[str, ...]:
+def draw_words(phrase: Phrase, rng: Random, told: Set[str], needed: Set[str] = frozenset()) -> tuple[str, ...]:
     """What follows the verb: every optional part that only names roles of `told`, at random unless it is needed."""
     words: list[str] = []
     for segment in phrase.segments:
-        if segment.is_optional:
-            fits = segment.roles <= told
-            if not fits or not (segment.roles & needed or rng.random() < 0.5):
-                continue
+        is_free = segment.is_optional
+        if is_free and not (segment.roles <= told and (segment.roles & needed or rng.random() < 0.5)):
+            continue
         words += segment.words
     return tuple(words)

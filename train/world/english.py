@@ -5,7 +5,15 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from train.world.words import words
+from train import tables
+
+PRONOUNS = {
+    "f": {"they": "she", "them": "her", "their": "her", "was": "was"},
+    "m": {"they": "he", "them": "him", "their": "his", "was": "was"},
+    "": {"they": "it", "them": "it", "their": "its", "was": "was"},
+    "plural": {"they": "they", "them": "them", "their": "their", "was": "were"},
+}
+"""Gender or number -> its pronouns."""
 
 
 class Verb(NamedTuple):
@@ -18,49 +26,10 @@ class Verb(NamedTuple):
     ing: str
 
 
-_IRREGULAR = {
-    base: (past, participle)
-    for base, past, participle in (
-        entry.split("/")
-        for entry in words(
-            """
-            be/was/been bear/bore/borne beat/beat/beaten become/became/become begin/began/begun bend/bent/bent
-            bet/bet/bet bind/bound/bound bite/bit/bitten blow/blew/blown break/broke/broken breed/bred/bred
-            bring/brought/brought build/built/built burst/burst/burst buy/bought/bought cast/cast/cast
-            catch/caught/caught choose/chose/chosen come/came/come cost/cost/cost creep/crept/crept cut/cut/cut
-            deal/dealt/dealt dig/dug/dug do/did/done draw/drew/drawn drink/drank/drunk drive/drove/driven
-            eat/ate/eaten fall/fell/fallen feed/fed/fed feel/felt/felt fight/fought/fought find/found/found
-            fly/flew/flown forget/forgot/forgotten freeze/froze/frozen get/got/got give/gave/given go/went/gone
-            grind/ground/ground grow/grew/grown hang/hung/hung have/had/had hear/heard/heard hide/hid/hidden
-            hit/hit/hit hold/held/held hurt/hurt/hurt keep/kept/kept knit/knitted/knitted know/knew/known
-            lay/laid/laid lead/led/led leave/left/left lend/lent/lent let/let/let lie/lay/lain light/lit/lit
-            lose/lost/lost make/made/made mean/meant/meant meet/met/met overhear/overheard/overheard
-            overtake/overtook/overtaken pay/paid/paid put/put/put read/read/read ride/rode/ridden ring/rang/rung
-            rise/rose/risen rebuild/rebuilt/rebuilt run/ran/run say/said/said see/saw/seen sell/sold/sold
-            send/sent/sent set/set/set sew/sewed/sewn shake/shook/shaken shear/sheared/shorn shoot/shot/shot
-            show/showed/shown shut/shut/shut sing/sang/sung sink/sank/sunk sit/sat/sat sleep/slept/slept
-            sow/sowed/sown speak/spoke/spoken spend/spent/spent spill/spilt/spilt spin/spun/spun split/split/split
-            spread/spread/spread stand/stood/stood steal/stole/stolen stick/stuck/stuck sting/stung/stung
-            strike/struck/struck swear/swore/sworn sweep/swept/swept swim/swam/swum take/took/taken
-            teach/taught/taught tear/tore/torn tell/told/told think/thought/thought throw/threw/thrown
-            understand/understood/understood wear/wore/worn weave/wove/woven win/won/won wind/wound/wound
-            write/wrote/written rewrite/rewrote/rewritten undo/undid/undone upset/upset/upset flee/fled/fled
-            mislay/mislaid/mislaid quit/quit/quit rid/rid/rid withdraw/withdrew/withdrawn
-            """
-        )
-    )
-}
-_DOUBLED = frozenset(
-    words(
-        """
-        beg clap chip chop dig drag drop fit grab hug hum jog knit knot lag map mop nod occur pat pin plan plot plug
-        pop rob rub scrub ship shop shut sit skip slip snap spot stab step stir stop strap swap tap tip transfer trap
-        trim wrap refer admit begin cut forget get hit let put run set split swim win spin bet travel cancel label
-        pedal quarrel signal equip commit stun tug unwrap wag unpin rig bid clip quit lug prefer upset rid control
-        compel
-        """
-    )
-)
+GRAMMAR = tables.words("grammar")
+"""Words and kinds by what grammar does with them."""
+_IRREGULAR = {base: (past, participle) for base, past, participle in (e.split("/") for e in GRAMMAR["irregular"])}
+_DOUBLED = frozenset(GRAMMAR["doubles its last letter"])
 
 
 @cache
@@ -113,6 +82,10 @@ def article(text: str) -> str:
 
 def possessive(text: str) -> str:
     return f"{text}'" if text.endswith("s") else f"{text}'s"
+
+
+def capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def sentence(text: str) -> str:

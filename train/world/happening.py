@@ -14,25 +14,16 @@ from train.world.meaning import Meaning
 
 @dataclass
 class Happening:
-    """Args:
-    meaning: what sort of thing happens.
-    roles: who and what is in it.
-    circumstances: when, where, ... by name.
-    helpers: persons whom a circumstance names, by its name.
-    told: the roles and the names of the circumstances that the passage tells; filled by the teller.
-    wordings: the verbs that the passage tells it with; filled by the teller.
-    tense: in which it is told, and asked.
-    deed: what the passage says in one piece that its subject did, such as "mended the clock"; filled by the teller.
-    """
+    """What happens, and what a passage tells of it, which the teller fills in."""
 
-    meaning: Meaning
-    roles: dict[str, Entity]
-    circumstances: dict[str, Circumstance] = field(default_factory=dict)
-    helpers: dict[str, Entity] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
-    wordings: list[str] = field(default_factory=list)
-    tense: Tense = "past"
-    deed: str = ""
+    meaning: Meaning  # what sort of thing happens
+    roles: dict[str, Entity]  # who and what is in it
+    circumstances: dict[str, Circumstance] = field(default_factory=dict)  # when, where, ... by name
+    helpers: dict[str, Entity] = field(default_factory=dict)  # persons whom a circumstance names, by its name
+    told: set[str] = field(default_factory=set)  # roles and circumstances that the passage tells
+    wordings: list[str] = field(default_factory=list)  # the verbs that it tells it with
+    tense: Tense = "past"  # in which it is told, and asked
+    deed: str = ""  # what it says in one piece that the subject did, such as "mended the clock"
 
     @property
     def actor(self) -> Entity:
@@ -40,12 +31,9 @@ class Happening:
 
     def value(self, name: str) -> str:
         """What a role or a circumstance is, as text."""
-        if name in self.roles:
-            return self.roles[name].text
-        if name in self.helpers:
-            return self.helpers[name].text
-        if name == "deed":
-            return self.deed
+        entity = self.roles.get(name) or self.helpers.get(name)
+        if entity or name == "deed":
+            return entity.text if entity else self.deed
         return self.circumstances[name].answer if name in self.circumstances else ""
 
 
@@ -81,22 +69,13 @@ class Drawing:
         for name in names:
             taking = [h for h in happenings if name in h.meaning.circumstances]
             if name in WITH_PERSON:
+                lead, asked = WITH_PERSON[name]
                 for happening in taking:
-                    helper = self.entity(("person",))
-                    lead, asked = WITH_PERSON[name]
-                    happening.helpers[name] = helper
-                    happening.circumstances[name] = Circumstance(
-                        name, f"{lead} {{person}}", helper.text, asked, can_lead=False, can_disambiguate=False
-                    )
+                    helper = happening.helpers[name] = self.entity(("person",))
+                    told = Circumstance(name, f"{lead} {{person}}", helper.text, asked, False, False)
+                    happening.circumstances[name] = told
                 continue
             for happening, drawn in zip(taking, draw_alike(name, self._rng, len(taking)), strict=False):
                 if "{" not in drawn.text or happening.actor.is_person:
-                    happening.circumstances[name] = _for(happening.actor, drawn)
-
-
-def _for(actor: Entity, drawn: Circumstance) -> Circumstance:
-    """The circumstance with its pronouns filled."""
-    if "{" not in drawn.text:
-        return drawn
-    pronouns = actor.pronouns
-    return replace(drawn, text=drawn.text.format(**pronouns), answer=drawn.answer.format(**pronouns))
+                    text, answer = (said.format(**happening.actor.pronouns) for said in (drawn.text, drawn.answer))
+                    happening.circumstances[name] = replace(drawn, text=text, answer=answer)

@@ -1,36 +1,23 @@
 """Meanings: one sort of happening, and the phrases of English that say it. Knows neither people nor passages.
 
-A table of meanings is text, an empty line between two of them:
-
-    sell : A=person B=person X=animal,tool + when where price @1
-      A sell X (to B) | B buy X (from A) | B get X (from A) ~
-      = the sale of X
-      ? A part with X
-      X? What changed hands?
-
-The first line names the meaning, its roles with the kinds that fill them, the circumstances that it takes, and at what
-stage of a thing's life it comes: `@0` making, `@1` using, `@2` the end. `now` says that it is a state, which is told
-in the present too; `chance` that nobody sets out to do it.
-
-Then come phrases: a role as the subject, a verb in its base form, and what follows; in parentheses what may be left
-out. A phrase whose verb is followed by a role, at most with a particle before it, has a passive, unless it ends in `~`.
-Phrases after `?` are only asked, since they say less than what happened; those after `!` are only told, since they say
-more. After `=` stand names of the happening. `X?` or `price?` begins whole questions about a role or a circumstance.
-"their" in a phrase is its subject's.
+`tables/meanings/work.txt` says how a block of the tables is read.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
-from train.world.words import words
+from train import tables
+from train.tables import Block, Line
+from train.world.english import GRAMMAR
 
 _ROLE = re.compile(r"(?<![\w'])([A-Z])\b")
 _GROUP = re.compile(r"\(([^)]*)\)|([^()]+)")
-PREPOSITIONS = frozenset(words("to from with for at in on by of about into against over under near as behind through"))
-_NEVER_PASSIVE = frozenset(words("be have get let cost"))
-_PARTICLES = frozenset(words("up down off out away back in on over after for together"))  # "look after X", "sew up X"
+PREPOSITIONS = frozenset(GRAMMAR["preposition"])
+_NEVER_PASSIVE = frozenset(GRAMMAR["has no passive"])
+_PARTICLES = frozenset(GRAMMAR["particle"])  # "look after X", "sew up X"
 
 
 @dataclass(frozen=True)
@@ -47,66 +34,52 @@ class Segment:
 
 @dataclass(frozen=True)
 class Phrase:
-    """One way to say what happened.
+    """One way to say what happened."""
 
-    Args:
-        subject: a role.
-        verb: in its base form.
-        segments: what follows the verb.
-        passive: the role that is the subject of the passive, or "".
-        is_asked: whether questions use it.
-        is_told: whether passages use it.
-        is_broad: whether it says less than what happened, so that another happening may fit it too.
-    """
+    subject: str  # a role
+    verb: str  # in its base form
+    segments: tuple[Segment, ...]  # what follows the verb
+    passive: str  # the role that is the subject of the passive, or ""
+    is_asked: bool = True  # whether questions use it
+    is_told: bool = True  # whether passages use it
 
-    subject: str
-    verb: str
-    segments: tuple[Segment, ...]
-    passive: str
-    is_asked: bool = True
-    is_told: bool = True
-    is_broad: bool = False
-    roles: frozenset[str] = field(init=False)  # all that it can name
-    needed: frozenset[str] = field(init=False)  # those that it has to name
+    @property
+    def is_broad(self) -> bool:
+        """Whether it says less than what happened, so that another happening may fit it too."""
+        return self.is_asked and not self.is_told
 
-    def __post_init__(self) -> None:
-        named = [(segment.roles, segment.is_optional) for segment in self.segments]
-        object.__setattr__(self, "roles", frozenset({self.subject}).union(*(roles for roles, _ in named)))
-        needed = (roles for roles, is_optional in named if not is_optional)
-        object.__setattr__(self, "needed", frozenset({self.subject}).union(*needed))
+    @cached_property
+    def roles(self) -> frozenset[str]:
+        """All that it can name."""
+        return frozenset({self.subject}).union(*(segment.roles for segment in self.segments))
+
+    @cached_property
+    def needed(self) -> frozenset[str]:
+        """Those that it has to name."""
+        return frozenset({self.subject}).union(*(s.roles for s in self.segments if not s.is_optional))
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """One sort of happening; see this module for how its table is written.
+    """One sort of happening; see this module for how its table is written."""
 
-    Args:
-        name: unique among all meanings.
-        roles: role -> kinds that may fill it.
-        circumstances: what may be told beside the roles, by name.
-        stage: 0 for what makes a thing, 1 for what is done with it, 2 for what ends it.
-        is_state: whether it is told in the present too.
-        is_chance: whether nobody sets out to do it.
-        phrases: the ways to say it.
-        nominals: its names, such as "the sale of X".
-        questions: role or circumstance -> whole questions.
-    """
+    name: str  # unique among all meanings
+    roles: dict[str, tuple[str, ...]]  # role -> kinds that may fill it
+    circumstances: tuple[str, ...]  # what may be told beside the roles, by name
+    stage: int  # 0 for what makes a thing, 1 for what is done with it, 2 for what ends it
+    is_state: bool  # whether it is told in the present too
+    is_chance: bool  # whether nobody sets out to do it
+    phrases: tuple[Phrase, ...]  # the ways to say it
+    nominals: tuple[str, ...]  # its names, such as "the sale of X"
+    questions: dict[str, tuple[str, ...]]  # role or circumstance -> whole questions
 
-    name: str
-    roles: dict[str, tuple[str, ...]]
-    circumstances: tuple[str, ...]
-    stage: int
-    is_state: bool
-    is_chance: bool
-    phrases: tuple[Phrase, ...]
-    nominals: tuple[str, ...]
-    questions: dict[str, tuple[str, ...]]
-    told: tuple[Phrase, ...] = field(init=False)
-    asked: tuple[Phrase, ...] = field(init=False)
+    @cached_property
+    def told(self) -> tuple[Phrase, ...]:
+        return tuple(phrase for phrase in self.phrases if phrase.is_told)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "told", tuple(p for p in self.phrases if p.is_told))
-        object.__setattr__(self, "asked", tuple(p for p in self.phrases if p.is_asked))
+    @cached_property
+    def asked(self) -> tuple[Phrase, ...]:
+        return tuple(phrase for phrase in self.phrases if phrase.is_asked)
 
 
 def is_role(word: str) -> bool:
@@ -118,64 +91,42 @@ def roles_in(template: str) -> frozenset[str]:
     return frozenset(_ROLE.findall(template))
 
 
-def parse(table: str) -> tuple[Meaning, ...]:
-    """The meanings of a table.
+def meaning_of(block: Block) -> Meaning:
+    """The meaning of a block.
 
     Raises:
-        ValueError: if a line names a role that its meaning has not, or a meaning has no phrase to be told in.
+        ValueError: if a line names a role that the meaning has not, or no phrase tells it.
     """
-    return tuple(_meaning(block.strip()) for block in table.strip().split("\n\n"))
-
-
-def _meaning(block: str) -> Meaning:
-    head, *lines = (line.strip() for line in block.splitlines())
-    if lines[0].startswith("+ "):
-        head += " " + lines.pop(0)
-    name, _, rest = head.partition(" : ")
-    rest, _, stage = rest.partition(" @")
+    rest, _, stage = block.head.text.partition(" @")
     declared, _, circumstances = rest.partition(" + ")
     is_state, is_chance = "now" in rest.split(), "chance" in rest.split()
-    roles = dict(entry.split("=") for entry in declared.split() if "=" in entry)
+    kinds = {role: tuple(of.split(",")) for role, _, of in (e.partition("=") for e in declared.split() if "=" in e)}
     phrases: list[Phrase] = []
     nominals: list[str] = []
     questions: dict[str, tuple[str, ...]] = {}
-    for line in lines:
-        mark, _, text = line.partition(" ")
-        if re.fullmatch(r"([A-Z]|[a-z]+)\?", mark):
-            questions[mark[:-1]] = questions.get(mark[:-1], ()) + _split(text)
+    for line in block.lines:
+        mark, _, text = line.text.partition(" ")
+        if asked := mark[:-1] if re.fullmatch(r"([A-Z]|[a-z]+)\?", mark) else "":
+            questions[asked] = questions.get(asked, ()) + tables.wordings(text)
+            named = {role for question in questions[asked] for role in roles_in(question)}
+            named |= {asked} if is_role(asked) else set()
         elif mark == "=":
-            nominals += _split(text)
-        elif mark in "?!":
-            phrases += (_phrase(entry, is_asked=mark == "?", is_told=mark == "!") for entry in _split(text))
+            nominals += tables.wordings(text)
+            named = {role for nominal in nominals for role in roles_in(nominal)}
         else:
-            phrases += (_phrase(entry) for entry in _split(line))
-    named = {role for phrase in phrases for role in phrase.roles}
-    named |= {role for text in nominals for role in roles_in(text)}
-    named |= {role for asked in questions.values() for text in asked for role in roles_in(text)}
-    named |= {asked for asked in questions if is_role(asked)}
-    if unknown := named - roles.keys():
-        raise ValueError(f"meaning {name}: it names {sorted(unknown)}, which it has no role for")
+            entries = tables.wordings(text) if mark in "?!" else line.wordings
+            phrases += (_phrase(entry, line, is_asked=mark != "!", is_told=mark != "?") for entry in entries)
+            named = {role for phrase in phrases for role in phrase.roles}
+        if unknown := named - kinds.keys():
+            raise line.error(f"meaning {block.name}: it names {sorted(unknown)}, which it has no role for")
     if not any(phrase.is_told for phrase in phrases):
-        raise ValueError(f"meaning {name}: no phrase tells it")
-    kinds = {role: tuple(kind.split(",")) for role, kind in roles.items()}
-    return Meaning(
-        name.strip(),
-        kinds,
-        tuple(name for name in circumstances.split() if name not in ("now", "chance")),
-        int(stage or 1),
-        is_state,
-        is_chance,
-        tuple(phrases),
-        tuple(nominals),
-        questions,
-    )
+        raise block.head.error(f"meaning {block.name}: no phrase tells it")
+    taken = tuple(name for name in circumstances.split() if name not in ("now", "chance"))
+    told, named_as = tuple(phrases), tuple(nominals)
+    return Meaning(block.name, kinds, taken, int(stage or 1), is_state, is_chance, told, named_as, questions)
 
 
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(entry.strip() for entry in text.split("|"))
-
-
-def _phrase(text: str, *, is_asked: bool = True, is_told: bool = True) -> Phrase:
+def _phrase(text: str, line: Line, *, is_asked: bool, is_told: bool) -> Phrase:
     has_passive = not text.endswith("~")
     subject, verb, *rest = text.removesuffix("~").split(maxsplit=2)
     segments = tuple(
@@ -190,5 +141,26 @@ def _phrase(text: str, *, is_asked: bool = True, is_told: bool = True) -> Phrase
         if at == 0 or (at == 1 and first[0] in _PARTICLES):
             passive = first[at]
     if not is_role(subject):
-        raise ValueError(f"phrase {text!r}: it has to begin with a role")
-    return Phrase(subject, verb, segments, passive, is_asked, is_told, is_broad=is_asked and not is_told)
+        raise line.error(f"phrase {text!r}: it has to begin with a role")
+    return Phrase(subject, verb, segments, passive, is_asked, is_told)
+
+
+_TABLES = ("work", "goods", "ways", "people", "states")
+MEANINGS = tuple(meaning_of(block) for name in _TABLES for block in tables.read(f"meanings/{name}"))
+
+
+def _alike() -> dict[str, frozenset[str]]:
+    known = {meaning.name for meaning in MEANINGS}
+    found: dict[str, frozenset[str]] = {}
+    for block in tables.read("meanings/alike"):
+        for line in block.lines:
+            names = frozenset(line.text.split())
+            if unknown := names - known:
+                raise line.error(f"there are no meanings {sorted(unknown)}")
+            for name in names:
+                found[name] = found.get(name, frozenset()) | names
+    return found
+
+
+ALIKE = _alike()
+"""Name of a meaning -> names of those that must not stand beside it."""

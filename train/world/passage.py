@@ -6,52 +6,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from train import tables
+from train.world.english import PRONOUNS, capital, possessive
 from train.world.frame import Frame
-from train.world.words import NAMES, TITLES, Value, draw
+from train.world.words import NAMES, Value, draw, given_name
 
-_PRONOUNS = {
-    "f": {"they": "she", "them": "her", "their": "her"},
-    "m": {"they": "he", "them": "him", "their": "his"},
-}
-_REMARKS = (
-    "It was a long time ago.",
-    "Nobody talks about it much today.",
-    "Most people in the neighbourhood know this.",
-    "The newspaper wrote about it at length.",
-    "There is an old photograph of the day.",
-    "Not everyone was pleased.",
-    "That is what the records say.",
-    "Some remember it differently.",
-    "It had been a difficult year.",
-    "The neighbours still laugh about it.",
-    "Much has changed since then.",
-    "People came from far away to see it.",
-)
+_REMARKS = tables.sentences("remarks")["remarks"]
 _JOINTS = (", and ", ", while ", "; ", ", but ")
 
 
 @dataclass(frozen=True)
 class Question:
-    """Args:
-    text: the question.
-    answer: a span of the passage.
-    """
-
-    text: str
-    answer: str
+    text: str  # the question
+    answer: str  # a span of the passage
 
 
 @dataclass(frozen=True)
 class Passage:
-    """Args:
-    text: the sentences.
-    questions: every question that has one answer in them, in the order of the facts.
-    num_facts: how many facts it tells.
-    """
-
-    text: str
-    questions: tuple[Question, ...]
-    num_facts: int
+    text: str  # the sentences
+    questions: tuple[Question, ...]  # every question that has one answer in them, in the order of the facts
+    num_facts: int  # how many facts it tells
 
 
 @dataclass(frozen=True)
@@ -62,12 +36,7 @@ class _Fact:
 
 
 class PassageMaker:
-    """Draws passages of given frames.
-
-    Args:
-        frames: the sorts of facts that there are.
-        held_out: whether proper names are those kept for evaluation, or those of training.
-    """
+    """Draws passages of given frames; with `held_out`, of names kept for evaluation, else of those of training."""
 
     def __init__(self, frames: Sequence[Frame], *, held_out: bool) -> None:
         self._frames = frames
@@ -83,8 +52,7 @@ class PassageMaker:
                 return Passage(self._tell(facts, rng), questions, num_facts)
 
     def _draw_facts(self, rng: Random, num_facts: int) -> list[_Fact]:
-        cast: list[Value] = []  # persons whom several facts are about
-        towns: list[Value] = []
+        recurring: dict[str, list[Value]] = {"person": [], "town": []}  # whom and what several facts are about
         same_people = rng.choice((0.0, 0.0, 0.5, 0.9))
         same_frame = rng.choice((0.0, 0.0, 0.3, 0.8))  # facts alike, of which the question is about one
         facts: list[_Fact] = []
@@ -96,7 +64,7 @@ class PassageMaker:
             left -= self._num_facts[frame.name]
             values: dict[str, Value] = {}
             for slot, kind in frame.slots.items():
-                known = cast if kind == "person" else towns if kind == "town" else []
+                known = recurring.get(kind, [])
                 if known and rng.random() < (same_people if slot == "who" else 0.15):
                     value = known[-1] if rng.random() < 0.8 else rng.choice(known)
                 else:
@@ -104,10 +72,8 @@ class PassageMaker:
                 if value in values.values():
                     value = self._fresh(kind, rng, values, facts)
                 values[slot] = value
-                if kind == "person" and value not in cast:
-                    cast.append(value)
-                elif kind == "town" and value not in towns:
-                    towns.append(value)
+                if value not in known:
+                    known.append(value)
             facts.append(_Fact(frame, rng.choice(frame.sentences), values))
         return facts
 
@@ -125,37 +91,27 @@ class PassageMaker:
         before: set[str] = set()  # persons in the sentence before
         pronouns = rng.choice((0.0, 0.5, 0.9))
         for fact in facts:
-            told = fact.frame.named[fact.sentence]
-            people = {fact.values[slot].text for slot in told if fact.frame.slots[slot] == "person"}
-            template = fact.sentence
-            values = fact.values
+            template, values = fact.sentence, fact.values
+            told = fact.frame.named[template]
+            people = {values[slot].text for slot in told if fact.frame.slots[slot] == "person"}
             if template.startswith("{who} ") and "who" in values and before == {values["who"].text}:
-                chance = rng.random()
-                if chance < pronouns:
-                    pronoun = _PRONOUNS[values["who"].gender]["they"]
-                    template = pronoun + template.removeprefix("{who}")
-                elif chance < pronouns + 0.2:
-                    template = given_name(values["who"]) + template.removeprefix("{who}")
+                chance, who = rng.random(), values["who"]
+                if chance < pronouns + 0.2:
+                    called = PRONOUNS[who.gender]["they"] if chance < pronouns else given_name(who)
+                    template = called + template.removeprefix("{who}")
             sentence = fill(template, values)
             joint = rng.choice(_JOINTS)
-            starts_with_name = any(
-                template.startswith(f"{{{slot}}}") and kind in NAMES for slot, kind in fact.frame.slots.items()
-            )
-            if sentences and rng.random() < 0.12 and (starts_with_name or template[:3] in ("she", "he ")):
+            first = template[1:].partition("}")[0] if template.startswith("{") else ""
+            starts_with_name = fact.frame.slots.get(first) in NAMES or template[:3] in ("she", "he ")
+            if sentences and rng.random() < 0.12 and starts_with_name:
                 sentences[-1] = sentences[-1].removesuffix(".") + joint + sentence
             else:
-                sentences.append(sentence[0].upper() + sentence[1:])
+                sentences.append(capital(sentence))
             before = people
             if rng.random() < 0.06:
                 sentences.append(rng.choice(_REMARKS))
                 before = set()
         return " ".join(sentences)
-
-
-def given_name(person: Value) -> str:
-    """How a person is called the second time: Ann Verrow is Ann, Mrs Verrow stays so."""
-    first = person.text.split()[0]
-    return person.text if first in TITLES else first
 
 
 def fill(template: str, values: dict[str, Value]) -> str:
@@ -168,17 +124,13 @@ def fill(template: str, values: dict[str, Value]) -> str:
             continue
         name, _, form = slot.partition(":")
         value = values[name]
-        if form in ("a", "A"):
-            article = "an" if value.text[0].lower() in "aeiou" else "a"
-            parts.append(f"{article.capitalize() if form == 'A' else article} {value.text}")
+        if form.lower() == "a":
+            said = f"{'an' if value.text[0].lower() in 'aeiou' else 'a'} {value.text}"
         elif form == "s":
-            parts.append(f"{value.text}'" if value.text.endswith("s") else f"{value.text}'s")
-        elif form:
-            pronoun = _PRONOUNS[value.gender][form.lower()]
-            parts.append(pronoun.capitalize() if form[0].isupper() else pronoun)
+            said = possessive(value.text)
         else:
-            parts.append(value.text)
-        parts.append(rest)
+            said = PRONOUNS[value.gender][form.lower()] if form else value.text
+        parts.append((capital(said) if form[:1].isupper() else said) + rest)
     return "".join(parts)
 
 
@@ -197,7 +149,12 @@ def _questions(facts: list[_Fact], rng: Random) -> list[Question]:
                 if who and who.gender and rng.random() < 0.12 and firsts.count(first := given_name(who)) == 1:
                     values = values | {"who": Value(first, who.gender)}
                 text = fill(question, values)
-                questions.append(Question(text[0].upper() + text[1:], fact.values[slot].text))
+                questions.append(Question(capital(text), fact.values[slot].text))
+    return with_one_answer(questions)
+
+
+def with_one_answer(questions: Sequence[Question]) -> list[Question]:
+    """Those that are not there with another answer too."""
     answers: dict[str, set[str]] = {}
     for question in questions:
         answers.setdefault(question.text, set()).add(question.answer)

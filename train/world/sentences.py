@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from train.world import discourse
 from train.world.cast import Entity
 from train.world.circumstances import Circumstance
 from train.world.clause import Case, Clause, Tense
+from train.world.discourse import ATTITUDES, DUTIES, SAID, Attitude
 from train.world.english import series
 from train.world.happening import Drawing, Happening
 from train.world.meaning import Phrase, is_role
@@ -41,11 +42,8 @@ def plain(teller: Teller, happening: Happening, tense: Tense = "past", *, can_le
         return front + clause.passive(teller.naming(happening)) + teller.tail(happening, names)
     subject = teller.naming(happening)(phrase.subject, "subject")
     deed = clause.predicate(teller.naming(happening))
-    if (
-        phrase.subject == _actor_role(happening)
-        and not {",", "it"} & set(deed.replace(",", " ,").split())
-        and phrase.verb != "be"
-    ):
+    is_whole = not {",", "it"} & set(deed.replace(",", " ,").split())
+    if phrase.subject == _actor_role(happening) and is_whole and phrase.verb != "be":
         happening.deed = deed
         happening.told.add("deed")
     return f"{front}{subject} {deed}" + teller.tail(happening, names)
@@ -62,6 +60,11 @@ def _took(teller: Teller, happening: Happening, clause: Clause, names: list[str]
 
 def _actor_role(happening: Happening) -> str:
     return next(iter(happening.meaning.roles))
+
+
+def _of_actor(happening: Happening) -> list[Phrase]:
+    """The wordings, but those with "be", whose subject is who did it."""
+    return [p for p in happening.meaning.told if p.subject == _actor_role(happening) and p.verb != "be"]
 
 
 def _by_actor(teller: Teller, happening: Happening, tense: Tense = "past") -> Clause | None:
@@ -112,29 +115,27 @@ def duty(teller: Teller, happening: Happening) -> str | None:
     if clause is None or clause.phrase.verb == "be" or happening.roles[clause.phrase.subject].is_plural:
         return None
     is_task = "help" in happening.meaning.circumstances or "long" in happening.meaning.circumstances
-    pattern = teller.rng.choice([text for text, needs_task in discourse.DUTIES if is_task or not needs_task])
+    pattern = teller.rng.choice([text for text, needs_task in DUTIES if is_task or not needs_task])
     return _filled(pattern, _parts(teller, happening, clause, ordered(happening)))
 
 
-def turn(teller: Teller, happening: Happening, other: Entity) -> tuple[str, discourse.Attitude] | None:
+def turn(teller: Teller, happening: Happening, other: Entity) -> tuple[str, Attitude] | None:
     """Somebody else wanted to, or refused, ...; and what that was."""
     clause = _by_actor(teller, happening)
     if clause is None or clause.phrase.verb == "be" or other.is_plural:
         return None
-    attitude = teller.rng.choice(discourse.ATTITUDES)
+    attitude = teller.rng.choice(ATTITUDES)
     told = teller.rng.choice(attitude.told).format(**other.pronouns)
     parts = _parts(teller, happening, clause, [])
     names = ordered(happening)
     parts |= {"c": lambda: teller.name(other, "subject"), "attitude": lambda: told}
     finished = _parts(teller, happening, clause, names)
     parts |= {"did": finished["did"], "pred": finished["pred"]}
-    patterns = discourse.TURNS + discourse.TURNS_AFTER_NO if attitude.is_no else discourse.TURNS
+    patterns = SAID["turns"] + SAID["turns after no"] if attitude.is_no else SAID["turns"]
     return _filled(teller.rng.choice(patterns), parts), attitude
 
 
-def denial(
-    teller: Teller, happening: Happening, other: Entity, patterns: tuple[str, ...] = discourse.DENIALS
-) -> str | None:
+def denial(teller: Teller, happening: Happening, other: Entity, patterns: tuple[str, ...]) -> str | None:
     """It was not somebody else; or somebody else tells of it."""
     clause = _by_actor(teller, happening)
     if clause is None or other.is_plural:
@@ -158,25 +159,17 @@ def said(teller: Teller, happening: Happening, other: Entity) -> str | None:
     parts["a"] = lambda: teller.name(actor, "subject", is_plain=True)
     parts["mine"] = lambda: ("We " if actor.is_plural else "I ") + words()
     parts["c"] = lambda: teller.name(other, "subject")
-    return _filled(teller.rng.choice(discourse.SAID), parts)
+    return _filled(teller.rng.choice(SAID["said"]), parts)
 
 
 def other_thing(teller: Teller, happening: Happening, other: Entity, role: str) -> str | None:
     """What was done to one thing was not done to another."""
-    phrases = [
-        p
-        for p in happening.meaning.told
-        if p.subject == _actor_role(happening) and p.segments and p.segments[0].words == (role,) and p.verb != "be"
-    ]
+    phrases = [p for p in _of_actor(happening) if p.segments and p.segments[0].words == (role,)]
     if not phrases or happening.roles[role].is_plural != other.is_plural:
         return None
-    phrase = teller.rng.choice(phrases)
-    clause = Clause(phrase, (role,), "past", teller.person_of(happening))
-    happening.told |= clause.roles
-    happening.wordings.append(phrase.verb)
-    parts = _parts(teller, happening, clause, [])
+    parts = _parts(teller, happening, teller.clause(happening, teller.rng.choice(phrases), words=(role,)), [])
     parts["y"] = lambda: teller.name(other, "object")
-    return _filled(teller.rng.choice(discourse.OTHER_THINGS), parts)
+    return _filled(teller.rng.choice(SAID["other things"]), parts)
 
 
 def other_role(teller: Teller, happening: Happening, drawing: Drawing, others: list[Entity]) -> str | None:
@@ -205,7 +198,7 @@ def other_role(teller: Teller, happening: Happening, drawing: Drawing, others: l
         "ing_y": lambda: clause.predicate(instead, "ing"),
         "prep_y": lambda: f"{preposition} {teller.name(other, 'object')}".strip(),
     }
-    patterns = discourse.CORRECTIONS if happening.meaning.is_chance else discourse.OTHER_ROLES
+    patterns = SAID["corrections"] if happening.meaning.is_chance else SAID["other roles"]
     return _filled(teller.rng.choice(patterns), parts)
 
 
@@ -220,35 +213,31 @@ def other_circumstance(teller: Teller, happening: Happening, name: str, other: C
     parts = _parts(teller, happening, clause, rest)
     texts = (mine.answer, other.answer) if name == "why" else (mine.text, other.text)
     parts |= {"s": lambda: texts[0], "t": lambda: texts[1]}
-    patterns = {"when": discourse.OTHER_TIMES, "why": discourse.OTHER_REASONS}.get(name, discourse.OTHER_PLACES)
+    patterns = {"when": SAID["other times"], "why": SAID["other reasons"]}.get(name, SAID["other places"])
     return _filled(teller.rng.choice(patterns), parts)
 
 
 def two_of_one(teller: Teller, one: Happening, two: Happening) -> str | None:
     """Two things that the same person did, in one sentence."""
-    clauses = [_by_actor(teller, one), _by_actor(teller, two)]
-    first, second = clauses
+    first, second = _by_actor(teller, one), _by_actor(teller, two)
     if first is None or second is None or "be" in (first.phrase.verb, second.phrase.verb):
         return None
-    naming = teller.naming(one), teller.naming(two)
     actor = one.roles[first.phrase.subject]
-    perfect = Clause(first.phrase, first.words, "perfect", first.person_of)
-    pattern = teller.rng.choice(discourse.SAME_PERSON)
-    parts: dict[str, Callable[[], str]] = {
-        "a": lambda: teller.name(actor, "subject", is_plain=", who" in pattern),
-        "one": lambda: first.predicate(naming[0]) + teller.tail(one, ordered(one)),
-        "two": lambda: second.predicate(naming[1]) + teller.tail(two, ordered(two)),
-        "ing_one": lambda: first.predicate(naming[0], "ing") + teller.tail(one, ordered(one)),
-        "ing_two": lambda: second.predicate(naming[1], "ing") + teller.tail(two, ordered(two)),
-        "part_one": lambda: first.predicate(naming[0], "participle") + teller.tail(one, ordered(one)),
-        "one_perfect": lambda: perfect.predicate(naming[0]) + teller.tail(one, ordered(one)),
-    }
+    pattern = teller.rng.choice(SAID["same person"])
+
+    def did(happening: Happening, clause: Clause, form: str = "") -> Callable[[], str]:
+        return lambda: clause.predicate(teller.naming(happening), form) + teller.tail(happening, ordered(happening))
+
+    parts = {"a": lambda: teller.name(actor, "subject", is_plain=", who" in pattern)}
+    parts |= {"one": did(one, first), "one_perfect": did(one, replace(first, tense="perfect"))}
+    parts |= {"ing_one": did(one, first, "ing"), "part_one": did(one, first, "participle")}
+    parts |= {"two": did(two, second), "ing_two": did(two, second, "ing")}
     return _filled(pattern, parts)
 
 
 def two_at_once(teller: Teller, one: Happening, two: Happening) -> str | None:
     """Two happenings as clauses of one sentence."""
-    pattern = teller.rng.choice((*discourse.TWO_AT_ONCE, *["{one}" + joint + "{two}" for joint in discourse.JOINTS]))
+    pattern = teller.rng.choice(SAID["two at once"])
     parts = {
         "one": lambda: plain(teller, one, can_lead=False),
         "two": lambda: plain(teller, two, can_lead=False),
@@ -263,19 +252,13 @@ def gapping(teller: Teller, happenings: list[Happening]) -> str | None:
         return None
     names = [name for name in ordered(happenings[0]) if name in ("when", "where", "price", "why")]
     role = _actor_role(happenings[0])
-    fitting = [
-        p for p in happenings[0].meaning.told if p.subject == role and p.segments and len(p.segments[0].words) == 1
-    ]
-    fitting = [p for p in fitting if p.verb != "be"]
+    fitting = [p for p in _of_actor(happenings[0]) if p.segments and len(p.segments[0].words) == 1]
     if not fitting:
         return None
     phrase = teller.rng.choice(fitting)
-    words = phrase.segments[0].words
     said = []
     for at, happening in enumerate(happenings):
-        clause = Clause(phrase, words, "past", teller.person_of(happening))
-        happening.told |= clause.roles
-        happening.wordings.append(phrase.verb)
+        clause = teller.clause(happening, phrase, words=phrase.segments[0].words)
         naming = teller.naming(happening)
         told = [name for name in names if name in happening.circumstances]
         subject = naming(role, "subject")
@@ -294,8 +277,6 @@ def passives_of_one(teller: Teller, happenings: list[Happening], thing: Entity) 
             return None
         clauses.append((happening, teller.clause(happening, phrase)))
     subject = teller.name(thing, "subject")
-    said = [
-        clause.passive_predicate(teller.naming(h), has_agent=True) + teller.tail(h, ordered(h)) for h, clause in clauses
-    ]
+    said = [clause.passive_predicate(teller.naming(h)) + teller.tail(h, ordered(h)) for h, clause in clauses]
     said[1:] = [text.split(" ", 1)[1] if teller.rng.random() < 0.6 else text for text in said[1:]]
     return f"{subject} {series(said, teller.rng.choice(('and', 'and later', 'and then')))}"

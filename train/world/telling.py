@@ -8,27 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from train.world import discourse
 from train.world.cast import DEFINITE_LABELS, Entity, indefinite
 from train.world.clause import Case, Clause, Naming, Person, Tense, draw_words
+from train.world.discourse import SAID
 from train.world.english import possessive, sentence
 from train.world.happening import Happening
 from train.world.meaning import Phrase
 
 
 class Teller:
-    """Tells the happenings of one passage.
-
-    Args:
-        rng: draws the wording.
-        labels: person -> description that introduces them, such as "baker".
-    """
+    """Tells the happenings of one passage."""
 
     def __init__(self, rng: Random, labels: dict[Entity, str]) -> None:
         self.rng = rng
         self.sentences: list[str] = []
         self.introduced: set[Entity] = set()  # whose label the text has told
-        self.labels = labels
+        self.labels = labels  # person -> description that introduces them, such as "baker"
         self._named: set[Entity] = set()
         self._now: list[Entity] = []  # named in the sentence that is being told
         self._before: list[Entity] = []  # and in the one before
@@ -63,10 +58,9 @@ class Teller:
         label = self.labels.get(entity)
         if label and case != "possessive" and self.rng.random() < 0.6:
             self.introduced.add(entity)
-            patterns = discourse.DEFINITE_APPOSITIONS if label in DEFINITE_LABELS else discourse.APPOSITIONS
-            return self.rng.choice(patterns).format(
-                name=entity.text, label=label, a_label=indefinite(Entity(label, ""))
-            )
+            patterns = SAID["definite appositions"] if label in DEFINITE_LABELS else SAID["appositions"]
+            a_label = indefinite(Entity(label, ""))
+            return self.rng.choice(patterns).format(name=entity.text, label=label, a_label=a_label)
         if entity.count:
             return f"{entity.count} {entity.text}"
         if entity.can_be_new and self.rng.random() < 0.45:
@@ -94,18 +88,15 @@ class Teller:
 
     def phrase_of(self, happening: Happening, *, subject: str = "", passive: str = "") -> Phrase | None:
         """A wording; at will one with this role as the subject, or as that of the passive."""
-        fitting = [
-            p
-            for p in happening.meaning.told
-            if (p.verb != "be" or not happening.actor.is_plural)
-            and (not subject or p.subject == subject)
-            and (not passive or p.passive == passive)
-        ]
+        fitting = [p for p in happening.meaning.told if subject in ("", p.subject) and passive in ("", p.passive)]
+        fitting = [p for p in fitting if p.verb != "be" or not happening.actor.is_plural]
         return self.rng.choice(fitting) if fitting else None
 
-    def clause(self, happening: Happening, phrase: Phrase, tense: Tense = "past") -> Clause:
-        told = frozenset(happening.roles)
-        words = draw_words(phrase, self.rng, told)
+    def clause(
+        self, happening: Happening, phrase: Phrase, tense: Tense = "past", words: tuple[str, ...] = ()
+    ) -> Clause:
+        """A clause that is told, with these words after the verb, or with what is drawn."""
+        words = words or draw_words(phrase, self.rng, frozenset(happening.roles))
         clause = Clause(phrase, words, tense, self.person_of(happening))
         happening.told |= clause.roles
         happening.wordings.append(phrase.verb)
