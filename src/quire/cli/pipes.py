@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+import unicodedata
 from collections.abc import Iterable
 from contextlib import closing
 from typing import Any
 
 import typer
 
-from quire.cli.printable import printable
+# Control characters, but for tab and line break.
+_CONTROLS = {code: None for code in range(0xA0) if unicodedata.category(chr(code)) == "Cc" and chr(code) not in "\t\n"}
 
 
 def read_prompt(given: str | None) -> str:
@@ -27,6 +29,11 @@ def read_prompt(given: str | None) -> str:
         return sys.stdin.buffer.read().decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise ValueError(f"standard input is not UTF-8 text: {error}") from None
+
+
+def printable(text: str) -> str:
+    """The text without control characters: a model must not move the cursor or rename the window."""
+    return text.translate(_CONTROLS)
 
 
 def write_text(chunks: Iterable[Any]) -> bool:
