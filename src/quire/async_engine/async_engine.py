@@ -21,16 +21,12 @@ from quire.async_engine.messages import (
     Add,
     Command,
     EngineUnavailable,
-    Event,
     Finished,
     Heartbeat,
     ModelState,
-    Preempted,
-    Progress,
     QueueFull,
     Report,
     RequestFailed,
-    Resumed,
     Started,
     StateReport,
     StepReport,
@@ -39,14 +35,9 @@ from quire.async_engine.messages import (
 from quire.async_engine.watchdog import Watchdog
 from quire.engine.engine import Engine
 from quire.engine.input_processor import InputProcessor
-from quire.outputs import Delta, RequestOutput, Stats
+from quire.outputs import RequestOutput, Stats
 from quire.prompt import PromptLike
 from quire.sampling_params import BeamSearchParams, SamplingParams
-
-__all__ = [
-    "AsyncEngine", "Delta", "EngineUnavailable", "Event", "EventStream", "Finished", "ModelState", "Preempted",
-    "Progress", "QueueFull", "RequestFailed", "Resumed", "Started",
-]  # fmt: skip
 
 logger = logging.getLogger("quire")
 

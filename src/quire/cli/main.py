@@ -114,8 +114,8 @@ def models() -> None:
     from rich.table import Table
 
     from quire.loading import resolve_model
-    from quire.loading.embedded import EMBEDDED_MODELS
     from quire.loading.presets import preset_names
+    from quire.loading.source import EMBEDDED_MODELS
     from quire.models.registry import ARCHITECTURES
 
     embedded = Table("embedded", "parameters", "what it does", box=None)

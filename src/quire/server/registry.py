@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from quire.async_engine.async_engine import AsyncEngine, ModelState
+from quire.async_engine.async_engine import AsyncEngine
+from quire.async_engine.messages import ModelState
 from quire.server.errors import ApiError
+from quire.server.http.body import Limits
 from quire.server.openai.prompt_limits import PromptLimits
 
 
@@ -55,12 +57,12 @@ class ModelRegistry:
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models.values())
 
-    def prompt_limits(self) -> dict[str | None, PromptLimits]:
+    def prompt_limits(self) -> Limits:
         """The limits of the ready models, by name; the default model's stand under None, too."""
         ready = [model for model in self if model.async_engine.state is ModelState.READY]
-        found: dict[str | None, PromptLimits] = {model.name: model.prompt_limits for model in ready}
+        found: Limits = {model.name: model.prompt_limits.check for model in ready}
         default = self.get(None)
-        return {**found, None: default.prompt_limits} if default in ready else found
+        return {**found, None: default.prompt_limits.check} if default in ready else found
 
     def get(self, name: str | None) -> ServedModel:
         """The model of that name; without a name the first.

@@ -7,15 +7,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from quire.async_engine.async_engine import (
-    EngineUnavailable,
-    Event,
-    EventStream,
-    Finished,
-    ModelState,
-    RequestFailed,
-)
-from quire.async_engine.event_stream import Pass
+from quire.async_engine.event_stream import EventStream, Pass
+from quire.async_engine.messages import EngineUnavailable, Event, Finished, ModelState, RequestFailed
 from quire.outputs import RequestOutput
 from quire.prompt import Prompt
 from quire.sampling_params import SamplingParams
