@@ -119,10 +119,7 @@ class AsyncEngine:
     @property
     def engine(self) -> Any:
         """The `Engine`, for reading facts: tokenizer, vocab_size, max_model_len, default_sampling_params.
-
-        Raises:
-            EngineUnavailable: it is not loaded.
-        """
+        `EngineUnavailable` where it is not loaded."""
         facts = self._host.facts
         if facts is None:
             raise self._unavailable()
@@ -138,11 +135,7 @@ class AsyncEngine:
         self._host.start(loop)
 
     async def wait_ready(self) -> None:
-        """Wait until the model is loaded.
-
-        Raises:
-            EngineUnavailable: it could not be loaded.
-        """
+        """Wait until the model is loaded, or raise `EngineUnavailable` where it cannot be."""
         while self.state is ModelState.LOADING:
             await asyncio.sleep(_POLL_S)
         if self.state is not ModelState.READY:

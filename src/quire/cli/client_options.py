@@ -59,9 +59,6 @@ def opened_model(given: Mapping[str, Any], engine: EngineConfig, address: Addres
 
     Args:
         given: the command line's own values, None where it is silent.
-
-    Raises:
-        ValueError: an option makes no sense for this one, or cannot be served.
     """
     try:
         with closing(_open(given, engine, address)) as model:
@@ -76,11 +73,7 @@ def opened_model(given: Mapping[str, Any], engine: EngineConfig, address: Addres
 def asked_for(sampling: Sampling, given: Mapping[str, Any]) -> dict[str, Any]:
     """The sampling fields that differ from the protocol's defaults.
 
-    In process the seed is the engine's own; a server gets it with each request.
-
-    Args:
-        sampling: what was chosen.
-        given: the command line's own values, None where it is silent.
+    In process the seed is the engine's own; a server gets it with each request: `given` is as of `opened_model`.
     """
     values = {each.name: getattr(sampling, each.name) for each in fields(sampling)}
     if given.get("url") is not None:

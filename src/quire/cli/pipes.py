@@ -15,11 +15,7 @@ _CONTROLS = {code: None for code in range(0xA0) if unicodedata.category(chr(code
 
 
 def read_prompt(given: str | None) -> str:
-    """The prompt that was given; what standard input holds where that is - or nothing.
-
-    Raises:
-        ValueError: nothing was given or piped in, or what was is not UTF-8.
-    """
+    """The prompt that was given; what standard input holds where that is - or nothing."""
     if given is not None and given != "-":
         return given
     if given is None and sys.stdin.isatty():
@@ -57,10 +53,7 @@ def write_text(chunks: Iterable[Any]) -> bool:
 
 def write_answer(chunks: Any) -> None:
     """Write an answer and end its line, be it empty; where both outputs are a terminal, say what it cost on stderr.
-
-    Args:
-        chunks: a generator of `Chunk`s, closed at the end.
-    """
+    The generator of `Chunk`s is closed at the end."""
     from quire.client.cost import Cost
 
     cost = Cost()

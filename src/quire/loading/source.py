@@ -39,11 +39,7 @@ class ModelSource:
 
     @cached_property
     def config(self) -> ModelConfig:
-        """The model's shape.
-
-        Raises:
-            UnsupportedModelError, ModelConfigError: naming this model.
-        """
+        """The model's shape."""
         try:
             return read_model_config(self.hf_config)
         except ModelConfigError as error:

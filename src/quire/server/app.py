@@ -50,9 +50,8 @@ def make_app(registry: ModelRegistry, settings: ServerSettings, metrics: Metrics
         *([metrics_routes(metrics)] if metrics is not None else []),
     ):
         app.include_router(router)
-    app.add_exception_handler(ApiError, _refuse)
-    app.add_exception_handler(EngineUnavailable, _refuse)
-    app.add_exception_handler(RequestFailed, _refuse)
+    for kind in (ApiError, EngineUnavailable, RequestFailed):
+        app.add_exception_handler(kind, _refuse)
     app.add_exception_handler(HTTPException, _refuse_route)
     app.add_exception_handler(ClientDisconnected, _give_up)
     app.openapi = lambda: describe(app, needs_key=bool(settings.api_keys))  # type: ignore[method-assign]

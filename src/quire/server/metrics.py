@@ -17,7 +17,6 @@ from starlette.responses import PlainTextResponse
 from quire.outputs import RecoveryStats, RequestMetrics, RequestOutput, Stats
 from quire.server.openai.schema import ERROR_RESPONSES
 
-CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 FINISHED_REASONS = ("stop", "length", "abort", "error")
 MODES = ("recompute", "swap", "mixed")
 _DIRECTIONS = {"save": "out", "load": "in"}
@@ -206,7 +205,7 @@ def metrics_routes(metrics: Metrics) -> APIRouter:
     @router.get("/metrics", response_class=PlainTextResponse, responses={"4XX": ERROR_RESPONSES["4XX"]})
     def show_metrics() -> PlainTextResponse:
         """Counters, gauges and histograms of every model, in Prometheus' text format."""
-        return PlainTextResponse(metrics.render(), media_type=CONTENT_TYPE)
+        return PlainTextResponse(metrics.render(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     return router
 

@@ -25,11 +25,7 @@ class ServedModel:
 
     @property
     def prompt_limits(self) -> PromptLimits:
-        """The lengths that no prompt exceeds.
-
-        Raises:
-            EngineUnavailable: the model is not ready.
-        """
+        """The lengths that no prompt exceeds."""
         return PromptLimits(self.async_engine.engine.max_model_len, self._longest_token)
 
     @cached_property
@@ -39,11 +35,7 @@ class ServedModel:
 
 
 class ModelRegistry:
-    """The served models.
-
-    Raises:
-        ValueError: there is none, or two have one name.
-    """
+    """The served models."""
 
     def __init__(self, models: Sequence[ServedModel]) -> None:
         if not models:
@@ -65,11 +57,7 @@ class ModelRegistry:
         return {**found, None: default.prompt_limits.check} if default in ready else found
 
     def get(self, name: str | None) -> ServedModel:
-        """The model of that name; without a name the first.
-
-        Raises:
-            ApiError: there is none; the message lists the names that there are.
-        """
+        """The model of that name; without a name the first."""
         if name is None:
             return next(iter(self))
         model = self._models.get(name)

@@ -102,11 +102,7 @@ class BodyReader:
         self._child: ProcessPoolExecutor | None = None
 
     async def read(self, request: Request, kind: type[T]) -> T:
-        """The body as a `kind`.
-
-        Raises:
-            ApiError: it is not JSON, or a field is not valid.
-        """
+        """The body as a `kind`."""
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if content_type != "application/json" and not content_type.endswith("+json"):
             # A page of another origin may send other types without asking: they must not reach a model.
@@ -159,11 +155,7 @@ class JsonRoute(APIRoute):
 
 
 def parse(raw: bytes, kind: type[T]) -> T:
-    """A checked body.
-
-    Raises:
-        ApiError: naming the field at fault.
-    """
+    """A checked body; the `ApiError` of a bad one names the field at fault."""
     try:
         return kind.model_validate_json(raw)
     except ValidationError as error:

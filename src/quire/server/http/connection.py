@@ -20,9 +20,6 @@ async def run_while_connected(receive: Receive, work: Coroutine[Any, Any, T]) ->
 
     Args:
         receive: of a request whose body has been read.
-
-    Raises:
-        ClientDisconnected: it went away.
     """
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_wait_for_disconnect(receive))

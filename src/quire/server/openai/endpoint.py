@@ -60,12 +60,7 @@ class Endpoint(ABC, Generic[B]):
         return router
 
     async def answer(self, request: Request, body: B) -> Response:
-        """The model's answer to a body, whole or as a stream. A client that goes away ends it.
-
-        Raises:
-            ApiError: the model is unknown, not ready or fails, or the body cannot be served.
-            ClientDisconnected: the client went away before its whole answer was there.
-        """
+        """The model's answer to a body, whole or as a stream. A client that goes away ends it: `ClientDisconnected`."""
         model = self.registry.get(body.model)
         note_usage(request.scope, model=model.name)
         check_ready(model)

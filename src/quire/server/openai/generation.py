@@ -77,11 +77,7 @@ class Generation:
             engine.leave(stream)
 
     async def outputs(self) -> list[RequestOutput]:
-        """The whole answers, in the order of the prompts.
-
-        Raises:
-            ApiError: as `events`.
-        """
+        """The whole answers, in the order of the prompts. Raises what `events` does."""
         finished: dict[int, RequestOutput] = {}
         async with aclosing(self.events(wants_progress=False)) as batches:
             async for events in batches:
