@@ -80,8 +80,8 @@ class _Client:
 
 
 class EngineLoop:
-    """Owns an engine, which `make_engine` loads, and again where it fails; serves its inbox. `report` takes the reports,
-    in order; it must neither block nor raise."""
+    """Owns an engine, which `make_engine` loads, and again where it fails; serves its inbox. `report` takes the
+    reports, in order; it must neither block nor raise."""
 
     def __init__(
         self,

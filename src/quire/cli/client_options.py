@@ -23,9 +23,6 @@ class Address(Settings):
     api_key: str | None = setting(None, "The key the server wants.", envvar="QUIRE_API_KEY", repr=False)
 
 
-NOWHERE = Address()
-
-
 @dataclass(frozen=True)
 class Sampling(Settings):
     """How an answer is sampled: the protocol's fields of these names. None leaves one to the model."""
@@ -51,7 +48,7 @@ _FOR_BOTH = ("model", "seed")  # fields of EngineConfig that say something to a 
 
 
 @contextmanager
-def opened_model(given: Mapping[str, Any], engine: EngineConfig, address: Address = NOWHERE) -> Iterator[Any]:
+def opened_model(given: Mapping[str, Any], engine: EngineConfig, address: Address = Address()) -> Iterator[Any]:
     """Whoever answers, until the block's end: a `RemoteModel` with a URL, a `LocalModel` without.
 
     A failure in the block that is the server's or the engine's, not the user's (RuntimeError), is told in one line and

@@ -214,14 +214,10 @@ def _path(error: ErrorDetails) -> str:
         is_key = error["type"] == "extra_forbidden" and position == len(error["loc"]) - 1
         if isinstance(part, int):
             path += f"[{part}]"
-        elif is_key or not _is_union_member(part):
+        elif is_key or not ("[" in part or part in _PRIMITIVES or part.startswith("constrained-")):
+            # Not a union member's type, whose name is no part of the body.
             path += f".{part}" if path else part
     return f"{path:.200}"
-
-
-def _is_union_member(part: str) -> bool:
-    """Whether a part of a location is a type's name, which is no part of the body."""
-    return "[" in part or part in _PRIMITIVES or part.startswith("constrained-")
 
 
 def _description(kind: Any, loc: tuple[int | str, ...]) -> str | None:

@@ -54,9 +54,8 @@ class Endpoint(ABC, Generic[B]):
         create.__annotations__["body"] = self.body  # which FastAPI reads
         router = APIRouter(route_class=JsonRoute, tags=["generate"])
         responses = {**ERROR_RESPONSES, 200: streamed(self.chunk)}
-        router.post(self.path, response_model=self.whole, responses=responses, name=self.name, summary=self.summary)(
-            create
-        )
+        about: dict[str, Any] = {"name": self.name, "summary": self.summary, "responses": responses}
+        router.post(self.path, response_model=self.whole, **about)(create)
         return router
 
     async def answer(self, request: Request, body: B) -> Response:
