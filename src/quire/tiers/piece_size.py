@@ -24,13 +24,18 @@ class PieceSize:
 
     def __init__(self) -> None:
         self._num_pieces = 0
-        self.num_blocks = 1  #: to move next
+        self._num_blocks = 1
+
+    @property
+    def num_blocks(self) -> int:
+        """To move next: at least one."""
+        return self._num_blocks
 
     def note(self, num_blocks: int, seconds: float) -> None:
         """A piece of at least one block took so long."""
         self._num_pieces += 1
         fitting = num_blocks * PIECE_S / seconds if seconds > 0.0 else math.inf
-        self.num_blocks = max(1 + self._num_pieces // 4, int(min(fitting, 2 * num_blocks)))
+        self._num_blocks = max(1 + self._num_pieces // 4, int(min(fitting, 2 * num_blocks)))
 
 
 def take_piece(rest: deque[_T], is_cancelled: Callable[[_T], bool], size: PieceSize) -> tuple[list[_T], bool]:
