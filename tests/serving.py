@@ -15,7 +15,8 @@ import httpx
 import openai
 import uvicorn
 
-from quire.async_engine.async_engine import AsyncEngine, ModelState
+from quire.async_engine.async_engine import AsyncEngine
+from quire.async_engine.messages import ModelState
 from quire.build import start_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine

@@ -10,11 +10,13 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
 
-from quire.async_engine.async_engine import AsyncEngine, Delta, Event, EventStream, Finished, ModelState, Progress
+from quire.async_engine.async_engine import AsyncEngine
+from quire.async_engine.event_stream import EventStream
+from quire.async_engine.messages import Event, Finished, ModelState, Progress
 from quire.build import LoadedModel, load, make_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
-from quire.outputs import RequestOutput
+from quire.outputs import Delta, RequestOutput
 from quire.sampling_params import SamplingParams
 
 OPTIONS: dict[str, Any] = {"num_kv_blocks": 64, "block_size": 4, "use_tqdm": False, "device": "cpu"}

@@ -26,8 +26,9 @@ from async_engine.harness import (
     running,
     until,
 )
-from quire.async_engine.async_engine import AsyncEngine, EngineUnavailable, Finished, ModelState, RequestFailed
+from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.loop import Failures
+from quire.async_engine.messages import EngineUnavailable, Finished, ModelState, RequestFailed
 from quire.engine.engine import Engine
 from quire.outputs import RequestOutput
 
@@ -310,7 +311,8 @@ def test_a_step_that_hangs_is_noticed_and_logged_with_all_stacks(caplog: pytest.
 
 HANGING = """
 import asyncio, ctypes, functools, sys, threading, time
-from quire.async_engine.async_engine import AsyncEngine, EventStream
+from quire.async_engine.async_engine import AsyncEngine
+from quire.async_engine.event_stream import EventStream
 from quire.config import EngineConfig
 from quire.build import start_engine
 

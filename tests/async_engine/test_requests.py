@@ -26,16 +26,9 @@ from async_engine.harness import (
     running,
     until,
 )
-from quire.async_engine.async_engine import (
-    AsyncEngine,
-    EventStream,
-    Finished,
-    Preempted,
-    Progress,
-    QueueFull,
-    Resumed,
-    Started,
-)
+from quire.async_engine.async_engine import AsyncEngine
+from quire.async_engine.event_stream import EventStream
+from quire.async_engine.messages import Finished, Preempted, Progress, QueueFull, Resumed, Started
 from quire.outputs import RequestOutput
 from quire.prompt import Prompt
 from quire.sampling_params import BeamSearchParams, SamplingParams

@@ -9,7 +9,7 @@ from train.evaluate import SMALL_TALK, answers, held_out_questions, small_talk_a
 
 from quire import LLM
 from quire.evaluate.reading import score
-from quire.loading.embedded import EMBEDDED_MODELS, embedded_path
+from quire.loading.source import EMBEDDED_MODELS, embedded_path
 
 
 @pytest.fixture(scope="module")

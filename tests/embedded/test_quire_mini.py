@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from quire import LLM, SamplingParams
 from quire.evaluate.reading import prompt_of, score
-from quire.loading.embedded import embedded_path
+from quire.loading.source import embedded_path
 
 # What this model keeps, less the noise of a hundred questions. What it was made for (its card): 90, 75, 90, 75 and 10.
 TWO_FACTS, ON_ONE_LINE, FIVE_FACTS, IN_A_CHAT, FALL = 86, 85, 70, 79, 7

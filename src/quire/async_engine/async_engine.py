@@ -21,16 +21,12 @@ from quire.async_engine.messages import (
     Add,
     Command,
     EngineUnavailable,
-    Event,
     Finished,
     Heartbeat,
     ModelState,
-    Preempted,
-    Progress,
     QueueFull,
     Report,
     RequestFailed,
-    Resumed,
     Started,
     StateReport,
     StepReport,
@@ -39,14 +35,9 @@ from quire.async_engine.messages import (
 from quire.async_engine.watchdog import Watchdog
 from quire.engine.engine import Engine
 from quire.engine.input_processor import InputProcessor
-from quire.outputs import Delta, RequestOutput, Stats
+from quire.outputs import RequestOutput, Stats
 from quire.prompt import PromptLike
 from quire.sampling_params import BeamSearchParams, SamplingParams
-
-__all__ = [
-    "AsyncEngine", "Delta", "EngineUnavailable", "Event", "EventStream", "Finished", "ModelState", "Preempted",
-    "Progress", "QueueFull", "RequestFailed", "Resumed", "Started",
-]  # fmt: skip
 
 logger = logging.getLogger("quire")
 
@@ -128,10 +119,7 @@ class AsyncEngine:
     @property
     def engine(self) -> Any:
         """The `Engine`, for reading facts: tokenizer, vocab_size, max_model_len, default_sampling_params.
-
-        Raises:
-            EngineUnavailable: it is not loaded.
-        """
+        `EngineUnavailable` where it is not loaded."""
         facts = self._host.facts
         if facts is None:
             raise self._unavailable()
@@ -147,11 +135,7 @@ class AsyncEngine:
         self._host.start(loop)
 
     async def wait_ready(self) -> None:
-        """Wait until the model is loaded.
-
-        Raises:
-            EngineUnavailable: it could not be loaded.
-        """
+        """Wait until the model is loaded, or raise `EngineUnavailable` where it cannot be."""
         while self.state is ModelState.LOADING:
             await asyncio.sleep(_POLL_S)
         if self.state is not ModelState.READY:

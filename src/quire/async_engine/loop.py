@@ -80,14 +80,8 @@ class _Client:
 
 
 class EngineLoop:
-    """Owns an engine, and serves its inbox.
-
-    Args:
-        name: of the engine, for logs.
-        make_engine: loads it; called again where it fails.
-        report: takes the reports, in order; it must neither block nor raise.
-        device: where several engines share it.
-    """
+    """Owns an engine, which `make_engine` loads, and again where it fails; serves its inbox. `report` takes the
+    reports, in order; it must neither block nor raise."""
 
     def __init__(
         self,

@@ -21,11 +21,7 @@ _values_of_stats = attrgetter(*(field.name for field in fields(Stats)))
 
 
 def dump(message: Any) -> bytes:
-    """Any message as bytes.
-
-    Raises:
-        Exception: it does not survive pickling.
-    """
+    """Any message as bytes. Raises whatever pickling does."""
     if type(message) is StepReport:
         events = [
             (key, list(map(_values_of_delta, event.deltas)) if type(event) is Progress else event)
@@ -53,11 +49,7 @@ def load(data: bytes) -> Any:
 
 
 def frame(message: Any) -> bytes:
-    """Any message with its length before it, so that `FrameReader` knows where the next one begins.
-
-    Raises:
-        Exception: it does not survive pickling.
-    """
+    """Any message with its length before it, so that `FrameReader` knows where the next one begins."""
     data = dump(message)
     return _LENGTH.pack(len(data)) + data
 

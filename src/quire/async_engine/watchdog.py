@@ -24,10 +24,8 @@ class Watchdog:
     the process (with status 1, which is not ours to choose).
 
     Args:
-        name: of the engine.
         busy_since: when the step under way began, by `time.monotonic`; None between steps.
         timeout_s: a step that takes longer hangs.
-        exit_on_hang: end the process then.
     """
 
     def __init__(

@@ -14,8 +14,7 @@ from quire.bench.settings import (
     SharingSettings,
     ThroughputSettings,
 )
-from quire.cli.figure_options import Json, Plot
-from quire.cli.options import options
+from quire.cli.options import Json, Plot, options
 from quire.config import EngineConfig
 
 app = typer.Typer(

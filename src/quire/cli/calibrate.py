@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from quire.bench.settings import CalibrateSettings
-from quire.cli.figure_options import Plot
-from quire.cli.options import options
+from quire.cli.options import Plot, options
 from quire.config import EngineConfig
 
 EXAMPLE = "Example: quire calibrate --model random:tiny --lengths 64,128,256 --plot crossing.png"

@@ -4,33 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from quire.cli.pipes import write_text
-from quire.cli.printable import printable
-
-
-class Screen(Protocol):
-    """Where the loop of a chat reads and writes."""
-
-    is_terminal: bool
-
-    def welcome(self, name: str) -> None: ...
-
-    def read(self) -> str | None:
-        """The next message or command; None where there are no more. Ctrl-C raises KeyboardInterrupt."""
-
-    def show(self, chunks: Iterable[Any]) -> None:
-        """An answer, as it comes."""
-
-    def note(self, text: str) -> None:
-        """A remark beside the conversation."""
-
-    def list(self, entries: Mapping[str, str]) -> None:
-        """Names and what they stand for."""
-
-    def fail(self, text: str) -> None:
-        """Something went wrong."""
+from quire.cli.pipes import printable, write_text
 
 
 class PlainScreen:
@@ -42,6 +18,7 @@ class PlainScreen:
         pass
 
     def read(self) -> str | None:
+        """The next message or command; None where there are no more. Ctrl-C raises KeyboardInterrupt."""
         if sys.stdin.isatty():  # somebody types, though the answers go elsewhere
             sys.stderr.write("> ")
             sys.stderr.flush()
@@ -136,6 +113,9 @@ class TerminalScreen:
 
     def fail(self, text: str) -> None:
         self._console.print(f"[red]{_escaped(text)}[/]", soft_wrap=True)
+
+
+Screen = PlainScreen | TerminalScreen
 
 
 def choose_screen() -> Screen:

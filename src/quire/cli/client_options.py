@@ -23,9 +23,6 @@ class Address(Settings):
     api_key: str | None = setting(None, "The key the server wants.", envvar="QUIRE_API_KEY", repr=False)
 
 
-NOWHERE = Address()
-
-
 @dataclass(frozen=True)
 class Sampling(Settings):
     """How an answer is sampled: the protocol's fields of these names. None leaves one to the model."""
@@ -51,7 +48,7 @@ _FOR_BOTH = ("model", "seed")  # fields of EngineConfig that say something to a 
 
 
 @contextmanager
-def opened_model(given: Mapping[str, Any], engine: EngineConfig, address: Address = NOWHERE) -> Iterator[Any]:
+def opened_model(given: Mapping[str, Any], engine: EngineConfig, address: Address = Address()) -> Iterator[Any]:
     """Whoever answers, until the block's end: a `RemoteModel` with a URL, a `LocalModel` without.
 
     A failure in the block that is the server's or the engine's, not the user's (RuntimeError), is told in one line and
@@ -59,9 +56,6 @@ def opened_model(given: Mapping[str, Any], engine: EngineConfig, address: Addres
 
     Args:
         given: the command line's own values, None where it is silent.
-
-    Raises:
-        ValueError: an option makes no sense for this one, or cannot be served.
     """
     try:
         with closing(_open(given, engine, address)) as model:
@@ -76,11 +70,7 @@ def opened_model(given: Mapping[str, Any], engine: EngineConfig, address: Addres
 def asked_for(sampling: Sampling, given: Mapping[str, Any]) -> dict[str, Any]:
     """The sampling fields that differ from the protocol's defaults.
 
-    In process the seed is the engine's own; a server gets it with each request.
-
-    Args:
-        sampling: what was chosen.
-        given: the command line's own values, None where it is silent.
+    In process the seed is the engine's own; a server gets it with each request: `given` is as of `opened_model`.
     """
     values = {each.name: getattr(sampling, each.name) for each in fields(sampling)}
     if given.get("url") is not None:

@@ -74,17 +74,20 @@ def info(
     from rich.console import Console
     from rich.table import Table
 
-    from quire.loading import describe_model, resolve_model
-    from quire.models.model_config import DTYPE_BYTES
+    from quire.loading import resolve_model
+    from quire.models.model_config import DTYPE_BYTES, ModelConfigError
 
-    found = describe_model(resolve_model(model, load_format="random"))  # its config alone, no weights
-    if (config := found.config) is None:
-        typer.echo(f"{found.name}: {found.architecture}, not supported: {found.unsupported_because}")
-        raise typer.Exit(1)
+    source = resolve_model(model, load_format="random")  # its config alone, no weights
+    try:
+        config = source.config
+    except ModelConfigError as error:
+        named = source.hf_config.get("architectures") or [source.hf_config.get("model_type")]
+        typer.echo(f"{source.name}: {', '.join(map(str, named))}, not supported: {error}")
+        raise typer.Exit(1) from None
     table = Table("", "", show_header=False, box=None)
     for name, value in (
-        ("model", found.name),
-        ("architecture", f"{found.architecture} (supported)"),
+        ("model", source.name),
+        ("architecture", f"{config.architecture} (supported)"),
         ("parameters", f"{config.num_parameters / 1e6:,.1f} M"),
         ("layers", f"{config.num_layers} of width {config.hidden_size}"),
         ("attention", f"{config.num_heads} heads of {config.head_dim}, {config.num_kv_heads} for KV"),
@@ -111,8 +114,8 @@ def models() -> None:
     from rich.table import Table
 
     from quire.loading import resolve_model
-    from quire.loading.embedded import EMBEDDED_MODELS
     from quire.loading.presets import preset_names
+    from quire.loading.source import EMBEDDED_MODELS
     from quire.models.registry import ARCHITECTURES
 
     embedded = Table("embedded", "parameters", "what it does", box=None)

@@ -16,6 +16,10 @@ import typer
 from quire.config import EngineConfig
 from quire.settings import EnvironmentSettings, Settings, integers, option_name, setting_fields
 
+# Of commands with figures.
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures for programs.")]
+Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw a picture (PNG, SVG or PDF).")]
+
 
 def options(
     *, models: Sequence[str] = (), sweep: Sequence[str] = (), default_model: str | None = None

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import sys
+import unicodedata
 from collections.abc import Iterable
 from contextlib import closing
 from typing import Any
 
 import typer
 
-from quire.cli.printable import printable
+# Control characters, but for tab and line break.
+_CONTROLS = {code: None for code in range(0xA0) if unicodedata.category(chr(code)) == "Cc" and chr(code) not in "\t\n"}
 
 
 def read_prompt(given: str | None) -> str:
-    """The prompt that was given; what standard input holds where that is - or nothing.
-
-    Raises:
-        ValueError: nothing was given or piped in, or what was is not UTF-8.
-    """
+    """The prompt that was given; what standard input holds where that is - or nothing."""
     if given is not None and given != "-":
         return given
     if given is None and sys.stdin.isatty():
@@ -27,6 +25,11 @@ def read_prompt(given: str | None) -> str:
         return sys.stdin.buffer.read().decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise ValueError(f"standard input is not UTF-8 text: {error}") from None
+
+
+def printable(text: str) -> str:
+    """The text without control characters: a model must not move the cursor or rename the window."""
+    return text.translate(_CONTROLS)
 
 
 def write_text(chunks: Iterable[Any]) -> bool:
@@ -50,10 +53,7 @@ def write_text(chunks: Iterable[Any]) -> bool:
 
 def write_answer(chunks: Any) -> None:
     """Write an answer and end its line, be it empty; where both outputs are a terminal, say what it cost on stderr.
-
-    Args:
-        chunks: a generator of `Chunk`s, closed at the end.
-    """
+    The generator of `Chunk`s is closed at the end."""
     from quire.client.cost import Cost
 
     cost = Cost()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from dataclasses import replace
 from functools import partial
@@ -44,15 +43,11 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
     keys = load_api_keys(settings.api_keys, file=settings.api_key_file)
     settings = replace(settings, api_keys=keys, tenant_secret=load_tenant_secret() if keys else None)
     template = read_chat_template(settings.chat_template) if settings.chat_template is not None else None
-    engine_process = settings.engine_process
     metrics = Metrics(engines)
-    if engine_process and sys.platform == "win32":
-        logger.warning("engines have no processes of their own on Windows; they run in the server's")
-        engine_process = False
-    if engine_process and len(engines) > 1:
+    if settings.engine_process and len(engines) > 1:
         engines = _share_threads(engines)
-    start = ProcessEngine if engine_process else AsyncEngine
-    device = SharedDevice() if len(engines) > 1 and not engine_process else None
+    start = ProcessEngine if settings.engine_process else AsyncEngine
+    device = SharedDevice() if len(engines) > 1 and not settings.engine_process else None
     models = [
         ServedModel(
             name,

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from quire.client.chunk import ChunkStream
 from quire.client.cost import Cost
 
-
-class Chats(Protocol):
-    """Who answers: a `RemoteModel` or a `LocalModel`."""
-
-    @property
-    def name(self) -> str: ...
-
-    def chat(self, messages: Sequence[Mapping[str, Any]], **sampling: Any) -> ChunkStream: ...
+if TYPE_CHECKING:
+    from quire.client.local_model import LocalModel
+    from quire.client.remote_model import RemoteModel
 
 
 class Conversation:
-    """The messages of both sides so far.
+    """The messages of both sides so far, after the system's message. `sampling` are fields of every request."""
 
-    Args:
-        model: who answers.
-        system: the message before everything else.
-        sampling: fields of every request, such as temperature.
-    """
-
-    def __init__(self, model: Chats, *, system: str | None = None, **sampling: Any) -> None:
+    def __init__(self, model: RemoteModel | LocalModel, *, system: str | None = None, **sampling: Any) -> None:
         self.model = model
         self._sampling = sampling
         self._opening = [{"role": "system", "content": system}] if system else []

@@ -19,11 +19,8 @@ class Endpoint:
 
     @classmethod
     def of(cls, url: str, api_key: str | None = None) -> Endpoint:
-        """From a URL as people write it: with or without /v1, or with a whole route such as /v1/completions.
-
-        Raises:
-            ValueError: it is no URL.
-        """
+        """From a URL as people write it: with or without /v1, or with a whole route such as
+        /v1/completions. Anything else is a ValueError."""
         parts = urlsplit(url.strip())
         try:
             is_server = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -43,10 +40,6 @@ class Endpoint:
     @property
     def completions_url(self) -> str:
         return f"{self.base_url}/completions"
-
-    @property
-    def models_url(self) -> str:
-        return f"{self.base_url}/models"
 
     @property
     def headers(self) -> Mapping[str, str]:

@@ -62,7 +62,7 @@ class RemoteModel:
 
     def models(self) -> list[ServedModel]:
         """The server's models, at least one, in its order."""
-        url = self._endpoint.models_url
+        url = f"{self._endpoint.base_url}/models"
         try:
             response = self._http.get(url, timeout=10.0)
         except httpx.HTTPError as error:
@@ -97,11 +97,7 @@ class RemoteModel:
 
 
 def read_models(body: bytes, url: str) -> list[ServedModel]:
-    """The body of /v1/models.
-
-    Raises:
-        RemoteError: it is none, or lists nothing.
-    """
+    """The body of /v1/models."""
     try:
         entries = [entry for entry in json.loads(body)["data"] if isinstance(entry.get("id"), str)]
     except (ValueError, KeyError, TypeError, AttributeError):

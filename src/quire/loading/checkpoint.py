@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,8 +65,10 @@ def read_headers(directory: Path) -> dict[str, TensorEntry]:
         if not files[0].is_file():
             raise ModelLoadError(_no_weights(directory))
     for file in files:
-        for entry in _read_header(file):
-            entries[entry.name] = entry
+        with _open(file) as handle:
+            for name in handle.offset_keys():
+                part = handle.get_slice(name)
+                entries[name] = TensorEntry(file, name, tuple(part.get_shape()), part.get_dtype())
     absent = [name for name in promised if name not in entries]
     if absent:
         raise ModelLoadError(
@@ -74,13 +76,6 @@ def read_headers(directory: Path) -> dict[str, TensorEntry]:
             "shards are from different checkpoints"
         )
     return entries
-
-
-def _read_header(file: Path) -> Iterator[TensorEntry]:
-    with _open(file) as handle:
-        for name in handle.offset_keys():
-            part = handle.get_slice(name)
-            yield TensorEntry(file, name, tuple(part.get_shape()), part.get_dtype())
 
 
 def _open(file: Path) -> safe_open:
@@ -127,9 +122,6 @@ def match_tensors(
         expected: the model's tensors and their shapes.
         optional_prefix: files saved from the headless model name their tensors without it.
         ignored: tensors that a checkpoint may have and nobody needs.
-
-    Raises:
-        ModelLoadError: tensors are missing, unexpected, of another shape or not floating point; all are counted.
     """
     found: dict[str, TensorEntry] = {}
     unexpected = []
@@ -148,18 +140,18 @@ def match_tensors(
         if missing == ["lm_head.weight"]:
             problem += " (if the model ties its head to the embedding, config.json must say tie_word_embeddings: true)"
         problems.append(problem)
-    if unexpected:
-        problems.append(f"{len(unexpected)} tensors are unexpected: {_some(unexpected)}")
     wrong_shapes = [
         f"{name} is {list(entry.shape)}, expected {list(expected[name])}"
         for name, entry in found.items()
         if entry.shape != tuple(expected[name])
     ]
-    if wrong_shapes:
-        problems.append(f"{len(wrong_shapes)} tensors have another shape: {_some(wrong_shapes)}")
     wrong_types = [f"{name} is {entry.dtype}" for name, entry in found.items() if entry.dtype not in _FLOAT_TYPES]
-    if wrong_types:
-        problems.append(f"{len(wrong_types)} tensors are quantized or not numbers: {_some(wrong_types)}")
+    wrong = {
+        "are unexpected": unexpected,
+        "have another shape": wrong_shapes,
+        "are quantized or not numbers": wrong_types,
+    }
+    problems += [f"{len(names)} tensors {what}: {_some(names)}" for what, names in wrong.items() if names]
     if problems:
         raise ModelLoadError(f"{where} does not fit its config.json: " + "; ".join(problems))
     return found
@@ -172,9 +164,6 @@ def load_tensors(
 
     Args:
         advance: told the bytes of every tensor once it is in place.
-
-    Raises:
-        ModelLoadError: a tensor cannot be read, or holds NaN or infinity (after conversion).
     """
     handle: safe_open | None = None
     file: Path | None = None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -16,7 +18,6 @@ from quire.loading.checkpoint import (
     read_headers,
 )
 from quire.loading.errors import ModelLoadError
-from quire.loading.progress import bytes_progress
 from quire.loading.random_weights import fill_random
 from quire.loading.source import ModelSource
 from quire.models.base import CausalLM
@@ -55,7 +56,7 @@ def load_model(
         if load_format == "safetensors":
             raise ModelLoadError(f"{source.name} is a preset without files; load_format must be auto or random")
         model = build_model(config, _torch_dtype(dtype, config, None), device)
-        with bytes_progress("Making random weights", model.weight_bytes(), use_tqdm) as advance:
+        with _bytes_progress("Making random weights", model.weight_bytes(), use_tqdm) as advance:
             fill_random(model.checkpoint_tensors(), std=config.initializer_range, seed=seed, advance=advance)
     else:
         entries = read_headers(source.path)
@@ -69,7 +70,7 @@ def load_model(
         )
         model = build_model(config, _torch_dtype(dtype, config, checkpoint_dtype(entries)), device)
         total = sum(entry.num_bytes for entry in matched.values())
-        with bytes_progress("Loading weights", total, use_tqdm) as advance:
+        with _bytes_progress("Loading weights", total, use_tqdm) as advance:
             load_tensors(matched, model.checkpoint_tensors(), advance)
     model.pack()  # frees each plain weight, so nothing may hold views of them any more
     return model
@@ -106,3 +107,21 @@ def _torch_dtype(dtype: str, config: ModelConfig, in_files: str | None) -> torch
     if dtype not in DTYPE_BYTES:
         raise ValueError(f"dtype {dtype!r} is not one of auto, {', '.join(DTYPE_BYTES)}")
     return getattr(torch, dtype)
+
+
+@contextmanager
+def _bytes_progress(description: str, total: int, enabled: bool) -> Iterator[Callable[[int], None]]:
+    """A progress bar: yields `advance(num_bytes)`. On stderr, so that stdout stays the program's own."""
+    if not enabled:
+        yield lambda num_bytes: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(),
+        TimeElapsedColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(description, total=total)
+        yield lambda num_bytes: progress.advance(task, num_bytes)

@@ -21,11 +21,7 @@ def preset_names() -> list[str]:
 
 
 def preset_config(name: str) -> dict[str, Any]:
-    """The config of a preset, in the form of a `config.json`.
-
-    Raises:
-        ModelLoadError: there is no such preset; lists those that there are.
-    """
+    """The config of a preset, in the form of a `config.json`; `ModelLoadError` where there is none."""
     key = name.removeprefix(PRESET_PREFIX).lower()
     if key not in PRESETS:
         close = difflib.get_close_matches(key, PRESETS, n=3)

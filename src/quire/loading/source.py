@@ -11,11 +11,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from quire.loading.embedded import EMBEDDED_MODELS, embedded_path
 from quire.loading.errors import ModelLoadError
 from quire.loading.presets import PRESET_PREFIX, preset_config, preset_names
 from quire.models.model_config import ModelConfig, ModelConfigError
 from quire.models.registry import read_model_config
+
+EMBEDDED_MODELS = {
+    "quire-mini": "Reads a passage and answers a question about it in a few words (Llama architecture).",
+    "quire-chat": "Small talk in full sentences (GPT-2 architecture).",
+}
+"""Made by `train/`, and named without a path: name -> what it is for, in the order of serving by default."""
+_EMBEDDED = Path(__file__).parent.parent / "embedded"
 
 HUB_CONFIG_FILES = ["*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
 HUB_WEIGHT_FILES = ["model.safetensors", "model-*.safetensors"]
@@ -33,11 +39,7 @@ class ModelSource:
 
     @cached_property
     def config(self) -> ModelConfig:
-        """The model's shape.
-
-        Raises:
-            UnsupportedModelError, ModelConfigError: naming this model.
-        """
+        """The model's shape."""
         try:
             return read_model_config(self.hf_config)
         except ModelConfigError as error:
@@ -80,6 +82,11 @@ def resolve_model(name: str, *, load_format: str = "auto") -> ModelSource:
             f"{name}: no such directory; for random weights of these shapes, use {PRESET_PREFIX}{name}"
         )
     return _download(name, load_format)
+
+
+def embedded_path(name: str) -> Path | None:
+    """The folder of an embedded model, in the Hugging Face format; None for any other name."""
+    return _EMBEDDED / name if name in EMBEDDED_MODELS else None
 
 
 def _read_directory(name: str, path: Path) -> ModelSource:

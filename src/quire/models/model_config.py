@@ -102,11 +102,7 @@ class RopeConfig:
 
     @classmethod
     def from_hf(cls, reader: ConfigReader, head_dim: int) -> RopeConfig:
-        """Read `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (transformers 4).
-
-        Raises:
-            UnsupportedModelError: a RoPE type other than ROPE_TYPES, or one that turns only part of a head.
-        """
+        """Read `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (transformers 4)."""
         parameters = reader.get("rope_parameters") or reader.get("rope_scaling") or {}
         if not isinstance(parameters, Mapping):
             raise ModelConfigError(f"the config's RoPE parameters are {parameters!r}; expected an object")

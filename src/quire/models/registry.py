@@ -44,18 +44,8 @@ ARCHITECTURES = {
 }
 
 
-def supported_architectures() -> str:
-    """The supported architectures in one line, for messages."""
-    return ", ".join(f"{a.name} ({a.families})" for a in ARCHITECTURES.values())
-
-
 def find_architecture(config: Mapping[str, Any]) -> Architecture:
-    """The architecture that a `config.json` names; by its model_type where it lists no architectures.
-
-    Raises:
-        UnsupportedModelError: it names one that is not served.
-        ModelConfigError: it names none.
-    """
+    """The architecture that a `config.json` names; by its model_type where it lists no architectures."""
     names = config.get("architectures") or []
     if not isinstance(names, list):
         raise ModelConfigError(f"the config's architectures are {names!r}; expected a list of names")
@@ -72,7 +62,8 @@ def find_architecture(config: Mapping[str, Any]) -> Architecture:
             "the config names neither 'architectures' nor 'model_type'; is it a model's config.json?"
         )
     named = ", ".join(map(str, names)) or f"model_type {model_type!r}"
-    raise UnsupportedModelError(f"{named} is not supported; Quire serves {supported_architectures()}")
+    served = ", ".join(f"{a.name} ({a.families})" for a in ARCHITECTURES.values())
+    raise UnsupportedModelError(f"{named} is not supported; Quire serves {served}")
 
 
 def read_model_config(values: Mapping[str, Any]) -> ModelConfig:
@@ -86,11 +77,9 @@ def read_model_config(values: Mapping[str, Any]) -> ModelConfig:
     architecture = find_architecture(values)
     for name in ("quantization_config", "compression_config"):
         quantization = reader.get(name)
-        if quantization:
-            method = quantization.get("quant_method", name) if isinstance(quantization, Mapping) else name
-            reader.refuse_if(
-                True, f"a checkpoint quantized with {method}", "use the checkpoint in bfloat16, float16 or float32"
-            )
+        method = quantization.get("quant_method", name) if isinstance(quantization, Mapping) else name
+        hint = "use the checkpoint in bfloat16, float16 or float32"
+        reader.refuse_if(quantization, f"a checkpoint quantized with {method}", hint)
     reader.refuse_if(reader.flag("is_encoder_decoder", False), "an encoder-decoder model")
     reader.refuse_if(reader.flag("add_cross_attention", False), "cross-attention")
     return architecture.read_config(reader)

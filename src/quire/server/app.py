@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 import quire
-from quire.async_engine.async_engine import EngineUnavailable, RequestFailed
+from quire.async_engine.messages import EngineUnavailable, RequestFailed
 from quire.server.errors import ApiError, error_response
 from quire.server.http.access_log import AccessLog
 from quire.server.http.auth import Authenticate
@@ -20,8 +20,8 @@ from quire.server.http.body import BodyReader
 from quire.server.http.connection import ClientDisconnected
 from quire.server.http.limits import Concurrency, LimitBody
 from quire.server.metrics import Metrics, metrics_routes
-from quire.server.openai.chat import chat_routes
-from quire.server.openai.completions import completion_routes
+from quire.server.openai.chat import ChatEndpoint
+from quire.server.openai.completions import CompletionEndpoint
 from quire.server.openai.errors import as_api_error
 from quire.server.openai.health import health_routes
 from quire.server.openai.models import model_routes
@@ -42,17 +42,16 @@ def make_app(registry: ModelRegistry, settings: ServerSettings, metrics: Metrics
     app = FastAPI(title="Quire", version=quire.__version__, docs_url=None, redoc_url=None, lifespan=_lifespan)
     app.state.bodies = BodyReader(registry.prompt_limits)
     for router in (
-        chat_routes(registry, settings),
-        completion_routes(registry, settings),
+        ChatEndpoint(registry, settings).route(),
+        CompletionEndpoint(registry, settings).route(),
         tokenize_routes(registry),
         model_routes(registry),
         health_routes(registry, settings),
         *([metrics_routes(metrics)] if metrics is not None else []),
     ):
         app.include_router(router)
-    app.add_exception_handler(ApiError, _refuse)
-    app.add_exception_handler(EngineUnavailable, _refuse)
-    app.add_exception_handler(RequestFailed, _refuse)
+    for kind in (ApiError, EngineUnavailable, RequestFailed):
+        app.add_exception_handler(kind, _refuse)
     app.add_exception_handler(HTTPException, _refuse_route)
     app.add_exception_handler(ClientDisconnected, _give_up)
     app.openapi = lambda: describe(app, needs_key=bool(settings.api_keys))  # type: ignore[method-assign]

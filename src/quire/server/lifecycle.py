@@ -29,7 +29,8 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from quire.async_engine.async_engine import AsyncEngine, EngineUnavailable, ModelState
+from quire.async_engine.async_engine import AsyncEngine
+from quire.async_engine.messages import ModelState
 from quire.server.http.protocol import HttpProtocol
 from quire.server.load_log import LoadLog
 from quire.server.metrics import Metrics
@@ -157,9 +158,8 @@ class _Process:
                 task.cancel()
             if serving.exception() is not None:
                 logger.error("the HTTP server ended", exc_info=serving.exception())
-            if not told_to_stop.done():
-                status = EXIT_FAILED
-            else:
+            status = EXIT_FAILED
+            if told_to_stop.done():
                 status = EXIT_INTERRUPTED if told_to_stop.result() == signal.SIGINT else 0
             has_stopped = await self._shut_down_engines()
             if is_loading or not has_stopped:  # a thread in native code must neither keep us from ending nor crash us
@@ -169,7 +169,11 @@ class _Process:
     async def _announce(self) -> None:
         names = ", ".join(engine.name for engine in self.engines)
         logger.info("listening on %s while loading %s", self.url, names)
-        if not any(await asyncio.gather(*map(_is_loaded, self.engines))):
+        failures = await asyncio.gather(*(engine.wait_ready() for engine in self.engines), return_exceptions=True)
+        for engine, failure in zip(self.engines, failures, strict=True):
+            if failure is not None:
+                logger.error("%s: %s", engine.name, failure)
+        if all(failures):
             return
         if self.banner is not None:
             print(self.banner(self.url), flush=True)
@@ -204,15 +208,6 @@ class _Process:
             await asyncio.sleep(0.02)
         logger.info("stopped")
         return True
-
-
-async def _is_loaded(engine: AsyncEngine) -> bool:
-    try:
-        await engine.wait_ready()
-    except EngineUnavailable as error:
-        logger.error("%s: %s", engine.name, error)
-        return False
-    return True
 
 
 @contextmanager

@@ -17,8 +17,6 @@ from starlette.responses import PlainTextResponse
 from quire.outputs import RecoveryStats, RequestMetrics, RequestOutput, Stats
 from quire.server.openai.schema import ERROR_RESPONSES
 
-CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-FINISHED_REASONS = ("stop", "length", "abort", "error")
 MODES = ("recompute", "swap", "mixed")
 _DIRECTIONS = {"save": "out", "load": "in"}
 _LABEL = "model_name"
@@ -58,7 +56,7 @@ class Metrics:
         )
         self._generation_tokens = self._counter("generation_tokens", "Tokens that were generated.")
         self._success = self._counter(
-            "request_success", "Requests that ended, by reason.", finished_reason=FINISHED_REASONS
+            "request_success", "Requests that ended, by reason.", finished_reason=("stop", "length", "abort", "error")
         )
         self._ttft = self._histogram("time_to_first_token_seconds", "TTFT: arrival to first token.", _PHASE_BUCKETS)
         self._itl = self._histogram("inter_token_latency_seconds", "ITL: every gap between two tokens.", _TOKEN_BUCKETS)
@@ -206,7 +204,7 @@ def metrics_routes(metrics: Metrics) -> APIRouter:
     @router.get("/metrics", response_class=PlainTextResponse, responses={"4XX": ERROR_RESPONSES["4XX"]})
     def show_metrics() -> PlainTextResponse:
         """Counters, gauges and histograms of every model, in Prometheus' text format."""
-        return PlainTextResponse(metrics.render(), media_type=CONTENT_TYPE)
+        return PlainTextResponse(metrics.render(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     return router
 

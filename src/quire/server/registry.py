@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from quire.async_engine.async_engine import AsyncEngine, ModelState
+from quire.async_engine.async_engine import AsyncEngine
+from quire.async_engine.messages import ModelState
 from quire.server.errors import ApiError
+from quire.server.http.body import Limits
 from quire.server.openai.prompt_limits import PromptLimits
 
 
@@ -23,11 +25,7 @@ class ServedModel:
 
     @property
     def prompt_limits(self) -> PromptLimits:
-        """The lengths that no prompt exceeds.
-
-        Raises:
-            EngineUnavailable: the model is not ready.
-        """
+        """The lengths that no prompt exceeds."""
         return PromptLimits(self.async_engine.engine.max_model_len, self._longest_token)
 
     @cached_property
@@ -37,11 +35,7 @@ class ServedModel:
 
 
 class ModelRegistry:
-    """The served models.
-
-    Raises:
-        ValueError: there is none, or two have one name.
-    """
+    """The served models."""
 
     def __init__(self, models: Sequence[ServedModel]) -> None:
         if not models:
@@ -55,19 +49,15 @@ class ModelRegistry:
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models.values())
 
-    def prompt_limits(self) -> dict[str | None, PromptLimits]:
+    def prompt_limits(self) -> Limits:
         """The limits of the ready models, by name; the default model's stand under None, too."""
         ready = [model for model in self if model.async_engine.state is ModelState.READY]
-        found: dict[str | None, PromptLimits] = {model.name: model.prompt_limits for model in ready}
+        found: Limits = {model.name: model.prompt_limits.check for model in ready}
         default = self.get(None)
-        return {**found, None: default.prompt_limits} if default in ready else found
+        return {**found, None: default.prompt_limits.check} if default in ready else found
 
     def get(self, name: str | None) -> ServedModel:
-        """The model of that name; without a name the first.
-
-        Raises:
-            ApiError: there is none; the message lists the names that there are.
-        """
+        """The model of that name; without a name the first."""
         if name is None:
             return next(iter(self))
         model = self._models.get(name)

@@ -159,11 +159,7 @@ def _raise_exception(message: str) -> None:
 
 
 def read_chat_template(path: str | Path) -> str:
-    """The template of a --chat-template file.
-
-    Raises:
-        ValueError: it cannot be read, or is no template.
-    """
+    """The template of a --chat-template file."""
     where = f"chat_template={str(path)!r}"
     try:
         template = Path(path).read_text(encoding="utf-8")

@@ -29,9 +29,6 @@ class IncrementalDetokenizer:
         include_stop_str_in_output: keep the stop string that matched at the end of the text.
         prompt_token_ids: the tokens before the output; only their first and last few are looked at.
         lead: blanks that are left out where the text starts with them (`Tokenizer.answer_lead`).
-
-    Raises:
-        ValueError: a stop string is empty.
     """
 
     def __init__(
@@ -124,9 +121,6 @@ class StopStrings:
 
     The one that is complete first wins, reading character by character, so that the result does not depend on how the
     text is cut into tokens. Of two that end at the same character, the longer wins.
-
-    Raises:
-        ValueError: a stop string is empty.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from quire.text.token_pieces import TokenPieces, decode_complete
 
@@ -14,15 +14,9 @@ _MAX_UNDECIDED_TOKENS = 8  # no character is longer; a character that is still b
 _PROMPT_WINDOW = 6
 
 
-class TextStream(Protocol):
-    def feed(self, token_id: int) -> str:
-        """The text that this token decides; empty while a character is incomplete."""
-
-    def flush(self) -> str:
-        """The text left at the end: U+FFFD for a character that was never completed."""
-
-
-def open_stream(tokenizer: Tokenizer, prompt_token_ids: Sequence[int], skip_special_tokens: bool) -> TextStream:
+def open_stream(
+    tokenizer: Tokenizer, prompt_token_ids: Sequence[int], skip_special_tokens: bool
+) -> _PieceStream | _WindowStream:
     """A stream for what follows the prompt."""
     if tokenizer.pieces is None:
         return _WindowStream(tokenizer, prompt_token_ids, skip_special_tokens)
@@ -66,6 +60,7 @@ class _PieceStream:
         return piece
 
     def feed(self, token_id: int) -> str:
+        """The text that this token decides; empty while a character is incomplete."""
         if token_id in self._hidden:
             return ""
         piece = self._start_piece(token_id) if self._is_at_start else self._pieces[token_id]
@@ -79,6 +74,7 @@ class _PieceStream:
         return text
 
     def flush(self) -> str:
+        """The text left at the end: U+FFFD for a character that was never completed."""
         marks = len(self._pending) if self._pieces.mark_each_byte else min(1, len(self._pending))
         self._pending = b""
         return "\ufffd" * marks

@@ -117,11 +117,7 @@ class Tokenizer:
         return [encoding.ids for encoding in encodings]
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """The text of token ids; ids without a token add nothing.
-
-        Raises:
-            ValueError: an id is negative or beyond 32 bits.
-        """
+        """The text of token ids; ids without a token add nothing, and none may be negative or beyond 32 bits."""
         try:
             return self.backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
         except OverflowError as error:

@@ -29,11 +29,7 @@ class TokenizerFiles:
 
 
 def read_tokenizer_files(path: str | Path) -> TokenizerFiles:
-    """Reads tokenizer.json, or vocab.json and merges.txt as GPT-2 and OPT have them, and the settings beside it.
-
-    Raises:
-        ValueError: a file is missing or broken; the message names it and says how to mend it.
-    """
+    """Reads tokenizer.json, or vocab.json and merges.txt as GPT-2 and OPT have them, and the settings beside it."""
     directory = Path(path)
     if not directory.is_dir():
         raise ValueError(f"{directory} is no directory; give the model's directory with tokenizer.json in it")

@@ -21,15 +21,7 @@ _VERSION = 1
 
 
 def encode_header(key: bytes, namespace: bytes, data: memoryview | bytes) -> bytes:
-    """The header of a record.
-
-    Args:
-        key, namespace: 32 bytes or fewer.
-        data: contiguous bytes.
-
-    Raises:
-        ValueError: a name is too long.
-    """
+    """The header of a record of contiguous bytes."""
     if max(len(key), len(namespace)) > _NAME_BYTES:
         raise ValueError(f"keys and namespaces of records have at most {_NAME_BYTES} bytes")
     fields = _FIELDS.pack(_MAGIC, _VERSION, len(key), len(namespace), len(data), key, namespace)

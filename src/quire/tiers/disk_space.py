@@ -36,12 +36,7 @@ class DiskSpace:
 
     Args:
         directory: made if there is none.
-        num_slots: blocks.
-        block_bytes: bytes of one.
         namespace: of the blocks, at most 32 bytes.
-
-    Raises:
-        ValueError: the directory cannot be used, or has too little room.
     """
 
     is_memory = False

@@ -10,16 +10,8 @@ from quire.tiers.block_copy import copy_blocks, runs
 
 
 class HostSpace:
-    """See `SwapSpace`. Memory is taken as slots are first written; pinned memory at once.
-
-    Args:
-        num_slots: blocks.
-        block_bytes: bytes of one.
-        pinned: for copies from and to a GPU that run by themselves.
-
-    Raises:
-        RuntimeError: there is too little memory, or it cannot be pinned.
-    """
+    """See `SwapSpace`. Memory is taken as slots are first written; pinned memory, for copies from and to a GPU that run
+    by themselves, at once."""
 
     is_memory = True
 

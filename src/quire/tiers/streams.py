@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 
@@ -11,27 +10,8 @@ Copies = Callable[[], None]
 Done = Callable[[], float]  #: waits until copies are done; the seconds that they took
 
 
-class CopyStream(Protocol):
-    """Runs copies in the order in which they are begun. May be called from several threads."""
-
-    is_cuda: bool
-
-    def before_work(self, copies: Copies) -> Done:
-        """Copy after all that the calling thread has given the device so far, and before anything that it gives it
-        from now on."""
-        ...
-
-    def now(self) -> object:
-        """A point in the calling thread's work for the device, for `after`."""
-        ...
-
-    def after(self, point: object, copies: Copies) -> Done:
-        """Copy once the device has come to this point, beside whatever follows."""
-        ...
-
-
 class CpuStream:
-    """Copies are done when they return."""
+    """As `CudaStream`; copies are done when they return."""
 
     is_cuda = False
 
@@ -52,7 +32,8 @@ class CpuStream:
 
 
 class CudaStream:
-    """A stream beside the one that the model computes on; neither waits for the other on the host."""
+    """A stream beside the one that the model computes on; neither waits for the other on the host. Copies run in the
+    order in which they are begun. May be called from several threads."""
 
     is_cuda = True
 
@@ -60,16 +41,20 @@ class CudaStream:
         self._stream = torch.cuda.Stream(device)
 
     def before_work(self, copies: Copies) -> Done:
+        """Copy after all that the calling thread has given the device so far, and before anything that it gives it
+        from now on."""
         started, ended = self._queue(self.now(), copies)
         torch.cuda.current_stream(self._stream.device).wait_event(ended)
         return _waiting_for(started, ended)
 
     def now(self) -> torch.cuda.Event:
+        """A point in the calling thread's work for the device, for `after`."""
         point = torch.cuda.Event()
         point.record(torch.cuda.current_stream(self._stream.device))
         return point
 
     def after(self, point: object, copies: Copies) -> Done:
+        """Copy once the device has come to this point, beside whatever follows."""
         assert isinstance(point, torch.cuda.Event)
         return _waiting_for(*self._queue(point, copies))
 
@@ -91,6 +76,6 @@ def _waiting_for(started: torch.cuda.Event, ended: torch.cuda.Event) -> Done:
     return done
 
 
-def make_stream(device: torch.device, clock: Callable[[], float]) -> CopyStream:
+def make_stream(device: torch.device, clock: Callable[[], float]) -> CpuStream | CudaStream:
     """The stream for a device's blocks. The clock counts seconds."""
     return CudaStream(device) if device.type == "cuda" else CpuStream(clock)

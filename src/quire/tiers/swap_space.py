@@ -24,7 +24,6 @@ class SwapSpace(Protocol):
         Returns:
             Indices of the blocks that did not get there. Reading such a slot fails.
         """
-        ...
 
     def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
         """Fetch blocks that were written under these keys.
@@ -32,8 +31,6 @@ class SwapSpace(Protocol):
         Returns:
             Indices of the blocks that are not as they were written; their part of `into` may hold anything.
         """
-        ...
 
     def close(self) -> None:
         """Give the space back, for good. May be called twice."""
-        ...

@@ -93,9 +93,6 @@ class TransferWorker:
         bandwidth: bytes a second, for both directions together; the link is as slow as such a device would be. None
             is as fast as it goes. May be changed at any time.
         clock: seconds, monotonic.
-
-    Raises:
-        ValueError: the space is made for other blocks.
     """
 
     def __init__(

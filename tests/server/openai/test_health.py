@@ -15,7 +15,8 @@ from fastapi import FastAPI
 
 import quire
 from async_engine.harness import collect
-from quire.async_engine.async_engine import AsyncEngine, ModelState
+from quire.async_engine.async_engine import AsyncEngine
+from quire.async_engine.messages import ModelState
 from quire.build import LoadedModel, load, make_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine

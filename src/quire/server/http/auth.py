@@ -138,9 +138,7 @@ def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
 
 def load_tenant_secret(directory: Path | None = None) -> bytes:
     """The secret that tenants' KV blocks are named with; made at the first call, and the same ever after.
-
-    Args:
-        directory: `state_directory()` if None. Processes that share it share the secret.
+    Processes that share the directory (`state_directory()` if None) share the secret.
 
     Raises:
         ValueError: it can be neither read nor kept, or the file is damaged.

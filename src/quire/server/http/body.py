@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import IO, Any, Protocol, TypeVar, get_args
+from typing import IO, Any, TypeVar, get_args
 
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
@@ -25,16 +25,10 @@ from starlette.responses import Response
 
 from quire.server.errors import RETRY_SOON, ApiError
 
-
-class BodyCheck(Protocol):
-    """A limit that a body must keep beside its model's; survives pickling, since a child process asks it."""
-
-    def check(self, body: Any) -> None:
-        """Raise `ApiError` for a body that cannot be served, whatever else is in it."""
-
-
 T = TypeVar("T", bound=BaseModel)
-Limits = Mapping[str | None, BodyCheck]  #: by the models' names; None is the default model
+#: By the models' names, None for the default one: raises `ApiError` for a body that cannot be served, whatever else is
+#: in it. Survives pickling, since a child process asks it.
+Limits = Mapping[str | None, Callable[[Any], None]]
 LARGE_BODY_BYTES = 256 * 1024  #: of token ids, this takes some 4 ms to parse
 LARGE_BODY = "quire.large_body"  #: in the ASGI scope of a request with a large body: its `ReceivedBody`
 _NICENESS = 10  # of the child: a large body can wait, the engine cannot
@@ -108,11 +102,7 @@ class BodyReader:
         self._child: ProcessPoolExecutor | None = None
 
     async def read(self, request: Request, kind: type[T]) -> T:
-        """The body as a `kind`.
-
-        Raises:
-            ApiError: it is not JSON, or a field is not valid.
-        """
+        """The body as a `kind`."""
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if content_type != "application/json" and not content_type.endswith("+json"):
             # A page of another origin may send other types without asking: they must not reach a model.
@@ -165,11 +155,7 @@ class JsonRoute(APIRoute):
 
 
 def parse(raw: bytes, kind: type[T]) -> T:
-    """A checked body.
-
-    Raises:
-        ApiError: naming the field at fault.
-    """
+    """A checked body; the `ApiError` of a bad one names the field at fault."""
     try:
         return kind.model_validate_json(raw)
     except ValidationError as error:
@@ -179,8 +165,8 @@ def parse(raw: bytes, kind: type[T]) -> T:
 def _try_parse(path: str, kind: type[T], limits: Limits) -> tuple[T | None, dict[str, Any]]:
     try:
         value = parse(Path(path).read_bytes(), kind)
-        if (limit := limits.get(getattr(value, "model", None))) is not None:
-            limit.check(value)
+        if (check := limits.get(getattr(value, "model", None))) is not None:
+            check(value)
         return value, {}
     except ApiError as error:
         return None, {"status": error.status, "message": error.message, "param": error.param, "code": error.code}
@@ -228,14 +214,10 @@ def _path(error: ErrorDetails) -> str:
         is_key = error["type"] == "extra_forbidden" and position == len(error["loc"]) - 1
         if isinstance(part, int):
             path += f"[{part}]"
-        elif is_key or not _is_union_member(part):
+        elif is_key or not ("[" in part or part in _PRIMITIVES or part.startswith("constrained-")):
+            # Not a union member's type, whose name is no part of the body.
             path += f".{part}" if path else part
     return f"{path:.200}"
-
-
-def _is_union_member(part: str) -> bool:
-    """Whether a part of a location is a type's name, which is no part of the body."""
-    return "[" in part or part in _PRIMITIVES or part.startswith("constrained-")
 
 
 def _description(kind: Any, loc: tuple[int | str, ...]) -> str | None:

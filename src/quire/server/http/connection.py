@@ -16,14 +16,8 @@ class ClientDisconnected(Exception):
 
 
 async def run_while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which is cancelled, and has ended, when the client goes away first.
-
-    Args:
-        receive: of a request whose body has been read.
-
-    Raises:
-        ClientDisconnected: it went away.
-    """
+    """The result of `work`, which is cancelled, and has ended, when the client goes away first: `ClientDisconnected`.
+    `receive` is of a request whose body has been read."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_wait_for_disconnect(receive))
     try:

@@ -6,46 +6,16 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from fastapi import APIRouter
-from starlette.requests import Request
-from starlette.responses import Response
-
-from quire.async_engine.async_engine import Delta, Started
-from quire.outputs import CompletionOutput, RequestOutput
+from quire.async_engine.messages import Started
+from quire.outputs import CompletionOutput, Delta, RequestOutput
 from quire.prompt import Prompt
 from quire.server.errors import invalid
-from quire.server.http.body import JsonRoute
 from quire.server.openai.endpoint import Endpoint
 from quire.server.openai.logprobs import Entry, chat_logprobs
-from quire.server.openai.openapi import streamed
 from quire.server.openai.prompts import encode_messages
 from quire.server.openai.response import ResponseBuilder
-from quire.server.openai.schema import (
-    ERROR_RESPONSES,
-    ChatCompletion,
-    ChatCompletionChunk,
-    ChatCompletionRequest,
-    Usage,
-)
-from quire.server.registry import ModelRegistry, ServedModel
-from quire.server.settings import ServerSettings
-
-
-def chat_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRouter:
-    """The route, over the models of `registry`."""
-    router = APIRouter(route_class=JsonRoute, tags=["generate"])
-    endpoint = _ChatEndpoint(registry, settings)
-
-    @router.post(
-        "/v1/chat/completions",
-        response_model=ChatCompletion,
-        responses={**ERROR_RESPONSES, 200: streamed(ChatCompletionChunk)},
-        summary="Answer a conversation",
-    )
-    async def create_chat_completion(request: Request, body: ChatCompletionRequest) -> Response:
-        return await endpoint.answer(request, body)
-
-    return router
+from quire.server.openai.schema import ChatCompletion, ChatCompletionChunk, ChatCompletionRequest, Usage
+from quire.server.registry import ServedModel
 
 
 class _ChatBuilder(ResponseBuilder[ChatCompletionRequest]):
@@ -77,7 +47,9 @@ class _ChatBuilder(ResponseBuilder[ChatCompletionRequest]):
         return {"content": content, "refusal": None}
 
 
-class _ChatEndpoint(Endpoint[ChatCompletionRequest]):
+class ChatEndpoint(Endpoint[ChatCompletionRequest]):
+    path, name, summary = "/v1/chat/completions", "create_chat_completion", "Answer a conversation"
+    body, whole, chunk = ChatCompletionRequest, ChatCompletion, ChatCompletionChunk
     id_prefix, prompt_field, builder = "chatcmpl", "messages", _ChatBuilder
 
     def _own_sampling(self, body: ChatCompletionRequest) -> dict[str, Any]:

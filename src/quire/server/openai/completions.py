@@ -6,43 +6,19 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from fastapi import APIRouter
-from starlette.requests import Request
-from starlette.responses import Response
-
-from quire.async_engine.async_engine import Delta, Started
-from quire.outputs import CompletionOutput, RequestOutput
+from quire.async_engine.messages import Started
+from quire.outputs import CompletionOutput, Delta, RequestOutput
 from quire.prompt import Prompt
 from quire.server.errors import invalid
-from quire.server.http.body import JsonRoute
 from quire.server.openai.endpoint import Endpoint
 from quire.server.openai.generation import Generation
 from quire.server.openai.logprobs import CompletionLogprobsWriter, Entry
-from quire.server.openai.openapi import streamed
 from quire.server.openai.prompts import encode_texts, tokenizer_of
 from quire.server.openai.response import ResponseBuilder
-from quire.server.openai.schema import ERROR_RESPONSES, Completion, CompletionRequest, Usage
-from quire.server.registry import ModelRegistry, ServedModel
-from quire.server.settings import ServerSettings
+from quire.server.openai.schema import Completion, CompletionRequest, Usage
+from quire.server.registry import ServedModel
 
 _MAX_TOKENS = 16  # OpenAI's default
-
-
-def completion_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRouter:
-    """The route, over the models of `registry`."""
-    router = APIRouter(route_class=JsonRoute, tags=["generate"])
-    endpoint = _CompletionEndpoint(registry, settings)
-
-    @router.post(
-        "/v1/completions",
-        response_model=Completion,
-        responses={**ERROR_RESPONSES, 200: streamed(Completion)},
-        summary="Continue a text",
-    )
-    async def create_completion(request: Request, body: CompletionRequest) -> Response:
-        return await endpoint.answer(request, body)
-
-    return router
 
 
 class _CompletionBuilder(ResponseBuilder[CompletionRequest]):
@@ -119,7 +95,9 @@ def _forget_answers(output: RequestOutput) -> None:
         completion.finish_reason = "length"
 
 
-class _CompletionEndpoint(Endpoint[CompletionRequest]):
+class CompletionEndpoint(Endpoint[CompletionRequest]):
+    path, name, summary = "/v1/completions", "create_completion", "Continue a text"
+    body, whole, chunk = CompletionRequest, Completion, Completion
     id_prefix, prompt_field, builder = "cmpl", "prompt", _CompletionBuilder
 
     def _own_sampling(self, body: CompletionRequest) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any, ClassVar, Generic
 
+from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,12 +17,14 @@ from quire.sampling_params import SamplingParams
 from quire.server.errors import invalid
 from quire.server.http.access_log import note_usage
 from quire.server.http.auth import domains_of, key_id_of
+from quire.server.http.body import JsonRoute
 from quire.server.http.connection import run_while_connected
 from quire.server.openai.errors import as_api_error
 from quire.server.openai.generation import Generation, check_ready
+from quire.server.openai.openapi import streamed
 from quire.server.openai.prompts import fit
 from quire.server.openai.response import B, ResponseBuilder
-from quire.server.openai.schema import GenerationRequest, Reply
+from quire.server.openai.schema import ERROR_RESPONSES, GenerationRequest, Reply
 from quire.server.openai.streaming import StreamedAnswer, UsageCount
 from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
@@ -30,6 +33,12 @@ from quire.server.settings import ServerSettings
 class Endpoint(ABC, Generic[B]):
     """One way to ask the models of a server, by bodies of the kind B."""
 
+    path: ClassVar[str]
+    name: ClassVar[str]  #: in OpenAPI
+    summary: ClassVar[str]
+    body: ClassVar[type[GenerationRequest]]
+    whole: ClassVar[type[Reply]]  #: an answer
+    chunk: ClassVar[type[Reply]]  #: of a streamed one
     id_prefix: ClassVar[str]  #: of its answers' ids
     prompt_field: ClassVar[str]  #: where a body has its prompts
     builder: ClassVar[type[ResponseBuilder[Any]]]
@@ -38,13 +47,19 @@ class Endpoint(ABC, Generic[B]):
         self.registry = registry
         self.settings = settings
 
-    async def answer(self, request: Request, body: B) -> Response:
-        """The model's answer to a body, whole or as a stream. A client that goes away ends it.
+    def route(self) -> APIRouter:
+        async def create(request: Request, body: Any) -> Response:
+            return await self.answer(request, body)
 
-        Raises:
-            ApiError: the model is unknown, not ready or fails, or the body cannot be served.
-            ClientDisconnected: the client went away before its whole answer was there.
-        """
+        create.__annotations__["body"] = self.body  # which FastAPI reads
+        router = APIRouter(route_class=JsonRoute, tags=["generate"])
+        responses = {**ERROR_RESPONSES, 200: streamed(self.chunk)}
+        about: dict[str, Any] = {"name": self.name, "summary": self.summary, "responses": responses}
+        router.post(self.path, response_model=self.whole, **about)(create)
+        return router
+
+    async def answer(self, request: Request, body: B) -> Response:
+        """The model's answer to a body, whole or as a stream. A client that goes away ends it: `ClientDisconnected`."""
         model = self.registry.get(body.model)
         note_usage(request.scope, model=model.name)
         check_ready(model)

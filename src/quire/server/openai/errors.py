@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from quire.async_engine.async_engine import EngineUnavailable, QueueFull, RequestFailed
+from quire.async_engine.messages import EngineUnavailable, QueueFull, RequestFailed
 from quire.outputs import EVERY_TOKEN_IS_BANNED
 from quire.server.errors import RETRY_SOON, ApiError, invalid
 from quire.server.openai.schema import GenerationRequest

@@ -7,15 +7,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from quire.async_engine.async_engine import (
-    EngineUnavailable,
-    Event,
-    EventStream,
-    Finished,
-    ModelState,
-    RequestFailed,
-)
-from quire.async_engine.event_stream import Pass
+from quire.async_engine.event_stream import EventStream, Pass
+from quire.async_engine.messages import EngineUnavailable, Event, Finished, ModelState, RequestFailed
 from quire.outputs import RequestOutput
 from quire.prompt import Prompt
 from quire.sampling_params import SamplingParams
@@ -84,11 +77,7 @@ class Generation:
             engine.leave(stream)
 
     async def outputs(self) -> list[RequestOutput]:
-        """The whole answers, in the order of the prompts.
-
-        Raises:
-            ApiError: as `events`.
-        """
+        """The whole answers, in the order of the prompts. Raises what `events` does."""
         finished: dict[int, RequestOutput] = {}
         async with aclosing(self.events(wants_progress=False)) as batches:
             async for events in batches:

@@ -12,7 +12,8 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 import quire
-from quire.async_engine.async_engine import AsyncEngine, ModelState
+from quire.async_engine.async_engine import AsyncEngine
+from quire.async_engine.messages import ModelState
 from quire.server.openai.schema import ERROR_RESPONSES
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import Field
 from starlette.responses import Response
 
-from quire.async_engine.async_engine import ModelState
+from quire.async_engine.messages import ModelState
 from quire.server.openai.endpoint import json_reply
 from quire.server.openai.schema import ERROR_RESPONSES, Reply
 from quire.server.registry import ModelRegistry, ServedModel

@@ -16,11 +16,12 @@ _STREAMED_ONLY = (ChatCompletionChunk,)  # no route answers them whole, so FastA
 
 def streamed(chunk: type[BaseModel]) -> dict[str, Any]:
     """The 200 of a route that answers whole, or, with stream=true, as events whose data are `chunk`s."""
+    reference = {"$ref": _SCHEMAS + chunk.__name__}
     return {
         "description": "The whole answer. With `stream: true`, server-sent events: the data of each is a "
         f"{chunk.__name__} as JSON, that of the last one `[DONE]`. What fails after the first event is an event too: "
         '`data: {"error": {...}}`. Comments, which begin with a colon, keep the connection open.',
-        "content": {"text/event-stream": {"schema": {"type": "string"}, "x-event-data": _reference(chunk)}},
+        "content": {"text/event-stream": {"schema": {"type": "string"}, "x-event-data": reference}},
     }
 
 
@@ -36,7 +37,3 @@ def describe(app: FastAPI, *, needs_key: bool) -> dict[str, Any]:
             document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
             document["security"] = [{"key": []}]
     return FastAPI.openapi(app)
-
-
-def _reference(model: type[BaseModel]) -> dict[str, str]:
-    return {"$ref": _SCHEMAS + model.__name__}

@@ -26,11 +26,7 @@ _SURELY_ENOUGH_CHARACTERS = 16  # a token of text has some 4; beyond this it is 
 def encode_texts(
     model: ServedModel, texts: Sequence[str], *, add_special_tokens: bool, is_truncated: bool
 ) -> list[Prompt]:
-    """Texts as prompts.
-
-    Raises:
-        ApiError: the model has no tokenizer, or a text is longer than any prompt can be.
-    """
+    """Texts as prompts."""
     tokenizer = tokenizer_of(model)
     if not is_truncated:
         for text in texts:
@@ -42,11 +38,7 @@ def encode_texts(
 def encode_messages(
     model: ServedModel, messages: Sequence[Message], options: TemplateOptions, *, is_truncated: bool
 ) -> Prompt:
-    """A conversation as a prompt, through the chat template.
-
-    Raises:
-        ApiError: the model has no template, or it refuses the conversation.
-    """
+    """A conversation as a prompt, through the chat template."""
     tokenizer = tokenizer_of(model)
     if model.chat_template is None and not tokenizer.chat_templates:
         raise ApiError(
@@ -93,9 +85,6 @@ def fit(
 
     Args:
         param: the field that they come from.
-
-    Raises:
-        ApiError: a prompt is empty, or leaves no room for an answer.
     """
     longest = model.async_engine.engine.max_model_len
     if keep == 0:
@@ -127,11 +116,7 @@ def _check_characters(model: ServedModel, text: str, param: str) -> None:
 
 
 def tokenizer_of(model: ServedModel) -> Any:
-    """The model's tokenizer.
-
-    Raises:
-        ApiError: it has none.
-    """
+    """The model's tokenizer."""
     tokenizer = model.async_engine.engine.tokenizer
     if tokenizer is None:
         raise invalid(f"the model {model.name!r} is served without a tokenizer: send token ids as `prompt`", "prompt")

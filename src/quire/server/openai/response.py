@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
-from quire.async_engine.async_engine import Delta, Started
-from quire.outputs import CompletionOutput, RequestOutput
+from quire.async_engine.messages import Started
+from quire.outputs import CompletionOutput, Delta, RequestOutput
 from quire.server.openai.generation import Generation
 from quire.server.openai.logprobs import Entry, prompt_logprobs
 from quire.server.openai.schema import GenerationRequest, Reply, Usage

@@ -17,8 +17,8 @@ from pydantic_core import to_json
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from quire.async_engine.async_engine import Delta, Event, Preempted, Progress, Resumed, Started
-from quire.outputs import RequestOutput
+from quire.async_engine.messages import Event, Preempted, Progress, Resumed, Started
+from quire.outputs import Delta, RequestOutput
 from quire.server.errors import ApiError, error_body, error_response
 from quire.server.http.access_log import note_usage
 from quire.server.http.connection import ClientDisconnected, run_while_connected
