@@ -28,6 +28,7 @@ class ExactCosts:
 
     save_s: float = 0.25
     load_s: float = 0.5
+    is_link_usable = True
 
     def step(self, shape: StepShape) -> Prediction:
         return Prediction(1 + shape.num_tokens / 16 if shape.num_tokens else 0.0)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import Costs, Prediction, StepShape
+from quire.core.costs.interface import Costs
 from quire.simulate.published_costs import CPS_A6000
 
 PAPER = "cps-paper"
@@ -25,45 +25,6 @@ class EngineLimits:
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     enable_prefix_caching: bool = True
-
-
-class Oracle(CostModel):
-    """A cost model that has nothing to learn: it predicts what the profile will then charge."""
-
-    def __init__(self, costs: Costs) -> None:
-        super().__init__()
-        self._costs = costs
-
-    @property
-    def is_calibrated(self) -> bool:
-        return True
-
-    @property
-    def is_link_calibrated(self) -> bool:
-        return True
-
-    def step(self, shape: StepShape) -> Prediction:
-        return self._costs.step(shape)
-
-    def recompute(
-        self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None
-    ) -> Prediction:
-        return self._costs.recompute(num_tokens, start=start, chunk=chunk, beside=beside)
-
-    def save(self, num_bytes: int) -> Prediction:
-        return self._costs.save(num_bytes)
-
-    def load(self, num_bytes: int) -> Prediction:
-        return self._costs.load(num_bytes)
-
-    def observe_step(self, shape: StepShape, seconds: float) -> None:
-        """It was no news."""
-
-    def observe_transfer(self, kind: str, num_bytes: int, seconds: float, *, continues: bool = False) -> None:
-        """It was no news."""
-
-    def observe_failure(self, kind: str) -> None:
-        """It was no news."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +54,6 @@ class HardwareProfile:
     published: str = ""
     measured: str = ""
     assumed: str = ""
-
-    def oracle(self) -> Oracle:
-        """The profile as a policy's cost model."""
-        return Oracle(self.costs)
 
     def sources(self) -> list[str]:
         """Sentences that say what each figure rests on."""

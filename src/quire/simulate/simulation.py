@@ -15,7 +15,7 @@ from quire.config import SchedulerConfig
 from quire.core.costs.cost_model import CostModel
 from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.log import Recovery
-from quire.core.recovery.observer import CostObserver
+from quire.core.recovery.observer import CostObserver, note_recomputed
 from quire.core.request import Request
 from quire.core.scheduler import Scheduler
 from quire.sampling_params import SamplingParams
@@ -63,6 +63,11 @@ class SimulationFigures:
         """Seconds spent on recovery: the link's, and those by which recomputing made steps longer."""
         return self.save_s + self.load_s + self.recompute_s
 
+    @property
+    def recomputed_share(self) -> float:
+        """Of all tokens that were scheduled."""
+        return self.num_recomputed_tokens / self.num_scheduled_tokens
+
 
 def simulate(
     arrivals: Iterable[Arrival],
@@ -109,8 +114,7 @@ class _Simulation:
                 )
         self.scheduler = Scheduler(config, root=b"simulation", recovery=policy)
         self.runner = VirtualRunner(hardware, config.block_bytes)
-        self.observer = CostObserver(learner or hardware.oracle(), self.scheduler.recovery.log)
-        self.is_learning = learner is not None
+        self.observer = None if learner is None else CostObserver(learner, self.scheduler.recovery.log)
         self.recoveries: list[Recovery] = []
         self.timeline = Timeline()
         self.started: list[tuple[int, Arrival]] = []  #: seq_id, and its arrival as the limits cut it
@@ -156,8 +160,10 @@ class _Simulation:
         if not out.seq_ids and not result.transfers and scheduler.requests:
             raise RuntimeError(f"step {out.step_id}: {len(scheduler.requests)} requests, and none goes on")
         took = runner.last
-        if self.is_learning or scheduler.recovery.log.recomputed:
+        if self.observer is not None:
             self.observer.note(took.shape, took.compute_s, result.transfers)
+        else:
+            note_recomputed(scheduler.recovery.log, runner.hardware.costs, took.shape, took.compute_s)
         scheduler.update(result)
         over = scheduler.recovery.log.over
         while over:  # the log keeps the latest only
