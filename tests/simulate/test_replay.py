@@ -82,11 +82,11 @@ def test_a_changed_decision_is_noticed(tmp_path: Path) -> None:
 
 def test_the_simulator_is_held_against_the_recording(tmp_path: Path) -> None:
     _, recording = recorded(tmp_path, only_plain=True)
-    found = predict(recording, machine())
-    assert found.simulated.num_requests == 12
-    assert found.simulated.num_output_tokens == found.recorded.num_output_tokens
-    assert set(found.errors) >= {"ttft_s.mean", "ttft_s.p99", "tpot_s.mean", "itl_s.p99", "makespan_s"}
-    assert found.simulated.makespan_s / found.recorded.makespan_s - 1 == found.errors["makespan_s"]
+    engine = replay(recording)
+    simulated = predict(recording, engine.arrivals, machine())
+    assert simulated.num_requests == 12
+    assert simulated.num_output_tokens == engine.num_output_tokens
+    assert simulated.makespan_s > 0
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_the_simulator_is_held_against_the_recording(tmp_path: Path) -> None:
         ("nonsense\n", "line 1 is not JSON"),
         ("[]\n", "line 1 is list, expected an object"),
         ('{"quire_recording": 1}\n', "is no recording"),
-        ('{"quire_recording": 4, "config": {"num_blocks": 128}}\n', "line 1: 'root' is missing"),
-        ('{"quire_recording": 4, "config": {"blocks": 4}}\n', "line 1"),
+        ('{"quire_recording": 5, "config": {"num_blocks": 128}}\n', "line 1: 'root' is missing"),
+        ('{"quire_recording": 5, "config": {"blocks": 4}}\n', "line 1"),
     ],
 )
 def test_a_file_that_is_no_recording_is_refused(tmp_path: Path, text: str | None, message: str) -> None:

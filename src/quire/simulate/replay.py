@@ -6,6 +6,7 @@ what the simulator makes of the same arrivals with costs of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -179,41 +180,15 @@ class _Replay:
 # -- the simulator beside it -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """A load in the simulator, and on the engine.
-
-    Attributes:
-        errors: by metric and statistic, such as ttft_s.mean, the share by which the simulator is above the engine.
-    """
-
-    simulated: SimulationFigures
-    recorded: ReplayFigures
-    errors: dict[str, float]
-
-
-def predict(recording: Recording, hardware: HardwareProfile) -> Comparison:
-    """Simulate a recorded load with a profile's own costs, and compare.
+def predict(recording: Recording, arrivals: Sequence[Arrival], hardware: HardwareProfile) -> SimulationFigures:
+    """Simulate a recorded load with a profile's own costs.
 
     Args:
-        recording: its arrivals, prompts, outputs' lengths, policy and limits; requests with several outputs are left
-            out.
+        recording: its policy and limits.
+        arrivals: as they were replayed; requests with several outputs are left out.
         hardware: where the seconds come from.
     """
-    recorded = replay(recording)
     config = recording.config
     if not config.block_bytes:
         config = replace(config, block_bytes=hardware.bytes_per_token * config.block_size)
-    chosen = make_policy(recording.policy, hardware.oracle())
-    simulated = simulate(recorded.arrivals, hardware, config, chosen)
-    found: dict[str, float] = {}
-    for metric in ("ttft_s", "tpot_s", "itl_s"):
-        ours, theirs = getattr(simulated, metric), getattr(recorded, metric)
-        if ours is None or theirs is None:
-            continue
-        for statistic in ("mean", "p50", "p99"):
-            if expected := getattr(theirs, statistic):
-                found[f"{metric}.{statistic}"] = getattr(ours, statistic) / expected - 1
-    if recorded.makespan_s:
-        found["makespan_s"] = simulated.makespan_s / recorded.makespan_s - 1
-    return Comparison(simulated, recorded, found)
+    return simulate(arrivals, hardware, config, make_policy(recording.policy, hardware.costs))

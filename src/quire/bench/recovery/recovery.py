@@ -7,28 +7,29 @@ with an engine of its own over one loaded model. All engines begin with the same
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from operator import attrgetter
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from quire.bench.recovery.calibrate import format_rate
-from quire.bench.recovery.crossing import RateLimitedCosts, bandwidth_for_crossing
-from quire.bench.recovery.forecast import QUANTITIES, compare, predict
+from quire.bench.recovery.crossing import bandwidth_for_crossing, crossings_at
 from quire.bench.recovery.load import make_mix
-from quire.bench.recovery.run import SLOWER, LinkPlan, RecoveryRun, first_difference, mean, run_once, transfer_worker_of
+from quire.bench.recovery.run import SLOWER, LinkPlan, RecoveryRun, first_difference, run_once, transfer_worker_of
 from quire.bench.report import Column, Report, summarise
-from quire.bench.serving.figures import distribution
 from quire.bench.settings import RecoverySettings
 from quire.bench.timing import WARM_UP, play, token_range
-from quire.config import EngineConfig
+from quire.bench.workload import Workload
+from quire.config import EngineConfig, SchedulerConfig
 from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import find_crossings
 from quire.core.recovery.policies import make_policy
 from quire.engine.engine import Engine
+from quire.simulate.figures import compare, value_of
+from quire.simulate.hardware import HardwareProfile, read_profile
 from quire.simulate.recording import Recorder, record
+from quire.simulate.simulation import Arrival, SimulationFigures, simulate
 
 POOL_BLOCKS = 512  #: the paper's
 LONGEST = 2048  #: tokens of a request
@@ -66,26 +67,23 @@ FORECAST_COLUMNS = (
 _COMPARED = {
     "recovery_s": "seconds spent on recovery",
     "ttft_s": "mean TTFT",
+    "ttft_p99_s": "P99 TTFT",
     "tpot_s": "mean TPOT",
     "tpot_p99_s": "P99 TPOT",
     "wall_s": "wall time",
 }
-_QUANTITIES: dict[str, Callable[[RecoveryRun], float | None]] = {
-    **{name: attrgetter(name) for name in ("recovery_s", "save_s", "load_s", "compute_s")},
-    "ttft_s": lambda run: mean(run.repetition.ttft_s),
-    "tpot_s": lambda run: mean(run.repetition.tpot_s),
-    "tpot_p99_s": lambda run: _statistic(run.repetition.tpot_s, "p99"),
-    "wall_s": lambda run: run.repetition.wall_s,
-    "preemptions": lambda run: len(run.recoveries),
-    "recomputed_tokens": lambda run: run.num_recomputed_tokens,
-    "error_median": lambda run: _statistic(run.errors, "median"),
-    "error_p90": lambda run: _statistic(run.errors, "p90"),
+_QUANTITIES = {
+    **{name: name for name in ("recovery_s", "save_s", "load_s", "compute_s")},
+    "ttft_s": "ttft_s.mean",
+    "ttft_p99_s": "ttft_s.p99",
+    "tpot_s": "tpot_s.mean",
+    "tpot_p99_s": "tpot_s.p99",
+    "wall_s": "makespan_s",
+    "preemptions": "num_preemptions",
+    "recomputed_tokens": "num_recomputed_tokens",
+    "error_median": "errors.p50",
+    "error_p90": "errors.p90",
 }
-
-
-def _statistic(values: Sequence[float], name: str) -> float | None:
-    spread = distribution(values)
-    return None if spread is None else spread[name]
 
 
 def recorded_policy(settings: RecoverySettings) -> str:
@@ -191,8 +189,6 @@ def _with_swap_space(config: EngineConfig, loaded: Any) -> EngineConfig:
 def measure_prior(config: EngineConfig, loaded: Any, settings: RecoverySettings) -> tuple[CostModel, list[str]]:
     """The prior: the costs of steps and of the link at full speed, from a profile or measured now."""
     if settings.profile is not None:
-        from quire.simulate.hardware import read_profile
-
         costs = read_profile(settings.profile).costs
         assert isinstance(costs, CostModel)
         return costs, [f"Costs to begin with: {settings.profile}."]
@@ -221,8 +217,8 @@ def choose_bandwidth(
     size = model.config.kv_bytes_per_token(str(model.dtype).removeprefix("torch."))
     chunk = config.max_num_batched_tokens
     bandwidth = bandwidth_for_crossing(prior, size, settings.crossing_at, chunk=chunk)
-    paced = RateLimitedCosts(prior, bandwidth)
-    points = find_crossings(paced, size, config.max_model_len or LONGEST, granularity=config.block_size, chunk=chunk)
+    lengths = range(config.block_size, (config.max_model_len or LONGEST) + 1, config.block_size)
+    points = crossings_at(bandwidth, prior, size, lengths, chunk=chunk)
     text = ", ".join(f"{point:,}" for point in points) or "nowhere else than there"
     note = (
         f"A link of {format_rate(bandwidth)} (--swap-bandwidth {bandwidth:.0f}) makes both modes cost the same at "
@@ -271,9 +267,19 @@ def _run_policy(
             recorder.begin(prior.to_dict())
         found = run_once(engine, load, plan, prior)
     if settings.forecast:
-        found.forecast = compare(found, predict(engine.scheduler.config, policy, prior, load))
+        predicted = predict(engine.scheduler.config, policy, prior, load)
+        found.forecast = compare(found, predicted, {name: _QUANTITIES[name] for name in _COMPARED})
     _close(engine)
     return found
+
+
+def predict(config: SchedulerConfig, policy: str, prior: CostModel, workload: Workload) -> SimulationFigures:
+    """Simulate a load that comes all at once. The policy begins with the engine's prior, and learns as the engine's."""
+    costs, learner = (CostModel.from_dict(prior.to_dict()) for _ in range(2))
+    size = config.block_bytes // config.block_size
+    hardware = HardwareProfile("measured", "this machine", "this model", costs, bytes_per_token=size)
+    arrivals = [Arrival(0.0, len(r.prompt_token_ids), r.max_tokens, r.prompt_token_ids) for r in workload.requests]
+    return simulate(arrivals, hardware, config, make_policy(policy, learner), learner=learner)
 
 
 def _make(config: EngineConfig, loaded: Any, policy: str) -> Engine:
@@ -336,7 +342,7 @@ def make_report(config: EngineConfig, settings: RecoverySettings, runs: dict[str
 
 def figure(policy: str, done: Sequence[RecoveryRun]) -> dict[str, Any]:
     """One policy over all repetitions; the decisions are those of the first."""
-    modes = {mode: mean([run.by_mode.get(mode, 0) for run in done]) for mode in _WAYS_BACK}
+    modes = {mode: fmean(run.by_mode.get(mode, 0) for run in done) for mode in _WAYS_BACK}
     first = done[0]
     return {
         "policy": policy,
@@ -345,7 +351,8 @@ def figure(policy: str, done: Sequence[RecoveryRun]) -> dict[str, Any]:
         "in": first.repetition.num_prompt_tokens,
         "out_got": first.repetition.num_output_tokens,
         **{
-            name: summarise(value for run in done if (value := of(run)) is not None) for name, of in _QUANTITIES.items()
+            name: summarise(value for run in done if (value := value_of(run, of)) is not None)
+            for name, of in _QUANTITIES.items()
         },
         "by_mode": modes,
         "modes": ", ".join(f"{mode} {count:.0f}" for mode, count in modes.items() if count) or "–",
@@ -382,7 +389,7 @@ def add_ratios(figures: Sequence[dict[str, Any]], runs: dict[str, list[RecoveryR
         if best is None:
             continue
         of = _QUANTITIES[name]
-        pairs = ((of(ours), of(theirs)) for ours, theirs in zip(runs[_DYNAMIC], runs[best], strict=True))
+        pairs = zip(*([value_of(run, of) for run in runs[policy]] for policy in (_DYNAMIC, best)), strict=True)
         ratio = summarise(ours / theirs for ours, theirs in pairs if ours is not None and theirs)
         if ratio is not None:
             ratios[name] = {"best": best, **ratio}
@@ -398,7 +405,7 @@ def _show_ratios(figures: Sequence[dict[str, Any]]) -> None:
 
 def _show_forecasts(figures: Sequence[dict[str, Any]]) -> None:
     rows = [
-        {"policy": found["policy"], "name": QUANTITIES[name], **values}
+        {"policy": found["policy"], "name": _COMPARED[name], **values}
         for found in figures
         for name, values in found["forecast"].items()
     ]

@@ -6,10 +6,9 @@ clock knows no noise: what differs from seed to seed is the load. How far to tru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from quire.bench.settings import SimulateSettings
 from quire.bench.workload import read_trace
 from quire.config import SchedulerConfig
 from quire.core.recovery.policies import make_policy
-from quire.simulate.figures import interval, paired_change
+from quire.simulate.figures import interval, paired_change, value_of
 from quire.simulate.hardware import PAPER, HardwareProfile, find_profile
 from quire.simulate.loads import draw_short_long, speed_up
 from quire.simulate.simulation import Arrival, SimulationFigures, simulate
@@ -48,24 +47,15 @@ class Case:
 
     def values(self, name: str) -> list[float]:
         """One figure a seed, by the name that it has in the table."""
-        return [found for run in self.runs if (found := _VALUES[name](run)) is not None]
+        return [found for run in self.runs if (found := value_of(run, _VALUES[name])) is not None]
 
 
-def _of(name: str, statistic: str) -> Callable[[SimulationFigures], float | None]:
-    def read(run: SimulationFigures) -> float | None:
-        spread = getattr(run, name)
-        return spread and getattr(spread, statistic)
-
-    return read
-
-
-_VALUES: dict[str, Callable[[SimulationFigures], float | None]] = {
-    **{f"{name}_{of}_s": _of(f"{name}_s", of) for name in ("ttft", "tpot", "itl") for of in ("mean", "p50", "p99")},
-    "makespan_s": lambda run: run.makespan_s,
-    "preemptions": lambda run: run.num_preemptions,
-    "recomputed_tokens": lambda run: run.num_recomputed_tokens,
-    "recomputed_share": lambda run: run.num_recomputed_tokens / run.num_scheduled_tokens,
-    **{name: attrgetter(name) for name in ("recovery_s", "recompute_s", "save_s", "load_s", "stall_s", "wait_s")},
+_VALUES = {
+    **{f"{name}_{of}_s": f"{name}_s.{of}" for name in ("ttft", "tpot", "itl") for of in ("mean", "p50", "p99")},
+    "preemptions": "num_preemptions",
+    "recomputed_tokens": "num_recomputed_tokens",
+    **{name: name for name in ("makespan_s", "recomputed_share", "recovery_s", "recompute_s", "save_s", "load_s")},
+    **{name: name for name in ("stall_s", "wait_s")},
 }
 
 
@@ -82,7 +72,7 @@ def run(settings: SimulateSettings, json_path: Path | None = None, plot_path: Pa
     first = next(iter(profiles.values()))
     config = scheduler_config(settings, first)
     for policy in settings.policies:
-        make_policy(policy, first.oracle())  # a name that is none is noticed before anything runs
+        make_policy(policy, first.costs)  # a name that is none is noticed before anything runs
     loads = make_loads(settings)
     cases = play(settings, profiles, config, loads)
     report = Report("simulate", _title(settings, loads, first), COLUMNS)
@@ -153,7 +143,7 @@ def play(
     with progress(len(cases) * len(loads)) as show:
         for number, (case, load) in enumerate(product(cases, loads), start=1):
             profile = profiles[case.decode_scale]
-            case.runs.append(simulate(load, profile, config, make_policy(case.policy, profile.oracle())))
+            case.runs.append(simulate(load, profile, config, make_policy(case.policy, profile.costs)))
             show(number, "")
     return cases
 
