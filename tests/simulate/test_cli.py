@@ -161,6 +161,7 @@ def test_the_papers_rows_are_charged_as_they_stand(num_tokens: int, swap_ms: flo
     num_bytes = num_tokens * profile.bytes_per_token
     swap_s = profile.costs.save(num_bytes).seconds + profile.costs.load(num_bytes).seconds
     assert swap_s * 1e3 == pytest.approx(swap_ms)
+    assert profile.costs.recompute(num_tokens, chunk=num_tokens).seconds * 1e3 == pytest.approx(recompute_ms)
     shape = StepShape(num_tokens, 1, num_tokens**2 / 2, 0)
     assert profile.costs.step(shape).seconds * 1e3 == pytest.approx(recompute_ms)
 
