@@ -35,6 +35,7 @@ from quire.outputs import SchedulerOutput, StepOutput, TokenLogprobs, TransferRe
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
 VERSION = 5
+KINDS = ("add", "schedule", "observe", "update", "fail", "end", "pin", "begin")  #: of events
 
 Event = dict[str, Any]
 
@@ -122,13 +123,7 @@ class Recorder:
         self.write({"begin": prior, "time": self.clock()})
 
 
-def record(
-    engine: Any,
-    sink: TextIO,
-    *,
-    policy: str,
-    model: CostModel | None = None,
-) -> Recorder:
+def record(engine: Any, sink: TextIO, *, policy: str, model: CostModel | None = None) -> Recorder:
     """Put a recorder before a fresh engine's scheduler and the observer of its costs.
 
     Args:

@@ -18,7 +18,7 @@ from quire.core.scheduler import Scheduler
 from quire.outputs import TransferReport
 from quire.simulate.figures import Distribution, Timeline
 from quire.simulate.hardware import HardwareProfile
-from quire.simulate.recording import Event, Recording, describe_step, make_request, make_result, schedule
+from quire.simulate.recording import KINDS, Event, Recording, describe_step, make_request, make_result, schedule
 from quire.simulate.simulation import Arrival, SimulationFigures, latencies, simulate
 
 
@@ -84,22 +84,12 @@ class _Replay:
         self.counts_before = replace(self.scheduler.counts)
 
     def run(self) -> ReplayFigures:
-        played = {
-            "add": self._add,
-            "schedule": self._schedule,
-            "observe": self._observe,
-            "update": self._update,
-            "fail": self._fail,
-            "end": self._end,
-            "pin": self._pin,
-            "begin": self._begin,
-        }
         for number, event in enumerate(self.recording.events, start=2):
             kind = next(iter(event), "")
-            if kind not in played:
-                raise ValueError(f"line {number} of the recording is none of {', '.join(played)}")
+            if kind not in KINDS:
+                raise ValueError(f"line {number} of the recording is none of {', '.join(KINDS)}")
             try:
-                played[kind](event)
+                getattr(self, f"_{kind}")(event)
             except (KeyError, TypeError) as error:
                 raise ValueError(f"line {number} of the recording, {kind}: {error} is missing or not known") from error
         return self._figures()
