@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quire.bench.memory.engine_waste import measure_engine_waste
-from quire.bench.memory.memory import study
+from quire.bench.memory.memory import measure_engine_waste, study
 from quire.bench.memory.sharing import CopyingKVCacheManager, copy_on_fork, run_once
 from quire.bench.workload import Lengths, fixed_lengths, make_workload
 from quire.build import LoadedModel, load, make_engine

@@ -225,5 +225,4 @@ def _draw(figure: Any, report: Report) -> None:
                 label=f"{label} (published {kind.published[method]})",
             )
         axes.set(title=kind.name, xlabel="samples or beams", ylim=(0, 100))
-        axes.legend(fontsize="small")
     panels[0].set_ylabel("blocks saved, %")
