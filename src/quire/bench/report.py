@@ -176,7 +176,10 @@ def write_json(data: dict[str, Any], path: Path) -> None:
 
 
 def save_plot(path: Path, draw: Callable[[Any], None]) -> None:
-    """Let `draw` fill a matplotlib figure and save it; the file's ending chooses the format."""
+    """Let `draw` fill a matplotlib figure, give it the look of all, and save it as the file's ending says.
+
+    Panels whose lines have labels get a legend.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -185,6 +188,9 @@ def save_plot(path: Path, draw: Callable[[Any], None]) -> None:
     draw(figure)
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
+        axes.title.set_fontsize("medium")
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False, fontsize="small")
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:

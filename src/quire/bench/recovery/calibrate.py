@@ -193,5 +193,4 @@ def draw(figure: Any, calibration: Calibration, title: str) -> None:
     axes.set(xlabel="tokens", ylabel="ms", xscale="log", yscale="log")
     axes.set_xticks([], minor=True)
     axes.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45, fontsize=8)
-    axes.set_title(title, fontsize=10)
-    axes.legend(frameon=False)
+    axes.set_title(title)

@@ -482,7 +482,6 @@ def _draw_seconds(axes: Any, runs: dict[str, list[RecoveryRun]]) -> None:
     axes.set_xticks(range(len(runs)), list(runs), rotation=30, ha="right", fontsize=8)
     axes.set_ylabel("seconds spent on recovery")
     axes.set_ylim(top=1.35 * max(*bottom, 1e-9))  # room for the legend
-    axes.legend(frameon=False, fontsize="small", loc="upper right")
 
 
 def _draw_decisions(axes: Any, run: RecoveryRun) -> None:
@@ -502,5 +501,3 @@ def _draw_decisions(axes: Any, run: RecoveryRun) -> None:
         label = "crossing, by the model" if rank == 0 else None
         axes.plot(places, points, color="black", lw=1, marker=".", ms=3, drawstyle="steps-post", label=label)
     axes.set(xlabel="preemption (grey: the link is slowed down)", ylabel="tokens", title="cost: decisions, first run")
-    if run.recoveries:
-        axes.legend(frameon=False, fontsize="small")

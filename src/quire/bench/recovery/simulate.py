@@ -276,12 +276,12 @@ def draw(figure: Any, cases: Sequence[Case]) -> None:
     width = 0.8 / len(policies)
     for axes, name in zip(panels, _COMPARED, strict=True):
         for at, policy in enumerate(policies):
+            label = {"label": policy} if axes is panels[-1] else {}  # one legend is enough
             own = [case for case in cases if case.policy == policy and case.values(name)]
             found = [interval(case.values(name)) for case in own]
             places = [scales.index(case.decode_scale) + (at - (len(policies) - 1) / 2) * width for case in own]
             errors = [(each.high - each.mean) * 1e3 if each.high is not None else 0.0 for each in found]
-            axes.bar(places, [each.mean * 1e3 for each in found], width * 0.9, yerr=errors, capsize=2, label=policy)
+            axes.bar(places, [each.mean * 1e3 for each in found], width * 0.9, yerr=errors, capsize=2, **label)
         axes.set_xticks(range(len(scales)), [f"decode ×{scale:g}" for scale in scales])
         axes.set_ylabel(f"{_HEADINGS[name]}, ms")
         axes.set_ylim(bottom=0)
-    panels[-1].legend(fontsize="small")
