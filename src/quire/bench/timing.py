@@ -18,13 +18,12 @@ from typing import Any
 from quire.bench.report import TIMING_COLUMNS, Column, Repetition, Report, timing_figures
 from quire.bench.settings import LatencySettings, ThroughputSettings
 from quire.bench.workload import (
-    LOWEST_TOKEN_ID,
-    TOKEN_ID_SPAN,
     Workload,
     fixed_lengths,
     make_workload,
     read_trace,
     read_workload,
+    token_range,
     uniform_lengths,
     write_workload,
 )
@@ -34,13 +33,6 @@ from quire.engine.request_state import RequestState
 from quire.sampling_params import SamplingParams
 
 WARM_UP = make_workload("warm-up", fixed_lengths(2, 64, 8), seed=1)
-
-
-def token_range(vocab_size: int) -> tuple[int, int]:
-    """The lowest token id and the number of ids that workloads use: every engine's, or what a small model has."""
-    if vocab_size <= LOWEST_TOKEN_ID:
-        return 0, vocab_size
-    return LOWEST_TOKEN_ID, min(TOKEN_ID_SPAN, vocab_size - LOWEST_TOKEN_ID)
 
 
 def play(engine: Engine, workload: Workload, *, keep_arrivals: bool = False) -> tuple[Repetition, list[list[int]]]:
@@ -105,10 +97,10 @@ def measure(
     facts: dict[int, dict[str, Any]] = {}
     labels = _labels(configs)
     for repetition, at, engine in _alternate(configs, runs):
-        low, span = token_range(engine.vocab_size)
+        ids = token_range(engine.vocab_size)
         facts.setdefault(at, _facts(configs[at], engine))
         for w, workload in enumerate(workloads):
-            result, tokens = play(engine, workload.shifted(repetition, low=low, span=span), keep_arrivals=keep_arrivals)
+            result, tokens = play(engine, workload.shifted(repetition, ids), keep_arrivals=keep_arrivals)
             repetitions.setdefault((w, at), []).append(result)
             first_tokens.setdefault((w, at), tokens[0][:8])
     return [
@@ -190,8 +182,7 @@ def _alternate(configs: Sequence[EngineConfig], runs: int) -> Iterator[tuple[int
                 gc.collect()  # the last one's pool, before there is the next one's
                 engine = make_engine(config, loaded)
                 if engine.max_model_len >= 64 + 8:
-                    low, span = token_range(engine.vocab_size)
-                    play(engine, WARM_UP.shifted(0, low=low, span=span))
+                    play(engine, WARM_UP.shifted(0, token_range(engine.vocab_size)))
             yield repetition, at, engine
 
 

@@ -52,7 +52,7 @@ def _copies(engine: Engine) -> bool:
 
 def test_copies_save_nothing_and_shared_blocks_do(loaded: LoadedModel) -> None:
     shared, copied = make_engines(loaded)
-    workload = make_workload("w", fixed_lengths(2, 64, 20), low=3, span=250)
+    workload = make_workload("w", fixed_lengths(2, 64, 20), ids=range(3, 253))
     saved, _ = run_once(shared, workload, "parallel", 4)
     unsaved, _ = run_once(copied, workload, "parallel", 4)
     # 64 prompt tokens are 4 full blocks, held 4 times; each sample adds one or two of its own.

@@ -18,7 +18,7 @@ CONFIG = SchedulerConfig(
     enable_prefix_caching=False, num_swap_slots=100, block_bytes=4096,
 )  # fmt: skip
 NAMES = {"wall_s": "makespan_s", "ttft_s": "ttft_s.mean", "tpot_s": "tpot_s.mean", "recovery_s": "recovery_s"}
-WORKLOAD = make_mix("mixed", 16, 128, low=3, span=250)
+WORKLOAD = make_mix("mixed", 16, 128, ids=range(3, 253))
 
 
 def prior(factor: float = 1.0) -> CostModel:

@@ -14,8 +14,7 @@ from typing import Any
 
 from quire.bench.report import Column, Report, summarise
 from quire.bench.settings import SharingSettings
-from quire.bench.timing import token_range
-from quire.bench.workload import Workload, make_workload, uniform_lengths
+from quire.bench.workload import Workload, make_workload, token_range, uniform_lengths
 from quire.config import EngineConfig
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.recovery.coordinator import RecoveryCoordinator
@@ -169,8 +168,7 @@ def _measure(
     saved: list[float] = []
     rates: dict[bool, list[float]] = {True: [], False: []}
     for repetition in range(settings.runs):
-        low, span = token_range(shared.vocab_size)
-        shifted = workload.shifted(repetition, low=low, span=span)
+        shifted = workload.shifted(repetition, token_range(shared.vocab_size))
         for engine in (shared, copied):
             usage, rate = run_once(engine, shifted, method, width)
             rates[engine is shared].append(rate)

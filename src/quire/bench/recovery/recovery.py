@@ -20,8 +20,8 @@ from quire.bench.recovery.load import make_mix
 from quire.bench.recovery.run import SLOWER, LinkPlan, RecoveryRun, first_difference, run_once, transfer_worker_of
 from quire.bench.report import Column, Report, summarise
 from quire.bench.settings import RecoverySettings
-from quire.bench.timing import WARM_UP, play, token_range
-from quire.bench.workload import Workload
+from quire.bench.timing import WARM_UP, play
+from quire.bench.workload import Workload, token_range
 from quire.config import EngineConfig, SchedulerConfig
 from quire.core.costs.cost_model import CostModel
 from quire.core.recovery.policies import make_policy
@@ -254,14 +254,13 @@ def _run_policy(
     """One repetition under one policy, on an engine that is warm and begins with the prior."""
     gc.collect()  # the last engine's pool, before there is this one's
     engine = _make(config, loaded, policy)
-    low, span = token_range(engine.vocab_size)
-    length, seed = engine.max_model_len, settings.seed
-    load = make_mix(settings.mix, settings.num_requests, length, seed=seed, low=low, span=span)
-    load = load.shifted(repetition, low=low, span=span)
+    ids = token_range(engine.vocab_size)
+    load = make_mix(settings.mix, settings.num_requests, engine.max_model_len, seed=settings.seed, ids=ids)
+    load = load.shifted(repetition, ids)
     is_recorded = settings.record is not None and not repetition and policy == recorded_policy(settings)
     with _recording(engine, policy, settings, settings.record if is_recorded else None) as recorder:
         if engine.max_model_len >= _WARM_UP_TOKENS:
-            play(engine, WARM_UP.shifted(repetition, low=low, span=span))
+            play(engine, WARM_UP.shifted(repetition, ids))
         engine.costs.model.take_over(prior.to_dict())
         if recorder is not None:
             recorder.begin(prior.to_dict())

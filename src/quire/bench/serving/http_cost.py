@@ -31,8 +31,7 @@ from quire.bench.report import Column, Report, summarise
 from quire.bench.serving.load_target import Target, find_target
 from quire.bench.serving.stream_client import Stream, StreamClient, connect_to
 from quire.bench.settings import HttpSettings
-from quire.bench.timing import token_range
-from quire.bench.workload import Workload, WorkloadRequest, fixed_lengths, make_workload
+from quire.bench.workload import Workload, WorkloadRequest, fixed_lengths, make_workload, token_range
 from quire.config import EngineConfig
 
 MAX_ADDED_S = 0.0004  #: a step, over the offline engine
@@ -116,13 +115,13 @@ def measure_http_cost(config: EngineConfig, settings: HttpSettings) -> list[dict
         offline = stack.enter_context(ProcessPoolExecutor(1, spawn, initializer=_load_offline, initargs=(config,)))
         stop = spawn.Event()
         sender = stack.enter_context(ProcessPoolExecutor(1, spawn, initializer=_prepare_sending, initargs=(stop,)))
-        low, span = token_range(refusing.vocab_size or sys.maxsize)
-        warm_up = make_workload("warm-up", lengths, seed=4).shifted(0, low=low, span=span)
+        ids = token_range(refusing.vocab_size)
+        warm_up = make_workload("warm-up", lengths, seed=4).shifted(0, ids)
         offline.submit(_play_offline, warm_up).result()
         for target in (refusing, accepting):
             play_streams(target, warm_up)
         for repetition in range(settings.runs):
-            played = workload.shifted(repetition, low=low, span=span)
+            played = workload.shifted(repetition, ids)
             for case, values in _one_repetition(settings, played, refusing, accepting, offline, sender, stop).items():
                 results.setdefault(case, []).append(values)
     return [_figure(case, repetitions) for case, repetitions in results.items()]
