@@ -41,31 +41,18 @@ class EngineLimits:
 
 @dataclass(frozen=True)
 class HardwareProfile:
-    """One machine and model.
+    """One machine and model."""
 
-    Attributes:
-        name: as it was asked for.
-        hardware: in words.
-        model: in words.
-        costs: what steps and transfers cost.
-        bytes_per_token: KV bytes of a token.
-        swap_is_synchronous: whether the engine stands still while blocks are copied; else the link works beside it.
-        limits: of the engine behind it.
-        published: the published figures, in words; "" where there are none.
-        measured: the measured ones.
-        assumed: the others.
-    """
-
-    name: str
-    hardware: str
-    model: str
+    name: str  #: as it was asked for
+    hardware: str  #: in words
+    model: str  #: in words
     costs: Costs
-    bytes_per_token: int
-    swap_is_synchronous: bool = False
-    limits: EngineLimits = EngineLimits()
-    published: str = ""
-    measured: str = ""
-    assumed: str = ""
+    bytes_per_token: int  #: of KV
+    swap_is_synchronous: bool = False  #: the engine stands still while blocks are copied; else the link works beside it
+    limits: EngineLimits = EngineLimits()  #: of the engine behind it
+    published: str = ""  #: the published figures, in words; "" where there are none
+    measured: str = ""  #: the measured ones
+    assumed: str = ""  #: the others
 
     def sources(self) -> list[str]:
         """Sentences that say what each figure rests on."""

@@ -42,21 +42,13 @@ Event = dict[str, Any]
 
 @dataclass
 class Recording:
-    """One engine's life.
-
-    Attributes:
-        config: the scheduler's.
-        root: the namespace's key.
-        policy: as `make_policy` reads it.
-        cost_model: the prior at the start (`CostModel.to_dict`); None where the policy asks for no costs.
-        events: in order; see above.
-    """
+    """One engine's life."""
 
     config: SchedulerConfig
-    root: bytes = b""
-    policy: str = "recompute"
-    cost_model: dict[str, Any] | None = None
-    events: list[Event] = field(default_factory=list)
+    root: bytes = b""  #: the namespace's key
+    policy: str = "recompute"  #: as `make_policy` reads it
+    cost_model: dict[str, Any] | None = None  #: the prior (`to_dict`); None where the policy asks for none
+    events: list[Event] = field(default_factory=list)  #: in order; see above
 
     def head(self) -> Event:
         """The first line."""
@@ -100,12 +92,7 @@ def _parse(line: str, where: str) -> Event:
 
 
 class Recorder:
-    """Writes events, each as a line.
-
-    Args:
-        sink: gets each line.
-        clock: the engine's.
-    """
+    """Writes events, each as a line, with times of the engine's clock."""
 
     def __init__(self, sink: TextIO, clock: Callable[[], float]) -> None:
         self._sink = sink
