@@ -112,22 +112,6 @@ def copy_on_fork(scheduler: Scheduler) -> None:
     scheduler.recovery = RecoveryCoordinator(scheduler.recovery.policy, config, kv, scheduler.swap)
 
 
-@dataclass
-class Usage:
-    """Blocks over a run, added up step by step."""
-
-    logical: int = 0
-    used: int = 0
-
-    def add(self, stats: Stats) -> None:
-        self.logical += stats.num_logical_blocks
-        self.used += stats.num_used_blocks
-
-    @property
-    def saved(self) -> float:
-        return 1 - self.used / self.logical if self.logical else 0.0
-
-
 def run(config: EngineConfig, settings: SharingSettings, json: Path | None, plot: Path | None) -> None:
     """Measure every kind, method and width with and without sharing, in turns, and publish the table."""
     from quire.build import load, make_engine
@@ -170,10 +154,10 @@ def _measure(
     for repetition in range(settings.runs):
         shifted = workload.shifted(repetition, token_range(shared.vocab_size))
         for engine in (shared, copied):
-            usage, rate = run_once(engine, shifted, method, width)
+            share, rate = run_once(engine, shifted, method, width)
             rates[engine is shared].append(rate)
             if engine is shared:
-                saved.append(usage.saved)
+                saved.append(share)
     return {
         "kind": kind.name,
         "method": method,
@@ -187,10 +171,10 @@ def _measure(
     }
 
 
-def run_once(engine: Engine, workload: Workload, method: str, width: int) -> tuple[Usage, float]:
-    """One pass: blocks over its steps, and tokens of all samples (or beams) a second."""
-    usage = Usage()
-    engine.on_stats.append(usage.add)
+def run_once(engine: Engine, workload: Workload, method: str, width: int) -> tuple[float, float]:
+    """One pass: the share of blocks saved over its steps, and tokens of all samples (or beams) a second."""
+    steps: list[Stats] = []
+    engine.on_stats.append(steps.append)
     started = engine.clock()
     try:
         for at, request in enumerate(workload.requests):
@@ -207,8 +191,9 @@ def run_once(engine: Engine, workload: Workload, method: str, width: int) -> tup
                 if answer.request.error is not None:
                     raise RuntimeError(f"a request failed: {answer.request.error}")
     finally:
-        engine.on_stats.remove(usage.add)
-    return usage, workload.num_output_tokens * width / (engine.clock() - started)
+        engine.on_stats.remove(steps.append)
+    logical, used = (sum(getattr(stats, name) for stats in steps) for name in ("num_logical_blocks", "num_used_blocks"))
+    return 1 - used / logical if logical else 0.0, workload.num_output_tokens * width / (engine.clock() - started)
 
 
 def _draw(figure: Any, report: Report) -> None:
