@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from quire.core.costs.interface import Costs
@@ -52,18 +51,15 @@ def crossings_at(
     return [n for (_, before), (n, now) in pairwise(swaps) if now != before]
 
 
-@dataclass(frozen=True, slots=True)
-class CrossingRange:
-    """Between `slowest` and `fastest`, in bytes a second, there is a crossing point; outside, one mode always wins."""
+def crossing_range(
+    costs: Costs, bytes_per_token: int, lengths: Sequence[int], *, chunk: int
+) -> tuple[tuple[float, int], tuple[float, int]]:
+    """Between which bandwidths of a link, the same both ways and without a latency, one of these lengths is a crossing.
 
-    slowest: float  #: by a slower link nothing is ever swapped
-    slowest_at: int  #: tokens of the first length that is swapped as a link becomes faster
-    fastest: float  #: by a faster link everything is swapped
-    fastest_at: int  #: tokens of the first length that is computed as a link becomes slower
-
-
-def crossing_range(costs: Costs, bytes_per_token: int, lengths: Sequence[int], *, chunk: int) -> CrossingRange:
-    """For which bandwidths of a link, the same both ways and without a latency, one of these lengths is a crossing."""
-    even = {n: 2 * n * bytes_per_token / costs.recompute(n, chunk=chunk).seconds for n in lengths}
-    slowest_at, fastest_at = min(even, key=even.__getitem__), max(even, key=even.__getitem__)
-    return CrossingRange(even[slowest_at], slowest_at, even[fastest_at], fastest_at)
+    Returns:
+        The slowest (by a slower link nothing is ever swapped) and the length that is swapped first as a link becomes
+        faster; the fastest (by a faster link everything is swapped) and the length that is computed first as a link
+        becomes slower. In bytes a second, and tokens.
+    """
+    even = [(2 * n * bytes_per_token / costs.recompute(n, chunk=chunk).seconds, n) for n in lengths]
+    return min(even), max(even)
