@@ -13,7 +13,8 @@ import platform
 import resource
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -168,11 +169,18 @@ class Report:
             save_plot(plot_path, draw)
 
 
-def write_json(data: dict[str, Any], path: Path) -> None:
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A file that cannot be written is a mistake of whoever named it."""
     try:
-        path.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n")
+        yield
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror}") from None
+
+
+def write_json(data: dict[str, Any], path: Path) -> None:
+    with writing(path):
+        path.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n")
 
 
 def save_plot(path: Path, draw: Callable[[Any], None]) -> None:
@@ -191,10 +199,8 @@ def save_plot(path: Path, draw: Callable[[Any], None]) -> None:
         axes.title.set_fontsize("medium")
         if axes.get_legend_handles_labels()[0]:
             axes.legend(frameon=False, fontsize="small")
-    try:
+    with writing(path):
         figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise ValueError(f"cannot write {path}: {error.strerror}") from None
 
 
 def describe_machine() -> dict[str, Any]:

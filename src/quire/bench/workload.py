@@ -59,15 +59,11 @@ class Workload:
         Repetition 0 is the workload as it stands, where its ids lie in that range (others are folded into it).
         """
         offset = repetition * SHIFT - ids.start
-        return replace(
-            self,
-            requests=[
-                replace(
-                    request, prompt_token_ids=[ids[(token + offset) % len(ids)] for token in request.prompt_token_ids]
-                )
-                for request in self.requests
-            ],
-        )
+        requests = []
+        for request in self.requests:
+            tokens = [ids[(token + offset) % len(ids)] for token in request.prompt_token_ids]
+            requests.append(replace(request, prompt_token_ids=tokens))
+        return replace(self, requests=requests)
 
 
 @dataclass(frozen=True)

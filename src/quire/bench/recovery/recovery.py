@@ -18,7 +18,7 @@ from quire.bench.recovery.calibrate import format_rate
 from quire.bench.recovery.crossing import bandwidth_for_crossing, crossings_at
 from quire.bench.recovery.load import make_mix
 from quire.bench.recovery.run import SLOWER, LinkPlan, RecoveryRun, first_difference, run_once, transfer_worker_of
-from quire.bench.report import Column, Report, summarise
+from quire.bench.report import Column, Report, summarise, writing
 from quire.bench.settings import RecoverySettings
 from quire.bench.timing import WARM_UP, play
 from quire.bench.workload import Workload, token_range
@@ -111,7 +111,8 @@ def run(
     prior, notes = measure_prior(config, loaded, settings)
     config, more = choose_bandwidth(config, loaded, prior, settings)
     prior = learn_link(config, loaded, prior, settings.repeats)
-    plan = plan_link(config, settings)
+    factor, period_s = settings.alternate_link or (1.0, 0.0)
+    plan = LinkPlan(config.swap_bandwidth, factor, period_s, *settings.slow_link_at or ())
     runs: dict[str, list[RecoveryRun]] = {policy: [] for policy in settings.policies}
     differences = []
     for repetition in range(settings.runs):
@@ -123,11 +124,14 @@ def run(
             runs[policy].append(found)
     report = make_report(config, settings, runs)
     report.notes = [*notes, *more, *report.notes, *_describe_differences(settings, differences)]
-    report.notes += _describe_recording(settings)
+    if settings.record is not None:
+        report.notes.append(
+            f"Recorded: the first run of {recorded_policy(settings)}, its prompts and answers with it. Play it again: "
+            f"quire simulate --recording {settings.record}"
+        )
     report.settings |= {"differences": differences}
     report.publish(json_path, plot_path, lambda figure: draw(figure, runs))
-    _show_ratios(report.figures)
-    _show_forecasts(report.figures)
+    _show_more(report.figures)
     return not differences
 
 
@@ -158,12 +162,10 @@ def check(config: EngineConfig, settings: RecoverySettings) -> None:
 def _check_writable(path: Path) -> None:
     """What an earlier run left there stays until there is something to write, and nothing is left where nothing was."""
     was_there = path.exists()
-    try:
+    with writing(path):
         path.open("a").close()
         if not was_there:
             path.unlink()
-    except OSError as error:
-        raise ValueError(f"cannot write {path}: {error.strerror}") from None
 
 
 def experiment_config(config: EngineConfig) -> EngineConfig:
@@ -237,11 +239,6 @@ def learn_link(config: EngineConfig, loaded: Any, prior: CostModel, repeats: int
     return learnt
 
 
-def plan_link(config: EngineConfig, settings: RecoverySettings) -> LinkPlan:
-    factor, period_s = settings.alternate_link or (1.0, 0.0)
-    return LinkPlan(config.swap_bandwidth, factor, period_s, *settings.slow_link_at or ())
-
-
 def _run_policy(
     policy: str,
     repetition: int,
@@ -258,7 +255,7 @@ def _run_policy(
     load = make_mix(settings.mix, settings.num_requests, engine.max_model_len, seed=settings.seed, ids=ids)
     load = load.shifted(repetition, ids)
     is_recorded = settings.record is not None and not repetition and policy == recorded_policy(settings)
-    with _recording(engine, policy, settings, settings.record if is_recorded else None) as recorder:
+    with _recording(engine, policy, settings.record if is_recorded else None) as recorder:
         if engine.max_model_len >= _WARM_UP_TOKENS:
             play(engine, WARM_UP.shifted(repetition, ids))
         engine.costs.model.take_over(prior.to_dict())
@@ -291,7 +288,7 @@ def _make(config: EngineConfig, loaded: Any, policy: str) -> Engine:
 
 
 @contextmanager
-def _recording(engine: Engine, policy: str, settings: RecoverySettings, path: Path | None) -> Iterator[Recorder | None]:
+def _recording(engine: Engine, policy: str, path: Path | None) -> Iterator[Recorder | None]:
     """Write down what a fresh engine does; nothing where there is no path.
 
     Raises:
@@ -300,11 +297,9 @@ def _recording(engine: Engine, policy: str, settings: RecoverySettings, path: Pa
     if path is None:
         yield None
         return
-    try:
-        with path.open("w") as file:
-            yield record(engine, file, policy=policy, model=engine.costs.model)
-    except OSError as error:  # the engine opens no files while it runs, and answers for those of its swap tier
-        raise ValueError(f"cannot write {path}: {error.strerror}") from None
+    # The engine opens no files while it runs, and answers for those of its swap tier.
+    with writing(path), path.open("w") as file:
+        yield record(engine, file, policy=policy, model=engine.costs.model)
 
 
 def _close(engine: Engine) -> None:
@@ -395,21 +390,21 @@ def add_ratios(figures: Sequence[dict[str, Any]], runs: dict[str, list[RecoveryR
     by_policy[_DYNAMIC]["against_best_static"] = ratios
 
 
-def _show_ratios(figures: Sequence[dict[str, Any]]) -> None:
-    ratios = next((found["against_best_static"] for found in figures if "against_best_static" in found), None)
-    if ratios:
-        rows = [{"name": _COMPARED[name], "best": ratio["best"], "ratio": ratio} for name, ratio in ratios.items()]
-        Report("recovery", "", RATIO_COLUMNS, rows=rows).show()
-
-
-def _show_forecasts(figures: Sequence[dict[str, Any]]) -> None:
-    rows = [
+def _show_more(figures: Sequence[dict[str, Any]]) -> None:
+    """The tables beside the first: of ratios, and of what was predicted."""
+    ratios = [
+        {"name": _COMPARED[name], "best": ratio["best"], "ratio": ratio}
+        for found in figures
+        for name, ratio in found.get("against_best_static", {}).items()
+    ]
+    forecasts = [
         {"policy": found["policy"], "name": _COMPARED[name], **values}
         for found in figures
         for name, values in found["forecast"].items()
     ]
-    if rows:
-        Report("recovery", "", FORECAST_COLUMNS, rows=rows).show()
+    for columns, rows in ((RATIO_COLUMNS, ratios), (FORECAST_COLUMNS, forecasts)):
+        if rows:
+            Report("recovery", "", columns, rows=rows).show()
 
 
 def _describe_link(config: EngineConfig, settings: RecoverySettings) -> str:
@@ -446,15 +441,6 @@ def _describe_differences(settings: RecoverySettings, differences: Sequence[tupl
     return [
         f"OUTPUTS DIFFER: {policy}, run {repetition + 1}: request {request} from its output token {token} on."
         for policy, repetition, request, token in differences
-    ]
-
-
-def _describe_recording(settings: RecoverySettings) -> list[str]:
-    if settings.record is None:
-        return []
-    return [
-        f"Recorded: the first run of {recorded_policy(settings)}, its prompts and answers with it. Play it again: "
-        f"quire simulate --recording {settings.record}"
     ]
 
 

@@ -85,7 +85,7 @@ def run(settings: SimulateSettings, json_path: Path | None = None, plot_path: Pa
     report.notes = notes(settings, first, config, cases)
     report.publish(json_path, plot_path, lambda figure: draw(figure, cases))
     if len(settings.policies) > 1:
-        _show_changes(settings, cases)
+        _show_changes(report)
 
 
 def scheduler_config(settings: SimulateSettings, profile: HardwareProfile) -> SchedulerConfig:
@@ -206,18 +206,13 @@ def _by_mode(case: Case) -> dict[str, float]:
     return {mode: sum(run.preemptions_by_mode.get(mode, 0) for run in case.runs) / len(case.runs) for mode in modes}
 
 
-def _show_changes(settings: SimulateSettings, cases: Sequence[Case]) -> None:
+def _show_changes(report: Report) -> None:
     """Each policy against those named before it, on the same requests."""
     rows = [
-        {
-            "decode": _scale_cell(case.decode_scale, settings),
-            "policy": case.policy,
-            "base": base.policy,
-            **_changes(case, base),
-        }
-        for at, case in enumerate(cases)
-        for base in cases[:at]
-        if base.decode_scale == case.decode_scale
+        {**{name: row[name] for name in ("decode", "policy")}, "base": base["policy"], **row["changes"][base["policy"]]}
+        for at, row in enumerate(report.rows)
+        for base in report.rows[:at]
+        if "changes" in row and row["decode"] == base["decode"]
     ]
     title = "Each policy against the others on the same requests, mean over the seeds with 95 % bounds"
     Report("simulate", title, CHANGE_COLUMNS, rows=rows).show()

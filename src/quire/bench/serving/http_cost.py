@@ -51,9 +51,9 @@ class Played:
     gaps: list[tuple[float, float]]  #: of all streams, from when all of them ran
     first: int  #: the first of `token_s` from when all was as it should be
 
-    def step_s(self, first: int) -> float:
-        """Seconds a token, from one of them to the last."""
-        return (self.token_s[-1] - self.token_s[first]) / (len(self.token_s) - 1 - first)
+    @property
+    def step_s(self) -> float:
+        return _step_s(self.token_s, self.first)
 
     def itl_s(self, spans: Sequence[tuple[float, float]] | None = None) -> list[float]:
         """Waits for a chunk; with spans, only the waits that overlap with one of them."""
@@ -139,17 +139,17 @@ def _one_repetition(
     step_s = offline.submit(_play_offline, workload).result()
     alone = play_streams(refusing, workload)
     queued = play_streams(refusing, workload, settings.queued, settings.settle_s)
-    own = _step_s(step_s, alone.first)
+    own = _step_s(step_s, max(0, alone.first - 1))  # the first token of all was the prompts' step
     found = {
         "offline engine": {"step_s": own},
         "streams over HTTP": {
-            "step_s": alone.step_s(alone.first),
-            "added_s": alone.step_s(alone.first) - own,
+            "step_s": alone.step_s,
+            "added_s": alone.step_s - own,
             **_itl(alone.itl_s()),
         },
         f"{settings.queued} more queued": {
-            "step_s": queued.step_s(queued.first),
-            "tpot_ratio": queued.step_s(queued.first) / alone.step_s(queued.first),
+            "step_s": queued.step_s,
+            "tpot_ratio": queued.step_s / _step_s(alone.token_s, queued.first),
             **_itl(queued.itl_s()),
         },
     }
@@ -164,7 +164,7 @@ def _one_repetition(
         itl = _itl(beside.itl_s(spans))
         itl["itl_p99_ratio"] = itl["itl_p99_s"] / _itl(alone.itl_s())["itl_p99_s"]
         itl["num_bodies"] = len(spans)
-        found[f"bodies {verb}, {kind}"] = {"step_s": beside.step_s(beside.first), **itl}
+        found[f"bodies {verb}, {kind}"] = {"step_s": beside.step_s, **itl}
     return found
 
 
@@ -224,8 +224,7 @@ def _play_offline(workload: Workload) -> list[float]:
 
 
 def _step_s(ended_s: list[float], first: int) -> float:
-    """Seconds a step, from that of a token on: the first token of all was the prompts' step."""
-    first = max(0, first - 1)
+    """Seconds a step or a token, from one of them to the last."""
     return (ended_s[-1] - ended_s[first]) / (len(ended_s) - 1 - first)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from quire.bench.progress import progress
-from quire.bench.report import Report
+from quire.bench.report import Report, writing
 from quire.bench.serving.arrivals import Load, scale_trace
 from quire.bench.serving.figures import serving_figures
 from quire.bench.serving.load_client import LoadClient, LoadResult
@@ -142,14 +142,11 @@ def play(target: Target, workload: Workload, timeout_s: float, rate: float | Non
 
 def write_requests(path: Path, figures: Sequence[dict[str, Any]], results: Sequence[LoadResult]) -> None:
     """Every request of every load as one line of JSON."""
-    try:
-        with path.open("w") as file:
-            for figure, result in zip(figures, results, strict=True):
-                where = {"label": figure["label"], "request_rate": figure["request_rate"]}
-                for outcome in result.outcomes:
-                    file.write(json.dumps({**where, **asdict(outcome)}) + "\n")
-    except OSError as error:
-        raise ValueError(f"cannot write {path}: {error.strerror}") from None
+    with writing(path), path.open("w") as file:
+        for figure, result in zip(figures, results, strict=True):
+            where = {"label": figure["label"], "request_rate": figure["request_rate"]}
+            for outcome in result.outcomes:
+                file.write(json.dumps({**where, **asdict(outcome)}) + "\n")
 
 
 def _facts(target: Target, workload: Workload, rate: float | None, settings: ServeSettings) -> dict[str, Any]:
