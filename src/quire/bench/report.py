@@ -122,6 +122,7 @@ class Report:
     rows: Sequence[Mapping[str, Any]] = ()  #: the table's, where they are not the figures themselves
     notes: list[str] = field(default_factory=list)  #: sentences under the table
     settings: dict[str, Any] = field(default_factory=dict)  #: what the run was asked for
+    more: dict[str, Any] = field(default_factory=dict)  #: in JSON beside all that
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -132,6 +133,7 @@ class Report:
             "settings": self.settings,
             "notes": self.notes,
             "figures": self.figures,
+            **self.more,
         }
 
     def show(self, console: Any = None) -> None:

@@ -93,26 +93,23 @@ def measure(
 ) -> list[dict[str, Any]]:
     """One figure an engine and workload. Several engines differ in how they serve, not in which model."""
     repetitions: dict[tuple[int, int], list[Repetition]] = {}
-    first_tokens: dict[tuple[int, int], list[int]] = {}
-    facts: dict[int, dict[str, Any]] = {}
+    facts: dict[tuple[int, int], dict[str, Any]] = {}
     labels = _labels(configs)
     for repetition, at, engine in _alternate(configs, runs):
         ids = token_range(engine.vocab_size)
-        facts.setdefault(at, _facts(configs[at], engine))
         for w, workload in enumerate(workloads):
             result, tokens = play(engine, workload.shifted(repetition, ids), keep_arrivals=keep_arrivals)
             repetitions.setdefault((w, at), []).append(result)
-            first_tokens.setdefault((w, at), tokens[0][:8])
+            facts.setdefault((w, at), {**_facts(configs[at], engine), "first_tokens": tokens[0][:8]})
     return [
         {
             "peer": "quire",
             "label": labels[at],
             "workload": workloads[w].name,
-            **facts[at],
+            **facts[w, at],
             "requests": len(workloads[w].requests),
             "out": workloads[w].num_output_tokens,
             **timing_figures(results),
-            "first_tokens": first_tokens[w, at],
         }
         for (w, at), results in sorted(repetitions.items())
     ]

@@ -27,7 +27,6 @@ from quire.config import SchedulerConfig
 from quire.core.block_keys import Domain
 from quire.core.costs.cost_model import CostModel
 from quire.core.costs.interface import StepShape
-from quire.core.recovery.observer import CostObserver
 from quire.core.request import Request, RequestStatus
 from quire.core.request import Sequence as RequestSequence
 from quire.core.scheduler import Scheduler, SequenceUpdate
@@ -130,7 +129,13 @@ def record(engine: Any, sink: TextIO, *, policy: str, model: CostModel | None = 
     setup = Recording(scheduler.config, scheduler.kv.root, policy, prior)
     recorder.write(setup.head())
     engine.scheduler = RecordedScheduler(scheduler, recorder)
-    engine.costs = RecordedObserver(engine.costs, recorder)
+    note = engine.costs.note
+
+    def recorded_note(shape: StepShape, seconds: float, reports: Sequence[TransferReport]) -> None:
+        recorder.write({"observe": seconds, "reports": [asdict(report) for report in reports]})
+        note(shape, seconds, reports)
+
+    engine.costs.note = recorded_note
     return recorder
 
 
@@ -182,21 +187,6 @@ class RecordedScheduler:
         if seq.finish_reason is None:
             self._write({"end": seq.request.request_id, "index": seq.index, "reason": reason.value})
         self._scheduler.finish_sequence(seq, reason, stop_reason)
-
-
-class RecordedObserver:
-    """The costs' observer, whose notes are recorded. All else is the observer's."""
-
-    def __init__(self, observer: CostObserver, recorder: Recorder) -> None:
-        self._observer = observer
-        self._write = recorder.write
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._observer, name)
-
-    def note(self, shape: StepShape, seconds: float, reports: Sequence[TransferReport]) -> None:
-        self._write({"observe": seconds, "reports": [asdict(report) for report in reports]})
-        self._observer.note(shape, seconds, reports)
 
 
 def schedule(scheduler: Scheduler) -> tuple[SchedulerOutput, list[str]]:

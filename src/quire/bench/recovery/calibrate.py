@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from quire.bench.recovery.crossing import crossing_range
-from quire.bench.report import Column, Report, save_plot, write_json
+from quire.bench.report import Column, Report
 from quire.bench.settings import CalibrateSettings
 from quire.calibration.calibrate import Calibration, Row, calibrate_engine
 from quire.config import EngineConfig, format_size
@@ -53,11 +53,8 @@ def run(
         report.notes.append(f"Engines like this one find these costs in {place.path}.")
     except OSError as error:
         report.notes.append(f"The costs could not be kept in {place.path}: {error.strerror or error}.")
-    report.show()
-    if json_path is not None:
-        write_json({**report.as_json(), **profile_json(config, calibration)}, json_path)
-    if plot_path is not None:
-        save_plot(plot_path, lambda figure: draw(figure, calibration, report.title))
+    report.more = profile_json(config, calibration)
+    report.publish(json_path, plot_path, lambda figure: draw(figure, calibration, report.title))
 
 
 def with_swap_tier(config: EngineConfig, loaded: Any) -> EngineConfig:

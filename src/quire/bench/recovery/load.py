@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from quire.bench.workload import TOKEN_IDS, Workload, WorkloadRequest
-from quire.simulate.loads import BOUNDARY, LONGEST, PROMPT_SHARE, SHORTEST
+from quire.simulate.loads import LONGEST, PROMPT_SHARE, draw_totals
 
 MIXES = ("short", "long", "mixed", "shared")
 _SHARED_PREFIX = 512  #: tokens, of a request of up to LONGEST
@@ -31,9 +31,7 @@ def make_mix(mix: str, num_requests: int, max_model_len: int, *, seed: int = 0, 
     rng = random.Random(seed)
     scale = min(1.0, max_model_len / LONGEST)
     num_short = {"short": num_requests, "long": 0}.get(mix, -(-num_requests // 2))
-    totals = [rng.randint(SHORTEST, BOUNDARY) for _ in range(num_short)]
-    totals += [rng.randint(BOUNDARY + 1, LONGEST) for _ in range(num_requests - num_short)]
-    rng.shuffle(totals)
+    totals = draw_totals(rng, num_short, num_requests - num_short)
     prefix = [rng.choice(ids) for _ in range(round(_SHARED_PREFIX * scale) if mix == "shared" else 0)]
     requests = []
     for at, drawn in enumerate(totals):
