@@ -200,7 +200,7 @@ def test_with_a_profile_a_recordings_requests_are_foretold(recorded: Path, tmp_p
     written = tmp_path / "r.json"
     result = quire("simulate", "--recording", str(recorded), "--profile", profile, "--json", str(written))
     assert result.exit_code == 0, result.output
-    table = result.output[result.output.index("the recorded run, predicted") :]
+    table = result.output[result.output.index("the engine's run, predicted") :]
     for text in ("mean TTFT", "P99 TTFT", "mean TPOT", "P99 TPOT", "makespan", "preemptions on the engine"):
         assert text in table
     data = json.loads(written.read_text())

@@ -90,25 +90,6 @@ def _parse(line: str, where: str) -> Event:
 # -- writing one -------------------------------------------------------------------------------------------------------
 
 
-class Recorder:
-    """Writes events, each as a line, with times of the engine's clock."""
-
-    def __init__(self, sink: TextIO, clock: Callable[[], float]) -> None:
-        self._sink = sink
-        self.clock = clock
-
-    def write(self, event: Event) -> None:
-        self._sink.write(json.dumps(event, separators=(",", ":"), allow_nan=False) + "\n")
-
-    def begin(self, prior: dict[str, Any] | None = None) -> None:
-        """The load begins: the requests before it were to warm up, and have ended.
-
-        Args:
-            prior: what the cost model was just taught (`CostModel.to_dict`); None leaves it as it is.
-        """
-        self.write({"begin": prior, "time": self.clock()})
-
-
 def record(engine: Any, sink: TextIO, *, policy: str, model: CostModel | None = None) -> Recorder:
     """Put a recorder before a fresh engine's scheduler and the observer of its costs.
 
@@ -124,11 +105,10 @@ def record(engine: Any, sink: TextIO, *, policy: str, model: CostModel | None = 
     scheduler = engine.scheduler
     if scheduler.requests or scheduler.num_steps:
         raise ValueError(f"a recording begins with an engine; this one has run {scheduler.num_steps} steps already")
-    recorder = Recorder(sink, engine.clock)
+    recorder = engine.scheduler = Recorder(scheduler, sink, engine.clock)
     prior = None if model is None else model.to_dict()
     setup = Recording(scheduler.config, scheduler.kv.root, policy, prior)
     recorder.write(setup.head())
-    engine.scheduler = RecordedScheduler(scheduler, recorder)
     note = engine.costs.note
 
     def recorded_note(shape: StepShape, seconds: float, reports: Sequence[TransferReport]) -> None:
@@ -139,53 +119,64 @@ def record(engine: Any, sink: TextIO, *, policy: str, model: CostModel | None = 
     return recorder
 
 
-class RecordedScheduler:
-    """A scheduler whose questions and answers are recorded. All else is the scheduler's."""
+class Recorder:
+    """Stands before a scheduler and writes its questions and answers, each as a line. All else is the scheduler's."""
 
-    def __init__(self, scheduler: Scheduler, recorder: Recorder) -> None:
+    def __init__(self, scheduler: Scheduler, sink: TextIO, clock: Callable[[], float]) -> None:
         self._scheduler = scheduler
-        self._write = recorder.write
-        self._clock = recorder.clock
+        self._sink = sink
+        self._clock = clock
         self._step_id = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._scheduler, name)
 
+    def write(self, event: Event) -> None:
+        self._sink.write(json.dumps(event, separators=(",", ":"), allow_nan=False) + "\n")
+
+    def begin(self, prior: dict[str, Any] | None = None) -> None:
+        """The load begins: the requests before it were to warm up, and have ended.
+
+        Args:
+            prior: what the cost model was just taught (`CostModel.to_dict`); None leaves it as it is.
+        """
+        self.write({"begin": prior, "time": self._clock()})
+
     def add(self, request: Request) -> None:
         asked = describe_request(request)
         self._scheduler.add(request)
-        self._write({"add": request.request_id, "time": self._clock(), **asked})
+        self.write({"add": request.request_id, "time": self._clock(), **asked})
 
     def schedule(self) -> SchedulerOutput:
         started = self._clock()
         out, preempted = schedule(self._scheduler)
         self._step_id = out.step_id
-        self._write({"schedule": out.step_id, "time": started, **describe_step(out, preempted)})
+        self.write({"schedule": out.step_id, "time": started, **describe_step(out, preempted)})
         return out
 
     def update(self, result: StepOutput) -> list[SequenceUpdate]:
-        self._write({"update": result.step_id, "time": self._clock(), **describe_result(result)})
+        self.write({"update": result.step_id, "time": self._clock(), **describe_result(result)})
         return self._scheduler.update(result)
 
     def fail_step(self, error: str) -> list[Request]:
-        self._write({"fail": self._step_id, "time": self._clock(), "error": error})
+        self.write({"fail": self._step_id, "time": self._clock(), "error": error})
         return self._scheduler.fail_step(error)
 
     def pin_prefix(self, request_id: str) -> int:
         num_pinned = self._scheduler.pin_prefix(request_id)
-        self._write({"pin": request_id})
+        self.write({"pin": request_id})
         return num_pinned
 
     def finish_request(self, request_id: str, reason: RequestStatus, error: str | None = None) -> Request | None:
         if request_id in self._scheduler.requests:
-            self._write({"end": request_id, "index": None, "reason": reason.value})
+            self.write({"end": request_id, "index": None, "reason": reason.value})
         return self._scheduler.finish_request(request_id, reason, error)
 
     def finish_sequence(
         self, seq: RequestSequence, reason: RequestStatus, stop_reason: int | str | None = None
     ) -> None:
         if seq.finish_reason is None:
-            self._write({"end": seq.request.request_id, "index": seq.index, "reason": reason.value})
+            self.write({"end": seq.request.request_id, "index": seq.index, "reason": reason.value})
         self._scheduler.finish_sequence(seq, reason, stop_reason)
 
 
