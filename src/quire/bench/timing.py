@@ -32,7 +32,7 @@ from quire.engine.engine import Engine
 from quire.engine.request_state import RequestState
 from quire.sampling_params import SamplingParams
 
-WARM_UP = make_workload("warm-up", fixed_lengths(2, 64, 8), seed=1)
+_WARM_UP = make_workload("warm-up", fixed_lengths(2, 64, 8), seed=1)
 
 
 def play(engine: Engine, workload: Workload, *, keep_arrivals: bool = False) -> tuple[Repetition, list[list[int]]]:
@@ -86,6 +86,12 @@ def play(engine: Engine, workload: Workload, *, keep_arrivals: bool = False) -> 
         if len(ids) > 1:
             tpot_s.append((metrics.last_token_time - metrics.first_token_time) / (len(ids) - 1))
     return Repetition(wall_s, workload.num_prompt_tokens, sum(map(len, tokens)), ttft_s, tpot_s), tokens
+
+
+def warm_up(engine: Engine, repetition: int = 0) -> None:
+    """Play something small, where it fits."""
+    if engine.max_model_len >= 64 + 8:
+        play(engine, _WARM_UP.shifted(repetition, token_range(engine.vocab_size)))
 
 
 def measure(
@@ -178,8 +184,7 @@ def _alternate(configs: Sequence[EngineConfig], runs: int) -> Iterator[tuple[int
                 engine = None
                 gc.collect()  # the last one's pool, before there is the next one's
                 engine = make_engine(config, loaded)
-                if engine.max_model_len >= 64 + 8:
-                    play(engine, WARM_UP.shifted(0, token_range(engine.vocab_size)))
+                warm_up(engine)
             yield repetition, at, engine
 
 

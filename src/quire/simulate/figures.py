@@ -70,13 +70,10 @@ class Timeline:
     """When the tokens of each sequence came, without an entry for each token.
 
     From one step to the next most sequences go on together; only where one begins, ends or pauses is anything noted.
-
-    Attributes:
-        first: seq_id -> when its first token came.
     """
 
     def __init__(self) -> None:
-        self.first: dict[int, float] = {}
+        self.first: dict[int, float] = {}  #: seq_id -> when its first token came
         self._last: dict[int, float] = {}  #: of sequences that got no token with the latest step
         self._going_on: list[int] = []  #: sequences that got one
         self._now = 0.0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 from quire.core.costs.cost_model import CostModel
 from quire.core.costs.interface import Costs
@@ -128,6 +127,11 @@ def read_profile(path: str | Path) -> HardwareProfile:
         model = CostModel.from_dict(data["cost_model"])
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+    try:
+        limits = EngineLimits(**(data.get("limits") or {}))
+    except TypeError:
+        known = ", ".join(field.name for field in fields(EngineLimits))
+        raise ValueError(f"{path}: limits is {data['limits']!r}, expected an object with {known}") from None
     machine, longest = data.get("machine"), data.get("max_tokens")
     if isinstance(machine, dict):
         machine = machine.get("gpu") or machine.get("cpu")
@@ -143,18 +147,10 @@ def read_profile(path: str | Path) -> HardwareProfile:
         model=str(data.get("model") or "a model that the file does not name"),
         costs=model,
         bytes_per_token=bytes_per_token,
-        limits=_limits_from(data.get("limits"), str(path)),
+        limits=limits,
         measured="steps, saves and loads" if model.is_calibrated else "",
         assumed=assumed,
     )
-
-
-def _limits_from(data: Any, name: str) -> EngineLimits:
-    try:
-        return EngineLimits(**(data or {}))
-    except TypeError:
-        known = ", ".join(field.name for field in fields(EngineLimits))
-        raise ValueError(f"{name}: limits is {data!r}, expected an object with {known}") from None
 
 
 def find_profile(name: str, *, decode_scale: float = 1.0, swap_is_synchronous: bool | None = None) -> HardwareProfile:

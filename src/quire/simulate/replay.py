@@ -23,17 +23,12 @@ from quire.simulate.simulation import Arrival, SimulationFigures, latencies, sim
 
 
 class ReplayDiffers(Exception):
-    """The scheduler decided otherwise than it did for the engine.
-
-    Attributes:
-        step_id: of the first step that differs.
-        what: the part of the step that differs.
-    """
+    """The scheduler decided otherwise than it did for the engine."""
 
     def __init__(self, step_id: int, what: str, recorded: Any, replayed: Any) -> None:
         super().__init__(f"step {step_id} differs in {what}: recorded {recorded}, replayed {replayed}")
-        self.step_id = step_id
-        self.what = what
+        self.step_id = step_id  #: of the first step that differs
+        self.what = what  #: the part of it that differs
 
 
 @dataclass(frozen=True)

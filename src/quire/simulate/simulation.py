@@ -91,30 +91,24 @@ def simulate(
             `block_bytes` is missing.
         RuntimeError: the scheduler schedules nothing although there are requests.
     """
-    return _Simulation(arrivals, hardware, config, policy, learner).run()
+    if config.num_swap_slots and not config.block_bytes:
+        raise ValueError("block_bytes=0: how large a block is decides what swapping it costs; set it")
+    ordered = sorted(arrivals, key=lambda arrival: arrival.time_s)
+    for _, num_tokens, _, prompt in ordered:
+        if prompt is not None and len(prompt) != num_tokens:
+            raise ValueError(f"a prompt has {len(prompt)} tokens, and num_prompt_tokens says {num_tokens}")
+    scheduler = Scheduler(config, root=b"simulation", recovery=policy)
+    return _Simulation(ordered, scheduler, VirtualRunner(hardware, config.block_bytes), learner).run()
 
 
 class _Simulation:
     def __init__(
-        self,
-        arrivals: Iterable[Arrival],
-        hardware: HardwareProfile,
-        config: SchedulerConfig,
-        policy: RecoveryPolicy,
-        learner: CostModel | None,
+        self, arrivals: list[Arrival], scheduler: Scheduler, runner: VirtualRunner, learner: CostModel | None
     ) -> None:
-        if config.num_swap_slots and not config.block_bytes:
-            raise ValueError("block_bytes=0: how large a block is decides what swapping it costs; set it")
-        self.arrivals = sorted(arrivals, key=lambda arrival: arrival.time_s)
-        for arrival in self.arrivals:
-            if arrival.prompt_token_ids is not None and len(arrival.prompt_token_ids) != arrival.num_prompt_tokens:
-                raise ValueError(
-                    f"a prompt has {len(arrival.prompt_token_ids)} tokens, and num_prompt_tokens says "
-                    f"{arrival.num_prompt_tokens}"
-                )
-        self.scheduler = Scheduler(config, root=b"simulation", recovery=policy)
-        self.runner = VirtualRunner(hardware, config.block_bytes)
-        self.observer = None if learner is None else CostObserver(learner, self.scheduler.recovery.log)
+        self.arrivals = arrivals
+        self.scheduler = scheduler
+        self.runner = runner
+        self.observer = None if learner is None else CostObserver(learner, scheduler.recovery.log)
         self.recoveries: list[Recovery] = []
         self.timeline = Timeline()
         self.started: list[tuple[int, Arrival]] = []  #: seq_id, and its arrival as the limits cut it

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from quire.core.costs.interface import Costs, StepShape, transfer_seconds
+from quire.core.costs.interface import EMPTY_STEP, Costs, StepShape, transfer_seconds
 from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, TokenLogprobs, TransferReport
 from quire.simulate.hardware import HardwareProfile
 from quire.tiers.piece_size import PieceSize, take_piece
@@ -129,17 +129,13 @@ class VirtualRunner:
     Args:
         hardware: what steps and transfers cost.
         block_bytes: of one KV block.
-
-    Attributes:
-        now: seconds on the virtual clock.
-        last: where the seconds of the last step went.
     """
 
     def __init__(self, hardware: HardwareProfile, block_bytes: int) -> None:
         self.hardware = hardware
         self.block_bytes = block_bytes
-        self.now = 0.0
-        self.last = StepTime(StepShape(0, 0, 0.0, 0), 0.0)
+        self.now = 0.0  #: seconds on the virtual clock
+        self.last = StepTime(EMPTY_STEP, 0.0)  #: where the seconds of the last step went
         self.link = VirtualLink(hardware.costs, block_bytes)
         self._rows: dict[int, _Row] = {}
         self._steady_ids: list[int] = []  #: of a step in which all got their next token from one

@@ -18,9 +18,10 @@ from quire.bench.recovery.calibrate import format_rate
 from quire.bench.recovery.crossing import bandwidth_for_crossing, crossings_at
 from quire.bench.recovery.load import make_mix
 from quire.bench.recovery.run import SLOWER, LinkPlan, RecoveryRun, first_difference, run_once, transfer_worker_of
+from quire.bench.recovery.simulate_recording import FORECAST_COLUMNS
 from quire.bench.report import Column, Report, summarise, writing
 from quire.bench.settings import RecoverySettings
-from quire.bench.timing import WARM_UP, play
+from quire.bench.timing import warm_up
 from quire.bench.workload import Workload, token_range
 from quire.config import EngineConfig, SchedulerConfig
 from quire.core.costs.cost_model import CostModel
@@ -36,7 +37,6 @@ LONGEST = 2048  #: tokens of a request
 _SWAP_SPACE = 4 * 2**30
 _DYNAMIC = "cost"
 _WAYS_BACK = ("recompute", "swap", "mixed", "fell back")
-_WARM_UP_TOKENS = max(len(request.prompt_token_ids) + request.max_tokens for request in WARM_UP.requests)
 
 
 COLUMNS = (
@@ -56,13 +56,6 @@ RATIO_COLUMNS = (
     Column("name", "cost against the best static policy"),
     Column("best", "best"),
     Column("ratio", "ratio", digits=3),
-)
-FORECAST_COLUMNS = (
-    Column("policy", "policy"),
-    Column("name", "the first run, predicted"),
-    Column("engine", "engine", digits=3),
-    Column("simulator", "simulator", digits=3),
-    Column("error", "error", scale=100, digits=1, unit=" %"),
 )
 _COMPARED = {
     "recovery_s": "seconds spent on recovery",
@@ -256,8 +249,7 @@ def _run_policy(
     load = load.shifted(repetition, ids)
     is_recorded = settings.record is not None and not repetition and policy == recorded_policy(settings)
     with _recording(engine, policy, settings.record if is_recorded else None) as recorder:
-        if engine.max_model_len >= _WARM_UP_TOKENS:
-            play(engine, WARM_UP.shifted(repetition, ids))
+        warm_up(engine, repetition)
         engine.costs.model.take_over(prior.to_dict())
         if recorder is not None:
             recorder.begin(prior.to_dict())
@@ -402,7 +394,7 @@ def _show_more(figures: Sequence[dict[str, Any]]) -> None:
         for found in figures
         for name, values in found["forecast"].items()
     ]
-    for columns, rows in ((RATIO_COLUMNS, ratios), (FORECAST_COLUMNS, forecasts)):
+    for columns, rows in ((RATIO_COLUMNS, ratios), ((COLUMNS[0], *FORECAST_COLUMNS), forecasts)):
         if rows:
             Report("recovery", "", columns, rows=rows).show()
 
@@ -424,14 +416,9 @@ def _describe_link(config: EngineConfig, settings: RecoverySettings) -> str:
 def _describe_turnovers(done: Sequence[RecoveryRun]) -> list[str]:
     lines = []
     for number, run in enumerate(done, start=1):
-        parts = [
-            f"after preemption {start} "
-            + (f"by the {count}. one" if count is not None else "not before the next change")
-            for start, count in run.turnovers()
-        ]
-        lines.append(
-            f"Run {number}: decisions turned over {'; '.join(parts) or 'never, since the link did not change'}."
-        )
+        counts = [(at, "not before the next change" if n is None else f"by the {n}. one") for at, n in run.turnovers()]
+        words = "; ".join(f"after preemption {at} {count}" for at, count in counts)
+        lines.append(f"Run {number}: decisions turned over {words or 'never, since the link did not change'}.")
     return lines
 
 

@@ -115,15 +115,10 @@ class RecoveryRun:
         found = []
         bounds = [*(phase.from_preemption for phase in self.phases), len(self.recoveries)]
         for before, start, end in zip(bounds, bounds[1:], bounds[2:], strict=False):
-            usual = _most(self.recoveries[max(before, start - _BEFORE) : start])
+            counted = Counter(recovery.mode for recovery in self.recoveries[max(before, start - _BEFORE) : start])
+            usual = max(counted, key=counted.__getitem__, default=None)
             found.append((start, _turnover(self.recoveries[start:end], usual)))
         return found
-
-
-def _most(recoveries: Sequence[Recovery]) -> RecoveryMode | None:
-    """The mode that most of them took."""
-    counted = Counter(recovery.mode for recovery in recoveries)
-    return counted.most_common(1)[0][0] if counted else None
 
 
 def _turnover(recoveries: Sequence[Recovery], usual: RecoveryMode | None) -> int | None:

@@ -34,7 +34,7 @@ DIFFERENCE_COLUMNS = (
     Column("what", "differs in"),
 )
 FORECAST_COLUMNS = (
-    Column("name", "the recorded run, predicted"),
+    Column("name", "the engine's run, predicted"),
     Column("engine", "engine s", digits=4),
     Column("simulator", "simulator s", digits=4),
     Column("error", "error", scale=100, digits=1, unit=" %"),
