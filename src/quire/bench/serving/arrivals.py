@@ -35,7 +35,9 @@ class Load:
         if not arrivals:
             tempo = "" if rate is None else f" at {rate:g}/s"
             raise ValueError(f"no request arrives within {self.duration_s:g} s{tempo}; lengthen --duration")
-        return with_arrivals(self.make(len(arrivals)), arrivals)
+        workload = self.make(len(arrivals))
+        pairs = zip(workload.requests, arrivals, strict=False)
+        return replace(workload, requests=[replace(request, arrival_s=arrival) for request, arrival in pairs])
 
     def _drawn(self, rate: float | None) -> Sequence[float]:
         if rate is None:
@@ -95,14 +97,6 @@ def pace(arrival_s: Sequence[float], rate: float) -> list[float]:
     if math.isinf(natural):
         raise ValueError("the recorded requests all come at once, so that they have no rate to change")
     return [(arrival - first) * natural / rate for arrival in arrival_s]
-
-
-def with_arrivals(workload: Workload, arrival_s: Sequence[float]) -> Workload:
-    """The first requests of a workload, one an arrival."""
-    requests = [
-        replace(request, arrival_s=arrival) for request, arrival in zip(workload.requests, arrival_s, strict=False)
-    ]
-    return replace(workload, requests=requests)
 
 
 def scale_trace(
