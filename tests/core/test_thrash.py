@@ -106,7 +106,7 @@ def policies(draw: st.DrawFn) -> RecoveryPolicy:
     if name == "threshold":
         name = f"threshold:{draw(st.integers(0, 40))}{draw(st.sampled_from(('', ':swap-above')))}"
     block_s = draw(st.sampled_from((0.125, 0.01, 1.0)))  # near the crossing, where swapping wins, and where it loses
-    return make_policy(name, machine(save_s=block_s, load_s=block_s).oracle())
+    return make_policy(name, machine(save_s=block_s, load_s=block_s).costs)
 
 
 @st.composite

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.simulate.hardware import HardwareProfile
-from quire.simulate.recording import Recorder, Recording, record
+from quire.simulate.recording import Recording, record
 
 BLOCK_BYTES = 1024
 
@@ -28,6 +29,7 @@ class ExactCosts:
 
     save_s: float = 0.25
     load_s: float = 0.5
+    is_link_usable = True
 
     def step(self, shape: StepShape) -> Prediction:
         return Prediction(1 + shape.num_tokens / 16 if shape.num_tokens else 0.0)
@@ -73,9 +75,8 @@ def limits(**given: int | bool) -> SchedulerConfig:
 
 def write_recording(recording: Recording, path: Path) -> None:
     with path.open("w") as file:
-        recorder = Recorder(file, clock=float)
         for entry in (recording.head(), *recording.events):
-            recorder.write(entry)
+            file.write(json.dumps(entry) + "\n")
 
 
 class FakeEngine:

@@ -161,6 +161,7 @@ def test_the_papers_rows_are_charged_as_they_stand(num_tokens: int, swap_ms: flo
     num_bytes = num_tokens * profile.bytes_per_token
     swap_s = profile.costs.save(num_bytes).seconds + profile.costs.load(num_bytes).seconds
     assert swap_s * 1e3 == pytest.approx(swap_ms)
+    assert profile.costs.recompute(num_tokens, chunk=num_tokens).seconds * 1e3 == pytest.approx(recompute_ms)
     shape = StepShape(num_tokens, 1, num_tokens**2 / 2, 0)
     assert profile.costs.step(shape).seconds * 1e3 == pytest.approx(recompute_ms)
 
@@ -199,7 +200,7 @@ def test_with_a_profile_a_recordings_requests_are_foretold(recorded: Path, tmp_p
     written = tmp_path / "r.json"
     result = quire("simulate", "--recording", str(recorded), "--profile", profile, "--json", str(written))
     assert result.exit_code == 0, result.output
-    table = result.output[result.output.index("the recorded run, predicted") :]
+    table = result.output[result.output.index("the engine's run, predicted") :]
     for text in ("mean TTFT", "P99 TTFT", "mean TPOT", "P99 TPOT", "makespan", "preemptions on the engine"):
         assert text in table
     data = json.loads(written.read_text())

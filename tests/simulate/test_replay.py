@@ -82,11 +82,11 @@ def test_a_changed_decision_is_noticed(tmp_path: Path) -> None:
 
 def test_the_simulator_is_held_against_the_recording(tmp_path: Path) -> None:
     _, recording = recorded(tmp_path, only_plain=True)
-    found = predict(recording, machine())
-    assert found.simulated.num_requests == 12
-    assert found.simulated.num_output_tokens == found.recorded.num_output_tokens
-    assert set(found.errors) >= {"ttft_s.mean", "ttft_s.p99", "tpot_s.mean", "itl_s.p99", "makespan_s"}
-    assert found.simulated.makespan_s / found.recorded.makespan_s - 1 == found.errors["makespan_s"]
+    engine = replay(recording)
+    simulated = predict(recording, engine.arrivals, machine())
+    assert simulated.num_requests == 12
+    assert simulated.num_output_tokens == engine.num_output_tokens
+    assert simulated.makespan_s > 0
 
 
 @pytest.mark.parametrize(

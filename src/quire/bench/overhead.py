@@ -33,15 +33,17 @@ def measure_overhead(num_requests: int = 256, context: int = 2048, steps: int = 
         `us_per_request`, the slowest step `worst_step_ms`, and `fixed_ms`, what a step of one request costs.
     """
     times = _time_steps(num_requests, context, steps)
-    alone = _time_steps(1, context, steps)
     totals = [sum(parts) for parts in times]
-    names = ("schedule_ms", "build_ms", "update_ms")
-    result = {name: 1e3 * median(parts[i] for parts in times) for i, name in enumerate(names)}
-    result["step_ms"] = 1e3 * median(totals)
-    result["us_per_request"] = 1e6 * median(totals) / num_requests
-    result["worst_step_ms"] = 1e3 * max(totals)
-    result["fixed_ms"] = 1e3 * median(sum(parts) for parts in alone)
-    return result
+    schedule, build, update = (1e3 * median(part) for part in zip(*times, strict=True))
+    return {
+        "schedule_ms": schedule,
+        "build_ms": build,
+        "update_ms": update,
+        "step_ms": 1e3 * median(totals),
+        "us_per_request": 1e6 * median(totals) / num_requests,
+        "worst_step_ms": 1e3 * max(totals),
+        "fixed_ms": 1e3 * median(map(sum, _time_steps(1, context, steps))),
+    }
 
 
 def prepare(num_requests: int, context: int, steps: int) -> tuple[Scheduler, NullRunner]:

@@ -13,7 +13,8 @@ import platform
 import resource
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,7 @@ class Report:
     rows: Sequence[Mapping[str, Any]] = ()  #: the table's, where they are not the figures themselves
     notes: list[str] = field(default_factory=list)  #: sentences under the table
     settings: dict[str, Any] = field(default_factory=dict)  #: what the run was asked for
+    more: dict[str, Any] = field(default_factory=dict)  #: in JSON beside all that
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -131,6 +133,7 @@ class Report:
             "settings": self.settings,
             "notes": self.notes,
             "figures": self.figures,
+            **self.more,
         }
 
     def show(self, console: Any = None) -> None:
@@ -168,15 +171,25 @@ class Report:
             save_plot(plot_path, draw)
 
 
-def write_json(data: dict[str, Any], path: Path) -> None:
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A file that cannot be written is a mistake of whoever named it."""
     try:
-        path.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n")
+        yield
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror}") from None
 
 
+def write_json(data: dict[str, Any], path: Path) -> None:
+    with writing(path):
+        path.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n")
+
+
 def save_plot(path: Path, draw: Callable[[Any], None]) -> None:
-    """Let `draw` fill a matplotlib figure and save it; the file's ending chooses the format."""
+    """Let `draw` fill a matplotlib figure, give it the look of all, and save it as the file's ending says.
+
+    Panels whose lines have labels get a legend.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -185,10 +198,11 @@ def save_plot(path: Path, draw: Callable[[Any], None]) -> None:
     draw(figure)
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
-    try:
+        axes.title.set_fontsize("medium")
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False, fontsize="small")
+    with writing(path):
         figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise ValueError(f"cannot write {path}: {error.strerror}") from None
 
 
 def describe_machine() -> dict[str, Any]:

@@ -18,13 +18,12 @@ from typing import Any
 from quire.bench.report import TIMING_COLUMNS, Column, Repetition, Report, timing_figures
 from quire.bench.settings import LatencySettings, ThroughputSettings
 from quire.bench.workload import (
-    LOWEST_TOKEN_ID,
-    TOKEN_ID_SPAN,
     Workload,
     fixed_lengths,
     make_workload,
     read_trace,
     read_workload,
+    token_range,
     uniform_lengths,
     write_workload,
 )
@@ -33,14 +32,7 @@ from quire.engine.engine import Engine
 from quire.engine.request_state import RequestState
 from quire.sampling_params import SamplingParams
 
-WARM_UP = make_workload("warm-up", fixed_lengths(2, 64, 8), seed=1)
-
-
-def token_range(vocab_size: int) -> tuple[int, int]:
-    """The lowest token id and the number of ids that workloads use: every engine's, or what a small model has."""
-    if vocab_size <= LOWEST_TOKEN_ID:
-        return 0, vocab_size
-    return LOWEST_TOKEN_ID, min(TOKEN_ID_SPAN, vocab_size - LOWEST_TOKEN_ID)
+_WARM_UP = make_workload("warm-up", fixed_lengths(2, 64, 8), seed=1)
 
 
 def play(engine: Engine, workload: Workload, *, keep_arrivals: bool = False) -> tuple[Repetition, list[list[int]]]:
@@ -96,31 +88,34 @@ def play(engine: Engine, workload: Workload, *, keep_arrivals: bool = False) -> 
     return Repetition(wall_s, workload.num_prompt_tokens, sum(map(len, tokens)), ttft_s, tpot_s), tokens
 
 
+def warm_up(engine: Engine, repetition: int = 0) -> None:
+    """Play something small, where it fits."""
+    if engine.max_model_len >= 64 + 8:
+        play(engine, _WARM_UP.shifted(repetition, token_range(engine.vocab_size)))
+
+
 def measure(
     configs: Sequence[EngineConfig], workloads: Sequence[Workload], runs: int, *, keep_arrivals: bool = False
 ) -> list[dict[str, Any]]:
     """One figure an engine and workload. Several engines differ in how they serve, not in which model."""
     repetitions: dict[tuple[int, int], list[Repetition]] = {}
-    first_tokens: dict[tuple[int, int], list[int]] = {}
-    facts: dict[int, dict[str, Any]] = {}
+    facts: dict[tuple[int, int], dict[str, Any]] = {}
     labels = _labels(configs)
     for repetition, at, engine in _alternate(configs, runs):
-        low, span = token_range(engine.vocab_size)
-        facts.setdefault(at, _facts(configs[at], engine))
+        ids = token_range(engine.vocab_size)
         for w, workload in enumerate(workloads):
-            result, tokens = play(engine, workload.shifted(repetition, low=low, span=span), keep_arrivals=keep_arrivals)
+            result, tokens = play(engine, workload.shifted(repetition, ids), keep_arrivals=keep_arrivals)
             repetitions.setdefault((w, at), []).append(result)
-            first_tokens.setdefault((w, at), tokens[0][:8])
+            facts.setdefault((w, at), {**_facts(configs[at], engine), "first_tokens": tokens[0][:8]})
     return [
         {
             "peer": "quire",
             "label": labels[at],
             "workload": workloads[w].name,
-            **facts[at],
+            **facts[w, at],
             "requests": len(workloads[w].requests),
             "out": workloads[w].num_output_tokens,
             **timing_figures(results),
-            "first_tokens": first_tokens[w, at],
         }
         for (w, at), results in sorted(repetitions.items())
     ]
@@ -189,9 +184,7 @@ def _alternate(configs: Sequence[EngineConfig], runs: int) -> Iterator[tuple[int
                 engine = None
                 gc.collect()  # the last one's pool, before there is the next one's
                 engine = make_engine(config, loaded)
-                if engine.max_model_len >= 64 + 8:
-                    low, span = token_range(engine.vocab_size)
-                    play(engine, WARM_UP.shifted(0, low=low, span=span))
+                warm_up(engine)
             yield repetition, at, engine
 
 

@@ -18,9 +18,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-LOWEST_TOKEN_ID = 300  #: above special tokens and the 256 bytes of any usual tokenizer
-TOKEN_ID_SPAN = 15_600  #: ids end at 15,899, inside the vocabulary of any usual model
-SHIFT = 977  #: a prime, so that repetitions meet again only after all TOKEN_ID_SPAN of them
+#: Above special tokens and the 256 bytes of any usual tokenizer, and inside the vocabulary of any usual model.
+TOKEN_IDS = range(300, 15_900)
+SHIFT = 977  #: a prime, so that repetitions meet again only after as many as there are token ids
 
 _TRACE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
@@ -52,20 +52,18 @@ class Workload:
     def num_output_tokens(self) -> int:
         return sum(request.max_tokens for request in self.requests)
 
-    def shifted(self, repetition: int, *, low: int = LOWEST_TOKEN_ID, span: int = TOKEN_ID_SPAN) -> Workload:
-        """The same lengths with all token ids moved by `repetition * SHIFT` within [low, low + span).
+    def shifted(self, repetition: int, ids: range = TOKEN_IDS) -> Workload:
+        """The same lengths with all token ids moved by `repetition * SHIFT` within `ids`.
 
         Prefixes that requests share stay shared, but nothing that an earlier repetition left in a cache is found.
         Repetition 0 is the workload as it stands, where its ids lie in that range (others are folded into it).
         """
-        offset = repetition * SHIFT - low
-        return replace(
-            self,
-            requests=[
-                replace(request, prompt_token_ids=[low + (token + offset) % span for token in request.prompt_token_ids])
-                for request in self.requests
-            ],
-        )
+        offset = repetition * SHIFT - ids.start
+        requests = []
+        for request in self.requests:
+            tokens = [ids[(token + offset) % len(ids)] for token in request.prompt_token_ids]
+            requests.append(replace(request, prompt_token_ids=tokens))
+        return replace(self, requests=requests)
 
 
 @dataclass(frozen=True)
@@ -177,23 +175,24 @@ def read_trace(path: str | Path) -> Lengths:
     )
 
 
+def token_range(vocab_size: int | None) -> range:
+    """The token ids that workloads use: every engine's, or what a small model has. None is a usual vocabulary."""
+    if vocab_size is None:
+        return TOKEN_IDS
+    return range(vocab_size)[TOKEN_IDS.start : TOKEN_IDS.stop] or range(vocab_size)
+
+
 def make_workload(
-    name: str,
-    lengths: Lengths,
-    *,
-    shared_prefix: int = 0,
-    seed: int = 0,
-    low: int = LOWEST_TOKEN_ID,
-    span: int = TOKEN_ID_SPAN,
+    name: str, lengths: Lengths, *, shared_prefix: int = 0, seed: int = 0, ids: range = TOKEN_IDS
 ) -> Workload:
-    """Random token ids from [low, low + span) in the given lengths, of which the first are a prefix that all share."""
+    """Random token ids in the given lengths, of which the first are a prefix that all share."""
     shortest = min(lengths.prompt)
     if not 0 <= shared_prefix <= shortest:
         raise ValueError(f"a shared prefix of {shared_prefix} tokens does not fit in a prompt of {shortest}")
     rng = random.Random(seed)
 
     def draw(count: int) -> list[int]:
-        return [low + rng.randrange(span) for _ in range(count)]
+        return [rng.choice(ids) for _ in range(count)]
 
     prefix = draw(shared_prefix)
     arrivals: Sequence[float] = lengths.arrival_s or [0.0] * len(lengths)

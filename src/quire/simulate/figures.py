@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,7 @@ class Distribution:
     count: int
     mean: float
     p50: float
+    p90: float
     p99: float
     largest: float
 
@@ -37,21 +39,41 @@ def distribution(values: Sequence[float], counts: Sequence[int] | None = None) -
     spread = np.repeat(np.asarray(values, dtype=float), 1 if counts is None else counts)
     if not len(spread):
         return None
-    p50, p99 = np.percentile(spread, (50, 99)).tolist()
-    return Distribution(len(spread), float(spread.mean()), p50, p99, float(spread.max()))
+    p50, p90, p99 = np.percentile(spread, (50, 90, 99)).tolist()
+    return Distribution(len(spread), float(spread.mean()), p50, p90, p99, float(spread.max()))
+
+
+def value_of(figures: Any, name: str) -> float | None:
+    """A figure of a run, or one statistic of it, such as ttft_s.mean; None where nothing was measured."""
+    metric, _, statistic = name.partition(".")
+    found = getattr(figures, metric)
+    return getattr(found, statistic) if statistic and found is not None else found
+
+
+def compare(engine: Any, simulated: Any, names: Mapping[str, str]) -> dict[str, dict[str, float]]:
+    """What the engine took, what was predicted, and the error relative to the engine; by the names of `names`.
+
+    Args:
+        engine: the figures of its run.
+        simulated: those of the same requests in the simulator.
+        names: what each comparison is called, and of which figure (`value_of`) it is.
+    """
+    pairs = {name: (value_of(engine, of), value_of(simulated, of)) for name, of in names.items()}
+    return {
+        name: {"engine": took, "simulator": predicted, "error": predicted / took - 1.0}
+        for name, (took, predicted) in pairs.items()
+        if took and predicted is not None
+    }
 
 
 class Timeline:
     """When the tokens of each sequence came, without an entry for each token.
 
     From one step to the next most sequences go on together; only where one begins, ends or pauses is anything noted.
-
-    Attributes:
-        first: seq_id -> when its first token came.
     """
 
     def __init__(self) -> None:
-        self.first: dict[int, float] = {}
+        self.first: dict[int, float] = {}  #: seq_id -> when its first token came
         self._last: dict[int, float] = {}  #: of sequences that got no token with the latest step
         self._going_on: list[int] = []  #: sequences that got one
         self._now = 0.0

@@ -9,13 +9,24 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import Costs, Prediction, StepShape
-from quire.simulate.published_costs import CPS_A6000
+from quire.core.costs.interface import Costs
+from quire.simulate.table_costs import DecodeCosts, TableCosts
 
 PAPER = "cps-paper"
+#: Of the paper's table 2: tokens; swap out, swap preparation, swap in and recompute in milliseconds.
+_PAPERS_ROWS = (
+    (512, 3.236, 0.034, 3.366, 8.30),
+    (1024, 6.257, 0.050, 6.379, 12.30),
+    (2048, 17.795, 0.084, 18.411, 22.73),
+    (4096, 34.632, 0.151, 36.658, 42.90),
+    (8192, 68.939, 0.281, 72.574, 97.60),
+)
+_PAPERS_BYTES_PER_TOKEN = 12_288
+# A step without prefill: the published recompute latency, its first two rows continued to no tokens. A context token:
+# its 12 KiB read at the card's 768 GB/s. A sequence: sampling and its share of the launches, a round guess.
+_ASSUMED_DECODE = DecodeCosts(step=4.3e-3, sequence=2e-5, context_token=1.6e-8)
 
 
 @dataclass(frozen=True)
@@ -27,76 +38,20 @@ class EngineLimits:
     enable_prefix_caching: bool = True
 
 
-class Oracle(CostModel):
-    """A cost model that has nothing to learn: it predicts what the profile will then charge."""
-
-    def __init__(self, costs: Costs) -> None:
-        super().__init__()
-        self._costs = costs
-
-    @property
-    def is_calibrated(self) -> bool:
-        return True
-
-    @property
-    def is_link_calibrated(self) -> bool:
-        return True
-
-    def step(self, shape: StepShape) -> Prediction:
-        return self._costs.step(shape)
-
-    def recompute(
-        self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None
-    ) -> Prediction:
-        return self._costs.recompute(num_tokens, start=start, chunk=chunk, beside=beside)
-
-    def save(self, num_bytes: int) -> Prediction:
-        return self._costs.save(num_bytes)
-
-    def load(self, num_bytes: int) -> Prediction:
-        return self._costs.load(num_bytes)
-
-    def observe_step(self, shape: StepShape, seconds: float) -> None:
-        """It was no news."""
-
-    def observe_transfer(self, kind: str, num_bytes: int, seconds: float, *, continues: bool = False) -> None:
-        """It was no news."""
-
-    def observe_failure(self, kind: str) -> None:
-        """It was no news."""
-
-
 @dataclass(frozen=True)
 class HardwareProfile:
-    """One machine and model.
+    """One machine and model."""
 
-    Attributes:
-        name: as it was asked for.
-        hardware: in words.
-        model: in words.
-        costs: what steps and transfers cost.
-        bytes_per_token: KV bytes of a token.
-        swap_is_synchronous: whether the engine stands still while blocks are copied; else the link works beside it.
-        limits: of the engine behind it.
-        published: the published figures, in words; "" where there are none.
-        measured: the measured ones.
-        assumed: the others.
-    """
-
-    name: str
-    hardware: str
-    model: str
+    name: str  #: as it was asked for
+    hardware: str  #: in words
+    model: str  #: in words
     costs: Costs
-    bytes_per_token: int
-    swap_is_synchronous: bool = False
-    limits: EngineLimits = EngineLimits()
-    published: str = ""
-    measured: str = ""
-    assumed: str = ""
-
-    def oracle(self) -> Oracle:
-        """The profile as a policy's cost model."""
-        return Oracle(self.costs)
+    bytes_per_token: int  #: of KV
+    swap_is_synchronous: bool = False  #: the engine stands still while blocks are copied; else the link works beside it
+    limits: EngineLimits = EngineLimits()  #: of the engine behind it
+    published: str = ""  #: the published figures, in words; "" where there are none
+    measured: str = ""  #: the measured ones
+    assumed: str = ""  #: the others
 
     def sources(self) -> list[str]:
         """Sentences that say what each figure rests on."""
@@ -120,14 +75,20 @@ def cps_paper(decode_scale: float = 1.0) -> HardwareProfile:
     """
     if not 0 < decode_scale < float("inf"):
         raise ValueError(f"decode_scale={decode_scale:g}; expected a number above 0")
-    table = CPS_A6000
     scaled = "" if decode_scale == 1 else f"; decode steps times {decode_scale:g}"
     return HardwareProfile(
         name=PAPER,
         hardware="NVIDIA RTX A6000 (48 GB), PCIe 4.0 x16, Intel Core i5-10210U; vLLM 0.2.4, CUDA 12.1",
         model="Qwen2.5-0.5B",
-        costs=table.costs(decode_scale),
-        bytes_per_token=table.bytes_per_token,
+        costs=TableCosts(
+            # Preparing a swap is part of saving.
+            swap_out=[(tokens, (out_ms + prep_ms) / 1e3) for tokens, out_ms, prep_ms, _, _ in _PAPERS_ROWS],
+            swap_in=[(tokens, in_ms / 1e3) for tokens, _, _, in_ms, _ in _PAPERS_ROWS],
+            recompute=[(tokens, recompute_ms / 1e3) for tokens, *_, recompute_ms in _PAPERS_ROWS],
+            bytes_per_token=_PAPERS_BYTES_PER_TOKEN,
+            decode=_ASSUMED_DECODE.scaled(decode_scale),
+        ),
+        bytes_per_token=_PAPERS_BYTES_PER_TOKEN,
         swap_is_synchronous=True,
         # vLLM 0.2.4: 256 sequences, prompts whole (as many tokens as the pool of 512 blocks has), no prefix caching.
         limits=EngineLimits(max_num_seqs=256, max_num_batched_tokens=8192, enable_prefix_caching=False),
@@ -166,6 +127,11 @@ def read_profile(path: str | Path) -> HardwareProfile:
         model = CostModel.from_dict(data["cost_model"])
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+    try:
+        limits = EngineLimits(**(data.get("limits") or {}))
+    except TypeError:
+        known = ", ".join(field.name for field in fields(EngineLimits))
+        raise ValueError(f"{path}: limits is {data['limits']!r}, expected an object with {known}") from None
     machine, longest = data.get("machine"), data.get("max_tokens")
     if isinstance(machine, dict):
         machine = machine.get("gpu") or machine.get("cpu")
@@ -181,18 +147,10 @@ def read_profile(path: str | Path) -> HardwareProfile:
         model=str(data.get("model") or "a model that the file does not name"),
         costs=model,
         bytes_per_token=bytes_per_token,
-        limits=_limits_from(data.get("limits"), str(path)),
+        limits=limits,
         measured="steps, saves and loads" if model.is_calibrated else "",
         assumed=assumed,
     )
-
-
-def _limits_from(data: Any, name: str) -> EngineLimits:
-    try:
-        return EngineLimits(**(data or {}))
-    except TypeError:
-        known = ", ".join(field.name for field in fields(EngineLimits))
-        raise ValueError(f"{name}: limits is {data!r}, expected an object with {known}") from None
 
 
 def find_profile(name: str, *, decode_scale: float = 1.0, swap_is_synchronous: bool | None = None) -> HardwareProfile:

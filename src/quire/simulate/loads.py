@@ -31,14 +31,19 @@ def draw_short_long(
     if num_requests < 2 or num_requests % 2:
         raise ValueError(f"{num_requests} requests cannot be half short and half long; give an even number")
     rng = random.Random(seed)
-    totals = [rng.randint(SHORTEST, BOUNDARY) for _ in range(num_requests // 2)]
-    totals += [rng.randint(BOUNDARY + 1, LONGEST) for _ in range(num_requests // 2)]
-    rng.shuffle(totals)
     arrivals = []
-    for total in totals:
+    for total in draw_totals(rng, num_requests // 2, num_requests // 2):
         num_prompt_tokens = min(total - 1, max(1, round(total * rng.uniform(low, high))))
         arrivals.append(Arrival(0.0, num_prompt_tokens, total - num_prompt_tokens))
     return arrivals
+
+
+def draw_totals(rng: random.Random, num_short: int, num_long: int) -> list[int]:
+    """Tokens of requests, prompt and answer together, shuffled."""
+    totals = [rng.randint(SHORTEST, BOUNDARY) for _ in range(num_short)]
+    totals += [rng.randint(BOUNDARY + 1, LONGEST) for _ in range(num_long)]
+    rng.shuffle(totals)
+    return totals
 
 
 def speed_up(arrivals: Iterable[Arrival], factor: float) -> list[Arrival]:

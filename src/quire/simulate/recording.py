@@ -27,7 +27,6 @@ from quire.config import SchedulerConfig
 from quire.core.block_keys import Domain
 from quire.core.costs.cost_model import CostModel
 from quire.core.costs.interface import StepShape
-from quire.core.recovery.observer import CostObserver
 from quire.core.request import Request, RequestStatus
 from quire.core.request import Sequence as RequestSequence
 from quire.core.scheduler import Scheduler, SequenceUpdate
@@ -35,27 +34,20 @@ from quire.outputs import SchedulerOutput, StepOutput, TokenLogprobs, TransferRe
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
 VERSION = 5
+KINDS = ("add", "schedule", "observe", "update", "fail", "end", "pin", "begin")  #: of events
 
 Event = dict[str, Any]
 
 
 @dataclass
 class Recording:
-    """One engine's life.
-
-    Attributes:
-        config: the scheduler's.
-        root: the namespace's key.
-        policy: as `make_policy` reads it.
-        cost_model: the prior at the start (`CostModel.to_dict`); None where the policy asks for no costs.
-        events: in order; see above.
-    """
+    """One engine's life."""
 
     config: SchedulerConfig
-    root: bytes = b""
-    policy: str = "recompute"
-    cost_model: dict[str, Any] | None = None
-    events: list[Event] = field(default_factory=list)
+    root: bytes = b""  #: the namespace's key
+    policy: str = "recompute"  #: as `make_policy` reads it
+    cost_model: dict[str, Any] | None = None  #: the prior (`to_dict`); None where the policy asks for none
+    events: list[Event] = field(default_factory=list)  #: in order; see above
 
     def head(self) -> Event:
         """The first line."""
@@ -98,37 +90,7 @@ def _parse(line: str, where: str) -> Event:
 # -- writing one -------------------------------------------------------------------------------------------------------
 
 
-class Recorder:
-    """Writes events, each as a line.
-
-    Args:
-        sink: gets each line.
-        clock: the engine's.
-    """
-
-    def __init__(self, sink: TextIO, clock: Callable[[], float]) -> None:
-        self._sink = sink
-        self.clock = clock
-
-    def write(self, event: Event) -> None:
-        self._sink.write(json.dumps(event, separators=(",", ":"), allow_nan=False) + "\n")
-
-    def begin(self, prior: dict[str, Any] | None = None) -> None:
-        """The load begins: the requests before it were to warm up, and have ended.
-
-        Args:
-            prior: what the cost model was just taught (`CostModel.to_dict`); None leaves it as it is.
-        """
-        self.write({"begin": prior, "time": self.clock()})
-
-
-def record(
-    engine: Any,
-    sink: TextIO,
-    *,
-    policy: str,
-    model: CostModel | None = None,
-) -> Recorder:
+def record(engine: Any, sink: TextIO, *, policy: str, model: CostModel | None = None) -> Recorder:
     """Put a recorder before a fresh engine's scheduler and the observer of its costs.
 
     Args:
@@ -143,78 +105,79 @@ def record(
     scheduler = engine.scheduler
     if scheduler.requests or scheduler.num_steps:
         raise ValueError(f"a recording begins with an engine; this one has run {scheduler.num_steps} steps already")
-    recorder = Recorder(sink, engine.clock)
+    recorder = engine.scheduler = Recorder(scheduler, sink, engine.clock)
     prior = None if model is None else model.to_dict()
     setup = Recording(scheduler.config, scheduler.kv.root, policy, prior)
     recorder.write(setup.head())
-    engine.scheduler = RecordedScheduler(scheduler, recorder)
-    engine.costs = RecordedObserver(engine.costs, recorder)
+    note = engine.costs.note
+
+    def recorded_note(shape: StepShape, seconds: float, reports: Sequence[TransferReport]) -> None:
+        recorder.write({"observe": seconds, "reports": [asdict(report) for report in reports]})
+        note(shape, seconds, reports)
+
+    engine.costs.note = recorded_note
     return recorder
 
 
-class RecordedScheduler:
-    """A scheduler whose questions and answers are recorded. All else is the scheduler's."""
+class Recorder:
+    """Stands before a scheduler and writes its questions and answers, each as a line. All else is the scheduler's."""
 
-    def __init__(self, scheduler: Scheduler, recorder: Recorder) -> None:
+    def __init__(self, scheduler: Scheduler, sink: TextIO, clock: Callable[[], float]) -> None:
         self._scheduler = scheduler
-        self._write = recorder.write
-        self._clock = recorder.clock
+        self._sink = sink
+        self._clock = clock
         self._step_id = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._scheduler, name)
 
+    def write(self, event: Event) -> None:
+        self._sink.write(json.dumps(event, separators=(",", ":"), allow_nan=False) + "\n")
+
+    def begin(self, prior: dict[str, Any] | None = None) -> None:
+        """The load begins: the requests before it were to warm up, and have ended.
+
+        Args:
+            prior: what the cost model was just taught (`CostModel.to_dict`); None leaves it as it is.
+        """
+        self.write({"begin": prior, "time": self._clock()})
+
     def add(self, request: Request) -> None:
         asked = describe_request(request)
         self._scheduler.add(request)
-        self._write({"add": request.request_id, "time": self._clock(), **asked})
+        self.write({"add": request.request_id, "time": self._clock(), **asked})
 
     def schedule(self) -> SchedulerOutput:
         started = self._clock()
         out, preempted = schedule(self._scheduler)
         self._step_id = out.step_id
-        self._write({"schedule": out.step_id, "time": started, **describe_step(out, preempted)})
+        self.write({"schedule": out.step_id, "time": started, **describe_step(out, preempted)})
         return out
 
     def update(self, result: StepOutput) -> list[SequenceUpdate]:
-        self._write({"update": result.step_id, "time": self._clock(), **describe_result(result)})
+        self.write({"update": result.step_id, "time": self._clock(), **describe_result(result)})
         return self._scheduler.update(result)
 
     def fail_step(self, error: str) -> list[Request]:
-        self._write({"fail": self._step_id, "time": self._clock(), "error": error})
+        self.write({"fail": self._step_id, "time": self._clock(), "error": error})
         return self._scheduler.fail_step(error)
 
     def pin_prefix(self, request_id: str) -> int:
         num_pinned = self._scheduler.pin_prefix(request_id)
-        self._write({"pin": request_id})
+        self.write({"pin": request_id})
         return num_pinned
 
     def finish_request(self, request_id: str, reason: RequestStatus, error: str | None = None) -> Request | None:
         if request_id in self._scheduler.requests:
-            self._write({"end": request_id, "index": None, "reason": reason.value})
+            self.write({"end": request_id, "index": None, "reason": reason.value})
         return self._scheduler.finish_request(request_id, reason, error)
 
     def finish_sequence(
         self, seq: RequestSequence, reason: RequestStatus, stop_reason: int | str | None = None
     ) -> None:
         if seq.finish_reason is None:
-            self._write({"end": seq.request.request_id, "index": seq.index, "reason": reason.value})
+            self.write({"end": seq.request.request_id, "index": seq.index, "reason": reason.value})
         self._scheduler.finish_sequence(seq, reason, stop_reason)
-
-
-class RecordedObserver:
-    """The costs' observer, whose notes are recorded. All else is the observer's."""
-
-    def __init__(self, observer: CostObserver, recorder: Recorder) -> None:
-        self._observer = observer
-        self._write = recorder.write
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._observer, name)
-
-    def note(self, shape: StepShape, seconds: float, reports: Sequence[TransferReport]) -> None:
-        self._write({"observe": seconds, "reports": [asdict(report) for report in reports]})
-        self._observer.note(shape, seconds, reports)
 
 
 def schedule(scheduler: Scheduler) -> tuple[SchedulerOutput, list[str]]:

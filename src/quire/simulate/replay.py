@@ -6,6 +6,7 @@ what the simulator makes of the same arrivals with costs of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,22 +18,17 @@ from quire.core.scheduler import Scheduler
 from quire.outputs import TransferReport
 from quire.simulate.figures import Distribution, Timeline
 from quire.simulate.hardware import HardwareProfile
-from quire.simulate.recording import Event, Recording, describe_step, make_request, make_result, schedule
+from quire.simulate.recording import KINDS, Event, Recording, describe_step, make_request, make_result, schedule
 from quire.simulate.simulation import Arrival, SimulationFigures, latencies, simulate
 
 
 class ReplayDiffers(Exception):
-    """The scheduler decided otherwise than it did for the engine.
-
-    Attributes:
-        step_id: of the first step that differs.
-        what: the part of the step that differs.
-    """
+    """The scheduler decided otherwise than it did for the engine."""
 
     def __init__(self, step_id: int, what: str, recorded: Any, replayed: Any) -> None:
         super().__init__(f"step {step_id} differs in {what}: recorded {recorded}, replayed {replayed}")
-        self.step_id = step_id
-        self.what = what
+        self.step_id = step_id  #: of the first step that differs
+        self.what = what  #: the part of it that differs
 
 
 @dataclass(frozen=True)
@@ -83,22 +79,12 @@ class _Replay:
         self.counts_before = replace(self.scheduler.counts)
 
     def run(self) -> ReplayFigures:
-        played = {
-            "add": self._add,
-            "schedule": self._schedule,
-            "observe": self._observe,
-            "update": self._update,
-            "fail": self._fail,
-            "end": self._end,
-            "pin": self._pin,
-            "begin": self._begin,
-        }
         for number, event in enumerate(self.recording.events, start=2):
             kind = next(iter(event), "")
-            if kind not in played:
-                raise ValueError(f"line {number} of the recording is none of {', '.join(played)}")
+            if kind not in KINDS:
+                raise ValueError(f"line {number} of the recording is none of {', '.join(KINDS)}")
             try:
-                played[kind](event)
+                getattr(self, f"_{kind}")(event)
             except (KeyError, TypeError) as error:
                 raise ValueError(f"line {number} of the recording, {kind}: {error} is missing or not known") from error
         return self._figures()
@@ -179,41 +165,15 @@ class _Replay:
 # -- the simulator beside it -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """A load in the simulator, and on the engine.
-
-    Attributes:
-        errors: by metric and statistic, such as ttft_s.mean, the share by which the simulator is above the engine.
-    """
-
-    simulated: SimulationFigures
-    recorded: ReplayFigures
-    errors: dict[str, float]
-
-
-def predict(recording: Recording, hardware: HardwareProfile) -> Comparison:
-    """Simulate a recorded load with a profile's own costs, and compare.
+def predict(recording: Recording, arrivals: Sequence[Arrival], hardware: HardwareProfile) -> SimulationFigures:
+    """Simulate a recorded load with a profile's own costs.
 
     Args:
-        recording: its arrivals, prompts, outputs' lengths, policy and limits; requests with several outputs are left
-            out.
+        recording: its policy and limits.
+        arrivals: as they were replayed; requests with several outputs are left out.
         hardware: where the seconds come from.
     """
-    recorded = replay(recording)
     config = recording.config
     if not config.block_bytes:
         config = replace(config, block_bytes=hardware.bytes_per_token * config.block_size)
-    chosen = make_policy(recording.policy, hardware.oracle())
-    simulated = simulate(recorded.arrivals, hardware, config, chosen)
-    found: dict[str, float] = {}
-    for metric in ("ttft_s", "tpot_s", "itl_s"):
-        ours, theirs = getattr(simulated, metric), getattr(recorded, metric)
-        if ours is None or theirs is None:
-            continue
-        for statistic in ("mean", "p50", "p99"):
-            if expected := getattr(theirs, statistic):
-                found[f"{metric}.{statistic}"] = getattr(ours, statistic) / expected - 1
-    if recorded.makespan_s:
-        found["makespan_s"] = simulated.makespan_s / recorded.makespan_s - 1
-    return Comparison(simulated, recorded, found)
+    return simulate(arrivals, hardware, config, make_policy(recording.policy, hardware.costs))

@@ -15,7 +15,7 @@ from quire.config import SchedulerConfig
 from quire.core.costs.cost_model import CostModel
 from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.log import Recovery
-from quire.core.recovery.observer import CostObserver
+from quire.core.recovery.observer import CostObserver, note_recomputed
 from quire.core.request import Request
 from quire.core.scheduler import Scheduler
 from quire.sampling_params import SamplingParams
@@ -63,6 +63,11 @@ class SimulationFigures:
         """Seconds spent on recovery: the link's, and those by which recomputing made steps longer."""
         return self.save_s + self.load_s + self.recompute_s
 
+    @property
+    def recomputed_share(self) -> float:
+        """Of all tokens that were scheduled."""
+        return self.num_recomputed_tokens / self.num_scheduled_tokens
+
 
 def simulate(
     arrivals: Iterable[Arrival],
@@ -86,31 +91,24 @@ def simulate(
             `block_bytes` is missing.
         RuntimeError: the scheduler schedules nothing although there are requests.
     """
-    return _Simulation(arrivals, hardware, config, policy, learner).run()
+    if config.num_swap_slots and not config.block_bytes:
+        raise ValueError("block_bytes=0: how large a block is decides what swapping it costs; set it")
+    ordered = sorted(arrivals, key=lambda arrival: arrival.time_s)
+    for _, num_tokens, _, prompt in ordered:
+        if prompt is not None and len(prompt) != num_tokens:
+            raise ValueError(f"a prompt has {len(prompt)} tokens, and num_prompt_tokens says {num_tokens}")
+    scheduler = Scheduler(config, root=b"simulation", recovery=policy)
+    return _Simulation(ordered, scheduler, VirtualRunner(hardware, config.block_bytes), learner).run()
 
 
 class _Simulation:
     def __init__(
-        self,
-        arrivals: Iterable[Arrival],
-        hardware: HardwareProfile,
-        config: SchedulerConfig,
-        policy: RecoveryPolicy,
-        learner: CostModel | None,
+        self, arrivals: list[Arrival], scheduler: Scheduler, runner: VirtualRunner, learner: CostModel | None
     ) -> None:
-        if config.num_swap_slots and not config.block_bytes:
-            raise ValueError("block_bytes=0: how large a block is decides what swapping it costs; set it")
-        self.arrivals = sorted(arrivals, key=lambda arrival: arrival.time_s)
-        for arrival in self.arrivals:
-            if arrival.prompt_token_ids is not None and len(arrival.prompt_token_ids) != arrival.num_prompt_tokens:
-                raise ValueError(
-                    f"a prompt has {len(arrival.prompt_token_ids)} tokens, and num_prompt_tokens says "
-                    f"{arrival.num_prompt_tokens}"
-                )
-        self.scheduler = Scheduler(config, root=b"simulation", recovery=policy)
-        self.runner = VirtualRunner(hardware, config.block_bytes)
-        self.observer = CostObserver(learner or hardware.oracle(), self.scheduler.recovery.log)
-        self.is_learning = learner is not None
+        self.arrivals = arrivals
+        self.scheduler = scheduler
+        self.runner = runner
+        self.observer = None if learner is None else CostObserver(learner, scheduler.recovery.log)
         self.recoveries: list[Recovery] = []
         self.timeline = Timeline()
         self.started: list[tuple[int, Arrival]] = []  #: seq_id, and its arrival as the limits cut it
@@ -156,8 +154,10 @@ class _Simulation:
         if not out.seq_ids and not result.transfers and scheduler.requests:
             raise RuntimeError(f"step {out.step_id}: {len(scheduler.requests)} requests, and none goes on")
         took = runner.last
-        if self.is_learning or scheduler.recovery.log.recomputed:
+        if self.observer is not None:
             self.observer.note(took.shape, took.compute_s, result.transfers)
+        else:
+            note_recomputed(scheduler.recovery.log, runner.hardware.costs, took.shape, took.compute_s)
         scheduler.update(result)
         over = scheduler.recovery.log.over
         while over:  # the log keeps the latest only

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from quire.core.costs.interface import Costs, StepShape, transfer_seconds
+from quire.core.costs.interface import EMPTY_STEP, Costs, StepShape, transfer_seconds
 from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, TokenLogprobs, TransferReport
 from quire.simulate.hardware import HardwareProfile
 from quire.tiers.piece_size import PieceSize, take_piece
@@ -55,14 +55,6 @@ class _Batch:
     piece_size: PieceSize = field(default_factory=PieceSize)
 
 
-@dataclass(slots=True)
-class _Piece:
-    """The transfers that the link is moving."""
-
-    ends_at: float
-    report: TransferReport
-
-
 class VirtualLink:
     """A link between the pool and the swap tier, first come, first served. It moves and reports pieces, as the real one
     does (`tiers.transfer_worker`).
@@ -76,7 +68,7 @@ class VirtualLink:
         self._costs = costs
         self._block_bytes = block_bytes
         self._batches: deque[_Batch] = deque()
-        self._piece: _Piece | None = None
+        self._piece: tuple[float, TransferReport] | None = None  #: that it is moving, and when it ends
         self._ended: list[TransferReport] = []
         self._waiting: set[int] = set()  #: op_ids that have not begun, and were not cancelled
 
@@ -91,16 +83,17 @@ class VirtualLink:
         self._waiting.difference_update(op_ids)
 
     def take_ended(self, now: float) -> list[TransferReport]:
-        while self._piece is not None and self._piece.ends_at <= now:
-            self._ended.append(self._piece.report)
-            self._begin(self._piece.ends_at)
+        while self._piece is not None and self._piece[0] <= now:
+            ends_at, report = self._piece
+            self._ended.append(report)
+            self._begin(ends_at)
         ended, self._ended = self._ended, []
         return ended
 
     @property
     def next_end(self) -> float | None:
         """When the present piece ends."""
-        return self._piece.ends_at if self._piece is not None else None
+        return self._piece[0] if self._piece is not None else None
 
     def _begin(self, now: float) -> None:
         """Begin the next piece, if there is one, and report the cancelled transfers before it."""
@@ -125,7 +118,7 @@ class VirtualLink:
             batch.kind, op_ids, num_bytes, seconds, continues=batch.num_moved > 0, has_more=bool(batch.op_ids)
         )
         batch.num_moved += len(op_ids)
-        self._piece = _Piece(now + seconds, report)
+        self._piece = now + seconds, report
 
 
 class VirtualRunner:
@@ -136,17 +129,13 @@ class VirtualRunner:
     Args:
         hardware: what steps and transfers cost.
         block_bytes: of one KV block.
-
-    Attributes:
-        now: seconds on the virtual clock.
-        last: where the seconds of the last step went.
     """
 
     def __init__(self, hardware: HardwareProfile, block_bytes: int) -> None:
         self.hardware = hardware
         self.block_bytes = block_bytes
-        self.now = 0.0
-        self.last = StepTime(StepShape(0, 0, 0.0, 0), 0.0)
+        self.now = 0.0  #: seconds on the virtual clock
+        self.last = StepTime(EMPTY_STEP, 0.0)  #: where the seconds of the last step went
         self.link = VirtualLink(hardware.costs, block_bytes)
         self._rows: dict[int, _Row] = {}
         self._steady_ids: list[int] = []  #: of a step in which all got their next token from one

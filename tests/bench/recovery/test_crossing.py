@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 
-from quire.bench.recovery.crossing import RateLimitedCosts, bandwidth_for_crossing, crossing_range
-from quire.core.costs.interface import find_crossings
+from quire.bench.recovery.crossing import bandwidth_for_crossing, crossing_range, crossings_at
+from quire.core.costs.piecewise import PiecewiseLinear
 from quire.simulate.table_costs import DecodeCosts, TableCosts
 
 BYTES = 1000
@@ -25,10 +23,9 @@ def machine(*, latency: float = 0.0) -> TableCosts:
 def test_a_bandwidth_is_found_by_which_the_roads_cross_where_they_are_to(num_tokens: int) -> None:
     costs = machine()
     bandwidth = bandwidth_for_crossing(costs, BYTES, num_tokens, chunk=4096)
-    paced = RateLimitedCosts(costs, bandwidth)
-    swap = paced.save(num_tokens * BYTES).seconds + paced.load(num_tokens * BYTES).seconds
-    assert swap == pytest.approx(costs.recompute(num_tokens, chunk=4096).seconds, rel=1e-6)
-    points = find_crossings(paced, BYTES, 2048)
+    recompute_s = costs.recompute(num_tokens, chunk=4096).seconds
+    assert 2 * num_tokens * BYTES / bandwidth == pytest.approx(recompute_s, rel=1e-6)
+    points = crossings_at(bandwidth, costs, BYTES, LENGTHS, chunk=4096)
     assert any(abs(point - num_tokens) <= 16 for point in points)
 
 
@@ -39,22 +36,23 @@ def test_no_bandwidth_helps_where_the_link_itself_is_too_slow() -> None:
 
 def test_between_two_bandwidths_there_is_a_crossing_point_and_outside_there_is_none() -> None:
     costs = machine()
-    found = crossing_range(costs, BYTES, LENGTHS, chunk=4096)
-    assert found.slowest < found.fastest
+    (slowest, _), (fastest, _) = crossing_range(costs, BYTES, LENGTHS, chunk=4096)
+    assert slowest < fastest
     for bandwidth, crosses in (
-        (found.slowest * 0.99, False),
-        (found.slowest * 1.02, True),
-        (found.fastest * 0.98, True),
-        (found.fastest * 1.01, False),
+        (slowest * 0.99, False),
+        (slowest * 1.02, True),
+        (fastest * 0.98, True),
+        (fastest * 1.01, False),
     ):
-        points = find_crossings(RateLimitedCosts(costs, bandwidth), BYTES, 2048, chunk=4096)
+        points = crossings_at(bandwidth, costs, BYTES, LENGTHS, chunk=4096)
         assert bool(points) == crosses, bandwidth
 
 
-def test_a_paced_link_is_never_faster_than_its_own() -> None:
-    costs = machine(latency=0.5)
-    paced = RateLimitedCosts(costs, 1e3)
-    assert paced.load(100) == costs.load(100)
-    assert paced.load(10_000).seconds == 10.0
-    seconds = [paced.save(n).seconds for n in range(0, 5000, 100)]
-    assert all(a <= b for a, b in pairwise(seconds))
+def test_a_way_that_is_slow_by_itself_leaves_the_rest_of_the_time_to_the_other() -> None:
+    costs = machine()
+    costs._swap_out = PiecewiseLinear([(0, 0.1), (2048, 0.1)])
+    recompute_s = costs.recompute(1024, chunk=4096).seconds
+    assert recompute_s > 0.1
+    bandwidth = bandwidth_for_crossing(costs, BYTES, 1024, chunk=4096)
+    paced_s = [max(own, 1024 * BYTES / bandwidth) for own in (0.1, costs.load(1024 * BYTES).seconds)]
+    assert sum(paced_s) == pytest.approx(recompute_s)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from quire.bench.recovery.forecast import QUANTITIES, compare, predict
 from quire.bench.recovery.load import make_mix
+from quire.bench.recovery.recovery import predict
 from quire.bench.recovery.run import RecoveryRun
 from quire.bench.report import Repetition
 from quire.config import SchedulerConfig
 from quire.core.costs.cost_model import CostModel
 from quire.core.costs.interface import StepShape
+from quire.simulate.figures import compare
 
 CONFIG = SchedulerConfig(
     num_blocks=24, block_size=8, max_model_len=128, max_num_batched_tokens=64, max_num_seqs=8, watermark_blocks=0,
     enable_prefix_caching=False, num_swap_slots=100, block_bytes=4096,
 )  # fmt: skip
-WORKLOAD = make_mix("mixed", 16, 128, low=3, span=250)
+NAMES = {"wall_s": "makespan_s", "ttft_s": "ttft_s.mean", "tpot_s": "tpot_s.mean", "recovery_s": "recovery_s"}
+WORKLOAD = make_mix("mixed", 16, 128, ids=range(3, 253))
 
 
 def prior(factor: float = 1.0) -> CostModel:
@@ -56,8 +58,8 @@ def test_errors_are_relative_to_the_engine() -> None:
     mean_ttft, mean_tpot = predicted.ttft_s.mean, predicted.tpot_s.mean
     repetition = Repetition(predicted.makespan_s / 1.1, 1, 1, [mean_ttft / 2] * 3, [mean_tpot] * 3)
     run = RecoveryRun(repetition, [], [], 0, predicted.recovery_s, 0.0, 0.0, 0.0, [])
-    errors = {name: each["error"] for name, each in compare(run, predicted).items()}
-    assert set(errors) == set(QUANTITIES)
+    errors = {name: each["error"] for name, each in compare(run, predicted, NAMES).items()}
+    assert set(errors) == set(NAMES)
     assert errors["wall_s"] == pytest.approx(0.1)
     assert errors["ttft_s"] == pytest.approx(1.0)
     assert errors["tpot_s"] == errors["recovery_s"] == pytest.approx(0.0)

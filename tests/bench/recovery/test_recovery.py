@@ -16,7 +16,7 @@ from quire.bench.recovery.recovery import add_ratios, figure, run
 from quire.bench.recovery.run import LinkPlan, Phase, RecoveryRun, first_difference, run_once
 from quire.bench.report import Repetition
 from quire.bench.settings import RecoverySettings
-from quire.bench.timing import token_range
+from quire.bench.workload import token_range
 from quire.build import LoadedModel, load, make_engine
 from quire.cli.main import app
 from quire.config import EngineConfig
@@ -67,7 +67,7 @@ def test_requests_have_the_papers_lengths(mix: str) -> None:
 
 def test_lengths_shrink_with_the_engines_limit() -> None:
     for mix in MIXES:
-        requests = make_mix(mix, 50, 128, low=0, span=SPAN).requests
+        requests = make_mix(mix, 50, 128, ids=range(SPAN)).requests
         assert all(2 <= len(r.prompt_token_ids) + r.max_tokens <= 128 for r in requests)
         assert all(0 <= token < SPAN for r in requests for token in r.prompt_token_ids)
 
@@ -108,7 +108,7 @@ POLICIES = ("recompute", "swap", "threshold:48", "threshold:48:swap-above", "cos
 def test_outputs_are_the_same_under_every_policy(
     config: EngineConfig, loaded: LoadedModel, mix: str, caching: bool
 ) -> None:
-    load_ = make_mix(mix, 12, 128, low=3, span=SPAN)
+    load_ = make_mix(mix, 12, 128, ids=range(3, 3 + SPAN))
     ample = make_engine(replace(config, num_kv_blocks=300, recovery_policy="recompute"), loaded)
     expected = run_once(ample, load_, LinkPlan(), CostModel())
     assert not expected.recoveries
@@ -148,7 +148,7 @@ def test_the_link_is_as_fast_as_planned() -> None:
 
 def test_the_link_changes_in_mid_run(config: EngineConfig, loaded: LoadedModel) -> None:
     engine = make_engine(replace(config, recovery_policy="cost", num_kv_blocks=16, swap_bandwidth=10**8), loaded)
-    found = run_once(engine, make_mix("mixed", 16, 128, low=3, span=SPAN), LinkPlan(1e8, slow_at=1), CostModel())
+    found = run_once(engine, make_mix("mixed", 16, 128, ids=range(3, 3 + SPAN)), LinkPlan(1e8, slow_at=1), CostModel())
     assert [phase.bandwidth for phase in found.phases] == [1e8, 1e7]
     assert found.phases[1].from_preemption >= 1
     assert found.crossings
@@ -379,8 +379,7 @@ def test_without_cost_it_is_the_first_policys_first_run_that_is_recorded(
     assert run(config, settings)
     recording = Recording.read(path)
     assert recording.policy == "threshold:48"
-    low, span = token_range(256)
-    first = make_mix("mixed", 6, 128, low=low, span=span).requests  # a later run's tokens are shifted
+    first = make_mix("mixed", 6, 128, ids=token_range(256)).requests  # a later run's tokens are shifted
     prompts = [event["prompt_token_ids"] for event in of_the_load(recording) if "add" in event]
     assert prompts == [request.prompt_token_ids for request in first]
 

@@ -16,7 +16,6 @@ from quire.core.costs.cost_model import CostModel
 from quire.core.costs.interface import Prediction, StepShape, find_crossings
 from quire.core.costs.piecewise import PiecewiseLinear, isotonic
 from quire.simulate.hardware import cps_paper
-from quire.simulate.published_costs import CPS_A6000
 from quire.simulate.table_costs import DecodeCosts, TableCosts
 
 BLOCK_BYTES = 36_864 * 16  # opt-125m in float32
@@ -432,16 +431,8 @@ def test_memory_stays_bounded() -> None:
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def test_published_rows_come_back_exactly_and_lines_lie_between() -> None:
-    costs = CPS_A6000.costs()
-    for row in CPS_A6000.rows:
-        num_bytes = row.num_tokens * CPS_A6000.bytes_per_token
-        assert costs.save(num_bytes).seconds == pytest.approx((row.swap_out_ms + row.swap_prep_ms) / 1e3)
-        assert costs.load(num_bytes).seconds == pytest.approx(row.swap_in_ms / 1e3)
-        assert costs.recompute(row.num_tokens, chunk=row.num_tokens).seconds == pytest.approx(row.recompute_ms / 1e3)
-        assert costs.step(StepShape(0, 0).plus_chunk(0, row.num_tokens)).seconds == pytest.approx(
-            row.recompute_ms / 1e3
-        )
+def test_between_a_tables_rows_and_behind_them_lie_straight_lines() -> None:
+    costs = cps_paper().costs
     assert costs.recompute(768, chunk=768).seconds == pytest.approx((8.30 + 12.30) / 2e3)
     assert costs.recompute(16384, chunk=16384).seconds == pytest.approx((97.60 + 2 * (97.60 - 42.90)) / 1e3)
 
@@ -449,14 +440,14 @@ def test_published_rows_come_back_exactly_and_lines_lie_between() -> None:
 def test_the_papers_roads_cross_once_near_its_1024() -> None:
     # Between 512 and 1,024 tokens swap less recompute goes from (3.236 + 0.034 + 3.366) - 8.30 = -1.664 ms
     # to (6.257 + 0.050 + 6.379) - 12.30 = +0.386 ms: zero at 512 + 512 * 1.664 / 2.050 = 927.6, in blocks 928.
-    costs = CPS_A6000.costs()
-    assert find_crossings(costs, CPS_A6000.bytes_per_token, 8192) == [928]
-    assert find_crossings(costs, CPS_A6000.bytes_per_token, 8192, granularity=1) == [928]
-    assert find_crossings(costs, CPS_A6000.bytes_per_token, 512) == []
+    costs = cps_paper().costs
+    assert find_crossings(costs, cps_paper().bytes_per_token, 8192) == [928]
+    assert find_crossings(costs, cps_paper().bytes_per_token, 8192, granularity=1) == [928]
+    assert find_crossings(costs, cps_paper().bytes_per_token, 512) == []
 
 
 def test_assumed_decode_costs_scale_and_published_ones_stay() -> None:
-    once, twice = CPS_A6000.costs(), CPS_A6000.costs(decode_scale=2.0)
+    once, twice = cps_paper().costs, cps_paper(2.0).costs
     decode = StepShape(32, 32, 0.0, 32 * 500)
     assert twice.step(decode).seconds == pytest.approx(2 * once.step(decode).seconds)
     assert twice.recompute(1024, chunk=1024) == once.recompute(1024, chunk=1024)
@@ -465,7 +456,7 @@ def test_assumed_decode_costs_scale_and_published_ones_stay() -> None:
 
 
 def test_a_table_adds_a_chunk_to_a_step_that_pays_the_fixed_cost_already() -> None:
-    costs = CPS_A6000.costs()
+    costs = cps_paper().costs
     decode = StepShape(16, 16, 0.0, 8000)
     both = costs.step(decode.plus_chunk(512, 256)).seconds - costs.step(decode).seconds
     assert costs.recompute(256, start=512, chunk=256, beside=decode).seconds == pytest.approx(both)

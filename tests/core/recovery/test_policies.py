@@ -30,7 +30,7 @@ from quire.core.recovery.policies import (
 from quire.core.recovery.recovery_cost import CandidateCosts
 from quire.core.request import Request
 from quire.sampling_params import SamplingParams
-from quire.simulate.published_costs import CPS_A6000
+from quire.simulate.hardware import cps_paper
 
 BLOCK = 16
 BLOCK_BYTES = 1000
@@ -363,8 +363,8 @@ def test_a_mixed_mode_that_spends_more_is_not_taken() -> None:
 
 
 def test_the_paper_table_decides_as_its_rows_say() -> None:
-    state = replace(STATE, block_bytes=BLOCK * CPS_A6000.bytes_per_token, chunk=8192, beside=StepShape(0, 0))
-    policy = Cost(CPS_A6000.costs(), mixed_margin=1.0)
+    state = replace(STATE, block_bytes=BLOCK * cps_paper().bytes_per_token, chunk=8192, beside=StepShape(0, 0))
+    policy = Cost(cps_paper().costs, mixed_margin=1.0)
     assert mode_of(policy, candidate(512), state) is RecoveryMode.SWAP
     assert mode_of(policy, candidate(2048), state) is RecoveryMode.RECOMPUTE
 
@@ -415,7 +415,7 @@ def test_every_policy_always_chooses_something_possible(
 ) -> None:
     policy: RecoveryPolicy
     if name == "table":
-        policy = Cost(CPS_A6000.costs())
+        policy = Cost(cps_paper().costs)
     elif name.startswith("cost"):
         policy = make_policy("cost", CostModel() if name == "cost-cold" else warm_model())
     else:

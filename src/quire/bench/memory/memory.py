@@ -1,4 +1,4 @@
-"""What a KV cache wastes, by how it reserves memory: arithmetic over the lengths of a trace, no engine.
+"""What a KV cache wastes, by how it reserves memory: arithmetic over the lengths of a trace.
 
 A request with P prompt tokens and G generated ones lives for G steps. Step 1 computes the prompt and gives the first
 token; every later step computes the token that the one before gave. So at the end of step k the request uses
@@ -18,6 +18,9 @@ The share wasted is 1 - (sum of used) / (sum of reserved), over all requests and
   - at each request's last step (at completion: what is never used at all).
 Each sum is linear in the requests, so it does not matter who ran beside whom. Left out is what a contiguous
 reservation loses beyond this, between reservations (external fragmentation); blocks have none.
+
+Beside that stands what the engine itself wastes, by the statistics of real steps: with requests beside each other,
+chunked prompts, and blocks that come and go.
 """
 
 from __future__ import annotations
@@ -32,7 +35,12 @@ import numpy.typing as npt
 
 from quire.bench.report import Column, Report
 from quire.bench.settings import MemorySettings
-from quire.bench.workload import Lengths, read_trace
+from quire.bench.workload import Lengths, make_workload, read_trace
+from quire.config import SchedulerConfig
+from quire.engine.engine import Engine
+from quire.runner.batch import InputBatch
+from quire.runner.null_runner import NullRunner
+from quire.sampling_params import SamplingParams
 
 MAX_MODEL_LEN = 2048  #: the OPT models' of the PagedAttention paper
 ENGINE_REQUESTS = 500  #: run on the real scheduler and pool
@@ -155,8 +163,7 @@ def draw(figure: Any, studies: Sequence[WasteStudy], trace: str) -> None:
         axes.bar_label(bars, [f"{value:.1f}" for value in percent], fontsize=6, padding=1)
     axes.set_xticks(np.arange(len(policies)), policies, rotation=40, ha="right", fontsize=8)
     axes.set_ylabel("KV memory wasted, % (time-weighted)")
-    axes.set_title(f"{trace}: {studies[0].num_requests:,} requests", fontsize=10)
-    axes.legend(frameon=False)
+    axes.set_title(f"{trace}: {studies[0].num_requests:,} requests")
 
 
 def run(settings: MemorySettings, json_path: Path | None = None, plot_path: Path | None = None) -> None:
@@ -174,8 +181,6 @@ def run(settings: MemorySettings, json_path: Path | None = None, plot_path: Path
 
 
 def _add_engine(report: Report, lengths: Lengths) -> None:
-    from quire.bench.memory.engine_waste import measure_engine_waste
-
     measured = measure_engine_waste(lengths)
     report.settings["engine"] = asdict(measured)
     report.notes.append(
@@ -184,6 +189,52 @@ def _add_engine(report: Report, lengths: Lengths) -> None:
         f"the slots in used blocks held no token; at most {100 * measured.peak_usage:.0f} % of the pool was used, "
         f"{measured.preemptions} preemptions."
     )
+
+
+@dataclass(frozen=True)
+class EngineWaste:
+    """Shares over all steps of a run."""
+
+    block_size: int
+    num_requests: int
+    num_steps: int
+    wasted: float  #: slots of used blocks that hold no token
+    peak_usage: float  #: the most of the pool that was in use
+    preemptions: int
+
+
+def measure_engine_waste(
+    lengths: Lengths, *, block_size: int = 16, pool_tokens: int = 131072, max_num_seqs: int = 256
+) -> EngineWaste:
+    """Run requests of these lengths, all queued at once, on a runner that computes nothing, and count what blocks hold.
+
+    Args:
+        pool_tokens: slots of the pool; the requests take turns in it.
+    """
+    longest = max(p + o for p, o in zip(lengths.prompt, lengths.output, strict=True))
+    num_blocks = -(-max(pool_tokens, longest) // block_size)
+    config = SchedulerConfig(
+        num_blocks=num_blocks,
+        block_size=block_size,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=2048,
+        max_model_len=longest,
+        watermark_blocks=num_blocks // 100,
+    )
+    engine = Engine(config, NullRunner(InputBatch(max_num_seqs, longest, block_size)), vocab_size=32000)
+    for request in make_workload("trace", lengths).requests:
+        engine.add_request(request.prompt_token_ids, SamplingParams(max_tokens=request.max_tokens, ignore_eos=True))
+    num_steps = held = allocated = preemptions = peak = 0
+    while engine.has_unfinished():
+        engine.step()
+        stats = engine.last_stats
+        assert stats is not None
+        num_steps += 1
+        held += stats.num_kv_tokens
+        allocated += stats.num_used_blocks * block_size
+        preemptions += stats.preemptions
+        peak = max(peak, stats.num_used_blocks)
+    return EngineWaste(block_size, len(lengths), num_steps, 1 - held / allocated, peak / num_blocks, preemptions)
 
 
 def _used_over_life(prompt: Tokens, output: Tokens) -> Tokens:

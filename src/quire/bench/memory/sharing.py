@@ -14,8 +14,7 @@ from typing import Any
 
 from quire.bench.report import Column, Report, summarise
 from quire.bench.settings import SharingSettings
-from quire.bench.timing import token_range
-from quire.bench.workload import Workload, make_workload, uniform_lengths
+from quire.bench.workload import Workload, make_workload, token_range, uniform_lengths
 from quire.config import EngineConfig
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.recovery.coordinator import RecoveryCoordinator
@@ -113,22 +112,6 @@ def copy_on_fork(scheduler: Scheduler) -> None:
     scheduler.recovery = RecoveryCoordinator(scheduler.recovery.policy, config, kv, scheduler.swap)
 
 
-@dataclass
-class Usage:
-    """Blocks over a run, added up step by step."""
-
-    logical: int = 0
-    used: int = 0
-
-    def add(self, stats: Stats) -> None:
-        self.logical += stats.num_logical_blocks
-        self.used += stats.num_used_blocks
-
-    @property
-    def saved(self) -> float:
-        return 1 - self.used / self.logical if self.logical else 0.0
-
-
 def run(config: EngineConfig, settings: SharingSettings, json: Path | None, plot: Path | None) -> None:
     """Measure every kind, method and width with and without sharing, in turns, and publish the table."""
     from quire.build import load, make_engine
@@ -169,13 +152,12 @@ def _measure(
     saved: list[float] = []
     rates: dict[bool, list[float]] = {True: [], False: []}
     for repetition in range(settings.runs):
-        low, span = token_range(shared.vocab_size)
-        shifted = workload.shifted(repetition, low=low, span=span)
+        shifted = workload.shifted(repetition, token_range(shared.vocab_size))
         for engine in (shared, copied):
-            usage, rate = run_once(engine, shifted, method, width)
+            share, rate = run_once(engine, shifted, method, width)
             rates[engine is shared].append(rate)
             if engine is shared:
-                saved.append(usage.saved)
+                saved.append(share)
     return {
         "kind": kind.name,
         "method": method,
@@ -189,10 +171,10 @@ def _measure(
     }
 
 
-def run_once(engine: Engine, workload: Workload, method: str, width: int) -> tuple[Usage, float]:
-    """One pass: blocks over its steps, and tokens of all samples (or beams) a second."""
-    usage = Usage()
-    engine.on_stats.append(usage.add)
+def run_once(engine: Engine, workload: Workload, method: str, width: int) -> tuple[float, float]:
+    """One pass: the share of blocks saved over its steps, and tokens of all samples (or beams) a second."""
+    steps: list[Stats] = []
+    engine.on_stats.append(steps.append)
     started = engine.clock()
     try:
         for at, request in enumerate(workload.requests):
@@ -209,8 +191,9 @@ def run_once(engine: Engine, workload: Workload, method: str, width: int) -> tup
                 if answer.request.error is not None:
                     raise RuntimeError(f"a request failed: {answer.request.error}")
     finally:
-        engine.on_stats.remove(usage.add)
-    return usage, workload.num_output_tokens * width / (engine.clock() - started)
+        engine.on_stats.remove(steps.append)
+    logical, used = (sum(getattr(stats, name) for stats in steps) for name in ("num_logical_blocks", "num_used_blocks"))
+    return 1 - used / logical if logical else 0.0, workload.num_output_tokens * width / (engine.clock() - started)
 
 
 def _draw(figure: Any, report: Report) -> None:
@@ -225,5 +208,4 @@ def _draw(figure: Any, report: Report) -> None:
                 label=f"{label} (published {kind.published[method]})",
             )
         axes.set(title=kind.name, xlabel="samples or beams", ylim=(0, 100))
-        axes.legend(fontsize="small")
     panels[0].set_ylabel("blocks saved, %")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from quire.bench.recovery.crossing import crossing_range
-from quire.bench.report import Column, Report, save_plot, write_json
+from quire.bench.report import Column, Report
 from quire.bench.settings import CalibrateSettings
 from quire.calibration.calibrate import Calibration, Row, calibrate_engine
 from quire.config import EngineConfig, format_size
@@ -53,11 +53,8 @@ def run(
         report.notes.append(f"Engines like this one find these costs in {place.path}.")
     except OSError as error:
         report.notes.append(f"The costs could not be kept in {place.path}: {error.strerror or error}.")
-    report.show()
-    if json_path is not None:
-        write_json({**report.as_json(), **profile_json(config, calibration)}, json_path)
-    if plot_path is not None:
-        save_plot(plot_path, lambda figure: draw(figure, calibration, report.title))
+    report.more = profile_json(config, calibration)
+    report.publish(json_path, plot_path, lambda figure: draw(figure, calibration, report.title))
 
 
 def with_swap_tier(config: EngineConfig, loaded: Any) -> EngineConfig:
@@ -128,11 +125,8 @@ def describe_crossing(calibration: Calibration) -> list[str]:
             for point, (below, above) in zip(points, cycle([(first, second), (second, first)]), strict=False)
         ]
     lengths = range(calibration.block_size, longest + 1, calibration.block_size)
-    found = crossing_range(calibration.cost_model, calibration.bytes_per_token, lengths, chunk=calibration.chunk)
-    if swaps_first:
-        condition, bandwidth, at = "slower", found.fastest, found.fastest_at
-    else:
-        condition, bandwidth, at = "faster", found.slowest, found.slowest_at
+    slowest, fastest = crossing_range(costs, calibration.bytes_per_token, lengths, chunk=chunk)
+    condition, (bandwidth, at) = ("slower", fastest) if swaps_first else ("faster", slowest)
     return [
         f"There is no crossing point up to {longest:,} tokens: {first} is cheaper at every length. One begins to exist "
         f"at {at:,} tokens, with a link {condition} than {format_rate(bandwidth)} each way."
@@ -173,25 +167,23 @@ def draw(figure: Any, calibration: Calibration, title: str) -> None:
     """Both modes over the length: points with their range, the cost model's curves, and where these cross."""
     axes = figure.subplots()
     rows = calibration.rows
-    measured = {"swap": [row.swap.latency for row in rows], "recompute": [row.recompute for row in rows]}
-    colours = {"swap": "C0", "recompute": "C1"}
     lengths = [row.num_tokens for row in rows]
-    for name, spreads in measured.items():
-        medians = [spread.median * 1e3 for spread in spreads]
-        bounds = [[m - s.min * 1e3 for m, s in zip(medians, spreads, strict=True)]]
-        bounds.append([s.max * 1e3 - m for m, s in zip(medians, spreads, strict=True)])
-        axes.errorbar(lengths, medians, yerr=bounds, fmt="o", ms=4, capsize=3, color=colours[name], label=name)
     costs, size = calibration.cost_model, calibration.bytes_per_token
     fine = range(calibration.block_size, calibration.max_tokens + 1, calibration.block_size)
     swap = [costs.save(n * size).seconds + costs.load(n * size).seconds for n in fine]
     recompute = [costs.recompute(n, chunk=calibration.chunk).seconds for n in fine]
-    for values, name in ((swap, "swap"), (recompute, "recompute")):
-        axes.plot(fine, [value * 1e3 for value in values], color=colours[name], lw=1)
+    for name, colour, spreads, curve in (
+        ("swap", "C0", [row.swap.latency for row in rows], swap),
+        ("recompute", "C1", [row.recompute for row in rows], recompute),
+    ):
+        bounds = [(s.median - s.min) * 1e3 for s in spreads], [(s.max - s.median) * 1e3 for s in spreads]
+        medians = [s.median * 1e3 for s in spreads]
+        axes.errorbar(lengths, medians, yerr=bounds, fmt="o", ms=4, capsize=3, color=colour, label=name)
+        axes.plot(fine, [value * 1e3 for value in curve], color=colour, lw=1)
     for point in calibration.crossing_points():
         axes.axvline(point, color="grey", ls="--", lw=1)
         axes.annotate(f"{point:,}", (point, 1), xycoords=("data", "axes fraction"), fontsize=8, va="top")
     axes.set(xlabel="tokens", ylabel="ms", xscale="log", yscale="log")
     axes.set_xticks([], minor=True)
     axes.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45, fontsize=8)
-    axes.set_title(title, fontsize=10)
-    axes.legend(frameon=False)
+    axes.set_title(title)

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import random
 
-from quire.bench.workload import LOWEST_TOKEN_ID, TOKEN_ID_SPAN, Workload, WorkloadRequest
-from quire.simulate.loads import BOUNDARY, LONGEST, PROMPT_SHARE, SHORTEST
+from quire.bench.workload import TOKEN_IDS, Workload, WorkloadRequest
+from quire.simulate.loads import LONGEST, PROMPT_SHARE, draw_totals
 
 MIXES = ("short", "long", "mixed", "shared")
 _SHARED_PREFIX = 512  #: tokens, of a request of up to LONGEST
 _OWN_PROMPT = 32  #: tokens at least, after a shared prefix
 
 
-def make_mix(
-    mix: str,
-    num_requests: int,
-    max_model_len: int,
-    *,
-    seed: int = 0,
-    low: int = LOWEST_TOKEN_ID,
-    span: int = TOKEN_ID_SPAN,
-) -> Workload:
+def make_mix(mix: str, num_requests: int, max_model_len: int, *, seed: int = 0, ids: range = TOKEN_IDS) -> Workload:
     """Requests of 128 to 2,048 tokens, prompt and answer together, of which 10 to 90 % are the prompt.
 
     Where `max_model_len` is less than 2,048, all lengths shrink with it.
@@ -39,16 +31,14 @@ def make_mix(
     rng = random.Random(seed)
     scale = min(1.0, max_model_len / LONGEST)
     num_short = {"short": num_requests, "long": 0}.get(mix, -(-num_requests // 2))
-    totals = [rng.randint(SHORTEST, BOUNDARY) for _ in range(num_short)]
-    totals += [rng.randint(BOUNDARY + 1, LONGEST) for _ in range(num_requests - num_short)]
-    rng.shuffle(totals)
-    prefix = [low + rng.randrange(span) for _ in range(round(_SHARED_PREFIX * scale) if mix == "shared" else 0)]
+    totals = draw_totals(rng, num_short, num_requests - num_short)
+    prefix = [rng.choice(ids) for _ in range(round(_SHARED_PREFIX * scale) if mix == "shared" else 0)]
     requests = []
     for at, drawn in enumerate(totals):
         shared = prefix if at % 2 == 0 else []
         least = len(shared) + round(_OWN_PROMPT * scale) if shared else 1
         total = max(round(drawn * scale), least + 1, 2)
         num_prompt = min(total - 1, max(least, round(total * rng.uniform(*PROMPT_SHARE))))
-        own = [low + rng.randrange(span) for _ in range(num_prompt - len(shared))]
+        own = [rng.choice(ids) for _ in range(num_prompt - len(shared))]
         requests.append(WorkloadRequest(shared + own, total - num_prompt))
     return Workload(mix, requests)

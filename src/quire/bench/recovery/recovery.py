@@ -7,35 +7,36 @@ with an engine of its own over one loaded model. All engines begin with the same
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from operator import attrgetter
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from quire.bench.recovery.calibrate import format_rate
-from quire.bench.recovery.crossing import RateLimitedCosts, bandwidth_for_crossing
-from quire.bench.recovery.forecast import QUANTITIES, compare, predict
+from quire.bench.recovery.crossing import bandwidth_for_crossing, crossings_at
 from quire.bench.recovery.load import make_mix
-from quire.bench.recovery.run import SLOWER, LinkPlan, RecoveryRun, first_difference, mean, run_once, transfer_worker_of
-from quire.bench.report import Column, Report, summarise
-from quire.bench.serving.figures import distribution
+from quire.bench.recovery.run import SLOWER, LinkPlan, RecoveryRun, first_difference, run_once, transfer_worker_of
+from quire.bench.recovery.simulate_recording import FORECAST_COLUMNS
+from quire.bench.report import Column, Report, summarise, writing
 from quire.bench.settings import RecoverySettings
-from quire.bench.timing import WARM_UP, play, token_range
-from quire.config import EngineConfig
+from quire.bench.timing import warm_up
+from quire.bench.workload import Workload, token_range
+from quire.config import EngineConfig, SchedulerConfig
 from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import find_crossings
 from quire.core.recovery.policies import make_policy
 from quire.engine.engine import Engine
+from quire.simulate.figures import compare, value_of
+from quire.simulate.hardware import HardwareProfile, read_profile
 from quire.simulate.recording import Recorder, record
+from quire.simulate.simulation import Arrival, SimulationFigures, simulate
 
 POOL_BLOCKS = 512  #: the paper's
 LONGEST = 2048  #: tokens of a request
 _SWAP_SPACE = 4 * 2**30
 _DYNAMIC = "cost"
 _WAYS_BACK = ("recompute", "swap", "mixed", "fell back")
-_WARM_UP_TOKENS = max(len(request.prompt_token_ids) + request.max_tokens for request in WARM_UP.requests)
 
 
 COLUMNS = (
@@ -56,36 +57,26 @@ RATIO_COLUMNS = (
     Column("best", "best"),
     Column("ratio", "ratio", digits=3),
 )
-FORECAST_COLUMNS = (
-    Column("policy", "policy"),
-    Column("name", "the first run, predicted"),
-    Column("engine", "engine", digits=3),
-    Column("simulator", "simulator", digits=3),
-    Column("error", "error", scale=100, digits=1, unit=" %"),
-)
 _COMPARED = {
     "recovery_s": "seconds spent on recovery",
     "ttft_s": "mean TTFT",
+    "ttft_p99_s": "P99 TTFT",
     "tpot_s": "mean TPOT",
     "tpot_p99_s": "P99 TPOT",
     "wall_s": "wall time",
 }
-_QUANTITIES: dict[str, Callable[[RecoveryRun], float | None]] = {
-    **{name: attrgetter(name) for name in ("recovery_s", "save_s", "load_s", "compute_s")},
-    "ttft_s": lambda run: mean(run.repetition.ttft_s),
-    "tpot_s": lambda run: mean(run.repetition.tpot_s),
-    "tpot_p99_s": lambda run: _statistic(run.repetition.tpot_s, "p99"),
-    "wall_s": lambda run: run.repetition.wall_s,
-    "preemptions": lambda run: len(run.recoveries),
-    "recomputed_tokens": lambda run: run.num_recomputed_tokens,
-    "error_median": lambda run: _statistic(run.errors, "median"),
-    "error_p90": lambda run: _statistic(run.errors, "p90"),
+_QUANTITIES = {
+    **{name: name for name in ("recovery_s", "save_s", "load_s", "compute_s")},
+    "ttft_s": "ttft_s.mean",
+    "ttft_p99_s": "ttft_s.p99",
+    "tpot_s": "tpot_s.mean",
+    "tpot_p99_s": "tpot_s.p99",
+    "wall_s": "makespan_s",
+    "preemptions": "num_preemptions",
+    "recomputed_tokens": "num_recomputed_tokens",
+    "error_median": "errors.p50",
+    "error_p90": "errors.p90",
 }
-
-
-def _statistic(values: Sequence[float], name: str) -> float | None:
-    spread = distribution(values)
-    return None if spread is None else spread[name]
 
 
 def recorded_policy(settings: RecoverySettings) -> str:
@@ -113,7 +104,8 @@ def run(
     prior, notes = measure_prior(config, loaded, settings)
     config, more = choose_bandwidth(config, loaded, prior, settings)
     prior = learn_link(config, loaded, prior, settings.repeats)
-    plan = plan_link(config, settings)
+    factor, period_s = settings.alternate_link or (1.0, 0.0)
+    plan = LinkPlan(config.swap_bandwidth, factor, period_s, *settings.slow_link_at or ())
     runs: dict[str, list[RecoveryRun]] = {policy: [] for policy in settings.policies}
     differences = []
     for repetition in range(settings.runs):
@@ -125,11 +117,14 @@ def run(
             runs[policy].append(found)
     report = make_report(config, settings, runs)
     report.notes = [*notes, *more, *report.notes, *_describe_differences(settings, differences)]
-    report.notes += _describe_recording(settings)
+    if settings.record is not None:
+        report.notes.append(
+            f"Recorded: the first run of {recorded_policy(settings)}, its prompts and answers with it. Play it again: "
+            f"quire simulate --recording {settings.record}"
+        )
     report.settings |= {"differences": differences}
     report.publish(json_path, plot_path, lambda figure: draw(figure, runs))
-    _show_ratios(report.figures)
-    _show_forecasts(report.figures)
+    _show_more(report.figures)
     return not differences
 
 
@@ -160,12 +155,10 @@ def check(config: EngineConfig, settings: RecoverySettings) -> None:
 def _check_writable(path: Path) -> None:
     """What an earlier run left there stays until there is something to write, and nothing is left where nothing was."""
     was_there = path.exists()
-    try:
+    with writing(path):
         path.open("a").close()
         if not was_there:
             path.unlink()
-    except OSError as error:
-        raise ValueError(f"cannot write {path}: {error.strerror}") from None
 
 
 def experiment_config(config: EngineConfig) -> EngineConfig:
@@ -191,8 +184,6 @@ def _with_swap_space(config: EngineConfig, loaded: Any) -> EngineConfig:
 def measure_prior(config: EngineConfig, loaded: Any, settings: RecoverySettings) -> tuple[CostModel, list[str]]:
     """The prior: the costs of steps and of the link at full speed, from a profile or measured now."""
     if settings.profile is not None:
-        from quire.simulate.hardware import read_profile
-
         costs = read_profile(settings.profile).costs
         assert isinstance(costs, CostModel)
         return costs, [f"Costs to begin with: {settings.profile}."]
@@ -221,8 +212,8 @@ def choose_bandwidth(
     size = model.config.kv_bytes_per_token(str(model.dtype).removeprefix("torch."))
     chunk = config.max_num_batched_tokens
     bandwidth = bandwidth_for_crossing(prior, size, settings.crossing_at, chunk=chunk)
-    paced = RateLimitedCosts(prior, bandwidth)
-    points = find_crossings(paced, size, config.max_model_len or LONGEST, granularity=config.block_size, chunk=chunk)
+    lengths = range(config.block_size, (config.max_model_len or LONGEST) + 1, config.block_size)
+    points = crossings_at(bandwidth, prior, size, lengths, chunk=chunk)
     text = ", ".join(f"{point:,}" for point in points) or "nowhere else than there"
     note = (
         f"A link of {format_rate(bandwidth)} (--swap-bandwidth {bandwidth:.0f}) makes both modes cost the same at "
@@ -241,11 +232,6 @@ def learn_link(config: EngineConfig, loaded: Any, prior: CostModel, repeats: int
     return learnt
 
 
-def plan_link(config: EngineConfig, settings: RecoverySettings) -> LinkPlan:
-    factor, period_s = settings.alternate_link or (1.0, 0.0)
-    return LinkPlan(config.swap_bandwidth, factor, period_s, *settings.slow_link_at or ())
-
-
 def _run_policy(
     policy: str,
     repetition: int,
@@ -258,22 +244,30 @@ def _run_policy(
     """One repetition under one policy, on an engine that is warm and begins with the prior."""
     gc.collect()  # the last engine's pool, before there is this one's
     engine = _make(config, loaded, policy)
-    low, span = token_range(engine.vocab_size)
-    length, seed = engine.max_model_len, settings.seed
-    load = make_mix(settings.mix, settings.num_requests, length, seed=seed, low=low, span=span)
-    load = load.shifted(repetition, low=low, span=span)
+    ids = token_range(engine.vocab_size)
+    load = make_mix(settings.mix, settings.num_requests, engine.max_model_len, seed=settings.seed, ids=ids)
+    load = load.shifted(repetition, ids)
     is_recorded = settings.record is not None and not repetition and policy == recorded_policy(settings)
-    with _recording(engine, policy, settings, settings.record if is_recorded else None) as recorder:
-        if engine.max_model_len >= _WARM_UP_TOKENS:
-            play(engine, WARM_UP.shifted(repetition, low=low, span=span))
+    with _recording(engine, policy, settings.record if is_recorded else None) as recorder:
+        warm_up(engine, repetition)
         engine.costs.model.take_over(prior.to_dict())
         if recorder is not None:
             recorder.begin(prior.to_dict())
         found = run_once(engine, load, plan, prior)
     if settings.forecast:
-        found.forecast = compare(found, predict(engine.scheduler.config, policy, prior, load))
+        predicted = predict(engine.scheduler.config, policy, prior, load)
+        found.forecast = compare(found, predicted, {name: _QUANTITIES[name] for name in _COMPARED})
     _close(engine)
     return found
+
+
+def predict(config: SchedulerConfig, policy: str, prior: CostModel, workload: Workload) -> SimulationFigures:
+    """Simulate a load that comes all at once. The policy begins with the engine's prior, and learns as the engine's."""
+    costs, learner = (CostModel.from_dict(prior.to_dict()) for _ in range(2))
+    size = config.block_bytes // config.block_size
+    hardware = HardwareProfile("measured", "this machine", "this model", costs, bytes_per_token=size)
+    arrivals = [Arrival(0.0, len(r.prompt_token_ids), r.max_tokens, r.prompt_token_ids) for r in workload.requests]
+    return simulate(arrivals, hardware, config, make_policy(policy, learner), learner=learner)
 
 
 def _make(config: EngineConfig, loaded: Any, policy: str) -> Engine:
@@ -286,7 +280,7 @@ def _make(config: EngineConfig, loaded: Any, policy: str) -> Engine:
 
 
 @contextmanager
-def _recording(engine: Engine, policy: str, settings: RecoverySettings, path: Path | None) -> Iterator[Recorder | None]:
+def _recording(engine: Engine, policy: str, path: Path | None) -> Iterator[Recorder | None]:
     """Write down what a fresh engine does; nothing where there is no path.
 
     Raises:
@@ -295,11 +289,9 @@ def _recording(engine: Engine, policy: str, settings: RecoverySettings, path: Pa
     if path is None:
         yield None
         return
-    try:
-        with path.open("w") as file:
-            yield record(engine, file, policy=policy, model=engine.costs.model)
-    except OSError as error:  # the engine opens no files while it runs, and answers for those of its swap tier
-        raise ValueError(f"cannot write {path}: {error.strerror}") from None
+    # The engine opens no files while it runs, and answers for those of its swap tier.
+    with writing(path), path.open("w") as file:
+        yield record(engine, file, policy=policy, model=engine.costs.model)
 
 
 def _close(engine: Engine) -> None:
@@ -336,7 +328,7 @@ def make_report(config: EngineConfig, settings: RecoverySettings, runs: dict[str
 
 def figure(policy: str, done: Sequence[RecoveryRun]) -> dict[str, Any]:
     """One policy over all repetitions; the decisions are those of the first."""
-    modes = {mode: mean([run.by_mode.get(mode, 0) for run in done]) for mode in _WAYS_BACK}
+    modes = {mode: fmean(run.by_mode.get(mode, 0) for run in done) for mode in _WAYS_BACK}
     first = done[0]
     return {
         "policy": policy,
@@ -345,7 +337,8 @@ def figure(policy: str, done: Sequence[RecoveryRun]) -> dict[str, Any]:
         "in": first.repetition.num_prompt_tokens,
         "out_got": first.repetition.num_output_tokens,
         **{
-            name: summarise(value for run in done if (value := of(run)) is not None) for name, of in _QUANTITIES.items()
+            name: summarise(value for run in done if (value := value_of(run, of)) is not None)
+            for name, of in _QUANTITIES.items()
         },
         "by_mode": modes,
         "modes": ", ".join(f"{mode} {count:.0f}" for mode, count in modes.items() if count) or "–",
@@ -382,28 +375,28 @@ def add_ratios(figures: Sequence[dict[str, Any]], runs: dict[str, list[RecoveryR
         if best is None:
             continue
         of = _QUANTITIES[name]
-        pairs = ((of(ours), of(theirs)) for ours, theirs in zip(runs[_DYNAMIC], runs[best], strict=True))
+        pairs = zip(*([value_of(run, of) for run in runs[policy]] for policy in (_DYNAMIC, best)), strict=True)
         ratio = summarise(ours / theirs for ours, theirs in pairs if ours is not None and theirs)
         if ratio is not None:
             ratios[name] = {"best": best, **ratio}
     by_policy[_DYNAMIC]["against_best_static"] = ratios
 
 
-def _show_ratios(figures: Sequence[dict[str, Any]]) -> None:
-    ratios = next((found["against_best_static"] for found in figures if "against_best_static" in found), None)
-    if ratios:
-        rows = [{"name": _COMPARED[name], "best": ratio["best"], "ratio": ratio} for name, ratio in ratios.items()]
-        Report("recovery", "", RATIO_COLUMNS, rows=rows).show()
-
-
-def _show_forecasts(figures: Sequence[dict[str, Any]]) -> None:
-    rows = [
-        {"policy": found["policy"], "name": QUANTITIES[name], **values}
+def _show_more(figures: Sequence[dict[str, Any]]) -> None:
+    """The tables beside the first: of ratios, and of what was predicted."""
+    ratios = [
+        {"name": _COMPARED[name], "best": ratio["best"], "ratio": ratio}
+        for found in figures
+        for name, ratio in found.get("against_best_static", {}).items()
+    ]
+    forecasts = [
+        {"policy": found["policy"], "name": _COMPARED[name], **values}
         for found in figures
         for name, values in found["forecast"].items()
     ]
-    if rows:
-        Report("recovery", "", FORECAST_COLUMNS, rows=rows).show()
+    for columns, rows in ((RATIO_COLUMNS, ratios), ((COLUMNS[0], *FORECAST_COLUMNS), forecasts)):
+        if rows:
+            Report("recovery", "", columns, rows=rows).show()
 
 
 def _describe_link(config: EngineConfig, settings: RecoverySettings) -> str:
@@ -423,14 +416,9 @@ def _describe_link(config: EngineConfig, settings: RecoverySettings) -> str:
 def _describe_turnovers(done: Sequence[RecoveryRun]) -> list[str]:
     lines = []
     for number, run in enumerate(done, start=1):
-        parts = [
-            f"after preemption {start} "
-            + (f"by the {count}. one" if count is not None else "not before the next change")
-            for start, count in run.turnovers()
-        ]
-        lines.append(
-            f"Run {number}: decisions turned over {'; '.join(parts) or 'never, since the link did not change'}."
-        )
+        counts = [(at, "not before the next change" if n is None else f"by the {n}. one") for at, n in run.turnovers()]
+        words = "; ".join(f"after preemption {at} {count}" for at, count in counts)
+        lines.append(f"Run {number}: decisions turned over {words or 'never, since the link did not change'}.")
     return lines
 
 
@@ -440,15 +428,6 @@ def _describe_differences(settings: RecoverySettings, differences: Sequence[tupl
     return [
         f"OUTPUTS DIFFER: {policy}, run {repetition + 1}: request {request} from its output token {token} on."
         for policy, repetition, request, token in differences
-    ]
-
-
-def _describe_recording(settings: RecoverySettings) -> list[str]:
-    if settings.record is None:
-        return []
-    return [
-        f"Recorded: the first run of {recorded_policy(settings)}, its prompts and answers with it. Play it again: "
-        f"quire simulate --recording {settings.record}"
     ]
 
 
@@ -475,7 +454,6 @@ def _draw_seconds(axes: Any, runs: dict[str, list[RecoveryRun]]) -> None:
     axes.set_xticks(range(len(runs)), list(runs), rotation=30, ha="right", fontsize=8)
     axes.set_ylabel("seconds spent on recovery")
     axes.set_ylim(top=1.35 * max(*bottom, 1e-9))  # room for the legend
-    axes.legend(frameon=False, fontsize="small", loc="upper right")
 
 
 def _draw_decisions(axes: Any, run: RecoveryRun) -> None:
@@ -495,5 +473,3 @@ def _draw_decisions(axes: Any, run: RecoveryRun) -> None:
         label = "crossing, by the model" if rank == 0 else None
         axes.plot(places, points, color="black", lw=1, marker=".", ms=3, drawstyle="steps-post", label=label)
     axes.set(xlabel="preemption (grey: the link is slowed down)", ylabel="tokens", title="cost: decisions, first run")
-    if run.recoveries:
-        axes.legend(frameon=False, fontsize="small")

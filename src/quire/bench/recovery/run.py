@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from quire.core.recovery.log import Recovery
 from quire.core.recovery.policies import Cost
 from quire.engine.engine import Engine
 from quire.outputs import Stats
+from quire.simulate.figures import Distribution, distribution
 from quire.tiers.transfer_worker import TransferWorker
 
 SLOWER = 10  #: times, where the link is slowed down in mid-run
@@ -76,7 +76,23 @@ class RecoveryRun:
     compute_s: float  #: of steps, the share of what was computed again
     phases: list[Phase]
     crossings: list[Crossing] = field(default_factory=list)
-    forecast: dict[str, dict[str, float]] = field(default_factory=dict)  #: see `recovery_forecast.compare`
+    forecast: dict[str, dict[str, float]] = field(default_factory=dict)  #: see `simulate.figures.compare`
+
+    @property
+    def makespan_s(self) -> float:
+        return self.repetition.wall_s
+
+    @property
+    def ttft_s(self) -> Distribution | None:
+        return distribution(self.repetition.ttft_s)
+
+    @property
+    def tpot_s(self) -> Distribution | None:
+        return distribution(self.repetition.tpot_s)
+
+    @property
+    def num_preemptions(self) -> int:
+        return len(self.recoveries)
 
     @property
     def recovery_s(self) -> float:
@@ -89,9 +105,9 @@ class RecoveryRun:
         return dict(Counter(recovery.outcome for recovery in self.recoveries))
 
     @property
-    def errors(self) -> list[float]:
+    def errors(self) -> Distribution | None:
         """|predicted - actual| / actual of what was predicted and is over."""
-        return [recovery.error for recovery in self.recoveries if recovery.error is not None]
+        return distribution([recovery.error for recovery in self.recoveries if recovery.error is not None])
 
     def turnovers(self) -> list[tuple[int, int | None]]:
         """For each change of the link's bandwidth: after how many preemptions it came, and how many more it took until
@@ -99,15 +115,10 @@ class RecoveryRun:
         found = []
         bounds = [*(phase.from_preemption for phase in self.phases), len(self.recoveries)]
         for before, start, end in zip(bounds, bounds[1:], bounds[2:], strict=False):
-            usual = _most(self.recoveries[max(before, start - _BEFORE) : start])
+            counted = Counter(recovery.mode for recovery in self.recoveries[max(before, start - _BEFORE) : start])
+            usual = max(counted, key=counted.__getitem__, default=None)
             found.append((start, _turnover(self.recoveries[start:end], usual)))
         return found
-
-
-def _most(recoveries: Sequence[Recovery]) -> RecoveryMode | None:
-    """The mode that most of them took."""
-    counted = Counter(recovery.mode for recovery in recoveries)
-    return counted.most_common(1)[0][0] if counted else None
 
 
 def _turnover(recoveries: Sequence[Recovery], usual: RecoveryMode | None) -> int | None:
@@ -219,7 +230,3 @@ def first_difference(tokens: Sequence[Sequence[int]], others: Sequence[Sequence[
             pairs = zip(ours, theirs, strict=False)
             return request, next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(ours), len(theirs)))
     return None
-
-
-def mean(values: Sequence[float]) -> float | None:
-    return statistics.fmean(values) if values else None

@@ -6,10 +6,9 @@ clock knows no noise: what differs from seed to seed is the load. How far to tru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from quire.bench.settings import SimulateSettings
 from quire.bench.workload import read_trace
 from quire.config import SchedulerConfig
 from quire.core.recovery.policies import make_policy
-from quire.simulate.figures import interval, paired_change
+from quire.simulate.figures import interval, paired_change, value_of
 from quire.simulate.hardware import PAPER, HardwareProfile, find_profile
 from quire.simulate.loads import draw_short_long, speed_up
 from quire.simulate.simulation import Arrival, SimulationFigures, simulate
@@ -48,24 +47,15 @@ class Case:
 
     def values(self, name: str) -> list[float]:
         """One figure a seed, by the name that it has in the table."""
-        return [found for run in self.runs if (found := _VALUES[name](run)) is not None]
+        return [found for run in self.runs if (found := value_of(run, _VALUES[name])) is not None]
 
 
-def _of(name: str, statistic: str) -> Callable[[SimulationFigures], float | None]:
-    def read(run: SimulationFigures) -> float | None:
-        spread = getattr(run, name)
-        return spread and getattr(spread, statistic)
-
-    return read
-
-
-_VALUES: dict[str, Callable[[SimulationFigures], float | None]] = {
-    **{f"{name}_{of}_s": _of(f"{name}_s", of) for name in ("ttft", "tpot", "itl") for of in ("mean", "p50", "p99")},
-    "makespan_s": lambda run: run.makespan_s,
-    "preemptions": lambda run: run.num_preemptions,
-    "recomputed_tokens": lambda run: run.num_recomputed_tokens,
-    "recomputed_share": lambda run: run.num_recomputed_tokens / run.num_scheduled_tokens,
-    **{name: attrgetter(name) for name in ("recovery_s", "recompute_s", "save_s", "load_s", "stall_s", "wait_s")},
+_VALUES = {
+    **{f"{name}_{of}_s": f"{name}_s.{of}" for name in ("ttft", "tpot", "itl") for of in ("mean", "p50", "p99")},
+    "preemptions": "num_preemptions",
+    "recomputed_tokens": "num_recomputed_tokens",
+    **{name: name for name in ("makespan_s", "recomputed_share", "recovery_s", "recompute_s", "save_s", "load_s")},
+    **{name: name for name in ("stall_s", "wait_s")},
 }
 
 
@@ -82,7 +72,7 @@ def run(settings: SimulateSettings, json_path: Path | None = None, plot_path: Pa
     first = next(iter(profiles.values()))
     config = scheduler_config(settings, first)
     for policy in settings.policies:
-        make_policy(policy, first.oracle())  # a name that is none is noticed before anything runs
+        make_policy(policy, first.costs)  # a name that is none is noticed before anything runs
     loads = make_loads(settings)
     cases = play(settings, profiles, config, loads)
     report = Report("simulate", _title(settings, loads, first), COLUMNS)
@@ -95,7 +85,7 @@ def run(settings: SimulateSettings, json_path: Path | None = None, plot_path: Pa
     report.notes = notes(settings, first, config, cases)
     report.publish(json_path, plot_path, lambda figure: draw(figure, cases))
     if len(settings.policies) > 1:
-        _show_changes(settings, cases)
+        _show_changes(report)
 
 
 def scheduler_config(settings: SimulateSettings, profile: HardwareProfile) -> SchedulerConfig:
@@ -153,7 +143,7 @@ def play(
     with progress(len(cases) * len(loads)) as show:
         for number, (case, load) in enumerate(product(cases, loads), start=1):
             profile = profiles[case.decode_scale]
-            case.runs.append(simulate(load, profile, config, make_policy(case.policy, profile.oracle())))
+            case.runs.append(simulate(load, profile, config, make_policy(case.policy, profile.costs)))
             show(number, "")
     return cases
 
@@ -216,18 +206,13 @@ def _by_mode(case: Case) -> dict[str, float]:
     return {mode: sum(run.preemptions_by_mode.get(mode, 0) for run in case.runs) / len(case.runs) for mode in modes}
 
 
-def _show_changes(settings: SimulateSettings, cases: Sequence[Case]) -> None:
+def _show_changes(report: Report) -> None:
     """Each policy against those named before it, on the same requests."""
     rows = [
-        {
-            "decode": _scale_cell(case.decode_scale, settings),
-            "policy": case.policy,
-            "base": base.policy,
-            **_changes(case, base),
-        }
-        for at, case in enumerate(cases)
-        for base in cases[:at]
-        if base.decode_scale == case.decode_scale
+        {**{name: row[name] for name in ("decode", "policy")}, "base": base["policy"], **row["changes"][base["policy"]]}
+        for at, row in enumerate(report.rows)
+        for base in report.rows[:at]
+        if "changes" in row and row["decode"] == base["decode"]
     ]
     title = "Each policy against the others on the same requests, mean over the seeds with 95 % bounds"
     Report("simulate", title, CHANGE_COLUMNS, rows=rows).show()
@@ -286,12 +271,12 @@ def draw(figure: Any, cases: Sequence[Case]) -> None:
     width = 0.8 / len(policies)
     for axes, name in zip(panels, _COMPARED, strict=True):
         for at, policy in enumerate(policies):
+            label = {"label": policy} if axes is panels[-1] else {}  # one legend is enough
             own = [case for case in cases if case.policy == policy and case.values(name)]
             found = [interval(case.values(name)) for case in own]
             places = [scales.index(case.decode_scale) + (at - (len(policies) - 1) / 2) * width for case in own]
             errors = [(each.high - each.mean) * 1e3 if each.high is not None else 0.0 for each in found]
-            axes.bar(places, [each.mean * 1e3 for each in found], width * 0.9, yerr=errors, capsize=2, label=policy)
+            axes.bar(places, [each.mean * 1e3 for each in found], width * 0.9, yerr=errors, capsize=2, **label)
         axes.set_xticks(range(len(scales)), [f"decode ×{scale:g}" for scale in scales])
         axes.set_ylabel(f"{_HEADINGS[name]}, ms")
         axes.set_ylim(bottom=0)
-    panels[-1].legend(fontsize="small")

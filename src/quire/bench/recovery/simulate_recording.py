@@ -8,20 +8,14 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from quire.bench.report import Column, Report, write_json
+from quire.simulate.figures import compare
 from quire.simulate.hardware import HardwareProfile, find_profile
 from quire.simulate.recording import Recording
-from quire.simulate.replay import Comparison, ReplayDiffers, ReplayFigures, predict, replay
+from quire.simulate.replay import ReplayDiffers, ReplayFigures, predict, replay
+from quire.simulate.simulation import SimulationFigures
 
-QUANTITIES = {
-    "ttft_s.mean": "mean TTFT",
-    "ttft_s.p99": "P99 TTFT",
-    "tpot_s.mean": "mean TPOT",
-    "tpot_s.p99": "P99 TPOT",
-    "makespan_s": "makespan",
-}
 COLUMNS = (
     Column("policy", "policy"),
     Column("num_requests", "requests", digits=0),
@@ -40,11 +34,19 @@ DIFFERENCE_COLUMNS = (
     Column("what", "differs in"),
 )
 FORECAST_COLUMNS = (
-    Column("name", "the recorded run, predicted"),
+    Column("name", "the engine's run, predicted"),
     Column("engine", "engine s", digits=4),
     Column("simulator", "simulator s", digits=4),
     Column("error", "error", scale=100, digits=1, unit=" %"),
 )
+_COMPARED = [f"{name}.{statistic}" for name in ("ttft_s", "tpot_s", "itl_s") for statistic in ("mean", "p50", "p99")]
+_SHOWN = {
+    "ttft_s.mean": "mean TTFT",
+    "ttft_s.p99": "P99 TTFT",
+    "tpot_s.mean": "mean TPOT",
+    "tpot_s.p99": "P99 TPOT",
+    "makespan_s": "makespan",
+}
 
 
 def run(path: Path, profile: str | None = None, json_path: Path | None = None) -> bool:
@@ -58,22 +60,17 @@ def run(path: Path, profile: str | None = None, json_path: Path | None = None) -
     """
     recording = Recording.read(path)
     hardware = find_profile(profile) if profile is not None else None
-    comparison = None
+    recorded = None
     try:
-        if hardware is None:
-            recorded = replay(recording)
-        else:
-            comparison = predict(recording, hardware)
-            recorded = comparison.recorded
+        recorded = replay(recording)
+        report = replay_report(recording, recorded)
     except ReplayDiffers as difference:
         report = difference_report(recording, difference)
-    else:
-        report = replay_report(recording, recorded)
     report.title = _title(path, recording)
     report.settings = {"recording": str(path), "profile": profile, "scheduler": asdict(recording.config)}
     report.show()
-    if hardware is not None and comparison is not None:
-        add_forecast(report, hardware, comparison)
+    if hardware is not None and recorded is not None:
+        add_forecast(report, hardware, recorded, predict(recording, recorded.arrivals, hardware))
     if json_path is not None:
         write_json(report.as_json(), json_path)
     return report.figures[0]["is_exact"]
@@ -100,31 +97,17 @@ def difference_report(recording: Recording, difference: ReplayDiffers) -> Report
     return report
 
 
-def add_forecast(report: Report, hardware: HardwareProfile, comparison: Comparison) -> None:
+def add_forecast(
+    report: Report, hardware: HardwareProfile, recorded: ReplayFigures, simulated: SimulationFigures
+) -> None:
     """Print what the simulator predicted, and put it to the report's figure and notes."""
-    forecast = compare(comparison)
-    counts = f"{comparison.recorded.num_preemptions:,} preemptions on the engine"
-    notes = [*hardware.sources(), f"{counts}, {comparison.simulated.num_preemptions:,} in the simulator."]
-    rows = [{"name": heading, **forecast[name]} for name, heading in QUANTITIES.items() if name in forecast]
+    forecast = compare(recorded, simulated, {name: name for name in (*_COMPARED, "makespan_s")})
+    counts = f"{recorded.num_preemptions:,} preemptions on the engine, {simulated.num_preemptions:,} in the simulator."
+    notes = [*hardware.sources(), counts]
+    rows = [{"name": heading, **forecast[name]} for name, heading in _SHOWN.items() if name in forecast]
     Report("simulate-recording", "", FORECAST_COLUMNS, rows=rows, notes=notes).show()
-    report.figures[0] |= {"forecast": forecast, "simulated": asdict(comparison.simulated)}
+    report.figures[0] |= {"forecast": forecast, "simulated": asdict(simulated)}
     report.notes += notes
-
-
-def compare(comparison: Comparison) -> dict[str, dict[str, float]]:
-    """Of each error of a comparison: what the engine took, what was predicted, and the error relative to the engine."""
-    recorded, simulated = comparison.recorded, comparison.simulated
-    return {
-        name: {"engine": _value(recorded, name), "simulator": _value(simulated, name), "error": error}
-        for name, error in comparison.errors.items()
-    }
-
-
-def _value(figures: Any, name: str) -> Any:
-    """A metric, or a statistic of one, such as ttft_s.mean; None where nothing was measured."""
-    metric, _, statistic = name.partition(".")
-    found = getattr(figures, metric)
-    return getattr(found, statistic) if statistic and found is not None else found
 
 
 def _title(path: Path, recording: Recording) -> str:

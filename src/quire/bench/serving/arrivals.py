@@ -9,62 +9,50 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from quire.bench.workload import Lengths, Workload
 
 
-class Load(Protocol):
-    """What is asked of a server, and when."""
-
-    def at(self, rate: float | None) -> Workload:
-        """The requests with their arrivals, `rate` of them a second on average; None keeps a recording's own rate."""
-
-
 @dataclass(frozen=True)
-class DrawnLoad:
-    """Requests whose arrivals are drawn."""
+class Load:
+    """What is asked of a server, and when: arrivals are drawn, or those of a recording (a trace, a workload file).
 
-    make: Callable[[int], Workload]  #: of this many requests
-    count: int | None = None  #: None takes the requests that arrive within the duration
-    duration_s: float | None = None  #: no request arrives later; None leaves it to the count
+    Another rate stretches or squeezes all gaps of a recording alike, so that bursts stay bursts. A recording is faster
+    here and slower there: within a duration the requests that are played have the rate that was asked for, not the
+    whole recording.
+    """
+
+    make: Callable[[int], Workload]  #: of this many requests, a recording's first ones
+    arrival_s: Sequence[float] = ()  #: a recording's, of all requests and in order; empty: they are drawn
+    count: int | None = None  #: to draw; None takes the requests that arrive within the duration
+    duration_s: float | None = None  #: no request arrives later
     burstiness: float = 1.0  #: shape of the gamma-distributed gaps: 1 is a Poisson process, more is steadier
     seed: int = 0
 
     def at(self, rate: float | None) -> Workload:
+        """The requests with their arrivals, `rate` of them a second on average; None keeps a recording's own rate."""
+        arrivals = self._recorded(rate) if self.arrival_s else self._drawn(rate)
+        if not arrivals:
+            tempo = "" if rate is None else f" at {rate:g}/s"
+            raise ValueError(f"no request arrives within {self.duration_s:g} s{tempo}; lengthen --duration")
+        workload = self.make(len(arrivals))
+        pairs = zip(workload.requests, arrivals, strict=False)
+        return replace(workload, requests=[replace(request, arrival_s=arrival) for request, arrival in pairs])
+
+    def _drawn(self, rate: float | None) -> Sequence[float]:
         if rate is None:
             raise ValueError("how fast shall requests come? Give --request-rate or --sweep, such as --request-rate 2")
-        arrivals = draw_arrivals(
+        return draw_arrivals(
             rate, count=self.count, duration_s=self.duration_s, burstiness=self.burstiness, seed=self.seed
         )
-        if not arrivals:
-            raise ValueError(f"no request arrives within {self.duration_s:g} s at {rate:g}/s; lengthen --duration")
-        return with_arrivals(self.make(len(arrivals)), arrivals)
 
-
-@dataclass(frozen=True)
-class RecordedLoad:
-    """Requests with arrivals of their own, from a trace or a workload file.
-
-    Another rate stretches or squeezes all gaps alike, so that bursts stay bursts. A recording is faster here and slower
-    there: within a duration the requests that are played have the rate that was asked for, not the whole recording.
-    """
-
-    make: Callable[[int], Workload]  #: of the first requests
-    arrival_s: Sequence[float]  #: of all requests, in order
-    duration_s: float | None = None  #: requests that would come later are left out
-
-    def at(self, rate: float | None) -> Workload:
+    def _recorded(self, rate: float | None) -> Sequence[float]:
         arrivals = self.arrival_s
         if self.duration_s is not None and rate is None:
             arrivals = [arrival for arrival in arrivals if arrival <= self.duration_s]
         elif self.duration_s is not None and rate is not None and math.isfinite(rate):
             arrivals = arrivals[: max(0, round(rate * self.duration_s))]
-        if not arrivals:
-            raise ValueError(f"no request arrives within {self.duration_s:g} s; lengthen --duration")
-        if rate is not None:
-            arrivals = pace(arrivals, rate)
-        return with_arrivals(self.make(len(arrivals)), arrivals)
+        return arrivals if rate is None or not arrivals else pace(arrivals, rate)
 
 
 def draw_arrivals(
@@ -109,14 +97,6 @@ def pace(arrival_s: Sequence[float], rate: float) -> list[float]:
     if math.isinf(natural):
         raise ValueError("the recorded requests all come at once, so that they have no rate to change")
     return [(arrival - first) * natural / rate for arrival in arrival_s]
-
-
-def with_arrivals(workload: Workload, arrival_s: Sequence[float]) -> Workload:
-    """The first requests of a workload, one an arrival."""
-    requests = [
-        replace(request, arrival_s=arrival) for request, arrival in zip(workload.requests, arrival_s, strict=False)
-    ]
-    return replace(workload, requests=requests)
 
 
 def scale_trace(

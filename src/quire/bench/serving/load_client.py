@@ -93,7 +93,6 @@ class LoadClient:
         self._transport = transport
         self._watch = watch
         self._started = 0.0
-        self.num_requests = 0
         self.num_sent = 0
         self.num_ended = 0
         self.num_failed = 0
@@ -103,7 +102,7 @@ class LoadClient:
         _allow_many_connections()
         requests = sorted(requests, key=lambda request: request.arrival_s)
         outcomes = [Outcome(r.arrival_s, r.num_prompt_tokens, r.max_tokens) for r in requests]
-        self.num_requests, self.num_sent, self.num_ended, self.num_failed = len(requests), 0, 0, 0
+        self.num_sent = self.num_ended = self.num_failed = 0
         loop_lag_s: list[float] = []
         async with self._connect() as http:
             loop = asyncio.get_running_loop()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -18,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from quire.bench.progress import progress
-from quire.bench.report import Report
-from quire.bench.serving.arrivals import DrawnLoad, Load, RecordedLoad, scale_trace
+from quire.bench.report import Report, writing
+from quire.bench.serving.arrivals import Load, scale_trace
 from quire.bench.serving.figures import serving_figures
 from quire.bench.serving.load_client import LoadClient, LoadResult
 from quire.bench.serving.load_target import Target, common_vocab_size, find_target, prepare
@@ -32,8 +31,15 @@ from quire.bench.serving.serve_report import (
     sweep_rows,
 )
 from quire.bench.settings import ServeSettings
-from quire.bench.timing import token_range
-from quire.bench.workload import Lengths, Workload, make_workload, read_trace, read_workload, uniform_lengths
+from quire.bench.workload import (
+    Lengths,
+    Workload,
+    make_workload,
+    read_trace,
+    read_workload,
+    token_range,
+    uniform_lengths,
+)
 
 DEFAULT_DURATION_S = 60.0
 
@@ -56,8 +62,8 @@ def run_serve(settings: ServeSettings, json_path: Path | None = None, plot_path:
         raise ValueError(f"{count} servers are called {label}; tell them apart: --url a=http://... --url b=http://...")
     vocab_size = settings.vocab_size or common_vocab_size(targets)
     as_text = settings.text or settings.chat or (vocab_size is None and settings.workload is None)
-    low, span = token_range(vocab_size) if vocab_size is not None else token_range(sys.maxsize)
-    load = make_load(settings, low, span)
+    ids = token_range(vocab_size)
+    load = make_load(settings, ids)
     rates, limits = settings.rates, dict(settings.goodput or {})
     workloads = [load.at(rate) for rate in rates]
     for target in targets:
@@ -70,7 +76,7 @@ def run_serve(settings: ServeSettings, json_path: Path | None = None, plot_path:
     for rate, workload in zip(rates, workloads, strict=True):
         for target in targets:
             # Other token ids each time, so that no cache carries over from one load to the next.
-            shifted = workload.shifted(len(results), low=low, span=span)
+            shifted = workload.shifted(len(results), ids)
             results.append(play(target, shifted, settings.timeout_s, rate))
             measured = serving_figures(results[-1], limits)
             report.figures.append({**_facts(target, workload, rate, settings), **measured})
@@ -88,17 +94,27 @@ def run_serve(settings: ServeSettings, json_path: Path | None = None, plot_path:
     return all(figure["completed"] for figure in report.figures)
 
 
-def make_load(settings: ServeSettings, low: int, span: int) -> Load:
-    """The load that the settings describe, with token ids from [low, low + span)."""
+def make_load(settings: ServeSettings, ids: range) -> Load:
+    """The load that the settings describe, with these token ids."""
+
+    def make(name: str, lengths: Lengths) -> Workload:
+        shared, seed = settings.shared_prefix, settings.seed
+        made = make_workload(name, lengths, shared_prefix=shared, seed=seed, ids=ids)
+        return replace(made, ignore_eos=settings.ignore_eos)
+
+    def draw(count: int) -> Workload:
+        return make("uniform", uniform_lengths(count, settings.input_len, settings.output_len, seed=settings.seed))
+
+    drawn = Load(draw, (), settings.num_requests, settings.duration_s, settings.burstiness, settings.seed)
     if settings.workload is not None:
         workload = read_workload(settings.workload)
         requests = sorted(workload.requests[: settings.num_requests], key=lambda request: request.arrival_s)
         workload = replace(workload, requests=requests, ignore_eos=workload.ignore_eos and settings.ignore_eos)
         arrivals = [request.arrival_s for request in requests]
-        if any(arrivals):
-            return RecordedLoad(lambda count: workload, arrivals, settings.duration_s)
-        return DrawnLoad(lambda count: workload, len(requests), settings.duration_s, settings.burstiness, settings.seed)
+        drawn = replace(drawn, make=lambda count: workload, count=len(requests))
+        return replace(drawn, arrival_s=arrivals) if any(arrivals) else drawn
     if settings.trace is not None:
+        name = settings.trace.stem
         lengths = scale_trace(
             read_trace(settings.trace).first(settings.num_requests),
             time_scale=settings.time_scale,
@@ -106,19 +122,10 @@ def make_load(settings: ServeSettings, low: int, span: int) -> Load:
             max_input_len=settings.max_input_len,
             max_output_len=settings.max_output_len,
         )
-        name = settings.trace.stem
-        return RecordedLoad(
-            lambda count: _make(settings, name, lengths.first(count), low, span), lengths.arrival_s, settings.duration_s
-        )
-
-    def draw(count: int) -> Workload:
-        lengths = uniform_lengths(count, settings.input_len, settings.output_len, seed=settings.seed)
-        return _make(settings, "uniform", lengths, low, span)
-
-    duration_s = settings.duration_s
-    if duration_s is None and settings.num_requests is None:
-        duration_s = DEFAULT_DURATION_S
-    return DrawnLoad(draw, settings.num_requests, duration_s, settings.burstiness, settings.seed)
+        return replace(drawn, make=lambda count: make(name, lengths.first(count)), arrival_s=lengths.arrival_s)
+    if settings.duration_s is None and settings.num_requests is None:
+        return replace(drawn, duration_s=DEFAULT_DURATION_S)
+    return drawn
 
 
 def play(target: Target, workload: Workload, timeout_s: float, rate: float | None = None) -> LoadResult:
@@ -135,19 +142,11 @@ def play(target: Target, workload: Workload, timeout_s: float, rate: float | Non
 
 def write_requests(path: Path, figures: Sequence[dict[str, Any]], results: Sequence[LoadResult]) -> None:
     """Every request of every load as one line of JSON."""
-    try:
-        with path.open("w") as file:
-            for figure, result in zip(figures, results, strict=True):
-                where = {"label": figure["label"], "request_rate": figure["request_rate"]}
-                for outcome in result.outcomes:
-                    file.write(json.dumps({**where, **asdict(outcome)}) + "\n")
-    except OSError as error:
-        raise ValueError(f"cannot write {path}: {error.strerror}") from None
-
-
-def _make(settings: ServeSettings, name: str, lengths: Lengths, low: int, span: int) -> Workload:
-    made = make_workload(name, lengths, shared_prefix=settings.shared_prefix, seed=settings.seed, low=low, span=span)
-    return replace(made, ignore_eos=settings.ignore_eos)
+    with writing(path), path.open("w") as file:
+        for figure, result in zip(figures, results, strict=True):
+            where = {"label": figure["label"], "request_rate": figure["request_rate"]}
+            for outcome in result.outcomes:
+                file.write(json.dumps({**where, **asdict(outcome)}) + "\n")
 
 
 def _facts(target: Target, workload: Workload, rate: float | None, settings: ServeSettings) -> dict[str, Any]:

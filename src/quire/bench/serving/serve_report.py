@@ -166,8 +166,6 @@ def draw_sweep(figure: Any, figures: Sequence[Mapping[str, Any]]) -> None:
     for axes in panels:
         axes.set_ylim(bottom=0)
         axes.set_xlim(left=0)
-        axes.legend(fontsize="small")
-        axes.spines[["top", "right"]].set_visible(False)
 
 
 def draw_distributions(figure: Any, result: LoadResult, limits: Mapping[str, float]) -> None:
@@ -188,7 +186,6 @@ def draw_distributions(figure: Any, result: LoadResult, limits: Mapping[str, flo
             axes.axvline(limits[name] * 1e3, color="grey", linestyle=":")
         axes.set(xlabel=f"{heading}, ms", ylim=(0, 1))
         axes.set_xlim(left=0)
-        axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("share of requests (ITL: of gaps)")
 
 

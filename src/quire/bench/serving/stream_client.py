@@ -28,14 +28,12 @@ class Stream:
         self.connection = connection
         self.pieces: list[bytes] = []
         self.piece_s: list[float] = []  #: when each came
-        self.is_answered = False  #: the head is there
         self.is_begun = False  #: an event is there
         self.is_ended = False
 
     def take(self, piece: bytes, now: float) -> None:
         self.pieces.append(piece)
         self.piece_s.append(now)
-        self.is_answered = True
         self.is_begun = self.is_begun or b"data: " in piece
         self.is_ended = not piece or piece.endswith(_LAST_CHUNK)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import StepShape, transfer_seconds
+from quire.core.costs.interface import Costs, StepShape, transfer_seconds
 from quire.core.recovery.log import Recomputed, RecoveryLog
 from quire.outputs import TransferReport
 
@@ -48,8 +48,7 @@ class CostObserver:
             self._note_transfer(report)
         if not shape.num_tokens:
             return  # it only waited for transfers
-        for recomputed in self._log.recomputed:
-            self._log.note_compute(recomputed.request_id, seconds * self._share(shape, recomputed))
+        note_recomputed(self._log, self.model, shape, seconds)
         self.model.observe_step(shape, seconds)
 
     def _note_transfer(self, report: TransferReport) -> None:
@@ -96,14 +95,18 @@ class CostObserver:
         self._stretches[kind] = _Stretch(continues=True)
         self.model.observe_transfer(kind, stretch.num_bytes, stretch.seconds, continues=stretch.continues)
 
-    def _share(self, shape: StepShape, recomputed: Recomputed) -> float:
-        """The part of a step that went into tokens which had been computed before.
 
-        A model that sees no difference yet does not make them free: they count at least a tenth of the average token.
-        """
-        average = recomputed.count / shape.num_tokens
-        whole = self.model.step(shape).seconds
-        if whole <= 0:
-            return average
-        without = shape.minus_chunk(recomputed.start, recomputed.count)
-        return min(1.0, max(average / 10, 1.0 - self.model.step(without).seconds / whole))
+def note_recomputed(log: RecoveryLog, costs: Costs, shape: StepShape, seconds: float) -> None:
+    """Tell the log of the part of a step's seconds that went into tokens which had been computed before."""
+    for recomputed in log.recomputed:
+        log.note_compute(recomputed.request_id, seconds * _share(costs, shape, recomputed))
+
+
+def _share(costs: Costs, shape: StepShape, recomputed: Recomputed) -> float:
+    """Costs that see no difference yet do not make tokens free: they count at least a tenth of the average one."""
+    average = recomputed.count / shape.num_tokens
+    whole = costs.step(shape).seconds
+    if whole <= 0:
+        return average
+    without = shape.minus_chunk(recomputed.start, recomputed.count)
+    return min(1.0, max(average / 10, 1.0 - costs.step(without).seconds / whole))
