@@ -11,7 +11,7 @@ from pathlib import Path
 from emulated_runner import EmulatedRunner, StepFailed
 from quire.config import SchedulerConfig
 from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import Prediction, StepShape
+from quire.core.costs.interface import StepShape
 from quire.core.recovery.observer import CostObserver
 from quire.core.recovery.policies import make_policy
 from quire.core.request import Request, RequestStatus
@@ -31,20 +31,18 @@ class ExactCosts:
     load_s: float = 0.5
     is_link_usable = True
 
-    def step(self, shape: StepShape) -> Prediction:
-        return Prediction(1 + shape.num_tokens / 16 if shape.num_tokens else 0.0)
+    def step(self, shape: StepShape) -> float:
+        return 1 + shape.num_tokens / 16 if shape.num_tokens else 0.0
 
-    def recompute(
-        self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None
-    ) -> Prediction:
+    def recompute(self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None) -> float:
         steps = 0 if beside is not None else -(-num_tokens // chunk)
-        return Prediction(steps + num_tokens / 16)
+        return steps + num_tokens / 16
 
-    def save(self, num_bytes: int) -> Prediction:
-        return Prediction(num_bytes / BLOCK_BYTES * self.save_s)
+    def save(self, num_bytes: int) -> float:
+        return num_bytes / BLOCK_BYTES * self.save_s
 
-    def load(self, num_bytes: int) -> Prediction:
-        return Prediction(num_bytes / BLOCK_BYTES * self.load_s)
+    def load(self, num_bytes: int) -> float:
+        return num_bytes / BLOCK_BYTES * self.load_s
 
 
 def machine(*, swap_is_synchronous: bool = False, save_s: float = 0.25, load_s: float = 0.5) -> HardwareProfile:

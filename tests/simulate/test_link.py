@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import EMPTY_STEP, Costs, Prediction, StepShape
+from quire.core.costs.interface import EMPTY_STEP, Costs, StepShape
 from quire.core.recovery.interface import Candidate, Preemption, RecoveryMode, SystemState
 from quire.core.recovery.policies import Cost, make_policy
 from quire.outputs import TransferReport
@@ -27,7 +27,7 @@ def learner() -> CostModel:
     costs, model = ExactCosts(FAST_S, FAST_S), CostModel()
     for count in (1, 2, 4, 8, 16) * 8:
         for shape in (StepShape(count, count, 0.0, 20 * count), EMPTY_STEP.plus_chunk(0, count)):
-            model.observe_step(shape, costs.step(shape).seconds)
+            model.observe_step(shape, costs.step(shape))
         for kind in ("save", "load"):
             model.observe_transfer(kind, count * BLOCK_BYTES, count * FAST_S)
     return CostModel.from_dict(model.to_dict())  # its engine has not run yet
@@ -94,9 +94,9 @@ class ChangingLink(ExactCosts):
     other_s: float = SLOW_S
     modes: list[RecoveryMode] = field(default_factory=list)  #: of victims so far
 
-    def save(self, num_bytes: int) -> Prediction:
+    def save(self, num_bytes: int) -> float:
         seconds = self.other_s if len(self.modes) >= self.after else self.save_s
-        return Prediction(num_bytes / BLOCK_BYTES * seconds)
+        return num_bytes / BLOCK_BYTES * seconds
 
     load = save
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quire.core.costs.interface import EMPTY_STEP, NOTHING, Prediction, StepShape
+from quire.core.costs.interface import EMPTY_STEP, StepShape
 from quire.core.costs.piecewise import PiecewiseLinear
 
 Table = Sequence[tuple[float, float]]  #: (tokens, seconds)
@@ -60,14 +60,14 @@ class TableCosts:
     def is_link_usable(self) -> bool:
         return True
 
-    def step(self, shape: StepShape) -> Prediction:
+    def step(self, shape: StepShape) -> float:
         """Seconds of a step.
 
         Its prefill is taken as one chunk, which `attended` places in its sequence; the step's fixed cost is that of
         prefill (the table's line at no tokens) or of decoding, whichever is more, and counts once.
         """
         if shape.num_tokens <= 0:
-            return NOTHING
+            return 0.0
         if shape.attended <= 0.0:
             num_prefill, num_decode = 0, shape.num_tokens
         else:
@@ -79,28 +79,26 @@ class TableCosts:
             start = max(0.0, shape.attended / num_prefill - num_prefill / 2)
             fixed = max(fixed, self._recompute(0.0))
             seconds += self._recompute(start + num_prefill) - self._recompute(start)
-        return Prediction(fixed + seconds)
+        return fixed + seconds
 
-    def recompute(
-        self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None
-    ) -> Prediction:
+    def recompute(self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None) -> float:
         """Seconds that computing tokens [start, start + num_tokens) adds, in chunks of at most `chunk` tokens.
 
         The fixed cost of a chunk's step counts as far as what is `beside` it does not pay it anyway. A length that is
         a row of the table, computed in one go from its start, costs what the table says.
         """
         if num_tokens <= 0:
-            return NOTHING
+            return 0.0
         others = beside or EMPTY_STEP
         paid = 0.0
         if others.num_tokens > 0:
             paid = max(self.decode.step, self._recompute(0.0)) if others.attended > 0.0 else self.decode.step
         fixed = max(0.0, self._recompute(0.0) - paid)
         num_steps = -(-num_tokens // max(1, chunk))
-        return Prediction(num_steps * fixed + self._recompute(start + num_tokens) - self._recompute(start))
+        return num_steps * fixed + self._recompute(start + num_tokens) - self._recompute(start)
 
-    def save(self, num_bytes: int) -> Prediction:
-        return Prediction(self._swap_out(num_bytes / self.bytes_per_token)) if num_bytes > 0 else NOTHING
+    def save(self, num_bytes: int) -> float:
+        return self._swap_out(num_bytes / self.bytes_per_token) if num_bytes > 0 else 0.0
 
-    def load(self, num_bytes: int) -> Prediction:
-        return Prediction(self._swap_in(num_bytes / self.bytes_per_token)) if num_bytes > 0 else NOTHING
+    def load(self, num_bytes: int) -> float:
+        return self._swap_in(num_bytes / self.bytes_per_token) if num_bytes > 0 else 0.0

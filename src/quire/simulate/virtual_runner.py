@@ -155,7 +155,7 @@ class VirtualRunner:
         if out.cancelled:
             self.link.cancel(out.cancelled)
         shape = self._advance(out, result)
-        compute_s = self.hardware.costs.step(shape).seconds if shape.num_seqs else 0.0
+        compute_s = self.hardware.costs.step(shape) if shape.num_seqs else 0.0
         self.now += compute_s
         result.transfers += self.link.take_ended(self.now)
         wait_s = 0.0

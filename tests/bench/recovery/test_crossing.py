@@ -23,7 +23,7 @@ def machine(*, latency: float = 0.0) -> TableCosts:
 def test_a_bandwidth_is_found_by_which_the_roads_cross_where_they_are_to(num_tokens: int) -> None:
     costs = machine()
     bandwidth = bandwidth_for_crossing(costs, BYTES, num_tokens, chunk=4096)
-    recompute_s = costs.recompute(num_tokens, chunk=4096).seconds
+    recompute_s = costs.recompute(num_tokens, chunk=4096)
     assert 2 * num_tokens * BYTES / bandwidth == pytest.approx(recompute_s, rel=1e-6)
     points = crossings_at(bandwidth, costs, BYTES, LENGTHS, chunk=4096)
     assert any(abs(point - num_tokens) <= 16 for point in points)
@@ -51,8 +51,8 @@ def test_between_two_bandwidths_there_is_a_crossing_point_and_outside_there_is_n
 def test_a_way_that_is_slow_by_itself_leaves_the_rest_of_the_time_to_the_other() -> None:
     costs = machine()
     costs._swap_out = PiecewiseLinear([(0, 0.1), (2048, 0.1)])
-    recompute_s = costs.recompute(1024, chunk=4096).seconds
+    recompute_s = costs.recompute(1024, chunk=4096)
     assert recompute_s > 0.1
     bandwidth = bandwidth_for_crossing(costs, BYTES, 1024, chunk=4096)
-    paced_s = [max(own, 1024 * BYTES / bandwidth) for own in (0.1, costs.load(1024 * BYTES).seconds)]
+    paced_s = [max(own, 1024 * BYTES / bandwidth) for own in (0.1, costs.load(1024 * BYTES))]
     assert sum(paced_s) == pytest.approx(recompute_s)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import Prediction, StepShape
+from quire.core.costs.interface import StepShape
 from quire.core.recovery.eviction_stats import EvictionStats
 from quire.core.recovery.interface import MAX_PREEMPTIONS
 from quire.core.recovery.log import RecoveryLog
@@ -83,30 +83,28 @@ def count_from(places: set[int], num_blocks: int) -> tuple[int, ...]:
 class FlatCosts:
     """So many seconds a token and a byte."""
 
-    def __init__(self, *, token: float = 1e-3, save: float = 0.0, load: float = 0.0, deviation: float = 0.0) -> None:
-        self.token, self.per_byte, self.deviation = token, {"save": save, "load": load}, deviation
+    def __init__(self, *, token: float = 1e-3, save: float = 0.0, load: float = 0.0) -> None:
+        self.token, self.per_byte = token, {"save": save, "load": load}
 
     is_link_usable = True
 
-    def step(self, shape: StepShape) -> Prediction:
-        return Prediction(0.01 + self.token * shape.num_tokens)
+    def step(self, shape: StepShape) -> float:
+        return 0.01 + self.token * shape.num_tokens
 
-    def recompute(
-        self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None
-    ) -> Prediction:
-        return Prediction(self.token * num_tokens, self.deviation * self.token * num_tokens)
+    def recompute(self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None) -> float:
+        return self.token * num_tokens
 
-    def save(self, num_bytes: int) -> Prediction:
-        return Prediction(self.per_byte["save"] * num_bytes, self.deviation * self.per_byte["save"] * num_bytes)
+    def save(self, num_bytes: int) -> float:
+        return self.per_byte["save"] * num_bytes
 
-    def load(self, num_bytes: int) -> Prediction:
-        return Prediction(self.per_byte["load"] * num_bytes, self.deviation * self.per_byte["load"] * num_bytes)
+    def load(self, num_bytes: int) -> float:
+        return self.per_byte["load"] * num_bytes
 
 
-def flat(swap_over_recompute: float, deviation: float = 0.0) -> FlatCosts:
+def flat(swap_over_recompute: float) -> FlatCosts:
     """Swapping full blocks costs so many times what computing them again does, half of it each way."""
     each = 1e-3 * BLOCK / BLOCK_BYTES * swap_over_recompute / 2
-    return FlatCosts(save=each, load=each, deviation=deviation)
+    return FlatCosts(save=each, load=each)
 
 
 # -- static policies --------------------------------------------------------------------------------------------------
@@ -196,9 +194,9 @@ def test_the_modes_of_a_request_add_up() -> None:
     swap, mixed = modes.swap(), modes.mixed(4)
     assert swap is not None
     assert mixed is not None
-    assert modes.recompute().spent.seconds == pytest.approx(0.168)
-    assert swap.spent.seconds == pytest.approx(0.020 + 0.030 + 0.008)
-    assert mixed.spent.seconds == pytest.approx(0.064 + 0.012 + 0.018 + 0.008)
+    assert modes.recompute().spent == pytest.approx(0.168)
+    assert swap.spent == pytest.approx(0.020 + 0.030 + 0.008)
+    assert mixed.spent == pytest.approx(0.064 + 0.012 + 0.018 + 0.008)
     assert mixed.back_after == pytest.approx(max(0.064, 0.018) + 0.012 + 0.008)
 
 
@@ -207,8 +205,8 @@ def test_what_others_hold_comes_back_by_no_mode_and_what_is_saved_is_not_saved_a
     modes = CandidateCosts(costs, candidate(168, num_shared=4, saved=range(4, 8)), STATE)
     swap = modes.swap()
     assert swap is not None
-    assert modes.recompute().spent.seconds == pytest.approx(0.168 - 0.064)
-    assert swap.spent.seconds == pytest.approx(2 * 0.002 + 6 * 0.003 + 0.008)
+    assert modes.recompute().spent == pytest.approx(0.168 - 0.064)
+    assert swap.spent == pytest.approx(2 * 0.002 + 6 * 0.003 + 0.008)
 
 
 @pytest.mark.parametrize(("saved", "to_save"), [(range(4), 6), (range(2, 6), 4), (range(6, 10), 2)])
@@ -217,7 +215,7 @@ def test_what_a_mixed_mode_has_to_save_depends_on_which_blocks_the_tier_has(save
     modes = CandidateCosts(costs, candidate(160, saved=saved), STATE)
     mixed = modes.mixed(4)
     assert mixed is not None
-    assert mixed.spent.seconds == pytest.approx(0.064 + to_save * 0.002 + 6 * 0.003)
+    assert mixed.spent == pytest.approx(0.064 + to_save * 0.002 + 6 * 0.003)
 
 
 def test_where_the_back_is_saved_already_the_mixed_mode_may_save_nothing() -> None:
@@ -225,7 +223,7 @@ def test_where_the_back_is_saved_already_the_mixed_mode_may_save_nothing() -> No
     best = CandidateCosts(costs, candidate(160, saved=range(7, 10)), STATE).best_mixed()
     assert best is not None
     assert best.keep_from == 7
-    assert best.spent.seconds == pytest.approx(7 * 0.016 + 3 * 0.001)
+    assert best.spent == pytest.approx(7 * 0.016 + 3 * 0.001)
 
 
 def test_what_is_not_there_yet_is_computed_by_every_mode() -> None:
@@ -240,8 +238,8 @@ def test_what_is_not_there_yet_is_computed_by_every_mode() -> None:
         assert mixed is not None
         assert best is not None
         assert best.keep_from >= 4
-    assert mixed.spent.seconds == pytest.approx(0.032 + 4 * 0.003), "of the first four, two are found again"
-    assert modes.recompute().spent.seconds == pytest.approx(6 * 0.016), "however few blocks others lose"
+    assert mixed.spent == pytest.approx(0.032 + 4 * 0.003), "of the first four, two are found again"
+    assert modes.recompute().spent == pytest.approx(6 * 0.016), "however few blocks others lose"
 
 
 def lost(*counts: int) -> SystemState:
@@ -258,9 +256,9 @@ def test_only_what_will_be_lost_costs_to_bring_back() -> None:
     swap, tail = modes.swap(), modes.mixed(8)
     assert swap is not None
     assert tail is not None
-    assert modes.recompute().spent.seconds == pytest.approx(0.032 + 0.008)
-    assert swap.spent.seconds == pytest.approx(0.020 + 0.006 + 0.008), "all is saved, and little loaded"
-    assert tail.spent.seconds == pytest.approx(0.004 + 0.006 + 0.008)
+    assert modes.recompute().spent == pytest.approx(0.032 + 0.008)
+    assert swap.spent == pytest.approx(0.020 + 0.006 + 0.008), "all is saved, and little loaded"
+    assert tail.spent == pytest.approx(0.004 + 0.006 + 0.008)
     best = modes.best_mixed()
     assert best is not None
     assert best.keep_from == 8
@@ -271,9 +269,9 @@ def test_costs_are_means_over_what_may_be_lost() -> None:
     modes = CandidateCosts(costs, candidate(160), lost(2, 6))
     middle = modes.mixed(6)  # four blocks saved
     assert middle is not None
-    assert modes.recompute().spent.seconds == pytest.approx(4 * 0.016)
+    assert modes.recompute().spent == pytest.approx(4 * 0.016)
     loaded, computed = (2 + 4) / 2, (0 + 2) / 2
-    assert middle.spent.seconds == pytest.approx(4 * 0.002 + loaded * 0.003 + computed * 0.016)
+    assert middle.spent == pytest.approx(4 * 0.002 + loaded * 0.003 + computed * 0.016)
 
 
 def test_where_little_is_lost_little_is_saved() -> None:
@@ -293,7 +291,7 @@ def test_a_save_is_worth_more_where_requests_are_preempted_again() -> None:
     assert mode_of(Cost(costs), candidate(160), thrashing) is RecoveryMode.SWAP
     swap = CandidateCosts(costs, candidate(160), thrashing).swap()
     assert swap is not None
-    assert swap.spent.seconds == pytest.approx(0.18), "what it takes now is what it takes"
+    assert swap.spent == pytest.approx(0.18), "what it takes now is what it takes"
 
 
 def test_a_load_waits_behind_what_the_link_has_to_do() -> None:
@@ -600,7 +598,7 @@ def test_the_second_look_computes_beside_what_goes_on() -> None:
     class Noting(FlatCosts):
         def recompute(
             self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None
-        ) -> Prediction:
+        ) -> float:
             chunks.add(chunk)
             return super().recompute(num_tokens, start=start, chunk=chunk, beside=beside)
 

@@ -115,9 +115,7 @@ def describe_crossing(calibration: Calibration) -> list[str]:
     longest = calibration.max_tokens
     costs, size, chunk = calibration.cost_model, calibration.block_size, calibration.chunk
     num_bytes = size * calibration.bytes_per_token
-    swaps_first = (
-        costs.save(num_bytes).seconds + costs.load(num_bytes).seconds < costs.recompute(size, chunk=chunk).seconds
-    )
+    swaps_first = costs.save(num_bytes) + costs.load(num_bytes) < costs.recompute(size, chunk=chunk)
     first, second = ("swap", "recompute") if swaps_first else ("recompute", "swap")
     if points:
         return [
@@ -170,8 +168,8 @@ def draw(figure: Any, calibration: Calibration, title: str) -> None:
     lengths = [row.num_tokens for row in rows]
     costs, size = calibration.cost_model, calibration.bytes_per_token
     fine = range(calibration.block_size, calibration.max_tokens + 1, calibration.block_size)
-    swap = [costs.save(n * size).seconds + costs.load(n * size).seconds for n in fine]
-    recompute = [costs.recompute(n, chunk=calibration.chunk).seconds for n in fine]
+    swap = [costs.save(n * size) + costs.load(n * size) for n in fine]
+    recompute = [costs.recompute(n, chunk=calibration.chunk) for n in fine]
     for name, colour, spreads, curve in (
         ("swap", "C0", [row.swap.latency for row in rows], swap),
         ("recompute", "C1", [row.recompute for row in rows], recompute),

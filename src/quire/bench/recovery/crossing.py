@@ -19,8 +19,8 @@ def even_bandwidth(costs: Costs, bytes_per_token: int, num_tokens: int, *, chunk
         chunk: tokens that a step takes.
     """
     num_bytes = num_tokens * bytes_per_token
-    recompute = costs.recompute(num_tokens, chunk=chunk).seconds
-    slower, faster = sorted((costs.save(num_bytes).seconds, costs.load(num_bytes).seconds), reverse=True)
+    recompute = costs.recompute(num_tokens, chunk=chunk)
+    slower, faster = sorted((costs.save(num_bytes), costs.load(num_bytes)), reverse=True)
     if slower + faster >= recompute:
         return math.inf
     # Both ways are held back alike, or only the faster one, beside a way that is slow enough by itself.
@@ -35,7 +35,7 @@ def bandwidth_for_crossing(costs: Costs, bytes_per_token: int, num_tokens: int, 
     """
     bandwidth = even_bandwidth(costs, bytes_per_token, num_tokens, chunk=chunk)
     if bandwidth == math.inf:
-        recompute = costs.recompute(num_tokens, chunk=chunk).seconds
+        recompute = costs.recompute(num_tokens, chunk=chunk)
         raise ValueError(
             f"no bandwidth makes the modes cross at {num_tokens} tokens: computing takes {recompute * 1e3:.1f} ms, and "
             "swapping takes longer on the link as it is"
@@ -61,5 +61,5 @@ def crossing_range(
         faster; the fastest (by a faster link everything is swapped) and the length that is computed first as a link
         becomes slower. In bytes a second, and tokens.
     """
-    even = [(2 * n * bytes_per_token / costs.recompute(n, chunk=chunk).seconds, n) for n in lengths]
+    even = [(2 * n * bytes_per_token / costs.recompute(n, chunk=chunk), n) for n in lengths]
     return min(even), max(even)

@@ -170,7 +170,7 @@ class _Watch:
         shape = without = scheduler.step_shape
         for each in recomputed:
             without = without.minus_chunk(each.start, each.count)
-        return max(0.0, 1.0 - self._judge.step(without).seconds / max(1e-9, self._judge.step(shape).seconds))
+        return max(0.0, 1.0 - self._judge.step(without) / max(1e-9, self._judge.step(shape)))
 
     def _set_bandwidth(self, elapsed_s: float) -> None:
         bandwidth = self._plan.at(elapsed_s, self._num_preemptions)

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from quire.core.costs.change_detector import has_changed
-from quire.core.costs.interface import Prediction, StepShape, find_crossings
+from quire.core.costs.interface import StepShape, find_crossings
 from quire.core.costs.step_cost import StepCost
 from quire.core.costs.transfer_cost import TransferCost
 
@@ -62,13 +62,11 @@ class CostModel:
 
     # -- predicting ----------------------------------------------------------------------------------------------
 
-    def step(self, shape: StepShape) -> Prediction:
+    def step(self, shape: StepShape) -> float:
         """Seconds of a step; one without tokens takes none."""
-        return self.steps.predict(shape)
+        return self.steps.seconds(shape)
 
-    def recompute(
-        self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None
-    ) -> Prediction:
+    def recompute(self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None) -> float:
         """Seconds that computing tokens [start, start + num_tokens) adds, in chunks of at most `chunk` tokens.
 
         The difference of the steps with and without them. A last chunk of one token counts as prefill. Without
@@ -76,11 +74,11 @@ class CostModel:
         """
         return self.steps.recompute(num_tokens, start, chunk, beside)
 
-    def save(self, num_bytes: int) -> Prediction:
+    def save(self, num_bytes: int) -> float:
         """Seconds that the link is busy with taking bytes to the swap tier."""
         return self.saves.predict(num_bytes)
 
-    def load(self, num_bytes: int) -> Prediction:
+    def load(self, num_bytes: int) -> float:
         """Seconds that the link is busy with bringing bytes back."""
         return self.loads.predict(num_bytes)
 

@@ -68,18 +68,6 @@ class StepShapeSum:
         return StepShape(self.num_tokens, self.num_seqs, self.attended, self.context_decode)
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    seconds: float
-    deviation: float = 0.0  #: standard error of `seconds` as an expectation, in seconds; single runs scatter more
-
-    def __add__(self, other: Prediction) -> Prediction:
-        return Prediction(self.seconds + other.seconds, (self.deviation**2 + other.deviation**2) ** 0.5)
-
-
-NOTHING = Prediction(0.0)
-
-
 class Costs(Protocol):
     """Predicts seconds: of steps, of computing a span of tokens again, of moving bytes to the swap tier and back.
 
@@ -91,11 +79,9 @@ class Costs(Protocol):
         """Whether both ways of the link are known, and bring what is given to them."""
         ...
 
-    def step(self, shape: StepShape) -> Prediction: ...
+    def step(self, shape: StepShape) -> float: ...
 
-    def recompute(
-        self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None
-    ) -> Prediction:
+    def recompute(self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None) -> float:
         """Seconds that computing tokens [start, start + num_tokens) adds, in chunks of at most `chunk` tokens.
 
         Args:
@@ -106,14 +92,14 @@ class Costs(Protocol):
         """
         ...
 
-    def save(self, num_bytes: int) -> Prediction: ...
+    def save(self, num_bytes: int) -> float: ...
 
-    def load(self, num_bytes: int) -> Prediction: ...
+    def load(self, num_bytes: int) -> float: ...
 
 
 def transfer_seconds(costs: Costs, kind: str, num_bytes: int) -> float:
     """What moving bytes one way, "save" or "load", is predicted to take."""
-    return (costs.save(num_bytes) if kind == "save" else costs.load(num_bytes)).seconds
+    return costs.save(num_bytes) if kind == "save" else costs.load(num_bytes)
 
 
 def find_crossings(
@@ -135,8 +121,8 @@ def find_crossings(
     was_swap: bool | None = None
     for num_tokens in range(granularity, max_tokens + 1, granularity):
         num_bytes = num_tokens * bytes_per_token
-        swap = costs.save(num_bytes).seconds + costs.load(num_bytes).seconds
-        recompute = costs.recompute(num_tokens, chunk=num_tokens if chunk is None else chunk).seconds
+        swap = costs.save(num_bytes) + costs.load(num_bytes)
+        recompute = costs.recompute(num_tokens, chunk=num_tokens if chunk is None else chunk)
         if swap == recompute:
             continue
         if was_swap is not None and was_swap != (swap < recompute):

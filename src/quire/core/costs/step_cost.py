@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from quire.core.costs.change_detector import ChangeDetector
-from quire.core.costs.interface import EMPTY_STEP, NOTHING, Prediction, StepShape
+from quire.core.costs.interface import EMPTY_STEP, StepShape
 from quire.core.costs.piecewise import PiecewiseLinear, isotonic
 
 _KIND_SIZE = 6
@@ -57,7 +57,6 @@ class StepCost:
         self._spread = 1.0  #: scatter of single steps around the fit, relative
         self._line = _PRIOR
         self._curve = PiecewiseLinear([(0.0, _PRIOR[0])], after=_PRIOR[1])
-        self._counts: dict[int, int] = {}  #: observations by octave of num_tokens
 
     @property
     def is_calibrated(self) -> bool:
@@ -75,14 +74,10 @@ class StepCost:
         fixed = self._curve(shape.num_tokens)
         return fixed + c2 * shape.attended + c3 * shape.context_decode + c4 * shape.num_seqs
 
-    def predict(self, shape: StepShape) -> Prediction:
-        seconds = self.seconds(shape)
-        return Prediction(seconds, seconds * self._relative(shape.num_tokens))
-
-    def recompute(self, num_tokens: int, start: int, chunk: int, beside: StepShape | None) -> Prediction:
+    def recompute(self, num_tokens: int, start: int, chunk: int, beside: StepShape | None) -> float:
         """As in `Costs`: the steps with the span less the steps without, summed up without going through them."""
         if num_tokens <= 0:
-            return NOTHING
+            return 0.0
         chunk = max(1, chunk)
         num_whole, rest = divmod(num_tokens, chunk)
         num_steps = num_whole + (rest > 0)
@@ -97,8 +92,7 @@ class StepCost:
             seconds += self._curve(others + rest) - without
         # Chunks [s, e) that follow each other: n * (s + n/2) = (e^2 - s^2) / 2 adds up to that of the whole span.
         seconds += c2 * num_tokens * (start + num_tokens / 2)
-        base = self.seconds(with_others) * num_steps**0.5  # a difference is as unsure as what it is taken from
-        return Prediction(seconds, self._relative(others + min(chunk, num_tokens)) * math.hypot(seconds, base))
+        return seconds
 
     def observe(self, shape: StepShape, seconds: float) -> None:
         """Take in one step that was executed: its shape, and how long it took."""
@@ -205,23 +199,11 @@ class StepCost:
             xs.append(x)
             ys.append(max(0.0, c0 + c1 * x + moved * count / (count + _POINT_PRIOR)))
             weights.append(count / max(ys[-1], 1e-9) ** 2)
-        self._counts = {octave: len(members) for octave, members in octaves.items()}
         ys = isotonic(ys, weights)
         before = min(c1, ys[0] / xs[0])
         self._curve = PiecewiseLinear(list(zip(xs, ys, strict=True)), before, c1)
         if self.num_observed >= 8:
             self._spread = min(1.0, max(0.01, 1.4826 * median(misses)))
-
-    def _relative(self, num_tokens: int) -> float:
-        """Standard error of a step's prediction, relative."""
-        if self.num_observed < 8:
-            return 1.0
-        octave = num_tokens.bit_length()
-        count = self._counts.get(octave, 0)
-        if count:
-            return self._spread / math.sqrt(min(count, _KIND_SIZE))
-        distance: int = min(abs(octave - other) for other in self._counts)
-        return min(1.0, math.ldexp(self._spread, distance))
 
     def to_dict(self) -> dict[str, Any]:
         observations = sorted((each for kind in self._kinds.values() for each in kind), key=lambda each: each.number)

@@ -11,13 +11,11 @@ that no observation is of two speeds.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections import deque
 from statistics import median
 from typing import Any
 
 from quire.core.costs.change_detector import ChangeDetector
-from quire.core.costs.interface import NOTHING, Prediction
 from quire.core.costs.piecewise import PiecewiseLinear, isotonic
 
 _BIN_SIZE = 12  #: with outliers in under a third of them, the middle third is clean
@@ -42,34 +40,19 @@ class TransferCost:
         self.num_observed = 0
         self.misses = ChangeDetector()
         self.errors: deque[float] = deque(maxlen=_NUM_ERRORS)  #: |predicted - actual| / actual, once calibrated
-        self._log_ratios: deque[float] = deque(maxlen=32)
         self._bins: dict[int, deque[_Observation]] = {}
         self._moved = 0.0  #: bytes of the latest transfer so far
         self._run: _Observation | None = None  #: what of it counts so far
         self._pending: _Observation | None = None  #: what of it came after that, and misses
         self._curve: PiecewiseLinear | None = None  #: None where observations came since it was drawn
-        self._xs: list[float] = []
-        self._relative: list[float] = []  #: deviation of each point, relative
 
     @property
     def is_calibrated(self) -> bool:
         return self.num_observed >= _ENOUGH
 
-    def predict(self, num_bytes: float) -> Prediction:
-        if num_bytes <= 0:
-            return NOTHING
-        curve = self._curve or self._draw()
-        seconds = curve(num_bytes)
-        xs = self._xs
-        if not xs:
-            return Prediction(seconds, seconds)
-        if num_bytes > xs[-1]:
-            relative = self._relative[-1] * (num_bytes / xs[-1]) ** 0.5
-        elif num_bytes < xs[0]:
-            relative = self._relative[0] * (xs[0] / num_bytes) ** 0.5
-        else:
-            relative = self._relative[bisect_right(xs, num_bytes) - 1]
-        return Prediction(seconds, seconds * min(1.0, relative))
+    def predict(self, num_bytes: float) -> float:
+        """Seconds."""
+        return (self._curve or self._draw())(num_bytes) if num_bytes > 0 else 0.0
 
     def observe(self, num_bytes: int, seconds: float, *, continues: bool = False) -> None:
         """Take in a transfer, or a piece of one: bytes, and the seconds that the link was busy with them.
@@ -85,8 +68,6 @@ class TransferCost:
             self.errors.append(abs(predicted - seconds) / seconds)
             is_known = len(self._bins.get(_bin_of(self._moved), ())) >= _ENOUGH
             self.misses.note(log_ratio, _KNOWN_MISS if is_known else _UNKNOWN_MISS)
-        if self.num_observed > 0:
-            self._log_ratios.append(log_ratio)
         self.num_observed += 1
         self._take_in((float(num_bytes), seconds, self.num_observed), continues, has_turned=self.misses.side != side)
 
@@ -137,8 +118,6 @@ class TransferCost:
         num_new = len(self.misses.misses)
         change = self.misses.take()
         self.rescale(change, num_new)
-        for _ in range(min(num_new, len(self._log_ratios))):  # they told of the change, not of noise
-            self._log_ratios.pop()
         if self._pending is not None:
             self._run, self._pending = self._pending, None
             self._put(self._run)
@@ -166,7 +145,6 @@ class TransferCost:
         points = sorted(self._middle(ring) for ring in self._bins.values())
         latency, s_per_byte = self._fit_line(points)
         if not points:
-            self._xs, self._relative = [], []
             self._curve = PiecewiseLinear([(0.0, latency)], after=s_per_byte)
             return self._curve
         shrunk = []  # towards the line: a single transfer may be an outlier
@@ -174,12 +152,10 @@ class TransferCost:
             line = latency + s_per_byte * x
             shrunk.append(line + (y - line) * count / (count + _POINT_PRIOR))
         ys = isotonic(shrunk, [weight for _, _, weight, _ in points])
-        self._xs = [x for x, _, _, _ in points]
-        spread = self._spread()
-        self._relative = [spread / count**0.5 for _, _, _, count in points]
+        xs = [x for x, _, _, _ in points]
         # Below the first point the line goes on, but not to less than the latency and not below zero.
-        before = max(0.0, min(s_per_byte, (ys[0] - latency) / self._xs[0]))
-        self._curve = PiecewiseLinear(list(zip(self._xs, ys, strict=True)), before, s_per_byte)
+        before = max(0.0, min(s_per_byte, (ys[0] - latency) / xs[0]))
+        self._curve = PiecewiseLinear(list(zip(xs, ys, strict=True)), before, s_per_byte)
         return self._curve
 
     def _middle(self, ring: deque[_Observation]) -> tuple[float, float, float, int]:
@@ -221,12 +197,6 @@ class TransferCost:
                 a, b = ay / aa, 0.0
         return a, b
 
-    def _spread(self) -> float:
-        """Scatter of single transfers around the curve, relative: a standard deviation that outliers do not move."""
-        if len(self._log_ratios) < _ENOUGH:
-            return 1.0
-        return min(1.0, max(0.02, 1.4826 * median(abs(ratio) for ratio in self._log_ratios)))
-
     def to_dict(self) -> dict[str, Any]:
         observations = sorted((each for ring in self._bins.values() for each in ring), key=lambda each: each[2])
         return {"num_observed": self.num_observed, "observations": [[x, y, index] for x, y, index in observations]}
@@ -247,9 +217,6 @@ class TransferCost:
             ring.append((float(x), float(y), int(index)))
         if len(cost._bins) > _MAX_BINS:
             raise ValueError("more sizes than are ever kept")
-        for ring in cost._bins.values():
-            x, y, _, _ = cost._middle(ring)
-            cost._log_ratios.extend(math.log(seconds / y) for _, seconds, _ in ring)
         return cost
 
 

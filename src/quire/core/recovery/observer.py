@@ -105,8 +105,8 @@ def note_recomputed(log: RecoveryLog, costs: Costs, shape: StepShape, seconds: f
 def _share(costs: Costs, shape: StepShape, recomputed: Recomputed) -> float:
     """Costs that see no difference yet do not make tokens free: they count at least a tenth of the average one."""
     average = recomputed.count / shape.num_tokens
-    whole = costs.step(shape).seconds
+    whole = costs.step(shape)
     if whole <= 0:
         return average
     without = shape.minus_chunk(recomputed.start, recomputed.count)
-    return min(1.0, max(average / 10, 1.0 - costs.step(without).seconds / whole))
+    return min(1.0, max(average / 10, 1.0 - costs.step(without) / whole))

@@ -101,7 +101,7 @@ class Cost(Youngest):
             self._num_computed += 1
             if self._num_computed > self._patience:
                 taken, self._num_computed, self._patience = swap, 0, min(_RAREST_TRY, 2 * self._patience)
-        predicted = {cost.mode.value: cost.spent.seconds for cost in weighed}
+        predicted = {cost.mode.value: cost.spent for cost in weighed}
         return Preemption(victim.request, taken.mode, taken.keep_from, predicted)
 
     def _is_better(self, mixed: RecoveryCost, pure: Sequence[RecoveryCost]) -> bool:
@@ -116,17 +116,17 @@ class Cost(Youngest):
         The link's queue does not count: waiting delays this request alone, computing delays everybody.
         """
         load = self.costs.load((end - start) // state.block_size * state.block_bytes)
-        return load.seconds <= self._compute_seconds(start, end, state)
+        return load <= self._compute_seconds(start, end, state)
 
     def is_worth_saving(self, start: int, end: int, state: SystemState) -> bool:
         num_bytes = (end - start) // state.block_size * state.block_bytes
         save, load = self.costs.save(num_bytes), self.costs.load(num_bytes)
-        swap_s = save.seconds * (1.0 - state.eviction_stats.again) + load.seconds
+        swap_s = save * (1.0 - state.eviction_stats.again) + load
         return swap_s <= self._compute_seconds(start, end, state)
 
     def _compute_seconds(self, start: int, end: int, state: SystemState) -> float:
         beside, chunk = state.decoding_beside, state.chunk_beside
-        return self.costs.recompute(end - start, start=start, chunk=chunk, beside=beside).seconds
+        return self.costs.recompute(end - start, start=start, chunk=chunk, beside=beside)
 
 
 def make_policy(text: str, costs: Costs | None) -> RecoveryPolicy:

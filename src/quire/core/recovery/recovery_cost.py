@@ -16,16 +16,17 @@ blocks that are still cached then (`eviction_stats`): every cost is the mean ove
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 
-from quire.core.costs.interface import NOTHING, Costs, Prediction
+from quire.core.costs.interface import Costs
 from quire.core.recovery.interface import Candidate, RecoveryMode, SystemState
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryCost:
     mode: RecoveryMode
-    spent: Prediction
+    spent: float  #: seconds
     back_after: float
     keep_from: int = 0  #: MIXED: first block that is saved
     regained: float = 0.0  #: expected, in seconds of saves to come
@@ -36,7 +37,7 @@ class RecoveryCost:
 
     @property
     def net_spent(self) -> float:
-        return self.spent.seconds - self.regained
+        return self.spent - self.regained
 
 
 class CandidateCosts:
@@ -69,8 +70,8 @@ class CandidateCosts:
         return self._candidate.gap.stop if self._candidate.gap else 0
 
     def recompute(self) -> RecoveryCost:
-        spent = _mean([self._compute(self.num_full - lost, None) for lost in self._lost])
-        return RecoveryCost(RecoveryMode.RECOMPUTE, spent, spent.seconds)
+        spent = statistics.fmean([self._compute(self.num_full - lost, None) for lost in self._lost])
+        return RecoveryCost(RecoveryMode.RECOMPUTE, spent, spent)
 
     def swap(self) -> RecoveryCost | None:
         """None where there is nothing to swap or no room for it, and where a block is still to be computed."""
@@ -90,16 +91,16 @@ class CandidateCosts:
         num_back = self.num_full - keep_from
         save = self._costs.save(candidate.to_save_from[keep_from] * state.block_bytes)
         tail = self._compute(self.num_full, None)
-        queued = self._costs.load(state.queued_bytes).seconds
+        queued = self._costs.load(state.queued_bytes)
         spent, back_after = [], 0.0
         for lost in self._lost:
             front = self._compute(self.num_full - lost, keep_from)
             load = self._costs.load(min(lost, num_back) * state.block_bytes)
-            back_after += max(front.seconds, queued + load.seconds if lost else 0.0) / len(self._lost)
+            back_after += max(front, queued + load if lost else 0.0) / len(self._lost)
             spent.append(front + load)
-        total = _mean(spent) + save + tail
-        regained = state.eviction_stats.again * save.seconds
-        return RecoveryCost(mode, total, back_after + save.seconds + tail.seconds, keep_from, regained)
+        total = statistics.fmean(spent) + save + tail
+        regained = state.eviction_stats.again * save
+        return RecoveryCost(mode, total, back_after + save + tail, keep_from, regained)
 
     def best_mixed(self) -> RecoveryCost | None:
         """The mixed mode that brings the request back soonest.
@@ -127,20 +128,14 @@ class CandidateCosts:
     def _is_computing_longer(self, keep_from: int) -> bool:
         """Whether the front takes longer than the back, where all is lost."""
         state = self._state
-        front = self._compute(self.first, keep_from).seconds
-        load = self._costs.load((self.num_full - keep_from) * state.block_bytes).seconds
-        return front >= load + self._costs.load(state.queued_bytes).seconds
+        front = self._compute(self.first, keep_from)
+        load = self._costs.load((self.num_full - keep_from) * state.block_bytes)
+        return front >= load + self._costs.load(state.queued_bytes)
 
-    def _compute(self, start: int, end: int | None) -> Prediction:
+    def _compute(self, start: int, end: int | None) -> float:
         """Blocks [start, end) computed; None is all that there is, the partial last block too."""
         size = self._state.block_size
         num_tokens = (self._num_tokens if end is None else end * size) - start * size
         if num_tokens <= 0:
-            return NOTHING
+            return 0.0
         return self._costs.recompute(num_tokens, start=start * size, chunk=self._chunk, beside=self._beside)
-
-
-def _mean(predictions: list[Prediction]) -> Prediction:
-    """Of equally likely cases; they are unsure together."""
-    count = len(predictions)
-    return Prediction(sum(p.seconds for p in predictions) / count, sum(p.deviation for p in predictions) / count)
