@@ -17,7 +17,7 @@ PORT ?= 8000
 SERVE_ARGS ?=
 PYTEST_ARGS ?=
 # A few workers are enough: every one of them loads torch and the reference implementation.
-PYTEST_WORKERS ?= -n auto --maxprocesses 4
+PYTEST_WORKERS ?= -n auto --maxprocesses 4 --dist worksteal
 
 .PHONY: serve test lint format clean
 

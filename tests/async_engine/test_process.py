@@ -99,7 +99,7 @@ def test_a_request_at_which_the_process_hangs_or_ends_every_time_is_given_up(
     token: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scene() -> None:
-        async with in_process(treacherous, hang_timeout_s=4.0) as engine:
+        async with in_process(treacherous, hang_timeout_s=2.5) as engine:
             pid = pid_of(engine)
             with pytest.raises(RequestFailed, match="engine process ended with status"):
                 await finish(engine, [token], request_id="bad")

@@ -70,9 +70,10 @@ def test_a_keep_alive_of_no_time_is_refused() -> None:
 def test_engines_in_processes_of_their_own_share_the_cores_as_far_as_nobody_says_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     configs = {"a": EngineConfig("random:tiny"), "b": EngineConfig("random:tiny", num_threads=5)}
     for num_cores, share in ((8, 4), (1, 1)):
-        monkeypatch.setattr("torch.get_num_threads", lambda num_cores=num_cores: num_cores)
+        monkeypatch.setattr("quire.threads.num_cores", lambda num_cores=num_cores: num_cores)
         shared = _share_threads(configs)
         assert {name: config.num_threads for name, config in shared.items()} == {"a": share, "b": 5}
 

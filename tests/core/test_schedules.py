@@ -82,13 +82,13 @@ def deep(max_examples: int) -> settings:
     return settings(max_examples=max_examples, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@deep(200)
+@deep(120)
 @given(schedules())
 def test_tokens_and_blocks_are_right_whatever_the_schedule(schedule: Schedule) -> None:
     play(schedule)
 
 
-@deep(120)
+@deep(80)
 @given(schedules(may_fail=True))
 def test_a_failing_step_harms_only_the_requests_in_it(schedule: Schedule) -> None:
     play(schedule)
@@ -116,7 +116,7 @@ def swapping_schedules(draw: st.DrawFn) -> Schedule:
     return Schedule(config, longer, failing, {}, draw(st.integers(1, 1000)), *link)
 
 
-@deep(150)
+@deep(90)
 @given(swapping_schedules())
 def test_what_comes_back_from_the_swap_tier_is_what_went_in(schedule: Schedule) -> None:
     play(schedule)

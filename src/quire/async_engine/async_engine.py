@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
 from quire.async_engine.device_share import SharedDevice
@@ -33,11 +33,13 @@ from quire.async_engine.messages import (
     Stop,
 )
 from quire.async_engine.watchdog import Watchdog
-from quire.engine.engine import Engine
 from quire.engine.input_processor import InputProcessor
 from quire.outputs import RequestOutput, Stats
 from quire.prompt import PromptLike
 from quire.sampling_params import BeamSearchParams, SamplingParams
+
+if TYPE_CHECKING:
+    from quire.engine.engine import Engine  # torch with it, and a process that serves has no need of that
 
 logger = logging.getLogger("quire")
 

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from quire.async_engine.device_share import SharedDevice
 from quire.async_engine.messages import (
@@ -34,9 +35,11 @@ from quire.async_engine.messages import (
     Stop,
 )
 from quire.core.request import RequestStatus
-from quire.engine.engine import Engine
 from quire.engine.request_state import RequestState
 from quire.outputs import Stats
+
+if TYPE_CHECKING:
+    from quire.engine.engine import Engine  # torch with it, and a process that serves has no need of that
 
 logger = logging.getLogger("quire")
 

@@ -21,7 +21,7 @@ from contextlib import suppress
 from logging.handlers import QueueHandler
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quire.async_engine.async_engine import STOP_TIMEOUT_S, AsyncEngine, EngineHost
 from quire.async_engine.device_share import SharedDevice
@@ -29,8 +29,10 @@ from quire.async_engine.loop import EngineLoop, Failures
 from quire.async_engine.messages import Command, ModelState, Report, StateReport, Stop
 from quire.async_engine.serialization import FrameReader, dump, frame, load
 from quire.async_engine.watchdog import EXIT_STATUS, Watchdog
-from quire.engine.engine import Engine
 from quire.engine.input_processor import InputProcessor
+
+if TYPE_CHECKING:
+    from quire.engine.engine import Engine  # torch with it, and a process that serves has no need of that
 
 logger = logging.getLogger("quire")
 
@@ -271,6 +273,8 @@ def _serve(
     watchdog.start()
     loop.run()
     watchdog.stop()
+    sys.stderr.flush()
+    os._exit(0)  # the engine is let go; unloading torch would keep the parent waiting for most of a second
 
 
 def _receive_all(connection: Connection, inbox: queue.SimpleQueue[Command]) -> None:

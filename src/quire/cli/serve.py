@@ -6,12 +6,16 @@ import logging
 import time
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import typer
 
 from quire.cli.options import options
 from quire.config import EngineConfig
 from quire.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from quire.engine.engine import Engine
 
 logger = logging.getLogger("quire")
 
@@ -30,7 +34,6 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
     from quire.async_engine.async_engine import AsyncEngine
     from quire.async_engine.device_share import SharedDevice
     from quire.async_engine.process import ProcessEngine
-    from quire.build import start_engine
     from quire.server.app import make_app
     from quire.server.http.auth import load_api_keys, load_tenant_secret
     from quire.server.lifecycle import serve as serve_until_stopped
@@ -53,7 +56,7 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
             name,
             start(
                 name,
-                partial(start_engine, config, memory_share=1 / len(engines)),
+                partial(_start_engine, config, memory_share=1 / len(engines)),
                 device=device,
                 max_queue=settings.max_queue,
                 exit_on_hang=True,
@@ -77,12 +80,19 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
     raise typer.Exit(status)
 
 
+def _start_engine(config: EngineConfig, *, memory_share: float) -> Engine:
+    """As `start_engine`, which only the process that runs the engine imports, since torch comes with it."""
+    from quire.build import start_engine
+
+    return start_engine(config, memory_share=memory_share)
+
+
 def _share_threads(engines: dict[str, EngineConfig]) -> dict[str, EngineConfig]:
     """Engines that know nothing of each other must not have more threads than there are cores: threads of one wait for
     each other by spinning, and two engines with all cores each took ten times as long together as one alone."""
-    import torch
+    from quire.threads import default_num_threads
 
-    share = max(1, torch.get_num_threads() // len(engines))
+    share = max(1, default_num_threads() // len(engines))
     logger.info("%d models share the cores; threads of each, where --num-threads does not say: %d", len(engines), share)
     return {
         name: config if config.num_threads is not None else replace(config, num_threads=share)

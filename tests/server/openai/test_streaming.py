@@ -58,7 +58,7 @@ def test_every_chunk_is_what_the_document_says(
     is_chat = "chat" in path
     prompt = {"messages": [{"role": "user", "content": "Hello"}], "prompt": None} if is_chat else {"prompt": "Hello"}
     options = {"include_usage": True, "continuous_usage_stats": True}
-    found = chunks(server, path=path, **prompt, **body, max_tokens=5, stream_options=options)
+    found = chunks(server, path=path, **prompt, **body, max_tokens=5, ignore_eos=True, stream_options=options)
     for chunk in found:
         kind.model_validate(chunk, strict=True)
     spent = [chunk["usage"]["completion_tokens"] for chunk in found]
