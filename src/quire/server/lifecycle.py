@@ -36,6 +36,7 @@ from quire.server.load_log import LoadLog
 from quire.server.metrics import Metrics
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
+from quire.server.systemd import keep_alive, notify
 
 logger = logging.getLogger("quire.server")
 
@@ -143,13 +144,15 @@ class _Process:
             serving = asyncio.create_task(self.server.serve(sockets=[self.listener]))
             for engine in self.engines:
                 engine.start(asyncio.get_running_loop())
-            beside = [asyncio.create_task(self._announce()), asyncio.create_task(_hang_up_on_dawdlers(self.server))]
+            tasks = (self._announce(), _hang_up_on_dawdlers(self.server), keep_alive())
+            beside = [asyncio.create_task(task) for task in tasks]
             if self.load_log is not None:
                 beside.append(asyncio.create_task(self.load_log.run(self.settings.log_interval_s)))
             lost = asyncio.create_task(self._wait_until_all_failed())
             ends: list[asyncio.Future[Any]] = [told_to_stop, lost, serving]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             is_loading = any(engine.state is ModelState.LOADING for engine in self.engines)
+            notify("STOPPING=1")
             if told_to_stop.done():
                 await self._drain(told_to_stop.result())
             self.server.should_exit = True
@@ -178,6 +181,7 @@ class _Process:
         if self.banner is not None:
             print(self.banner(self.url), flush=True)
         logger.info("serving at %s", self.url)
+        notify("READY=1", f"STATUS=serving at {self.url}")
 
     async def _wait_until_all_failed(self) -> None:
         """A process without a model is of no use to anyone; its supervisor can do better."""
