@@ -1,10 +1,12 @@
 """The soak: thousands of mixed requests from several processes against a real `quire serve` with a small block pool.
 
-    python tests/soak.py [--requests 2000] [--processes 4] [--json FILE]
+    python tests/soak.py [--requests 2000] [--processes 4] [--trouble] [--json FILE]
 
 It must end with every request answered or refused, no 500, every block free or cached, and memory that does not grow:
 the median of the server's resident memory over the last quarter of the requests may lie at most 8 KiB for each request
-of a quarter above that over the third quarter (4 MiB of 2,000 requests). Knows the server from outside only.
+of a quarter above that over the third quarter (4 MiB of 2,000 requests). With --trouble (soak_trouble.py) it shares its
+cores, is flooded, and its engine freezes once; then the memory may be at most a tenth above that of the first quarter.
+Knows the server from outside only.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -28,6 +31,7 @@ from typing import IO, Any
 import httpx
 
 from soak_requests import MODEL
+from soak_trouble import EXCUSES, HANG_TIMEOUT_S, Trouble
 
 ROOT = Path(__file__).parents[1]
 NUM_KV_BLOCKS = 64  # of 16 tokens: a handful of requests, so that they give way to each other all the time
@@ -35,6 +39,7 @@ NUM_AT_ONCE = 8  # requests of one process
 SEED = 20
 LEAST_FOR_MEMORY = 1000  # requests; the first few hundred warm the server up
 GROWTH_PER_REQUEST = 8 * 1024  # bytes
+GROWTH_IN_TROUBLE = 0.1  # of the first quarter's
 PATIENCE_S = 300
 _MUST_BE_ZERO = "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
@@ -46,6 +51,7 @@ class Report:
 
     num_requests: int = 0
     num_processes: int = 0
+    has_trouble: bool = False
     seconds: float = 0
     outcomes: dict[str, int] = field(default_factory=dict)
     statuses: dict[str, int] = field(default_factory=dict)
@@ -59,10 +65,10 @@ class Report:
 class Server:
     """`quire serve` as a user starts it; its log goes to a file."""
 
-    def __init__(self, log: IO[str]) -> None:
+    def __init__(self, log: IO[str], hang_timeout_s: float) -> None:
         command = [
             sys.executable, "-m", "quire", "serve", "--model", MODEL, "--port", "0", "--device", "cpu",
-            "--dtype", "float32", "--num-kv-blocks", str(NUM_KV_BLOCKS),
+            "--dtype", "float32", "--num-kv-blocks", str(NUM_KV_BLOCKS), "--hang-timeout", str(hang_timeout_s),
         ]  # fmt: skip
         environment = {**_ENVIRONMENT, "PYTHONPATH": str(ROOT / "src")}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
@@ -108,11 +114,11 @@ class Client:
             self.ended.append(json.loads(line))
 
 
-def soak(num_requests: int, num_processes: int) -> Report:
+def soak(num_requests: int, num_processes: int, *, has_trouble: bool = False) -> Report:
     """Run it."""
-    report = Report(num_requests, num_processes)
+    report = Report(num_requests, num_processes, has_trouble)
     with tempfile.TemporaryFile("w+") as log:
-        server = Server(log)
+        server = Server(log, HANG_TIMEOUT_S if has_trouble else 120)
         try:
             _load(server, report)
             _check_books(server, report)
@@ -138,19 +144,29 @@ def _load(server: Server, report: Report) -> None:
     counts = [end - start for start, end in zip([0, *shares], shares, strict=False)]
     clients = [Client(server.url, SEED + i, count) for i, count in enumerate(counts)]
     quarters: list[list[int]] = [[], [], [], []]
-    while any(client.process.poll() is None for client in clients):
-        num_ended = sum(len(client.ended) for client in clients)
-        quarters[min(3, num_ended * 4 // report.num_requests)].append(server.memory())
-        time.sleep(0.05)
+    with Trouble(server.url, server.process.pid) if report.has_trouble else nullcontext() as trouble:
+        while any(client.process.poll() is None for client in clients):
+            quarter = min(3, sum(len(client.ended) for client in clients) * 4 // report.num_requests)
+            if trouble is not None and quarter == 1 and not quarters[1]:
+                trouble.freeze()
+            quarters[quarter].append(server.memory())
+            time.sleep(0.05)
     for client in clients:
         client.reader.join()
     report.seconds = time.monotonic() - began
+    if trouble is not None:
+        report.problems += trouble.problems
+        report.outcomes["floods"] = trouble.num_asked
     _count([ended for client in clients for ended in client.ended], report)
     _judge_memory(quarters, report)
 
 
 def _count(ended: list[dict[str, Any]], report: Report) -> None:
-    report.outcomes = dict(Counter(each["outcome"] for each in ended))
+    for each in ended:
+        if report.has_trouble and any(excuse in each.get("problem", "") for excuse in EXCUSES):
+            each["outcome"] = "frozen"
+            del each["problem"]
+    report.outcomes |= Counter(each["outcome"] for each in ended)
     report.outcomes |= {kind: sum(each[f"is_{kind}"] for each in ended) for kind in ("malformed", "streamed")}
     report.statuses = dict(Counter(str(each["status"]) for each in ended if "status" in each))
     report.problems += [f"{each['problem']} <- {each['asked']}" for each in ended if "problem" in each]
@@ -171,8 +187,12 @@ def _count(ended: list[dict[str, Any]], report: Report) -> None:
 def _judge_memory(quarters: list[list[int]], report: Report) -> None:
     medians = [statistics.median(quarter) if quarter else 0 for quarter in quarters]
     report.memory_mib = {f"quarter {i}": median / 2**20 for i, median in enumerate(medians, 1)}
-    allowed = GROWTH_PER_REQUEST * report.num_requests / 4
-    if report.num_requests >= LEAST_FOR_MEMORY and (grown := medians[3] - medians[2]) > allowed:
+    if report.has_trouble:
+        report.memory_mib["largest"] = max(map(max, filter(None, quarters))) / 2**20
+        before, allowed = medians[0], GROWTH_IN_TROUBLE * medians[0]
+    else:
+        before, allowed = medians[2], GROWTH_PER_REQUEST * report.num_requests / 4
+    if report.num_requests >= LEAST_FOR_MEMORY and (grown := medians[3] - before) > allowed:
         report.problems.append(f"resident memory grew by {grown / 2**20:.1f} MiB, {allowed / 2**20:.1f} are allowed")
 
 
@@ -215,9 +235,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--trouble", action="store_true", help="floods, busy neighbours and a frozen engine meanwhile")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options = parser.parse_args()
-    report = soak(options.requests, options.processes)
+    report = soak(options.requests, options.processes, has_trouble=options.trouble)
     print(_show(report))
     if options.json is not None:
         options.json.write_text(json.dumps(asdict(report), indent=2) + "\n")
