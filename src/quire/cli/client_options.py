@@ -27,7 +27,7 @@ class Address(Settings):
 class Sampling(Settings):
     """How an answer is sampled: the protocol's fields of these names. None leaves one to the model."""
 
-    max_tokens: int | None = setting(None, "Most tokens of an answer.")
+    max_tokens: int | None = setting(None, "Most tokens of an answer; by default as many as the context has room for.")
     temperature: float | None = setting(None, "0 is greedy; by default the model's own.")
     top_p: float | None = setting(None, "Keep the likeliest tokens up to this probability.")
     top_k: int | None = setting(None, "Keep the k likeliest tokens.")
@@ -40,7 +40,7 @@ class Sampling(Settings):
 class CompletionSampling(Sampling):
     """One answer, and no conversation that goes on."""
 
-    max_tokens: int | None = setting(128, "Most tokens of an answer.")
+    max_tokens: int | None = setting(128, "Most tokens of a completion; a chat's answer runs to its end.")
     ignore_eos: bool = setting(False, "Go on after the model's end token.", is_flag=True)
 
 
