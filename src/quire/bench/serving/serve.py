@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from quire.bench.progress import progress
-from quire.bench.report import Report, writing
+from quire.bench.report import Report, check_writable, writing
 from quire.bench.serving.arrivals import Load, scale_trace
 from quire.bench.serving.figures import serving_figures
 from quire.bench.serving.load_client import LoadClient, LoadResult
@@ -53,6 +53,8 @@ def run_serve(settings: ServeSettings, json_path: Path | None = None, plot_path:
     Raises:
         ValueError: a setting makes no sense, or a server does not answer at all.
     """
+    if settings.save_requests is not None:
+        check_writable(settings.save_requests)
     targets = [
         find_target(url, settings.api_key, settings.model, is_chat=settings.chat, extra=settings.extra_body or {})
         for url in settings.urls
@@ -142,7 +144,7 @@ def play(target: Target, workload: Workload, timeout_s: float, rate: float | Non
 
 def write_requests(path: Path, figures: Sequence[dict[str, Any]], results: Sequence[LoadResult]) -> None:
     """Every request of every load as one line of JSON."""
-    with writing(path), path.open("w") as file:
+    with writing(path) as file:
         for figure, result in zip(figures, results, strict=True):
             where = {"label": figure["label"], "request_rate": figure["request_rate"]}
             for outcome in result.outcomes:
