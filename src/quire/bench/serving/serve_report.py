@@ -11,6 +11,7 @@ from quire.bench.report import Column
 from quire.bench.serving.figures import e2el_s, itl_s, tpot_s, ttft_s
 from quire.bench.serving.load_client import LoadResult
 
+LOST = {"connect", "disconnected"}  #: errors by which a server that has ended shows
 BREAKS_BELOW = 0.9  #: goodput has broken where a smaller share of the requests is within the limits
 # A client that is later than this itself has measured itself too.
 _NOTABLE_LAG_S = 0.01
@@ -91,6 +92,11 @@ def _errors(figure: Mapping[str, Any], result: LoadResult, where: str) -> list[s
     for kind, count in sorted(figure["errors"].items()):
         first = next(outcome.error_message for outcome in result.outcomes if outcome.error == kind)
         lines.append(f"{where}{count} of {figure['requests']} requests failed: {kind}. The first: {first}")
+    if lost := [outcome for outcome in result.outcomes if outcome.error in LOST]:
+        since_s = min(outcome.arrival_s for outcome in lost)
+        lines.append(
+            f"{where}connections broke or were refused, of requests from {since_s:.1f} s on: has the server ended?"
+        )
     if lines and figure["completed"]:
         lines.append(f"{where}latencies are those of the {figure['completed']} requests that were answered.")
     if figure["out_got"] < figure["out"]:
