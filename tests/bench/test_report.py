@@ -103,3 +103,9 @@ def test_no_half_of_a_file_stays(tmp_path: Path, failure: BaseException) -> None
 def test_a_full_disk_is_one_line() -> None:
     with pytest.raises(ValueError, match="cannot write /dev/full: No space left on device"):
         write_json({"figures": "x" * 100_000}, Path("/dev/full"))
+
+
+def test_a_picture_is_drawn_where_the_figures_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="No space left"):
+        Report("demo", "", [], settings={"long": "x" * 100_000}).publish(Path("/dev/full"), tmp_path / "p.svg")
+    assert (tmp_path / "p.svg").exists()

@@ -163,14 +163,20 @@ class Report:
         plot_path: Path | None = None,
         draw: Callable[[Any], None] = lambda figure: None,
     ) -> None:
-        """Print the table, and write what was asked for. `draw` fills a matplotlib figure."""
-        self.show()
-        if json_path is not None:
-            write_json(self.as_json(), json_path)
-        if plot_path is not None:
-            from quire.bench.plots import save_plot
+        """Print the table, and write what was asked for. `draw` fills a matplotlib figure.
 
-            save_plot(plot_path, draw)
+        Raises:
+            ValueError: the figures cannot be written; the picture is drawn all the same.
+        """
+        self.show()
+        try:
+            if json_path is not None:
+                write_json(self.as_json(), json_path)
+        finally:
+            if plot_path is not None:
+                from quire.bench.plots import save_plot
+
+                save_plot(plot_path, draw)
 
 
 @contextmanager
@@ -211,7 +217,7 @@ def check_writable(path: Path) -> None:
 
 
 def _cannot_write(path: Path, error: OSError) -> ValueError:
-    return ValueError(f"cannot write {path}: {error.strerror}; name a file in a directory that can be written")
+    return ValueError(f"cannot write {path}: {error.strerror}; name a file where there is room and this user may write")
 
 
 def write_json(data: dict[str, Any], path: Path) -> None:
