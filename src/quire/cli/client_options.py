@@ -51,15 +51,18 @@ _FOR_BOTH = ("model", "seed")  # fields of EngineConfig that say something to a 
 def opened_model(given: Mapping[str, Any], engine: EngineConfig, address: Address = Address()) -> Iterator[Any]:
     """Whoever answers, until the block's end: a `RemoteModel` with a URL, a `LocalModel` without.
 
-    A failure in the block that is the server's or the engine's, not the user's (RuntimeError), is told in one line and
-    ends the command with status 1.
-
     Args:
         given: the command line's own values, None where it is silent.
     """
+    with failures_in_one_line(), closing(_open(given, engine, address)) as model:
+        yield model
+
+
+@contextmanager
+def failures_in_one_line() -> Iterator[None]:
+    """What fails in the block, and not by the user (RuntimeError), is told in one line; the command ends with 1."""
     try:
-        with closing(_open(given, engine, address)) as model:
-            yield model
+        yield
     except (typer.Exit, typer.Abort):  # RuntimeErrors both, and no failures
         raise
     except RuntimeError as error:

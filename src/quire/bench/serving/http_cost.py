@@ -124,9 +124,9 @@ def measure_http_cost(config: EngineConfig, settings: HttpSettings) -> list[dict
         ids = token_range(refusing.vocab_size)
         warm_up = make_workload("warm-up", lengths, seed=4).shifted(0, ids)
         with signals_blocked():
-            begun = [offline.submit(_play_offline, warm_up), sender.submit(_body, "text", settings.body_size)]
-        for each in begun:
-            each.result()
+            warming_up = offline.submit(_play_offline, warm_up)
+            sender.submit(_body, "text", settings.body_size)
+        warming_up.result()
         for target in (refusing, accepting):
             play_streams(target, warm_up)
         for repetition in range(settings.runs):
