@@ -180,8 +180,11 @@ class Report:
 
 
 @contextmanager
-def writing(path: Path, mode: str = "w") -> Iterator[Any]:
+def writing(path: Path, mode: str = "w", *, keeps_half: bool = False) -> Iterator[Any]:
     """The file, open. Where writing fails, be it for a full disk or Ctrl-C, no half of it stays.
+
+    Args:
+        keeps_half: it does, since what came before the failure is worth having.
 
     Raises:
         ValueError: it cannot be written, a mistake of whoever named it.
@@ -192,7 +195,7 @@ def writing(path: Path, mode: str = "w") -> Iterator[Any]:
             is_open = True
             yield file
     except BaseException as error:
-        if is_open and path.is_file():
+        if is_open and path.is_file() and not keeps_half:
             path.unlink()
         if isinstance(error, OSError):
             raise _cannot_write(path, error) from None
