@@ -34,7 +34,9 @@ from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner
 from quire.sampling_params import SamplingParams
+from quire.text.chat_template import check_template
 from quire.text.tokenizer import Tokenizer
+from quire.threads import default_num_threads
 from quire.tiers.disk_space import DiskSpace
 from quire.tiers.host_space import HostSpace
 from quire.tiers.swap_space import SwapSpace
@@ -78,8 +80,7 @@ def load(config: EngineConfig) -> LoadedModel:
     device = _choose_device(config.device)
     if device == "cpu":
         _keep_freed_memory()
-    if config.num_threads is not None:
-        torch.set_num_threads(config.num_threads)
+    torch.set_num_threads(config.num_threads or min(torch.get_num_threads(), default_num_threads()))
     source = resolve_model(config.model, load_format=config.load_format)
     tokenizer = None if config.skip_tokenizer_init else load_tokenizer(source)
     if tokenizer is not None:
@@ -209,7 +210,18 @@ def load_tokenizer(source: ModelSource) -> Tokenizer:
     """The model's tokenizer; presets have one for bytes."""
     if source.path is None:
         return Tokenizer.byte_level(source.config.vocab_size)
-    return Tokenizer.from_dir(source.path)
+    tokenizer = Tokenizer.from_dir(source.path)
+    for name, template in tokenizer.chat_templates.items():
+        try:
+            check_template(template)
+        except ValueError as error:
+            logger.warning(
+                "%s: %s (its template %r); conversations will be refused, and --chat-template FILE gives another one",
+                source.name,
+                error,
+                name,
+            )
+    return tokenizer
 
 
 def _choose_device(name: str) -> str:

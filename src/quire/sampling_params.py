@@ -65,7 +65,7 @@ class SamplingParams:
     bad_words: tuple[str, ...] = ()  #: words that are never completed
     bad_words_token_ids: tuple[tuple[int, ...], ...] = ()  #: the same as token ids; the engine fills it from bad_words
     allowed_token_ids: tuple[int, ...] | None = None  #: only these are ever chosen
-    seed: int | None = None  #: same seed, same tokens, whatever else is running (float32)
+    seed: int | None = None  #: same seed, same random numbers, whatever else runs (docs/architecture.md: how surely)
     stop: tuple[str, ...] = ()  #: strings that end the output
     stop_token_ids: tuple[int, ...] = ()  #: tokens that end the output, beside the model's own
     include_stop_str_in_output: bool = False

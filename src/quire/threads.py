@@ -1,4 +1,4 @@
-"""How many threads this process may use: cores by affinity, a container's quota counted in. Imports no torch."""
+"""How many threads tensor work may take, and how they wait for each other. Imports no torch."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import math
 import os
 from pathlib import Path
 
+_CPUS = Path("/sys/devices/system/cpu")
+_CGROUP = Path("/sys/fs/cgroup")
+
 
 def num_cores() -> int:
-    """Cores that this process may use, at least one; of a quota of 1.5 cores, two."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, math.ceil(min(cores, _quota())))
+    """Cores that this process may use, at least one: by affinity, each once however many threads it runs, and no more
+    than the control group's quota (of 1.5 cores, two)."""
+    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    cores = {_core_of(cpu) for cpu in cpus}
+    return max(1, math.ceil(min(len(cores), _quota())))
 
 
 def default_num_threads() -> int:
@@ -21,16 +26,24 @@ def default_num_threads() -> int:
         return num_cores()
 
 
+def _core_of(cpu: int) -> str:
+    """The CPUs that share a core with this one, as text."""
+    try:
+        return (_CPUS / f"cpu{cpu}/topology/thread_siblings_list").read_text()
+    except OSError:
+        return str(cpu)
+
+
 def _quota() -> float:
-    """Cores' worth of time that the control group grants, infinite where it sets no limit."""
+    """Cores' worth of time that the control group grants; infinite where it sets no limit."""
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return int(quota) / int(period)
-    except (OSError, ValueError):  # no such file, or "max"
-        pass
+        quota, period = (_CGROUP / "cpu.max").read_text().split()
+    except OSError:  # version 1
+        try:
+            quota, period = ((_CGROUP / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        except OSError:
+            return math.inf
     try:
-        folder = Path("/sys/fs/cgroup/cpu")
-        quota_us = int((folder / "cpu.cfs_quota_us").read_text())
-        return quota_us / int((folder / "cpu.cfs_period_us").read_text()) if quota_us > 0 else math.inf
-    except (OSError, ValueError):
+        return int(quota) / int(period) if int(quota) > 0 else math.inf
+    except ValueError:  # "max"
         return math.inf

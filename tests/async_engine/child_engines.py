@@ -1,17 +1,19 @@
-"""What engine processes are told to load; a process of its own can import these by name."""
+"""What engine processes are told to load; a process of its own can import these by name, and torch only if it must."""
 
 from __future__ import annotations
 
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from async_engine.harness import make
-from quire.engine.engine import Engine
+if TYPE_CHECKING:
+    from quire.engine.engine import Engine
 
 
 def usual() -> Engine:
+    from async_engine.harness import make
+
     return make(num_kv_blocks=400)
 
 
@@ -27,6 +29,8 @@ def refuses() -> Engine:
 
 def treacherous() -> Engine:
     """What it does depends on a prompt's first token: 66 raises, 67 hangs, 68 ends the process."""
+    from async_engine.harness import make
+
     engine = make(max_num_seqs=2, num_kv_blocks=400)
     execute, schedule = engine.runner.execute, engine.scheduler.schedule
 

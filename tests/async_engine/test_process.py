@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -23,19 +24,10 @@ from quire.outputs import RequestOutput, Stats
 from quire.sampling_params import SamplingParams
 
 
-@pytest.fixture(params=["thread", "event loop"])
-def reader(request: pytest.FixtureRequest) -> str:
-    """Who takes in what the process reports."""
-    who: str = request.param
-    return who
-
-
 @asynccontextmanager
-async def in_process(
-    make: Callable[[], Any], reader: str = "event loop", **options: Any
-) -> AsyncIterator[ProcessEngine]:
+async def in_process(make: Callable[[], Any], **options: Any) -> AsyncIterator[ProcessEngine]:
     engine = ProcessEngine("tiny", make, **options)
-    engine.start(asyncio.get_running_loop() if reader == "event loop" else None)
+    engine.start()
     try:
         await engine.wait_ready()
         yield engine
@@ -47,13 +39,13 @@ def pid_of(engine: ProcessEngine) -> int:
     return engine._host._process.pid  # type: ignore[attr-defined]
 
 
-def test_it_serves_as_an_engine_in_a_thread_does(reader: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_serves_as_an_engine_in_a_thread_does(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "quire")
     stats: list[Stats] = []
     ended: list[RequestOutput] = []
 
     async def scene() -> None:
-        async with in_process(usual, reader, on_stats=stats.append, on_finished=ended.append) as engine:
+        async with in_process(usual, on_stats=stats.append, on_finished=ended.append) as engine:
             assert pid_of(engine) != os.getpid()
             assert await engine.heartbeat(TIMEOUT_S)
             expected = usual()
@@ -114,9 +106,49 @@ def test_a_request_at_which_the_process_hangs_or_ends_every_time_is_given_up(
     assert f"ended with status {70 if token == 67 else 9}" in caplog.text
 
 
-def test_a_process_that_is_killed_is_started_again_and_no_exception_or_ctrl_c_ends_it(reader: str) -> None:
+def test_a_process_that_is_stopped_is_killed_and_started_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("_QUIET_S", "_GRACE_S", "_POLL_S"):
+        monkeypatch.setattr(f"quire.async_engine.process.{name}", 0.25)
+
     async def scene() -> None:
-        async with in_process(treacherous, reader) as engine:
+        async with in_process(treacherous, hang_timeout_s=1.5) as engine:
+            await asyncio.sleep(2.5)  # nobody asks anything, and the process answers for itself
+            pid = pid_of(engine)
+            lost = asyncio.create_task(finish(engine, [1], greedy(400), request_id="lost"))
+            await until(lambda: any(sent.is_started for sent in engine._sent.values()))
+            os.kill(pid, signal.SIGSTOP)
+            assert not await engine.heartbeat(0.1)
+            with pytest.raises(RequestFailed, match=r"has not answered for \d s \(T \(stopped\)\), and was killed"):
+                await lost
+            await until(lambda: engine.state is ModelState.READY)
+            assert pid_of(engine) != pid
+            assert (await finish(engine, [1], request_id="good")).outputs[0].finish_reason == "length"
+
+    run(scene())
+    assert "was killed" in caplog.text
+
+
+def test_a_slow_reader_is_not_the_fault_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_QUIET_S", "_GRACE_S", "_POLL_S"):
+        monkeypatch.setattr(f"quire.async_engine.process.{name}", 0.1)
+
+    async def scene() -> None:
+        async with in_process(usual, hang_timeout_s=0.8) as engine:
+            pid = pid_of(engine)
+            task = asyncio.create_task(finish(engine, [1], greedy(200), request_id="a"))
+            await until(lambda: engine.num_queued == 0)
+            time.sleep(2)  # the event loop stands still
+            assert (await task).outputs[0].finish_reason == "length"
+            assert pid_of(engine) == pid
+
+    run(scene())
+
+
+def test_a_process_that_is_killed_is_started_again_and_no_exception_or_ctrl_c_ends_it() -> None:
+    async def scene() -> None:
+        async with in_process(treacherous) as engine:
             pid = pid_of(engine)
             lost = [asyncio.create_task(finish(engine, [n], greedy(400), request_id=str(n))) for n in range(2)]
             waits = asyncio.create_task(finish(engine, [3], request_id="waits"))
@@ -178,7 +210,7 @@ def test_an_event_loop_that_has_ended_does_not_keep_the_engine_from_ending() -> 
     engine = ProcessEngine("tiny", usual)
 
     async def begin() -> None:
-        engine.start(asyncio.get_running_loop())
+        engine.start()
         await engine.wait_ready()
 
     run(begin())
@@ -188,7 +220,11 @@ def test_an_event_loop_that_has_ended_does_not_keep_the_engine_from_ending() -> 
 
 def test_shutdown_does_not_wait_for_a_model_that_loads() -> None:
     engine = ProcessEngine("tiny", usual)
-    engine.start()
+
+    async def begin() -> None:
+        engine.start()
+
+    run(begin())
     engine.shutdown()
     assert not engine._host._process.is_alive()  # type: ignore[attr-defined]
 

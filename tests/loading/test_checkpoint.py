@@ -270,3 +270,12 @@ def test_a_progress_bar_is_drawn_on_stderr_only_if_asked_for(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "Loading weights" in printed.err
+
+
+@pytest.mark.parametrize("name", ["dtype", "torch_dtype"])
+def test_a_dtype_that_is_not_served_is_refused_unless_another_is_chosen(directory: Path, name: str) -> None:
+    edit_config(directory, dtype=None)
+    edit_config(directory, **{name: "int4"})
+    with pytest.raises(ValueError, match=r"weights are 'int4'.*choose a dtype yourself: float32, bfloat16"):
+        load(directory)
+    assert load(directory, dtype="float32").dtype == torch.float32

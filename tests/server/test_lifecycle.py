@@ -106,6 +106,17 @@ def test_what_does_not_finish_in_time_is_cut_off_and_told(threads: ThreadPoolExe
         assert "2 requests did not finish within 0.3 s and were cut off" in "".join(server.log)
 
 
+@pytest.mark.slow
+def test_a_step_that_takes_its_time_is_waited_for(threads: ThreadPoolExecutor) -> None:
+    with tiny_server(step_s=8, settings={"shutdown_timeout_s": 0.1}) as server:
+        asked = threads.submit(server.complete, max_tokens=1000)
+        server.wait_for(lambda: 'num_requests_running{model_name="tiny"} 1' in server.get("/metrics").text, "load")
+        server.send(signal.SIGTERM)
+        assert server.wait_for_end() == 0
+        assert asked.result().status_code == 503
+        assert "the step under way has not ended" not in "".join(server.log)
+
+
 @pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_the_process_at_once(first: signal.Signals, threads: ThreadPoolExecutor) -> None:
     with tiny_server(step_s=0.1) as server:

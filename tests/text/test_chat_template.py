@@ -11,6 +11,8 @@ import pytest
 import tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from quire.build import load_tokenizer
+from quire.loading.source import ModelSource
 from quire.text.chat_template import answer_lead, read_chat_template, render
 from quire.text.tokenizer import Tokenizer
 
@@ -223,3 +225,17 @@ def test_a_chat_template_file_is_read(tmp_path: Path) -> None:
         read_chat_template(file)
     with pytest.raises(ValueError, match="missing"):
         read_chat_template(tmp_path / "missing")
+
+
+def test_a_broken_template_of_a_model_is_told_when_it_is_loaded(
+    backends: Backends, write_model_dir: WriteModelDir, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told(template: str) -> str:
+        caplog.clear()
+        config = {"chat_template": template}
+        path = write_model_dir(tokenizer_json=backends["byte_level"], tokenizer_config_json=config)
+        load_tokenizer(ModelSource("mine", path, hf_config={}))
+        return caplog.text
+
+    assert told("{{ messages[0].content }}") == ""
+    assert "the chat template is broken" in told("{% if %}")

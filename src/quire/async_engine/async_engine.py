@@ -132,7 +132,7 @@ class AsyncEngine:
 
         Args:
             loop: runs until `shutdown` is over, in another thread than `shutdown`. Where the engine has a process of
-                its own, the loop reads that process's reports, which costs less than a thread.
+                its own, the loop reads that process's reports; by default the running one.
         """
         self._host.start(loop)
 

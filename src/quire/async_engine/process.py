@@ -22,12 +22,13 @@ from logging.handlers import QueueHandler
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quire.async_engine.async_engine import STOP_TIMEOUT_S, AsyncEngine, EngineHost
 from quire.async_engine.device_share import SharedDevice
 from quire.async_engine.loop import EngineLoop, Failures
-from quire.async_engine.messages import Command, ModelState, Report, StateReport, Stop
+from quire.async_engine.messages import Command, Heartbeat, ModelState, Report, StateReport, Stop
 from quire.async_engine.serialization import FrameReader, dump, frame, load
 from quire.async_engine.watchdog import EXIT_STATUS, Watchdog
 from quire.engine.input_processor import InputProcessor
@@ -39,15 +40,21 @@ logger = logging.getLogger("quire")
 
 _PIECE = 1 << 16  # what a pipe holds
 _GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # a terminal or a supervisor sends them to all processes at once
-_POLL_S = 1.0  # how soon it is noticed that a process has ended whose reports an event loop should read and does not
+_POLL_S = 1.0  # between two looks at the process
+_QUIET_S = 5.0  # without news of it, after which it is asked for an answer
+_GRACE_S = (
+    5.0  # beyond the time limit of a step: the process's own watchdog goes first, since it can say where it hangs
+)
+_BEAT = -1  # the number of our own heartbeats, which nobody waits for
 
 
 class ProcessEngine(AsyncEngine):
     """As `AsyncEngine`, in a process of its own; `make_engine` must survive pickling.
 
-    The process ends itself where a step hangs, whatever `exit_on_hang` says. When it ends, for whatever reason, the
-    requests that it had begun fail, and the others are sent to the next process. After three ends within a minute the
-    model has failed. There is no `device` to share: the system shares it among processes.
+    The process ends itself where a step hangs, whatever `exit_on_hang` says. Where it cannot, since it is stopped or
+    frozen, it is killed from here some seconds later. When it ends, for whatever reason, the requests that it had
+    begun fail, and the others are sent to the next process. After three ends within a minute the model has failed.
+    There is no `device` to share: the system shares it among processes.
 
     `engine` is its `InputProcessor`, with the same facts.
     """
@@ -61,7 +68,7 @@ class ProcessEngine(AsyncEngine):
 
 
 class _ProcessHost:
-    """Keeps one engine process alive, from a thread of this one. The thread or an event loop reads its reports."""
+    """Keeps one engine process alive, from a thread of this one. An event loop reads its reports."""
 
     def __init__(
         self, name: str, make_engine: Callable[[], Engine], report: Callable[[Report], None], hang_timeout_s: float
@@ -79,7 +86,7 @@ class _ProcessHost:
         self._thread = threading.Thread(target=self._supervise, name=f"supervisor {name}", daemon=True)
 
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        self._loop = loop
+        self._loop = loop or asyncio.get_running_loop()
         self._thread.start()
         atexit.register(self._kill)
 
@@ -142,11 +149,10 @@ class _ProcessHost:
         commands = self._commands
         writer = threading.Thread(target=_send_all, args=(commands, our_commands, process.kill), daemon=True)
         writer.start()
-        reports = _Reports(our_reports, self._take, lambda: self._give_up_on(process))
-        if self._loop is None:
-            reports.read()
-        else:
-            reports.read_in(self._loop, process.is_alive)
+        assert self._loop is not None
+        reports = _Reports(our_reports, self._take, lambda: self._give_up_on(process), self._loop)
+        failure = self._watch(process, reports)
+        reports.finish()
         self.facts = None
         process.join(STOP_TIMEOUT_S)
         process.kill()  # harmless where it has ended
@@ -154,7 +160,25 @@ class _ProcessHost:
         commands.put(None)
         writer.join()
         our_commands.close()
-        return f"engine process ended with status {process.exitcode}"
+        return failure or f"engine process ended with status {process.exitcode}"
+
+    def _watch(self, process: BaseProcess, reports: _Reports) -> str | None:
+        """Return once the process has ended, or has closed its reports. Where it has a model and no longer answers, it
+        is killed; returns why.
+
+        Time is counted in looks: where the machine was suspended, or all of us were stopped, that is not held against
+        the process.
+        """
+        silent_s = 0.0
+        while process.is_alive() and not reports.wait_closed(_POLL_S):
+            silent_s = silent_s + _POLL_S if reports.is_silent() and self.facts is not None else 0.0
+            if silent_s == _QUIET_S:
+                self.send(Heartbeat(_BEAT))
+            if silent_s >= _QUIET_S + self._hang_timeout_s + _GRACE_S:
+                reason = f"engine process has not answered for {silent_s:.0f} s ({_state(process)}), and was killed"
+                process.kill()
+                return reason
+        return None
 
     def _give_up_on(self, process: BaseProcess) -> None:
         logger.exception("%s: the engine process sent a report that cannot be read", self._name)
@@ -174,51 +198,61 @@ class _ProcessHost:
 
 
 class _Reports:
-    """All reports of an engine process, to its last one.
+    """All reports of an engine process, to its last one, which an event loop takes as they come.
 
     Args:
         connection: to the process; closed after the last report.
         take: takes a report.
         give_up: is called in the handler of an exception that `take` raised. Nothing more is taken then.
+        loop: reads, as long as it runs.
     """
 
-    def __init__(self, connection: Connection, take: Callable[[Any], None], give_up: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        take: Callable[[Any], None],
+        give_up: Callable[[], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
         self._connection = connection
         self._take = take
         self._give_up = give_up
+        self._loop = loop
         self._frames = FrameReader()
         self._turn = threading.Lock()
         self._is_over = threading.Event()
+        self._num_read = self._num_seen = 0  #: pieces that were read, and that `is_silent` knows of
+        descriptor = connection.fileno()
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(loop.add_reader, descriptor, self._receive_in, descriptor)
 
-    def read(self) -> None:
-        """Take all messages in this thread."""
-        while not self._is_over.is_set():
-            self._receive()
-        self._connection.close()
+    def wait_closed(self, timeout_s: float) -> bool:
+        """Whether the last report has been taken, now or within the timeout."""
+        return self._is_over.wait(timeout_s)
 
-    def read_in(self, loop: asyncio.AbstractEventLoop, is_alive: Callable[[], bool]) -> None:
-        """Let an event loop take the messages; return when all are taken. Where the process has ended and the loop does
-        not run any more, this thread takes the last ones."""
-        descriptor = self._connection.fileno()
-        with suppress(RuntimeError):  # it is closed
-            loop.call_soon_threadsafe(loop.add_reader, descriptor, self._receive_in, loop, descriptor)
-        while is_alive() and not self._is_over.wait(_POLL_S):
-            pass
+    def is_silent(self) -> bool:
+        """Whether nothing has come since the last call, and nothing waits to be read: a loop that is slow to read is
+        not the process's fault."""
+        num_seen, self._num_seen = self._num_seen, self._num_read
+        return num_seen == self._num_seen and not self._connection.poll()
+
+    def finish(self) -> None:
+        """Take what is left, in this thread: the process has ended, and the loop may not run any more."""
         while not self._is_over.is_set():
             self._receive()
         try:
-            loop.call_soon_threadsafe(self._leave, loop, descriptor)
+            self._loop.call_soon_threadsafe(self._leave, self._connection.fileno())
         except RuntimeError:
             self._connection.close()
 
-    def _receive_in(self, loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
+    def _receive_in(self, descriptor: int) -> None:
         if self._is_over.is_set():
-            loop.remove_reader(descriptor)
+            self._loop.remove_reader(descriptor)
         else:
             self._receive()
 
-    def _leave(self, loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
-        loop.remove_reader(descriptor)
+    def _leave(self, descriptor: int) -> None:
+        self._loop.remove_reader(descriptor)
         self._connection.close()
 
     def _receive(self) -> None:
@@ -228,6 +262,7 @@ class _Reports:
                 return
             try:
                 piece = os.read(self._connection.fileno(), _PIECE)
+                self._num_read += 1
                 for message in self._frames.feed(piece):
                     self._take(message)
             except Exception:
@@ -247,6 +282,15 @@ def signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _state(process: BaseProcess) -> str:
+    """What the system says that a process does, such as "T (stopped)"; it cannot say so itself."""
+    try:
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    except OSError:
+        return "in a state that the system does not tell"
+    return next((line.removeprefix("State:").strip() for line in lines if line.startswith("State:")), "")
 
 
 def _send_all(messages: queue.SimpleQueue[Any], connection: Connection, give_up: Callable[[], None]) -> None:

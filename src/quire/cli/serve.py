@@ -59,6 +59,7 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
                 partial(_start_engine, config, memory_share=1 / len(engines)),
                 device=device,
                 max_queue=settings.max_queue,
+                hang_timeout_s=settings.hang_timeout_s,
                 exit_on_hang=True,
                 on_stats=partial(metrics.observe_stats, name),
                 on_finished=partial(metrics.observe_finished, name),

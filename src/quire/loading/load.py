@@ -103,7 +103,12 @@ def _resolve_head(config: ModelConfig, entries: dict[str, TensorEntry]) -> Model
 
 def _torch_dtype(dtype: str, config: ModelConfig, in_files: str | None) -> torch.dtype:
     if dtype == "auto":
-        dtype = next((d for d in (config.dtype, in_files) if d in DTYPE_BYTES), "float32")
+        dtype = config.dtype or in_files or "float32"
+        if dtype not in DTYPE_BYTES:
+            raise ValueError(
+                f"config.json says that the weights are {dtype!r}, which Quire does not compute in; where they are "
+                f"ordinary numbers, choose a dtype yourself: {', '.join(DTYPE_BYTES)}"
+            )
     if dtype not in DTYPE_BYTES:
         raise ValueError(f"dtype {dtype!r} is not one of auto, {', '.join(DTYPE_BYTES)}")
     return getattr(torch, dtype)

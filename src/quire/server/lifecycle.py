@@ -36,15 +36,16 @@ from quire.server.load_log import LoadLog
 from quire.server.metrics import Metrics
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
+from quire.server.systemd import keep_alive, notify
 
 logger = logging.getLogger("quire.server")
 
 EXIT_FAILED = 1  #: no model can be served any more
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 
-_INTERRUPT_TIMEOUT_S = 3.0  # whoever pressed Ctrl-C is watching
+_INTERRUPT_TIMEOUT_S = 3.0  # whoever pressed Ctrl-C is watching: for running requests, and again for the step under way
 _LAST_BYTES_TIMEOUT_S = 5  # after the drain, for answers that are still on their way to slow readers
-_STOP_TIMEOUT_S = 5.0  # for the step under way
+_STOP_TIMEOUT_S = 20.0  # for the step under way: of a large model on a busy machine it takes many seconds
 _HEAD_TIMEOUT_S = 20.0
 _KEEP_ALIVE_S = 75  # longer than the 60 s of usual proxies: they must be the ones to hang up
 _MAX_FILES = 65536
@@ -143,13 +144,15 @@ class _Process:
             serving = asyncio.create_task(self.server.serve(sockets=[self.listener]))
             for engine in self.engines:
                 engine.start(asyncio.get_running_loop())
-            beside = [asyncio.create_task(self._announce()), asyncio.create_task(_hang_up_on_dawdlers(self.server))]
+            tasks = (self._announce(), _hang_up_on_dawdlers(self.server), keep_alive())
+            beside = [asyncio.create_task(task) for task in tasks]
             if self.load_log is not None:
                 beside.append(asyncio.create_task(self.load_log.run(self.settings.log_interval_s)))
             lost = asyncio.create_task(self._wait_until_all_failed())
             ends: list[asyncio.Future[Any]] = [told_to_stop, lost, serving]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             is_loading = any(engine.state is ModelState.LOADING for engine in self.engines)
+            notify("STOPPING=1")
             if told_to_stop.done():
                 await self._drain(told_to_stop.result())
             self.server.should_exit = True
@@ -158,10 +161,9 @@ class _Process:
                 task.cancel()
             if serving.exception() is not None:
                 logger.error("the HTTP server ended", exc_info=serving.exception())
-            status = EXIT_FAILED
-            if told_to_stop.done():
-                status = EXIT_INTERRUPTED if told_to_stop.result() == signal.SIGINT else 0
-            has_stopped = await self._shut_down_engines()
+            is_interrupted = told_to_stop.done() and told_to_stop.result() == signal.SIGINT
+            status = EXIT_INTERRUPTED if is_interrupted else 0 if told_to_stop.done() else EXIT_FAILED
+            has_stopped = await self._shut_down_engines(_INTERRUPT_TIMEOUT_S if is_interrupted else _STOP_TIMEOUT_S)
             if is_loading or not has_stopped:  # a thread in native code must neither keep us from ending nor crash us
                 _end_at_once(status)
         return status
@@ -178,6 +180,7 @@ class _Process:
         if self.banner is not None:
             print(self.banner(self.url), flush=True)
         logger.info("serving at %s", self.url)
+        notify("READY=1", f"STATUS=serving at {self.url}")
 
     async def _wait_until_all_failed(self) -> None:
         """A process without a model is of no use to anyone; its supervisor can do better."""
@@ -195,15 +198,15 @@ class _Process:
         if cut_off:
             logger.warning("%d requests did not finish within %g s and were cut off", cut_off, timeout_s)
 
-    async def _shut_down_engines(self) -> bool:
+    async def _shut_down_engines(self, timeout_s: float) -> bool:
         """Let the engines' threads end. False where one is stuck."""
         threads = [threading.Thread(target=engine.shutdown, daemon=True) for engine in self.engines]
         for thread in threads:
             thread.start()
-        deadline = time.monotonic() + _STOP_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
         while any(thread.is_alive() for thread in threads):
             if time.monotonic() > deadline:
-                logger.error("an engine does not stop; the process ends without it")
+                logger.error("the step under way has not ended within %g s; the process ends without it", timeout_s)
                 return False
             await asyncio.sleep(0.02)
         logger.info("stopped")

@@ -50,6 +50,13 @@ class ServerSettings(EnvironmentSettings):
     engine_process: bool = setting(
         True, "Each engine in a process of its own, which is started again if it dies; or all of them in this one."
     )
+    hang_timeout_s: float = setting(
+        120.0,
+        "Seconds after which a step that has not ended hangs: its engine is ended, and started again.",
+        name="hang_timeout",
+        metavar="SECONDS",
+        above=0,
+    )
     keep_alive_s: float = setting(
         15.0,
         "Seconds without news after which a stream sends a comment.",

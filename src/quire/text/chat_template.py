@@ -168,10 +168,15 @@ def read_chat_template(path: str | Path) -> str:
     if not template.strip():
         raise ValueError(f"{where} is empty")
     try:
-        _compile(template)
+        check_template(template)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
     return template
+
+
+def check_template(template: str) -> None:
+    """Raise ValueError for a template that is broken. It may still refuse conversations."""
+    _compile(template)
 
 
 @lru_cache(maxsize=16)

@@ -1,0 +1,57 @@
+"""Threads are as many as there are cores to run them, whoever holds those back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quire import threads
+from quire.threads import default_num_threads, num_cores
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Eight cores of two CPUs each, of which this process may use all, and no control group."""
+    for cpu in range(16):
+        folder = tmp_path / f"cpu{cpu}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{cpu % 8},{cpu % 8 + 8}\n")
+    monkeypatch.setattr(threads, "_CPUS", tmp_path)
+    monkeypatch.setattr(threads, "_CGROUP", tmp_path / "cgroup")
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(16)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    (tmp_path / "cgroup" / "cpu").mkdir(parents=True)
+    return tmp_path / "cgroup"
+
+
+def test_a_core_counts_once_however_many_threads_it_runs(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert num_cores() == 8
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 8, 3})
+    assert num_cores() == 2
+
+
+@pytest.mark.parametrize(("text", "cores"), [("max 100000", 8), ("150000 100000", 2), ("20000 100000", 1)])
+def test_a_containers_quota_counts(machine: Path, text: str, cores: int) -> None:
+    (machine / "cpu.max").write_text(text + "\n")
+    assert num_cores() == cores
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("-1", 8), ("250000", 3)])
+def test_so_does_one_of_the_older_kind(machine: Path, quota: str, cores: int) -> None:
+    (machine / "cpu" / "cpu.cfs_quota_us").write_text(quota)
+    (machine / "cpu" / "cpu.cfs_period_us").write_text("100000")
+    assert num_cores() == cores
+
+
+def test_where_the_system_tells_nothing_each_cpu_is_a_core(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_CPUS", machine / "missing")
+    assert num_cores() == 16
+
+
+def test_what_the_environment_says_goes_first(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert default_num_threads() == 8
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert default_num_threads() == 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "many")
+    assert default_num_threads() == 8
