@@ -3,8 +3,8 @@
 # make lint    ruff and mypy
 # make format  let ruff lay out the code
 #
-# TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu make serve
-#   takes torch from there: its CPU build is 0.2 GB where the default one for Linux brings gigabytes of CUDA.
+# Without an NVIDIA GPU, torch is its CPU build, 0.2 GB where pip's default for Linux brings gigabytes of CUDA.
+# TORCH_INDEX_URL=https://... make serve takes it from there instead; an empty one is pip's default.
 
 PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 python3.14,\
   $(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(p))))
@@ -36,13 +36,12 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# A fresh environment whenever what goes into it changes. With TORCH_INDEX_URL, torch alone comes from there.
+# A fresh environment whenever what goes into it changes. Torch alone may come from an index of its own.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Quire needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
-ifdef TORCH_INDEX_URL
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps --index-url $(TORCH_INDEX_URL) torch
-endif
+	@index=$$($(BIN)/python tools/torch_index.py); if [ -n "$$index" ]; then \
+	  $(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps --index-url "$$index" torch; fi
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	@touch $@
 

@@ -1,5 +1,5 @@
 """`python -m quire` is `quire`."""
 
-from quire.cli.main import app
+from quire.cli import main
 
-app(prog_name="quire")
+main()

@@ -71,7 +71,7 @@ class SamplingParams:
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False  #: the model's end-of-sequence tokens do not end the output
     min_tokens: int = 0  #: nothing ends the output before so many tokens
-    max_tokens: int | None = 16  #: None: up to max_model_len
+    max_tokens: int | None = 16  #: as vLLM has it; None: up to max_model_len
     logprobs: int | None = None  #: log-probabilities of so many most likely tokens, and of the chosen one
     prompt_logprobs: int | None = None  #: the same for each token of the prompt
     skip_special_tokens: bool = True  #: leave special tokens out of the text

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+from collections.abc import Callable
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from quire.bench.report import Column, Repetition, Report, save_plot, summarise, timing_figures, write_json
+from quire.bench.report import (
+    Column,
+    Repetition,
+    Report,
+    check_writable,
+    summarise,
+    timing_figures,
+    write_json,
+    writing,
+)
 
 
 def test_a_measured_quantity_has_median_minimum_and_maximum() -> None:
@@ -59,8 +72,40 @@ def test_the_table_shows_rows_and_notes_and_the_json_keeps_the_figures(tmp_path:
     assert (data["schema"], data["benchmark"], data["figures"][1]) == (1, "demo", {"label": "two", "v": 2})
 
 
-def test_a_path_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="cannot write"):
-        write_json({}, tmp_path / "no" / "x.json")
-    with pytest.raises(ValueError, match="cannot write"):
-        save_plot(tmp_path / "no" / "x.png", lambda figure: None)
+@pytest.mark.parametrize("write", [check_writable, partial(write_json, {})])
+def test_a_path_that_cannot_be_written_is_a_clear_error(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    for wrong in (tmp_path / "no" / "x.json", tmp_path):
+        with pytest.raises(ValueError, match="cannot write"):
+            write(wrong)
+
+
+def test_what_is_checked_stays_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text("old")
+    for path in (tmp_path / "old.json", tmp_path / "new.json"):
+        check_writable(path)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("old.json", "old")]
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()])
+def test_no_half_of_a_file_stays(tmp_path: Path, failure: BaseException) -> None:
+    path = tmp_path / "f.json"
+
+    def write_half() -> None:
+        with writing(path) as file:
+            file.write("{")
+            raise failure
+
+    with pytest.raises((ValueError, KeyboardInterrupt)):
+        write_half()
+    assert not path.exists()
+
+
+def test_a_full_disk_is_one_line() -> None:
+    with pytest.raises(ValueError, match="cannot write /dev/full: No space left on device"):
+        write_json({"figures": "x" * 100_000}, Path("/dev/full"))
+
+
+def test_a_picture_is_drawn_where_the_figures_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="No space left"):
+        Report("demo", "", [], settings={"long": "x" * 100_000}).publish(Path("/dev/full"), tmp_path / "p.svg")
+    assert (tmp_path / "p.svg").exists()

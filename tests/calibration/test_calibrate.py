@@ -13,7 +13,7 @@ import torch
 from quire.build import LoadedModel, load, make_engine
 from quire.calibration.calibrate import calibrate_engine, default_lengths, quick_profile
 from quire.calibration.microbenchmark import BlocksLost, Microbenchmark
-from quire.calibration.profiles import profile_place, profiles_directory
+from quire.calibration.profiles import ProfilePlace, profile_place, profiles_directory
 from quire.config import EngineConfig, SchedulerConfig
 from quire.core.costs.cost_model import CostModel
 from quire.engine.engine import Engine
@@ -263,3 +263,15 @@ def test_profiles_lie_in_the_users_cache(monkeypatch: pytest.MonkeyPatch) -> Non
     assert profiles_directory() == Path(os.path.expanduser("~/.cache/quire/profiles"))
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert profiles_directory() == Path(os.path.expanduser("~/.cache/quire/profiles"))
+
+
+def test_a_user_without_a_home_finds_no_profile_and_keeps_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def expand(path: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "expanduser", expand)
+    place = ProfilePlace(profiles_directory(), {})
+    assert place.load() is None
+    with pytest.raises(OSError, match="Not a directory"):
+        place.save(CostModel())

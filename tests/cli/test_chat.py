@@ -110,6 +110,12 @@ def test_a_model_in_process_chats_as_the_offline_api_does() -> None:
     assert result.stdout == expected
 
 
+def test_an_answer_in_process_ends_with_the_context_and_not_after_sixteen_tokens() -> None:
+    result = run(*SMALL[:-2], "--max-model-len", "128", "--temperature", "0", input="Hello\n/stats\n")
+    assert result.exit_code == 0, result.output
+    assert "context: 128 tokens" in result.stdout
+
+
 def test_a_conversation_that_grew_too_long_can_be_reset() -> None:
     options = [*SMALL, "--max-model-len", "256", "--temperature", "0"]
     result = run(*options, input=f"Hello\n{'word ' * 300}\n/reset\nHi\n")

@@ -227,6 +227,13 @@ def test_generate_streams_the_text_that_the_offline_api_gives() -> None:
     assert quire(*arguments, "--chat", "Hello").stdout == answer + "\n"
 
 
+def test_generate_cuts_a_completion_and_no_chat() -> None:
+    arguments = ["generate", *SMALL, "--max-model-len", "200", "--temperature", "0", "--ignore-eos"]
+    completion, message = (quire(*arguments, *chat, "Hello").stdout for chat in ([], ["--chat"]))
+    assert len(message) > 1.2 * len(completion)  # 128 tokens, and what is left of 200
+    assert quire(*arguments, "--chat", "--max-tokens", "4", "Hello").stdout.startswith(message[:4])
+
+
 def test_bench_throughput_compares_block_sizes_and_writes_json(tmp_path: Path) -> None:
     made, figures = tmp_path / "w.json", tmp_path / "f.json"
     lengths = ["--num-requests", "3", "--input-len", "4-9", "--output-len", "3"]

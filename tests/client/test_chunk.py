@@ -74,3 +74,26 @@ def test_what_is_no_chunk_is_an_error_by_kind(data: str, kind: str, words: str) 
     with pytest.raises(RemoteError, match=words) as caught:
         read_chunk(data)
     assert caught.value.kind == kind
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"choices": 5},
+        {"choices": [{"text": 5}]},
+        {"choices": [{"delta": {"content": ["a"]}}]},
+        {"choices": [{"text": "a", "finish_reason": 1}]},
+        {"choices": [], "usage": {"completion_tokens": "many"}},
+        {"choices": [], "usage": {"completion_tokens": -1}},
+        {"choices": [], "usage": {"prompt_tokens": 1.5}},
+    ],
+)
+def test_what_is_no_chunk_of_openai_s_is_told_and_breaks_nothing_later(said: dict[str, Any]) -> None:
+    with pytest.raises(RemoteError, match="none of OpenAI's") as raised:
+        read_chunk(json.dumps(said))
+    assert raised.value.kind == "not_openai"
+
+
+def test_an_event_without_end_in_its_depth_is_told() -> None:
+    with pytest.raises(RemoteError, match="not JSON"):
+        read_chunk("[" * 100_000)

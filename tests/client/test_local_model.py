@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -38,6 +39,16 @@ def test_a_chat_and_a_completion_are_what_the_offline_api_gives(model: LocalMode
         assert heard[-1].usage.completion_tokens == len(output.token_ids)
         assert heard[-1].usage.prompt_tokens == len(expected[0].prompt_token_ids)
         assert sum(chunk.is_token for chunk in heard) == len(output.token_ids)
+
+
+def test_a_chat_runs_to_the_context_s_end_and_a_completion_stops_as_offline() -> None:
+    model = LocalModel(replace(CONFIG, max_model_len=128))
+    [chunk] = model.chat(HELLO, stream=False, ignore_eos=True, temperature=0)
+    assert chunk.usage is not None
+    assert chunk.usage.prompt_tokens + chunk.usage.completion_tokens == 128
+    [chunk] = model.complete("Hello", stream=False, ignore_eos=True, temperature=0)
+    assert chunk.usage is not None
+    assert chunk.usage.completion_tokens == SamplingParams().max_tokens
 
 
 def test_an_answer_may_come_whole(model: LocalModel, llm: LLM) -> None:

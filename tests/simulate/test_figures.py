@@ -14,7 +14,7 @@ from quire.simulate.figures import (
     Timeline,
     distribution,
     interval,
-    paired_change,
+    paired_changes,
     t95,
 )
 
@@ -81,6 +81,6 @@ def test_an_interval_is_students() -> None:
 
 
 def test_a_change_is_taken_pair_by_pair() -> None:
-    change = paired_change([11.0, 22.0], [10.0, 20.0])
-    assert change.mean == pytest.approx(0.1)
-    assert change.low == pytest.approx(0.1)
+    assert paired_changes([11.0, 22.0], [10.0, 20.0]) == pytest.approx([0.1, 0.1])
+    assert paired_changes([11.0], [10.0, 20.0]) == []
+    assert paired_changes([11.0], [0.0]) == []

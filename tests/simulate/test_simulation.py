@@ -181,3 +181,40 @@ def test_scaled_decode_steps_make_a_decoding_run_longer_and_nothing_else() -> No
     assert slow.tpot_s is not None
     assert usual.tpot_s is not None
     assert slow.tpot_s.mean == pytest.approx(2 * usual.tpot_s.mean)
+
+
+# -- hours of load -----------------------------------------------------------------------------------------------------
+
+HOUR_S = 3600.0
+
+
+def stream(every_s: float, until_s: float, priority: int = 0) -> list[Arrival]:
+    """Requests at even distances, each of about two seconds of the machine where nothing else runs."""
+    count = int(until_s / every_s)
+    return [Arrival(every_s * number, 8, 4, priority=priority) for number in range(count)]
+
+
+def longest_wait(arrivals: list[Arrival], **given: int | bool) -> float:
+    found = run(arrivals, "cost", **given)
+    assert found.num_requests == len(arrivals)
+    assert found.ttft_s is not None
+    return found.ttft_s.largest
+
+
+def test_over_hours_below_capacity_nobody_waits_long_whatever_the_priority() -> None:
+    urgent, patient = stream(4.0, 2 * HOUR_S), stream(9.0, 2 * HOUR_S, priority=1)
+    assert longest_wait([*urgent, *patient], **SMALL) < 60
+
+
+def test_larger_priorities_wait_as_long_as_smaller_ones_leave_no_room_and_no_longer() -> None:
+    urgent, patient = stream(1.5, HOUR_S / 3), stream(60.0, HOUR_S / 3, priority=1)
+    alone = run(urgent, "cost", **SMALL)
+    assert alone.makespan_s > HOUR_S / 2  # they come faster than they are served
+    waited = longest_wait([*urgent, *patient], **SMALL)
+    assert alone.makespan_s - 60 < waited < alone.makespan_s + 60
+
+
+def test_among_equals_nobody_waits_for_who_came_later() -> None:
+    crowd = stream(1.5, HOUR_S / 3)
+    backlog_s = run(crowd, "cost", **SMALL).makespan_s - crowd[-1].time_s
+    assert HOUR_S / 6 < longest_wait(crowd, **SMALL) < backlog_s

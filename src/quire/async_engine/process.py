@@ -16,9 +16,10 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from logging.handlers import QueueHandler
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("quire")
 
 _PIECE = 1 << 16  # what a pipe holds
+_GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # a terminal or a supervisor sends them to all processes at once
 _POLL_S = 1.0  # between two looks at the process
 _QUIET_S = 5.0  # without news of it, after which it is asked for an answer
 _GRACE_S = (
@@ -138,7 +140,8 @@ class _ProcessHost:
             name=f"engine {self._name}",
             daemon=True,
         )
-        process.start()
+        with signals_blocked():  # the child has them blocked too, until it can ignore them
+            process.start()
         their_commands.close()
         their_reports.close()
         if self._over.is_set():  # said while it started
@@ -269,6 +272,18 @@ class _Reports:
                 self._is_over.set()
 
 
+@contextmanager
+def signals_blocked() -> Iterator[None]:
+    """Processes that are started within begin with SIGINT and SIGTERM blocked: a terminal's Ctrl-C reaches them while
+    they import, long before they can say what they make of it."""
+    resource_tracker.ensure_running()  # starting it, as the first process does, would unblock them
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _state(process: BaseProcess) -> str:
     """What the system says that a process does, such as "T (stopped)"; it cannot say so itself."""
     try:
@@ -305,7 +320,7 @@ def _serve(
     log_level: int,
 ) -> None:
     """The engine process: the loop, which sends its reports itself, in the main thread, and a thread for commands."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # they go to the whole group; the parent says when to stop
+    for number in _GROUP_SIGNALS:  # the parent says when to stop
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
     sys.setswitchinterval(switch_interval)

@@ -163,46 +163,69 @@ class Report:
         plot_path: Path | None = None,
         draw: Callable[[Any], None] = lambda figure: None,
     ) -> None:
-        """Print the table, and write what was asked for. `draw` fills a matplotlib figure."""
+        """Print the table, and write what was asked for. `draw` fills a matplotlib figure.
+
+        Raises:
+            ValueError: the figures cannot be written; the picture is drawn all the same.
+        """
         self.show()
-        if json_path is not None:
-            write_json(self.as_json(), json_path)
-        if plot_path is not None:
-            save_plot(plot_path, draw)
+        try:
+            if json_path is not None:
+                write_json(self.as_json(), json_path)
+        finally:
+            if plot_path is not None:
+                from quire.bench.plots import save_plot
+
+                save_plot(plot_path, draw)
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """A file that cannot be written is a mistake of whoever named it."""
+def writing(path: Path, mode: str = "w", *, keeps_half: bool = False) -> Iterator[Any]:
+    """The file, open. Where writing fails, be it for a full disk or Ctrl-C, no half of it stays.
+
+    Args:
+        keeps_half: it does, since what came before the failure is worth having.
+
+    Raises:
+        ValueError: it cannot be written, a mistake of whoever named it.
+    """
+    is_open = False
     try:
-        yield
+        with path.open(mode) as file:
+            is_open = True
+            yield file
+    except BaseException as error:
+        if is_open and path.is_file() and not keeps_half:
+            path.unlink()
+        if isinstance(error, OSError):
+            raise _cannot_write(path, error) from None
+        raise
+
+
+def check_writable(path: Path) -> None:
+    """Notice before a long measurement that its figures cannot be written. Nothing is changed.
+
+    Raises:
+        ValueError: why not.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        return  # whoever reads a pipe would take our closing it for its end
+    was_there = path.exists()
+    try:
+        path.open("a").close()
+        if not was_there:
+            path.unlink()
     except OSError as error:
-        raise ValueError(f"cannot write {path}: {error.strerror}") from None
+        raise _cannot_write(path, error) from None
+
+
+def _cannot_write(path: Path, error: OSError) -> ValueError:
+    return ValueError(f"cannot write {path}: {error.strerror}; name a file where there is room and this user may write")
 
 
 def write_json(data: dict[str, Any], path: Path) -> None:
-    with writing(path):
-        path.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n")
-
-
-def save_plot(path: Path, draw: Callable[[Any], None]) -> None:
-    """Let `draw` fill a matplotlib figure, give it the look of all, and save it as the file's ending says.
-
-    Panels whose lines have labels get a legend.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ValueError("--plot needs matplotlib: pip install 'quire[plot]'") from None
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    draw(figure)
-    for axes in figure.axes:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.title.set_fontsize("medium")
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False, fontsize="small")
-    with writing(path):
-        figure.savefig(path, dpi=150)
+    with writing(path) as file:
+        file.write(json.dumps(data, indent=1, allow_nan=False) + "\n")
 
 
 def describe_machine() -> dict[str, Any]:

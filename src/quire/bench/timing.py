@@ -15,6 +15,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+from quire.bench.plots import Row, draw_rows
 from quire.bench.report import TIMING_COLUMNS, Column, Repetition, Report, timing_figures
 from quire.bench.settings import LatencySettings, ThroughputSettings
 from quire.bench.workload import (
@@ -131,7 +132,9 @@ def run_latency(
     report = Report("latency", f"Latency of {config.model}: {lengths[0]} in, {lengths[1]} out", columns)
     report.settings = {**settings.as_json(), "engine": asdict(config)}
     report.figures = measure([config], workloads, settings.runs)
-    report.publish(json_path, plot_path, lambda figure: _draw(figure, report.figures, "tpot_s", "TPOT, ms", 1e3))
+    panels = {"ttft_s": ("time to the first token, ms", 1e3), "tpot_s": ("time per output token, ms", 1e3)}
+    title = f"{report.title}\nLeft is better; median over {settings.runs} runs, and their range"
+    report.publish(json_path, plot_path, lambda figure: _draw(figure, report, title, panels))
 
 
 def run_throughput(
@@ -159,7 +162,9 @@ def run_throughput(
             )
     if len(configs) > 1:
         report.notes.append("The engines ran in one process, so that peak MiB is the most that any of them had so far.")
-    report.publish(json_path, plot_path, lambda figure: _draw(figure, report.figures, "out_tok_s", "output tokens/s"))
+    panels = {"out_tok_s": ("output tokens/s", 1.0)}
+    title = f"{report.title}\nRight is better; median over {settings.runs} runs, and their range"
+    report.publish(json_path, plot_path, lambda figure: _draw(figure, report, title, panels))
 
 
 def _workloads(settings: ThroughputSettings) -> list[Workload]:
@@ -207,15 +212,15 @@ def _facts(config: EngineConfig, engine: Engine) -> dict[str, Any]:
     }
 
 
-def _draw(figure: Any, figures: Sequence[dict[str, Any]], key: str, label: str, scale: float = 1.0) -> None:
-    """A bar a figure, with its range."""
-    axes = figure.subplots()
-    shown = [f for f in figures if f[key] is not None]
-    names = ["\n".join(filter(None, (f["workload"], f["label"]))) for f in shown]
-    medians = [f[key]["median"] * scale for f in shown]
-    low = [m - f[key]["min"] * scale for m, f in zip(medians, shown, strict=True)]
-    high = [f[key]["max"] * scale - m for m, f in zip(medians, shown, strict=True)]
-    at = range(len(shown))
-    axes.bar(at, medians, yerr=[low, high], capsize=3)
-    axes.set_xticks(at, names, rotation=30, ha="right", fontsize=8)
-    axes.set_ylabel(label)
+def _draw(figure: Any, report: Report, title: str, panels: dict[str, tuple[str, float]]) -> None:
+    """A panel a quantity (its label and scale), a row a figure: the median over the runs, and their range."""
+    figure.suptitle(title)
+    for axes, (key, (label, scale)) in zip(
+        figure.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels.items(), strict=True
+    ):
+        rows = []
+        for found in report.figures:
+            name = ", ".join(filter(None, (found["workload"], found["label"])))
+            if found[key] is not None:
+                rows.append(Row(name, *(found[key][of] * scale for of in ("median", "min", "max"))))
+        draw_rows(axes, rows, label)

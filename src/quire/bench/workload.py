@@ -18,6 +18,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from quire.bench.report import writing
+
 #: Above special tokens and the 256 bytes of any usual tokenizer, and inside the vocabulary of any usual model.
 TOKEN_IDS = range(300, 15_900)
 SHIFT = 977  #: a prime, so that repetitions meet again only after as many as there are token ids
@@ -122,7 +124,8 @@ def write_workload(workload: Workload, path: str | Path) -> None:
         requests.append({**entry, "arrival_s": request.arrival_s} if has_arrivals else entry)
     data: dict[str, Any] = {"name": workload.name, "note": workload.note}
     data |= {"greedy": workload.greedy, "ignore_eos": workload.ignore_eos, "requests": requests}
-    Path(path).write_text(json.dumps(data) + "\n")
+    with writing(Path(path)) as file:
+        file.write(json.dumps(data) + "\n")
 
 
 def fixed_lengths(count: int, prompt: int, output: int) -> Lengths:

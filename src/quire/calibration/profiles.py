@@ -107,9 +107,16 @@ def profile_place(config: EngineConfig, model: CausalLM, device: str) -> Profile
 
 
 def profiles_directory() -> Path:
-    """`$XDG_CACHE_HOME/quire/profiles`, or ~/.cache/quire/profiles where that is not set or not absolute."""
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    cache = given if given.is_absolute() else Path("~/.cache").expanduser()
+    """`$XDG_CACHE_HOME/quire/profiles`, or ~/.cache/quire/profiles where that is not set or not absolute.
+
+    For a user without a home, such as a container's, a place where nothing is found and nothing can be kept.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not cache.is_absolute():
+        try:
+            cache = Path("~/.cache").expanduser()
+        except RuntimeError:
+            cache = Path(os.devnull)
     return cache / "quire" / "profiles"
 
 

@@ -14,6 +14,7 @@ from quire.bench.settings import (
     SharingSettings,
     ThroughputSettings,
 )
+from quire.cli.client_options import failures_in_one_line
 from quire.cli.options import Json, Plot, options
 from quire.config import EngineConfig
 
@@ -86,7 +87,8 @@ def http(engine: EngineConfig, settings: HttpSettings, json: Json = None) -> Non
     """What HTTP and streaming cost over the offline engine, also with a long queue and under large bodies."""
     from quire.bench.serving.http_cost import run
 
-    run(engine, settings, json)
+    with failures_in_one_line():
+        run(engine, settings, json)
 
 
 @app.command(epilog="Example: quire bench serve --url http://127.0.0.1:8000 --sweep 1,2,4 --goodput ttft:500,tpot:100")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from quire.bench.settings import CalibrateSettings
-from quire.cli.options import Plot, options
+from quire.cli.options import Plot, check_json, options
 from quire.config import EngineConfig
 
 EXAMPLE = "Example: quire calibrate --model random:tiny --lengths 64,128,256 --plot crossing.png"
@@ -19,7 +19,10 @@ def calibrate(
     engine: EngineConfig,
     settings: CalibrateSettings,
     json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures, as quire simulate reads them.")
+        Path | None,
+        typer.Option(
+            "--json", metavar="FILE", callback=check_json, help="Write the figures, as quire simulate reads them."
+        ),
     ] = None,
     plot: Plot = None,
 ) -> None:

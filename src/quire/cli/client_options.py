@@ -27,7 +27,7 @@ class Address(Settings):
 class Sampling(Settings):
     """How an answer is sampled: the protocol's fields of these names. None leaves one to the model."""
 
-    max_tokens: int | None = setting(None, "Most tokens of an answer.")
+    max_tokens: int | None = setting(None, "Most tokens of an answer; by default as many as the context has room for.")
     temperature: float | None = setting(None, "0 is greedy; by default the model's own.")
     top_p: float | None = setting(None, "Keep the likeliest tokens up to this probability.")
     top_k: int | None = setting(None, "Keep the k likeliest tokens.")
@@ -40,7 +40,7 @@ class Sampling(Settings):
 class CompletionSampling(Sampling):
     """One answer, and no conversation that goes on."""
 
-    max_tokens: int | None = setting(128, "Most tokens of an answer.")
+    max_tokens: int | None = setting(128, "Most tokens of a completion; a chat's answer runs to its end.")
     ignore_eos: bool = setting(False, "Go on after the model's end token.", is_flag=True)
 
 
@@ -51,15 +51,18 @@ _FOR_BOTH = ("model", "seed")  # fields of EngineConfig that say something to a 
 def opened_model(given: Mapping[str, Any], engine: EngineConfig, address: Address = Address()) -> Iterator[Any]:
     """Whoever answers, until the block's end: a `RemoteModel` with a URL, a `LocalModel` without.
 
-    A failure in the block that is the server's or the engine's, not the user's (RuntimeError), is told in one line and
-    ends the command with status 1.
-
     Args:
         given: the command line's own values, None where it is silent.
     """
+    with failures_in_one_line(), closing(_open(given, engine, address)) as model:
+        yield model
+
+
+@contextmanager
+def failures_in_one_line() -> Iterator[None]:
+    """What fails in the block, and not by the user (RuntimeError), is told in one line; the command ends with 1."""
     try:
-        with closing(_open(given, engine, address)) as model:
-            yield model
+        yield
     except (typer.Exit, typer.Abort):  # RuntimeErrors both, and no failures
         raise
     except RuntimeError as error:

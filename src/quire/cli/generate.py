@@ -32,6 +32,8 @@ def generate(
 ) -> None:
     """Continue a prompt, streaming to the terminal."""
     text, asked = read_prompt(prompt), asked_for(sampling, ctx.params)
+    if chat and ctx.params["max_tokens"] is None:
+        del asked["max_tokens"]  # the default is for a completion, which may have no end of its own
     with opened_model(ctx.params, engine) as model:
         said = [{"role": "user", "content": text}]
         write_answer(model.chat(said, **asked) if chat else model.complete(text, **asked))

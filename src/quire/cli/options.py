@@ -16,9 +16,31 @@ import typer
 from quire.config import EngineConfig
 from quire.settings import EnvironmentSettings, Settings, integers, option_name, setting_fields
 
+
+def check_json(path: Path | None) -> Path | None:
+    """The file that figures go to: what is wrong with it shows before they are measured."""
+    if path is not None:
+        from quire.bench.report import check_writable
+
+        check_writable(path)
+    return path
+
+
+def _check_plot(path: Path | None) -> Path | None:
+    if path is not None:
+        from quire.bench.plots import check_plot
+
+        check_plot(path)
+    return path
+
+
 # Of commands with figures.
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures for programs.")]
-Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw a picture (PNG, SVG or PDF).")]
+Json = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", callback=check_json, help="Write the figures for programs.")
+]
+Plot = Annotated[
+    Path | None, typer.Option("--plot", metavar="FILE", callback=_check_plot, help="Draw a picture (PNG, SVG or PDF).")
+]
 
 
 def options(

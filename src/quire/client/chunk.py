@@ -44,12 +44,19 @@ def read_chunk(data: str) -> Chunk:
     """
     try:
         body = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise RemoteError("not_sse", f"an event is not JSON: {data[:100]!r}") from None
     if not isinstance(body, dict):
         raise RemoteError("not_sse", f"an event is not an object: {data[:100]!r}")
     if body.get("error"):
         raise RemoteError("stream_error", error_message(body))
+    try:
+        return _read_body(body)
+    except (TypeError, AttributeError):
+        raise RemoteError("not_openai", f"an event is none of OpenAI's: {data[:100]!r}") from None
+
+
+def _read_body(body: dict[str, Any]) -> Chunk:
     usage = _read_usage(body.get("usage"))
     choice = next((c for c in body.get("choices") or () if isinstance(c, dict) and not c.get("index")), None)
     if choice is None:
@@ -63,6 +70,9 @@ def read_chunk(data: str) -> Chunk:
     # A token whose text is not whole yet comes as an empty text; so do the event that only opens the assistant's turn,
     # and the one that only ends it.
     is_token = bool(text or reasoning) or (text is not None and reason is None and "role" not in said)
+    for value in (text, reasoning, reason):
+        if not isinstance(value, str | None):
+            raise TypeError
     return Chunk(text or "", reasoning or "", is_token, reason, usage)
 
 
@@ -71,4 +81,7 @@ def _read_usage(usage: Any) -> Usage | None:
         return None
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    return Usage(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0, cached)
+    counts = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    if not all(isinstance(count, int) and count >= 0 for count in (*counts, cached or 0)):
+        raise TypeError
+    return Usage(*counts, cached)

@@ -36,7 +36,7 @@ def of_exception(error: Exception, url: str) -> RemoteError:
         return error
     for family, kind, words in _KINDS:
         if isinstance(error, family):
-            return RemoteError(kind, f"{url}: {words} ({error or type(error).__name__})")
+            return RemoteError(kind, f"{url}: {words} ({str(error) or type(error).__name__})")
     return RemoteError(type(error).__name__, f"{url}: {type(error).__name__}: {error}")
 
 

@@ -36,7 +36,8 @@ class LocalModel:
         """Nothing is held beyond memory."""
 
     def chat(self, messages: Sequence[Mapping[str, Any]], *, stream: bool = True, **sampling: Any) -> ChunkStream:
-        """The next message of a conversation.
+        """The next message of a conversation, to its end or the context's where `max_tokens` says nothing, as from a
+        server.
 
         Raises:
             ValueError: the model has no chat template, or the conversation or a parameter does not fit.
@@ -47,10 +48,10 @@ class LocalModel:
         # The template has written the special tokens.
         token_ids = tokenizer.encode(text, add_special_tokens=False)
         prompt = Prompt(text, token_ids, answer_lead=tokenizer.answer_lead(self._chat_template))
-        return self._run(prompt, stream, sampling)
+        return self._run(prompt, stream, {"max_tokens": None, **sampling})
 
     def complete(self, prompt: str, *, stream: bool = True, **sampling: Any) -> ChunkStream:
-        """The continuation of a prompt. Raises what `chat` does."""
+        """The continuation of a prompt, of 16 tokens where `max_tokens` says nothing. Raises what `chat` does."""
         return self._run(prompt, stream, sampling)
 
     def _run(self, prompt: PromptLike, is_streamed: bool, sampling: dict[str, Any]) -> ChunkStream:

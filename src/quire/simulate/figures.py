@@ -132,9 +132,11 @@ def interval(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
-def paired_change(values: Sequence[float], base: Sequence[float]) -> Interval:
-    """By which share `values` are above `base`, each against its own partner: -0.1 is a tenth less."""
-    return interval([value / other - 1 for value, other in zip(values, base, strict=True)])
+def paired_changes(values: Sequence[float], base: Sequence[float]) -> list[float]:
+    """By which share each value is above its own partner in `base`: -0.1 is a tenth less. None where some lack one."""
+    if len(values) != len(base) or not all(base):
+        return []
+    return [value / other - 1 for value, other in zip(values, base, strict=True)]
 
 
 def t95(df: int) -> float:

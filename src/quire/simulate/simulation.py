@@ -31,6 +31,7 @@ class Arrival(NamedTuple):
     num_prompt_tokens: int
     num_output_tokens: int
     prompt_token_ids: Sequence[int] | None = None  #: where prompts may share prefixes; else no two share anything
+    priority: int = 0  #: smaller goes first
 
 
 @dataclass
@@ -94,7 +95,7 @@ def simulate(
     if config.num_swap_slots and not config.block_bytes:
         raise ValueError("block_bytes=0: how large a block is decides what swapping it costs; set it")
     ordered = sorted(arrivals, key=lambda arrival: arrival.time_s)
-    for _, num_tokens, _, prompt in ordered:
+    for _, num_tokens, _, prompt, _ in ordered:
         if prompt is not None and len(prompt) != num_tokens:
             raise ValueError(f"a prompt has {len(prompt)} tokens, and num_prompt_tokens says {num_tokens}")
     scheduler = Scheduler(config, root=b"simulation", recovery=policy)
@@ -136,7 +137,13 @@ class _Simulation:
         if prompt is None:  # numbers that no other prompt has: blocks are found by the tokens in them and before them
             prompt = [number + 1] * arrival.num_prompt_tokens
         request = Request(
-            f"request-{number}", prompt, _PARAMS, arrival=number, max_tokens=arrival.num_output_tokens, seed=number
+            f"request-{number}",
+            prompt,
+            _PARAMS,
+            arrival=number,
+            priority=arrival.priority,
+            max_tokens=arrival.num_output_tokens,
+            seed=number,
         )
         try:
             self.scheduler.add(request)

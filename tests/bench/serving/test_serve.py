@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +192,59 @@ def test_a_load_of_which_nothing_was_answered_is_exit_code_1() -> None:
     assert result.exit_code == 1
     assert "3 of 3 requests failed: http_503. The first: " in result.output
     assert "no, not like this" in result.output
+
+
+ANSWER = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+    b'data: {"choices": [{"index": 0, "text": "a"}]}\n\n'
+    b'data: {"choices": [{"index": 0, "text": "b", "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+)
+
+
+@contextmanager
+def dying_server(after: int) -> Iterator[str]:
+    """Gives so many answers, then breaks off in the middle of one and is gone."""
+    models = json.dumps({"data": SIZED}).encode()
+    head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(models)
+
+    def run() -> None:
+        with listener:
+            for number in range(after + 2):  # the models are asked for first
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(1 << 16)
+                    answer = ANSWER if number else head + models
+                    connection.sendall(answer if number <= after else b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n")
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    yield url
+    thread.join(100)
+
+
+def test_a_server_that_dies_is_told_and_what_was_measured_before_is_kept(tmp_path: Path) -> None:
+    figures, plot = tmp_path / "f.json", tmp_path / "p.svg"
+    lengths = ["--input-len", "5", "--output-len", "2", "--num-requests", "4", "--goodput", "ttft:60000"]
+    with dying_server(after=7) as url:
+        sweep = ["--sweep", "20,20,50,100", "--json", str(figures), "--plot", str(plot)]
+        result = bench("--url", url, *lengths, *sweep)
+    assert result.exit_code == 1
+    assert "has the server ended?" in result.output
+    assert "Nobody took connections any more at m; later rates are left out." in result.output
+    first, second, third = json.loads(figures.read_text())["figures"]
+    assert (first["completed"], first["errors"]) == (4, {})
+    assert second["completed"] == 2
+    assert third["errors"] == {"connect": 4}
+    assert "<svg" in plot.read_text()
+
+
+def test_a_server_that_never_answers_is_given_up_after_the_timeout() -> None:
+    with fake_openai(models=SIZED, hangs_after=0) as fake:
+        result = bench("--url", fake.url, *RATE, "--timeout", "0.3")
+    assert result.exit_code == 2
+    assert "no whole answer within 0.3 s" in result.stderr
 
 
 def test_answers_that_end_early_are_told() -> None:

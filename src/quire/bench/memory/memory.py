@@ -155,15 +155,18 @@ def draw(figure: Any, studies: Sequence[WasteStudy], trace: str) -> None:
     """Bars of the time-weighted waste, a group a policy."""
     axes = figure.subplots()
     policies = [waste.policy for waste in studies[0].wastes]
-    width = 0.8 / len(studies)
+    height = 0.8 / len(studies)
     for i, s in enumerate(studies):
-        at = np.arange(len(policies)) + (i - (len(studies) - 1) / 2) * width
+        at = np.arange(len(policies)) + (i - (len(studies) - 1) / 2) * height
         percent = [100 * waste.time_weighted for waste in s.wastes]
-        bars = axes.bar(at, percent, width, label=f"max_model_len {s.max_model_len:,}")
-        axes.bar_label(bars, [f"{value:.1f}" for value in percent], fontsize=6, padding=1)
-    axes.set_xticks(np.arange(len(policies)), policies, rotation=40, ha="right", fontsize=8)
-    axes.set_ylabel("KV memory wasted, % (time-weighted)")
-    axes.set_title(f"{trace}: {studies[0].num_requests:,} requests")
+        bars = axes.barh(at, percent, height * 0.9, label=f"max_model_len {s.max_model_len:,}")
+        axes.bar_label(bars, [f"{value:.1f}" for value in percent], fontsize=8, padding=2)
+    axes.set_yticks(np.arange(len(policies)), policies)
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("KV memory wasted, % (time-weighted)")
+    load = f"{trace}, {studies[0].num_requests:,} requests"
+    axes.set_title(f"KV memory wasted by how it is reserved: less is better\n{load}")
 
 
 def run(settings: MemorySettings, json_path: Path | None = None, plot_path: Path | None = None) -> None:

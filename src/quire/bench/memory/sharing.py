@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from quire.bench.plots import COLOURS
 from quire.bench.report import Column, Report, summarise
 from quire.bench.settings import SharingSettings
 from quire.bench.workload import Workload, make_workload, token_range, uniform_lengths
@@ -33,13 +34,14 @@ class Kind:
     name: str
     prompt: int  #: mean tokens; drawn evenly from half to one and a half of it
     output: int
-    published: dict[str, str]
+    published: dict[str, tuple[int, int]]  #: percent
 
 
 KINDS = (
-    Kind("short (Alpaca-like)", 19, 58, {"parallel": "6–10 %", "beam": "38–55 %"}),
-    Kind("long (ShareGPT-like)", 161, 338, {"parallel": "16–31 %", "beam": "44–66 %"}),
+    Kind("short (Alpaca-like)", 19, 58, {"parallel": (6, 10), "beam": (38, 55)}),
+    Kind("long (ShareGPT-like)", 161, 338, {"parallel": (16, 31), "beam": (44, 66)}),
 )
+_METHODS = {"parallel": "parallel samples", "beam": "beam search"}
 _COLUMNS = (
     Column("kind", "requests"),
     Column("method", "method"),
@@ -136,7 +138,7 @@ def run(config: EngineConfig, settings: SharingSettings, json: Path | None, plot
     report.figures = [
         _measure(shared, copied, kind, method, width, settings)
         for kind in KINDS
-        for method in ("parallel", "beam")
+        for method in _METHODS
         for width in settings.widths
     ]
     report.publish(json, plot, lambda figure: _draw(figure, report))
@@ -164,7 +166,7 @@ def _measure(
         "width": width,
         "requests": settings.num_requests,
         "saved": summarise(saved),
-        "published": kind.published[method],
+        "published": "{}–{} %".format(*kind.published[method]),
         "shared_tok_s": summarise(rates[True]),
         "copied_tok_s": summarise(rates[False]),
         "speedup": summarise(a / b for a, b in zip(rates[True], rates[False], strict=True)),
@@ -197,15 +199,14 @@ def run_once(engine: Engine, workload: Workload, method: str, width: int) -> tup
 
 
 def _draw(figure: Any, report: Report) -> None:
-    panels = figure.subplots(1, len(KINDS), sharey=True)
-    for axes, kind in zip(panels, KINDS, strict=True):
-        for method, label in (("parallel", "parallel samples"), ("beam", "beam search")):
+    """A panel a kind of requests, a line a method, and the paper's range behind it."""
+    figure.suptitle("KV blocks saved by sharing them between a request's samples or beams: more is better")
+    for axes, kind in zip(figure.subplots(1, len(KINDS), sharey=True), KINDS, strict=True):
+        for (method, label), colour in zip(_METHODS.items(), COLOURS, strict=False):
             rows = [f for f in report.figures if f["kind"] == kind.name and f["method"] == method]
-            axes.plot(
-                [f["width"] for f in rows],
-                [100 * f["saved"]["median"] for f in rows],
-                marker="o",
-                label=f"{label} (published {kind.published[method]})",
-            )
-        axes.set(title=kind.name, xlabel="samples or beams", ylim=(0, 100))
-    panels[0].set_ylabel("blocks saved, %")
+            widths, saved = [f["width"] for f in rows], [100 * f["saved"]["median"] for f in rows]
+            axes.plot(widths, saved, marker="o", color=colour, label=label)
+            axes.axhspan(*kind.published[method], color=colour, alpha=0.12, lw=0, label=f"{label}, published")
+        axes.set(title=kind.name, xlabel="samples or beams", ylim=(0, 100), xticks=sorted({*widths}))
+        axes.set_ylabel("blocks saved, %")
+        axes.label_outer()

@@ -10,6 +10,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from quire.bench.plots import COLOURS
 from quire.bench.recovery.crossing import crossing_range
 from quire.bench.report import Column, Report
 from quire.bench.settings import CalibrateSettings
@@ -171,17 +172,17 @@ def draw(figure: Any, calibration: Calibration, title: str) -> None:
     swap = [costs.save(n * size) + costs.load(n * size) for n in fine]
     recompute = [costs.recompute(n, chunk=calibration.chunk) for n in fine]
     for name, colour, spreads, curve in (
-        ("swap", "C0", [row.swap.latency for row in rows], swap),
-        ("recompute", "C1", [row.recompute for row in rows], recompute),
+        ("swap", COLOURS[0], [row.swap.latency for row in rows], swap),
+        ("recompute", COLOURS[1], [row.recompute for row in rows], recompute),
     ):
         bounds = [(s.median - s.min) * 1e3 for s in spreads], [(s.max - s.median) * 1e3 for s in spreads]
         medians = [s.median * 1e3 for s in spreads]
         axes.errorbar(lengths, medians, yerr=bounds, fmt="o", ms=4, capsize=3, color=colour, label=name)
         axes.plot(fine, [value * 1e3 for value in curve], color=colour, lw=1)
     for point in calibration.crossing_points():
-        axes.axvline(point, color="grey", ls="--", lw=1)
-        axes.annotate(f"{point:,}", (point, 1), xycoords=("data", "axes fraction"), fontsize=8, va="top")
-    axes.set(xlabel="tokens", ylabel="ms", xscale="log", yscale="log")
+        axes.axvline(point, color="0.4", ls="--", lw=1)
+        axes.annotate(f" {point:,}", (point, 1), xycoords=("data", "axes fraction"), fontsize=8, va="top")
+    axes.set(xlabel="tokens of the preempted request", ylabel="latency, ms", xscale="log", yscale="log")
     axes.set_xticks([], minor=True)
     axes.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45, fontsize=8)
-    axes.set_title(title)
+    axes.set_title(f"{title}\nLower is better; points: median and range of the repetitions, lines: the cost model")

@@ -14,12 +14,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from quire.bench.plots import COLOURS
 from quire.bench.recovery.calibrate import format_rate
 from quire.bench.recovery.crossing import bandwidth_for_crossing, crossings_at
 from quire.bench.recovery.load import make_mix
 from quire.bench.recovery.run import SLOWER, LinkPlan, RecoveryRun, first_difference, run_once, transfer_worker_of
 from quire.bench.recovery.simulate_recording import FORECAST_COLUMNS
-from quire.bench.report import Column, Report, summarise, writing
+from quire.bench.report import Column, Report, check_writable, summarise, writing
 from quire.bench.settings import RecoverySettings
 from quire.bench.timing import warm_up
 from quire.bench.workload import Workload, token_range
@@ -149,16 +150,7 @@ def check(config: EngineConfig, settings: RecoverySettings) -> None:
         if value is not None and not has_bandwidth:
             raise ValueError(f"{option} changes the link's bandwidth; give it one by --swap-bandwidth or --crossing-at")
     if settings.record is not None:
-        _check_writable(settings.record)
-
-
-def _check_writable(path: Path) -> None:
-    """What an earlier run left there stays until there is something to write, and nothing is left where nothing was."""
-    was_there = path.exists()
-    with writing(path):
-        path.open("a").close()
-        if not was_there:
-            path.unlink()
+        check_writable(settings.record)
 
 
 def experiment_config(config: EngineConfig) -> EngineConfig:
@@ -290,7 +282,7 @@ def _recording(engine: Engine, policy: str, path: Path | None) -> Iterator[Recor
         yield None
         return
     # The engine opens no files while it runs, and answers for those of its swap tier.
-    with writing(path), path.open("w") as file:
+    with writing(path, keeps_half=True) as file:
         yield record(engine, file, policy=policy, model=engine.costs.model)
 
 
@@ -444,16 +436,20 @@ def draw(figure: Any, runs: dict[str, list[RecoveryRun]]) -> None:
 
 
 def _draw_seconds(axes: Any, runs: dict[str, list[RecoveryRun]]) -> None:
-    bottom = [0.0] * len(runs)
-    parts = (("save_s", "saving"), ("load_s", "loading"), ("compute_s", "computing again"))
-    for name, label in parts:
-        spreads = [summarise(getattr(run, name) for run in done) for done in runs.values()]
-        heights = [spread["median"] if spread is not None else 0.0 for spread in spreads]
-        axes.bar(range(len(runs)), heights, bottom=bottom, label=label)
-        bottom = [below + height for below, height in zip(bottom, heights, strict=True)]
-    axes.set_xticks(range(len(runs)), list(runs), rotation=30, ha="right", fontsize=8)
-    axes.set_ylabel("seconds spent on recovery")
-    axes.set_ylim(top=1.35 * max(*bottom, 1e-9))  # room for the legend
+    """Bars of the means, by what the seconds went into; and each run's own sum, so that its noise is seen."""
+    left = [0.0] * len(runs)
+    places = range(len(runs))
+    for name, label in (("save_s", "saving"), ("load_s", "loading"), ("compute_s", "computing again")):
+        widths = [fmean(getattr(run, name) for run in done) for done in runs.values()]
+        axes.barh(places, widths, 0.5, left=left, label=label)
+        left = [before + width for before, width in zip(left, widths, strict=True)]
+    for place, done in zip(places, runs.values(), strict=True):
+        own = [run.recovery_s for run in done]
+        axes.plot(own, [place - 0.35] * len(own), "o", color="0.2", ms=4, label="a single run")
+    axes.set_yticks(places, runs)
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.set(xlabel="seconds spent on recovery", title="Recovery: left is better")
 
 
 def _draw_decisions(axes: Any, run: RecoveryRun) -> None:
@@ -462,14 +458,19 @@ def _draw_decisions(axes: Any, run: RecoveryRun) -> None:
     for phase, end in zip(run.phases, ends, strict=True):
         if phase.bandwidth is not None and phase.bandwidth != fastest:
             axes.axvspan(phase.from_preemption, end, color="0.9", lw=0)
-    for mode, colour in (("recompute", "C1"), ("swap", "C0"), ("mixed", "C2")):
+    for mode, colour in zip(("swap", "recompute", "mixed"), COLOURS[3:], strict=False):
         own = [(at, r.num_tokens) for at, r in enumerate(run.recoveries) if r.mode.value == mode]
         if own:
-            axes.scatter(*zip(*own, strict=True), s=9, color=colour, label=mode)
+            axes.scatter(*zip(*own, strict=True), s=12, color=colour, label=f"chose {mode}")
     most = max((len(crossing.points) for crossing in run.crossings), default=0)
     places = [crossing.at_preemption for crossing in run.crossings]
     for rank in range(most):
         points = [c.points[rank] if len(c.points) > rank else float("nan") for c in run.crossings]
         label = "crossing, by the model" if rank == 0 else None
         axes.plot(places, points, color="black", lw=1, marker=".", ms=3, drawstyle="steps-post", label=label)
-    axes.set(xlabel="preemption (grey: the link is slowed down)", ylabel="tokens", title="cost: decisions, first run")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set(
+        xlabel="preemption (grey: the link is slowed down)",
+        ylabel="tokens",
+        title="What cost chose, first run",
+    )

@@ -12,13 +12,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from quire.bench.plots import ENOUGH, FEW, Row, draw_rows
 from quire.bench.progress import progress
 from quire.bench.report import Column, Report
 from quire.bench.settings import SimulateSettings
 from quire.bench.workload import read_trace
 from quire.config import SchedulerConfig
 from quire.core.recovery.policies import make_policy
-from quire.simulate.figures import interval, paired_change, value_of
+from quire.simulate.figures import interval, paired_changes, value_of
 from quire.simulate.hardware import PAPER, HardwareProfile, find_profile
 from quire.simulate.loads import draw_short_long, speed_up
 from quire.simulate.simulation import Arrival, SimulationFigures, simulate
@@ -194,11 +195,7 @@ def figures(cases: Sequence[Case]) -> list[dict[str, Any]]:
 
 def _changes(case: Case, base: Case) -> dict[str, dict[str, Any]]:
     pairs = {name: (case.values(name), base.values(name)) for name in _COMPARED}
-    return {
-        name: asdict(paired_change(ours, theirs))
-        for name, (ours, theirs) in pairs.items()
-        if ours and len(ours) == len(theirs) and all(theirs)
-    }
+    return {name: asdict(interval(found)) for name, pair in pairs.items() if (found := paired_changes(*pair))}
 
 
 def _by_mode(case: Case) -> dict[str, float]:
@@ -264,19 +261,34 @@ def _title(settings: SimulateSettings, loads: Sequence[Sequence[Arrival]], profi
 
 
 def draw(figure: Any, cases: Sequence[Case]) -> None:
-    """A panel a metric, a group a decode scale, a bar a policy with its bounds."""
-    panels = figure.subplots(1, len(_COMPARED))
-    policies = list(dict.fromkeys(case.policy for case in cases))
-    scales = list(dict.fromkeys(case.decode_scale for case in cases))
-    width = 0.8 / len(policies)
-    for axes, name in zip(panels, _COMPARED, strict=True):
-        for at, policy in enumerate(policies):
-            label = {"label": policy} if axes is panels[-1] else {}  # one legend is enough
-            own = [case for case in cases if case.policy == policy and case.values(name)]
-            found = [interval(case.values(name)) for case in own]
-            places = [scales.index(case.decode_scale) + (at - (len(policies) - 1) / 2) * width for case in own]
-            errors = [(each.high - each.mean) * 1e3 if each.high is not None else 0.0 for each in found]
-            axes.bar(places, [each.mean * 1e3 for each in found], width * 0.9, yerr=errors, capsize=2, **label)
-        axes.set_xticks(range(len(scales)), [f"decode ×{scale:g}" for scale in scales])
-        axes.set_ylabel(f"{_HEADINGS[name]}, ms")
-        axes.set_ylim(bottom=0)
+    """A panel a metric, a row a policy: its change against the first one, seed by seed; a lone policy's own seconds."""
+    base = cases[0].policy
+    others = [case for case in cases if case.policy != base]
+    seeds = len(cases[0].runs)
+    title = f"Against {base} on the same requests: left of the line is better" if others else f"{base}: left is better"
+    figure.suptitle(f"{title}\n{_describe_rows(seeds)}")
+    for axes, name in zip(figure.subplots(1, len(_COMPARED), sharey=True), _COMPARED, strict=True):
+        if others:
+            bases = {case.decode_scale: case.values(name) for case in cases if case.policy == base}
+            found = [(case, paired_changes(case.values(name), bases[case.decode_scale])) for case in others]
+            rows = [_row(case, [100 * change for change in each], cases) for case, each in found if each]
+            draw_rows(axes, rows, f"{_HEADINGS[name]}, change in %", is_change=True)
+        else:
+            rows = [_row(case, [1e3 * value for value in each], cases) for case in cases if (each := case.values(name))]
+            draw_rows(axes, rows, f"{_HEADINGS[name]}, ms")
+
+
+def _describe_rows(seeds: int) -> str:
+    if seeds == 1:
+        return "one load"
+    points = f"small: each of {seeds} seeds; large: their mean" if seeds <= FEW else f"mean over {seeds} seeds"
+    return points + (", and its 95 % interval" if seeds >= ENOUGH else "")
+
+
+def _row(case: Case, values: Sequence[float], cases: Sequence[Case]) -> Row:
+    """Student's t over fewer than `ENOUGH` values bounds nothing that the values do not show."""
+    has_scales = len({each.decode_scale for each in cases}) > 1
+    name = f"{case.policy}, decode ×{case.decode_scale:g}" if has_scales else case.policy
+    found = interval(values)
+    bounds = (found.low, found.high) if len(values) >= ENOUGH else (None, None)
+    return Row(name, found.mean, *bounds, points=values)

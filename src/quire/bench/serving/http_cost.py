@@ -12,6 +12,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from typing import Any
 
 import httpx
 
+from quire.async_engine.process import signals_blocked
 from quire.bench.report import Column, Report, summarise
 from quire.bench.serving.load_target import Target, find_target
 from quire.bench.serving.stream_client import Stream, StreamClient, connect_to
@@ -121,7 +123,10 @@ def measure_http_cost(config: EngineConfig, settings: HttpSettings) -> list[dict
         sender = stack.enter_context(ProcessPoolExecutor(1, spawn, initializer=_prepare_sending, initargs=(stop,)))
         ids = token_range(refusing.vocab_size)
         warm_up = make_workload("warm-up", lengths, seed=4).shifted(0, ids)
-        offline.submit(_play_offline, warm_up).result()
+        with signals_blocked():
+            warming_up = offline.submit(_play_offline, warm_up)
+            sender.submit(_body, "text", settings.body_size)
+        warming_up.result()
         for target in (refusing, accepting):
             play_streams(target, warm_up)
         for repetition in range(settings.runs):
@@ -193,8 +198,15 @@ def _itl(waits: list[float]) -> dict[str, float]:
 _llm: Any = None
 
 
+def _end_without_a_word() -> None:
+    """At Ctrl-C, which was blocked until now: the parent has what there is to say."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
 def _load_offline(config: EngineConfig) -> None:
     global _llm
+    _end_without_a_word()
     from quire import LLM
 
     _llm = LLM(**asdict(config))
@@ -325,6 +337,7 @@ _stop: Any = None
 
 def _prepare_sending(stop: Any) -> None:
     global _stop
+    _end_without_a_word()
     _stop = stop
 
 

@@ -93,18 +93,24 @@ def find_target(
 
 
 async def prepare(
-    target: Target, workload: Workload, *, as_text: bool, transport: httpx.AsyncBaseTransport | None = None
+    target: Target,
+    workload: Workload,
+    *,
+    as_text: bool,
+    timeout_s: float = 600.0,
+    transport: httpx.AsyncBaseTransport | None = None,
 ) -> Target:
     """Ask small requests, which warm the server up: the target with what they taught.
 
     Args:
         workload: of the load, for its kind of request. None of its prompts is sent, so that no cache knows them later.
         as_text: prompts are words.
+        timeout_s: for each answer.
 
     Raises:
         ValueError: the server does not answer such requests.
     """
-    client = LoadClient(target.endpoint, target.url, transport=transport)
+    client = LoadClient(target.endpoint, target.url, timeout_s=timeout_s, transport=transport)
     if as_text:
         target = replace(target, word_length=WordLength())  # a token each, until it is known better
 

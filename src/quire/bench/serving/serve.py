@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from quire.bench.progress import progress
-from quire.bench.report import Report, writing
+from quire.bench.report import Report, check_writable, writing
 from quire.bench.serving.arrivals import Load, scale_trace
 from quire.bench.serving.figures import serving_figures
 from quire.bench.serving.load_client import LoadClient, LoadResult
 from quire.bench.serving.load_target import Target, common_vocab_size, find_target, prepare
 from quire.bench.serving.serve_report import (
+    LOST,
     SWEEP_COLUMNS,
     draw_distributions,
     draw_sweep,
@@ -48,11 +49,14 @@ def run_serve(settings: ServeSettings, json_path: Path | None = None, plot_path:
     """Measure, print, and write what was asked for.
 
     Returns:
-        Whether every load had at least one request that was answered.
+        Whether every load had at least one request that was answered, and no connection was refused or broke: then the
+        server has ended meanwhile, and what was measured is not what was asked for.
 
     Raises:
         ValueError: a setting makes no sense, or a server does not answer at all.
     """
+    if settings.save_requests is not None:
+        check_writable(settings.save_requests)
     targets = [
         find_target(url, settings.api_key, settings.model, is_chat=settings.chat, extra=settings.extra_body or {})
         for url in settings.urls
@@ -69,18 +73,25 @@ def run_serve(settings: ServeSettings, json_path: Path | None = None, plot_path:
     for target in targets:
         for workload in workloads:
             target.check_fit(workload)
-    targets = [asyncio.run(prepare(target, workloads[0], as_text=as_text)) for target in targets]
+    targets = [_prepare(target, workloads[0], as_text, settings.timeout_s) for target in targets]
 
     report = Report("serve", _title(targets, workloads, rates), SWEEP_COLUMNS, settings=settings.as_json())
     results: list[LoadResult] = []
+    gone: set[str] = set()
     for rate, workload in zip(rates, workloads, strict=True):
         for target in targets:
+            if target.label in gone:
+                continue
             # Other token ids each time, so that no cache carries over from one load to the next.
             shifted = workload.shifted(len(results), ids)
             results.append(play(target, shifted, settings.timeout_s, rate))
             measured = serving_figures(results[-1], limits)
             report.figures.append({**_facts(target, workload, rate, settings), **measured})
+            if measured["errors"].get("connect") == measured["requests"]:
+                gone.add(target.label)
     report.notes = notes(report.figures, results, limits)
+    if gone and len(rates) > 1:
+        report.notes.append(f"Nobody took connections any more at {', '.join(sorted(gone))}; later rates are left out.")
     draw: Callable[[Any], None]
     if len(results) == 1:
         report.columns, report.rows = metric_table(report.figures[0])
@@ -91,7 +102,13 @@ def run_serve(settings: ServeSettings, json_path: Path | None = None, plot_path:
     report.publish(json_path, plot_path, draw)
     if settings.save_requests is not None:
         write_requests(settings.save_requests, report.figures, results)
-    return all(figure["completed"] for figure in report.figures)
+    return all(figure["completed"] and not LOST & figure["errors"].keys() for figure in report.figures)
+
+
+def _prepare(target: Target, workload: Workload, as_text: bool, timeout_s: float) -> Target:
+    with progress(1, target.label) as show:
+        show(0, "waiting for its first answer")
+        return asyncio.run(prepare(target, workload, as_text=as_text, timeout_s=timeout_s))
 
 
 def make_load(settings: ServeSettings, ids: range) -> Load:
@@ -142,7 +159,7 @@ def play(target: Target, workload: Workload, timeout_s: float, rate: float | Non
 
 def write_requests(path: Path, figures: Sequence[dict[str, Any]], results: Sequence[LoadResult]) -> None:
     """Every request of every load as one line of JSON."""
-    with writing(path), path.open("w") as file:
+    with writing(path) as file:
         for figure, result in zip(figures, results, strict=True):
             where = {"label": figure["label"], "request_rate": figure["request_rate"]}
             for outcome in result.outcomes:

@@ -6,10 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from quire.bench.plots import COLOURS
 from quire.bench.report import Column
 from quire.bench.serving.figures import e2el_s, itl_s, tpot_s, ttft_s
 from quire.bench.serving.load_client import LoadResult
 
+LOST = {"connect", "disconnected"}  #: errors by which a server that has ended shows
 BREAKS_BELOW = 0.9  #: goodput has broken where a smaller share of the requests is within the limits
 # A client that is later than this itself has measured itself too.
 _NOTABLE_LAG_S = 0.01
@@ -90,6 +92,11 @@ def _errors(figure: Mapping[str, Any], result: LoadResult, where: str) -> list[s
     for kind, count in sorted(figure["errors"].items()):
         first = next(outcome.error_message for outcome in result.outcomes if outcome.error == kind)
         lines.append(f"{where}{count} of {figure['requests']} requests failed: {kind}. The first: {first}")
+    if lost := [outcome for outcome in result.outcomes if outcome.error in LOST]:
+        since_s = min(outcome.arrival_s for outcome in lost)
+        lines.append(
+            f"{where}connections broke or were refused, of requests from {since_s:.1f} s on: has the server ended?"
+        )
     if lines and figure["completed"]:
         lines.append(f"{where}latencies are those of the {figure['completed']} requests that were answered.")
     if figure["out_got"] < figure["out"]:
@@ -157,12 +164,13 @@ def draw_sweep(figure: Any, figures: Sequence[Mapping[str, Any]]) -> None:
         panels[0].plot([_rate(f) for f in known], latencies, marker="o", label=label)
         if has_goodput:
             panels[1].plot([_rate(f) for f in own], [f["goodput"]["req_s"] for f in own], marker="o", label=label)
-    panels[0].set(xlabel="request rate, requests/s", ylabel="normalised latency, s/token")
+    panels[0].set(xlabel="request rate, requests/s", ylabel="normalised latency, s/token", title="Lower is better")
     if has_goodput:
         rates = sorted({_rate(f) for f in figures})
-        panels[1].plot(rates, rates, color="grey", linestyle=":", linewidth=1, label="all requests")
+        panels[1].plot(rates, rates, color="0.4", linestyle=":", linewidth=1, label="all requests")
         limits = next(f["goodput"]["limits_s"] for f in figures if "goodput" in f)
-        panels[1].set(xlabel="request rate, requests/s", ylabel=f"goodput, requests/s\n(under {_named(limits)})")
+        panels[1].set(xlabel="request rate, requests/s", ylabel="goodput, requests/s")
+        panels[1].set_title(f"Higher is better (within {_named(limits)})")
     for axes in panels:
         axes.set_ylim(bottom=0)
         axes.set_xlim(left=0)
@@ -177,13 +185,14 @@ def draw_distributions(figure: Any, result: LoadResult, limits: Mapping[str, flo
         ("itl", "ITL", [gap for outcome in done for gap in itl_s(outcome)]),
         ("e2el", "E2EL", [e2el_s(outcome) for outcome in done]),
     )
+    figure.suptitle(f"Latencies of the {len(done):,} requests that were answered: the further left a line, the better")
     panels = figure.subplots(1, len(drawn), sharey=True)
     for axes, (name, heading, values) in zip(panels, drawn, strict=True):
         if values:
             shares = [(i + 1) / len(values) for i in range(len(values))]
             axes.step([value * 1e3 for value in sorted(values)], shares, where="post")
         if name in limits:
-            axes.axvline(limits[name] * 1e3, color="grey", linestyle=":")
+            axes.axvline(limits[name] * 1e3, color=COLOURS[1], linestyle="--", linewidth=1, label="limit")
         axes.set(xlabel=f"{heading}, ms", ylim=(0, 1))
         axes.set_xlim(left=0)
     panels[0].set_ylabel("share of requests (ITL: of gaps)")

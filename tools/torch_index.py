@@ -1,0 +1,54 @@
+"""Which index `make` takes torch from: prints its URL, or nothing for pip's own, and says which on stderr.
+
+pip's torch for Linux brings gigabytes of CUDA, which a machine without an NVIDIA GPU has no use for.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from urllib.request import urlopen
+
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+PIPS_OWN = "pip's own index"
+
+
+def choose(given: Mapping[str, str], *, has_cuda_build: bool, has_gpu: bool) -> tuple[str, str]:
+    """The index, empty for pip's own, and why that one."""
+    if (index := given.get("TORCH_INDEX_URL")) is not None:
+        return index, f"torch comes from {index or PIPS_OWN}, as TORCH_INDEX_URL says"
+    if not has_cuda_build:
+        return "", f"torch comes from {PIPS_OWN}, whose build for this system is small"
+    if has_gpu:
+        return "", f"torch comes from {PIPS_OWN}, with CUDA for this machine's NVIDIA GPU"
+    if is_reachable(CPU_INDEX):
+        return CPU_INDEX, f"there is no NVIDIA GPU: torch comes from {CPU_INDEX} (TORCH_INDEX_URL= takes pip's own)"
+    return "", f"torch comes from {PIPS_OWN}, with CUDA: {CPU_INDEX} cannot be reached"
+
+
+def is_reachable(index: str, within_s: float = 5.0) -> bool:
+    """Whether it answers soon. Looking its name up may hang for longer than any timeout of a connection."""
+    answered = threading.Event()
+
+    def ask() -> None:
+        with suppress(OSError), urlopen(f"{index}/torch/", timeout=within_s):
+            answered.set()
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(within_s)
+    return answered.is_set()
+
+
+if __name__ == "__main__":
+    url, why = choose(
+        os.environ,
+        has_cuda_build=sys.platform == "linux",
+        has_gpu=shutil.which("nvidia-smi") is not None or os.path.exists("/dev/nvidia0"),
+    )
+    print(why, file=sys.stderr)
+    print(url)
