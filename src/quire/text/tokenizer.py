@@ -143,23 +143,33 @@ class Tokenizer:
         messages: Sequence[Mapping[str, Any]],
         *,
         chat_template: str | None = None,
-        **options: Any,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        variables: Mapping[str, Any] | None = None,
     ) -> str:
         """A conversation as the text that the model expects; encode it with `add_special_tokens=False`.
 
         Args:
             messages: dicts with role and content.
             chat_template: a template, or the name of one of the model's; by default the model's own.
-            options: of `chat_template.render`: add_generation_prompt, continue_final_message, and variables of the
-                template, such as tools or enable_thinking.
+            add_generation_prompt: open the assistant's turn at the end.
+            continue_final_message: leave the last message open.
+            variables: of the template, such as tools or enable_thinking.
 
         Raises:
             ValueError: there is no template, or it refuses the conversation.
         """
         from quire.text.chat_template import render  # jinja2 is not needed for a start
 
-        template = self._choose_chat_template(chat_template, has_tools=bool(options.get("tools")))
-        return render(messages, template, special_tokens=self.special_tokens, **options)
+        template = self._choose_chat_template(chat_template, has_tools=bool(variables and variables.get("tools")))
+        return render(
+            messages,
+            template,
+            special_tokens=self.special_tokens,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            variables=variables,
+        )
 
     def answer_lead(self, chat_template: str | None = None) -> str:
         """The blanks that the template writes between the opening of the assistant's turn and its text.

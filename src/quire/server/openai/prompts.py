@@ -65,7 +65,7 @@ def encode_messages(
             chat_template=model.chat_template,
             add_generation_prompt=is_opened,
             continue_final_message=is_continued,
-            **variables,
+            variables=variables,
         )
     except ValueError as error:
         raise invalid(str(error), "messages") from error
