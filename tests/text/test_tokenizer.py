@@ -315,3 +315,12 @@ def test_the_post_processor_of_tokenizer_json_is_believed_over_the_settings(
         write_model_dir(tokenizer_json=backend, tokenizer_config_json={**NAMES, "add_bos_token": False})
     )
     assert tokenizer.encode("a")[:2] == [0, 2]
+
+
+def test_many_texts_are_encoded_as_each_alone() -> None:
+    preset = Tokenizer.byte_level(300)
+    texts = ["a" * 2**16, "b", "", "c" * 2**15, "d" * 2**16, "é"]
+    assert preset.encode_batch(texts) == [preset.encode(text) for text in texts] == [list(t.encode()) for t in texts]
+    assert preset.encode_batch([]) == []
+    with pytest.raises(ValueError, match="not valid Unicode"):
+        preset.encode_batch([*texts, "\ud800"])
