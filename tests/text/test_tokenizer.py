@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -324,3 +326,19 @@ def test_many_texts_are_encoded_as_each_alone() -> None:
     assert preset.encode_batch([]) == []
     with pytest.raises(ValueError, match="not valid Unicode"):
         preset.encode_batch([*texts, "\ud800"])
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="glibc's malloc is told to")
+def test_threads_that_have_tokenized_large_texts_keep_little_of_it() -> None:
+    def resident_mib() -> float:
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+    preset = Tokenizer.byte_level(300)
+    text = "a quick brown fox " * 2**14
+    with ThreadPoolExecutor(4) as threads:
+        before = resident_mib()
+        sizes = list(threads.map(lambda _: len(preset.encode(text)), range(4)))
+        kept = resident_mib() - before
+    assert sizes == [len(text)] * 4
+    assert kept < 60, "without it some 100"

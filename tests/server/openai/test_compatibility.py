@@ -33,6 +33,7 @@ TOOL_TEMPLATE = (
     "{%- endfor %}{%- endif %}<|im_end|>\n{%- endfor %}"
     "{%- if add_generation_prompt %}<|im_start|>assistant\n{%- endif %}"
     "{%- if reasoning_effort is defined %}[{{ reasoning_effort }}]{%- endif %}"
+    "{%- if enable_thinking is defined and not enable_thinking %}[no thoughts]{%- endif %}"
 )
 ARGUMENTS = {"city": "Zürich", "days": [1, 2], "more": {"a": None}}
 CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": json.dumps(ARGUMENTS)}}
@@ -136,7 +137,10 @@ def test_reasoning_effort_goes_to_the_template(tolerant: RunningServer) -> None:
     assert text_of_prompt(tolerant, reasoning_effort="low").endswith("[low]")
     own = {"reasoning_effort": "high"}
     assert text_of_prompt(tolerant, reasoning_effort="low", chat_template_kwargs=own).endswith("[high]")
-    assert "reasoning" not in text_of_prompt(tolerant)
+    assert "[" not in text_of_prompt(tolerant)
+    assert text_of_prompt(tolerant, reasoning_effort="none").endswith("[none][no thoughts]")
+    thinking = {"enable_thinking": True}
+    assert text_of_prompt(tolerant, reasoning_effort="none", chat_template_kwargs=thinking).endswith("[none]")
 
 
 def test_a_request_brings_its_own_template_where_it_is_trusted(tolerant: RunningServer, server: RunningServer) -> None:
@@ -203,6 +207,9 @@ def test_beam_search_gives_the_best_answers_first(server: RunningServer) -> None
         assert answer.status_code == 200, answer.text
         assert [choice["text"] for choice in answer.json()["choices"]] == [output.text for output in expected.outputs]
         assert answer.json()["usage"]["completion_tokens"] == sum(len(one.token_ids) for one in expected.outputs)
+    twice = server.complete(prompt=["Hello"] * 2, use_beam_search=True, n=2).json()["choices"]
+    assert [choice["index"] for choice in twice] == [0, 1, 2, 3]
+    assert [choice["text"] for choice in twice[:2]] == [choice["text"] for choice in twice[2:]]
     best = choice_of(server.chat(use_beam_search=True, n=2, max_tokens=None))
     assert best["message"]["content"]
 
@@ -285,3 +292,18 @@ def test_the_server_says_how_many_logprobs_it_gives() -> None:
         assert server.chat(logprobs=True).status_code == 200
         for answer in (server.complete(logprobs=3), server.chat(logprobs=True, top_logprobs=-1)):
             assert "--max-logprobs" in refusal_of(answer)["message"]
+
+
+def test_the_tokens_of_logprobs_make_the_text_streamed_or_not(server: RunningServer) -> None:
+    asked: dict[str, Any] = {"allowed_token_ids": list(b"abc"), "seed": 1, "stop": "zzz", "max_tokens": 8}
+    choice = choice_of(server.complete(**asked, logprobs=0))
+    shown = choice["logprobs"]
+    assert "".join(shown["tokens"]) == choice["text"]
+    assert shown["text_offset"] == list(range(8))
+    assert [len(top) for top in shown["top_logprobs"]] == [1] * 8, "the chosen one"
+    with server.client() as client:
+        extra = {"extra_body": {"allowed_token_ids": asked.pop("allowed_token_ids")}}
+        stream = list(client.completions.create(model=MODEL, prompt="Hello", logprobs=0, stream=True, **asked, **extra))
+    pieces = [chunk.choices[0].logprobs for chunk in stream if chunk.choices[0].logprobs]
+    assert [token for piece in pieces for token in piece.tokens or ()] == shown["tokens"]
+    assert [offset for piece in pieces for offset in piece.text_offset or ()] == shown["text_offset"]

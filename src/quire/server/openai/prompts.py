@@ -66,7 +66,10 @@ def encode_messages(
         )
     variables = options.chat_template_kwargs or {}
     if options.reasoning_effort is not None:
-        variables = {"reasoning_effort": options.reasoning_effort, **variables}
+        of_effort: dict[str, Any] = {"reasoning_effort": options.reasoning_effort}
+        if options.reasoning_effort == "none":
+            of_effort["enable_thinking"] = False  # the name by which most templates leave thinking out
+        variables = {**of_effort, **variables}
     for name in variables:
         if hint := _REFUSED_VARIABLES.get(name):
             raise invalid(f"chat_template_kwargs may not have {name!r}; {hint}", "chat_template_kwargs")

@@ -297,7 +297,8 @@ class TemplateOptions(Body):
     )
     chat_template_kwargs: dict[str, Any] | None = option("Variables of the chat template, such as enable_thinking.")
     reasoning_effort: Annotated[str, Field(max_length=64)] | None = option(
-        "Handed to the chat template as the variable of this name; templates that do not know it ignore it."
+        "Handed to the chat template as the variable of this name; none also sets enable_thinking to false. Templates "
+        "that know neither ignore them."
     )
     add_special_tokens: bool | None = option(
         "Put around the rendered template what the model expects; false by default: templates write it themselves."
