@@ -13,9 +13,9 @@ from quire.sampling_params import BeamSearchParams, SamplingParams
 NAN, INF = float("nan"), float("inf")
 TOKEN_IDS = "token ids are integers from 0 on"
 STRINGS = "a string or a list of strings, none of them empty"
-LOGPROBS = "an integer from 0 to 100"
+LOGPROBS = "an integer from 0 on, or -1 for all tokens"
 BOOL = "True or False"
-BIAS = "a mapping from token ids to numbers"
+BIAS = "a mapping from token ids, in plain digits, to numbers"
 
 REFUSED: list[tuple[str, Any, str]] = [
     *(("n", value, "an integer from 1 to 1024") for value in (0, -1, 1025, 1.0, "2", None, True)),
@@ -31,8 +31,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     *(("min_tokens", value, "an integer from 0 on") for value in (-1, 1.5, None)),
     ("min_tokens", 17, "at most max_tokens, which is 16"),
     *(("max_tokens", value, "an integer from 1 on, or None for as many as fit") for value in (0, -1, 1.5, "16", True)),
-    *(("logprobs", value, LOGPROBS) for value in (-1, 101, True, 1.0, "1")),
-    *(("prompt_logprobs", value, LOGPROBS) for value in (-1, 101, True, 1.0)),
+    *(("logprobs", value, LOGPROBS) for value in (-2, 2**31, True, 1.0, "1")),
+    *(("prompt_logprobs", value, LOGPROBS) for value in (-2, 2**31, True, 1.0)),
     *(("stop", value, STRINGS) for value in ("", ["a", ""], [1], 5, [None])),
     *(("bad_words", value, STRINGS) for value in ("", ["a", ""], [1], 5)),
     *(("stop_token_ids", value, TOKEN_IDS) for value in ([-1], ["1"], [1.0], [True], "12")),
@@ -42,7 +42,10 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("allowed_token_ids", [], "at least one token, or None to allow all"),
     *(("bad_words_token_ids", value, TOKEN_IDS) for value in ([[-1]], [["1"]], [[1], [1.0]])),
     *(("bad_words_token_ids", value, "a list of lists of token ids, none of them empty") for value in ([[]], 5, [5])),
-    *(("logit_bias", value, BIAS) for value in (5, [1], {"a": 1})),
+    *(
+        ("logit_bias", value, BIAS)
+        for value in (5, [1], {"a": 1}, {" 5": 1}, {"5_0": 1}, {"+5": 1}, {"٥": 1}, {"05": 1})
+    ),
     *(("logit_bias", value, TOKEN_IDS) for value in ({-1: 1}, {1.5: 1}, {True: 1}, {None: 1}, {INF: 1}, {"-1": 1})),
     *(("logit_bias", {1: value}, "each bias is a number from -100 to 100") for value in (101, -101, NAN, "a", None)),
     *((name, "yes", BOOL) for name in ("include_stop_str_in_output", "ignore_eos")),
@@ -65,7 +68,7 @@ ACCEPTED: list[tuple[str, Any, Any]] = [
     *(("min_p", value, value) for value in (0, 1)),
     *(("seed", value, value) for value in (None, 0, -1, 2**63 - 1, -(2**63))),
     *(("max_tokens", value, value) for value in (None, 1, 2**31 - 1)),
-    *(("logprobs", value, value) for value in (None, 0, 100)),
+    *(("logprobs", value, value) for value in (None, -1, 0, 1000)),
     ("stop", None, ()),
     ("stop", "end", ("end",)),
     ("stop", ["a", "b"], ("a", "b")),

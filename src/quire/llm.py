@@ -74,13 +74,20 @@ class LLM:
         messages: Sequence[Mapping[str, Any]] | Sequence[Sequence[Mapping[str, Any]]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
-        **template_options: Any,
+        *,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        **variables: Any,
     ) -> list[RequestOutput]:
         """Answer one conversation or several.
 
         Args:
             messages: dicts with role and content, or a list of such lists.
-            template_options: chat_template, add_generation_prompt, continue_final_message, and the template's own.
+            chat_template: Jinja text, or the name of one of the model's templates.
+            add_generation_prompt: open the assistant's turn at the end.
+            continue_final_message: leave the last message open: the answer goes on with it.
+            variables: of the template, such as tools or enable_thinking.
 
         Raises:
             ValueError: the model has no chat template, or it refuses the messages.
@@ -90,10 +97,16 @@ class LLM:
         if not messages:
             raise ValueError("messages is empty; give at least one, such as {'role': 'user', 'content': 'Hello'}")
         conversations = [messages] if isinstance(messages[0], Mapping) else list(messages)
-        lead = self.tokenizer.answer_lead(template_options.get("chat_template"))
+        lead = self.tokenizer.answer_lead(chat_template)
         prompts = []
         for conversation in conversations:
-            text = self.tokenizer.apply_chat_template(conversation, **template_options)
+            text = self.tokenizer.apply_chat_template(
+                conversation,
+                chat_template=chat_template,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                variables=variables,
+            )
             # The template writes the special tokens itself.
             token_ids = self.tokenizer.encode(text, add_special_tokens=False)
             prompts.append(Prompt(text, token_ids, answer_lead=lead))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-MAX_LOGPROBS = 100
+_MAX_BEAM_WIDTH = 50
 _SEED_RANGE = 2**63
 
 
@@ -36,6 +36,15 @@ def _as_tuple(name: str, value: Any, expected: str) -> tuple[Any, ...]:
         return () if value is None else tuple(value)
     except TypeError:
         raise _error(name, value, expected) from None
+
+
+def _token_id(key: Any) -> Any:
+    """A token id that may be text. `int` alone also reads " 5", "5_0", "+5" and digits of other scripts."""
+    if not isinstance(key, str):
+        return key
+    if str(token := int(key)) != key:
+        raise ValueError(key)
+    return token
 
 
 def _check_token_ids(name: str, value: tuple[Any, ...]) -> None:
@@ -72,8 +81,9 @@ class SamplingParams:
     ignore_eos: bool = False  #: the model's end-of-sequence tokens do not end the output
     min_tokens: int = 0  #: nothing ends the output before so many tokens
     max_tokens: int | None = 16  #: as vLLM has it; None: up to max_model_len
-    logprobs: int | None = None  #: log-probabilities of so many most likely tokens, and of the chosen one
-    prompt_logprobs: int | None = None  #: the same for each token of the prompt
+    logprobs: int | None = None  #: log-probabilities of so many most likely tokens (-1: of all), and of the chosen one
+    logprob_token_ids: tuple[int, ...] | None = None  #: with logprobs, of these tokens in place of the most likely ones
+    prompt_logprobs: int | None = None  #: as logprobs, for each token of the prompt
     skip_special_tokens: bool = True  #: leave special tokens out of the text
     detokenize: bool = True  #: make text at all
 
@@ -85,7 +95,7 @@ class SamplingParams:
             if any(not isinstance(word, str) or not word for word in words):
                 raise _error(name, value, expected)
             object.__setattr__(self, name, words)
-        for name in ("stop_token_ids", "allowed_token_ids"):
+        for name in ("stop_token_ids", "allowed_token_ids", "logprob_token_ids"):
             ids = _as_tuple(name, getattr(self, name), "a list of token ids")
             _check_token_ids(name, ids)
             if getattr(self, name) is not None or name == "stop_token_ids":
@@ -119,15 +129,19 @@ class SamplingParams:
                 raise _error("min_tokens", self.min_tokens, f"at most max_tokens, which is {self.max_tokens}")
         for name in ("logprobs", "prompt_logprobs"):
             if getattr(self, name) is not None:
-                _check_int(name, getattr(self, name), 0, MAX_LOGPROBS, f"an integer from 0 to {MAX_LOGPROBS}")
+                _check_int(name, getattr(self, name), -1, 2**31 - 1, "an integer from 0 on, or -1 for all tokens")
+        if self.logprob_token_ids and self.logprobs is None:
+            raise _error("logprob_token_ids", self.logprob_token_ids, "it goes with logprobs")
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
             raise _error("allowed_token_ids", (), "at least one token, or None to allow all")
         if self.logit_bias is not None:
             pairs: Any = self.logit_bias
             try:  # keys may be text, as in JSON
-                bias = {int(token) if isinstance(token, str) else token: value for token, value in pairs.items()}
+                bias = {_token_id(token): value for token, value in pairs.items()}
             except (AttributeError, ValueError):
-                raise _error("logit_bias", self.logit_bias, "a mapping from token ids to numbers") from None
+                raise _error(
+                    "logit_bias", self.logit_bias, "a mapping from token ids, in plain digits, to numbers"
+                ) from None
             _check_token_ids("logit_bias", tuple(bias))
             for value in bias.values():
                 _check_number("logit_bias", value, -100, 100, "each bias is a number from -100 to 100")
@@ -149,6 +163,7 @@ class SamplingParams:
             ("logit_bias", self.logit_bias or ()),
             ("allowed_token_ids", self.allowed_token_ids or ()),
             ("stop_token_ids", self.stop_token_ids),
+            ("logprob_token_ids", self.logprob_token_ids or ()),
             ("bad_words_token_ids", [token for word in self.bad_words_token_ids for token in word]),
         ):
             for token in ids:
@@ -171,7 +186,7 @@ class BeamSearchParams:
     skip_special_tokens: bool = True
 
     def __post_init__(self) -> None:
-        _check_int("beam_width", self.beam_width, 1, MAX_LOGPROBS // 2, f"an integer from 1 to {MAX_LOGPROBS // 2}")
+        _check_int("beam_width", self.beam_width, 1, _MAX_BEAM_WIDTH, f"an integer from 1 to {_MAX_BEAM_WIDTH}")
         _check_int("max_tokens", self.max_tokens, 1, 2**31 - 1, "an integer from 1 on")
         # Beyond this the length, raised to it, may leave the range of floats.
         _check_number("length_penalty", self.length_penalty, -10, 10, "a number from -10 to 10")

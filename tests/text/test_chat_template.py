@@ -68,7 +68,8 @@ def test_conversations_look_as_in_transformers(
         add_generation_prompt=add_generation_prompt,
         **options,
     )
-    ours = render(CHAT[:length], template, special_tokens=NAMES, add_generation_prompt=add_generation_prompt, **options)
+    prompted = {"special_tokens": NAMES, "add_generation_prompt": add_generation_prompt}
+    ours = render(CHAT[:length], template, variables=options, **prompted)
     assert ours == expected
 
 
@@ -190,7 +191,7 @@ def test_named_templates_are_chosen_by_name_or_by_tools(backends: Backends, writ
     )
     tokenizer = Tokenizer.from_dir(directory)
     assert tokenizer.apply_chat_template(CHAT, chat_template="rag") == "rag"
-    assert tokenizer.apply_chat_template(CHAT, tools=TOOLS) == "tools"
+    assert tokenizer.apply_chat_template(CHAT, variables={"tools": TOOLS}) == "tools"
     with pytest.raises(ValueError, match="no default one; name one of: rag, tool_use"):
         tokenizer.apply_chat_template(CHAT)
 

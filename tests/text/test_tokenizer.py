@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -315,3 +317,28 @@ def test_the_post_processor_of_tokenizer_json_is_believed_over_the_settings(
         write_model_dir(tokenizer_json=backend, tokenizer_config_json={**NAMES, "add_bos_token": False})
     )
     assert tokenizer.encode("a")[:2] == [0, 2]
+
+
+def test_many_texts_are_encoded_as_each_alone() -> None:
+    preset = Tokenizer.byte_level(300)
+    texts = ["a" * 2**16, "b", "", "c" * 2**15, "d" * 2**16, "é"]
+    assert preset.encode_batch(texts) == [preset.encode(text) for text in texts] == [list(t.encode()) for t in texts]
+    assert preset.encode_batch([]) == []
+    with pytest.raises(ValueError, match="not valid Unicode"):
+        preset.encode_batch([*texts, "\ud800"])
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="glibc's malloc is told to")
+def test_threads_that_have_tokenized_large_texts_keep_little_of_it() -> None:
+    def resident_mib() -> float:
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+    preset = Tokenizer.byte_level(300)
+    text = "a quick brown fox " * 2**14
+    with ThreadPoolExecutor(4) as threads:
+        before = resident_mib()
+        sizes = list(threads.map(lambda _: len(preset.encode(text)), range(4)))
+        kept = resident_mib() - before
+    assert sizes == [len(text)] * 4
+    assert kept < 60, "without it some 100"

@@ -65,14 +65,18 @@ class Engine:
         recovery: RecoveryPolicy | None = None,
         cost_model: CostModel | None = None,
     ) -> None:
-        self.scheduler = Scheduler(scheduler_config, namespace.root() if namespace is not None else b"", recovery)
+        root = namespace.root() if namespace is not None else b""
+        self.scheduler = Scheduler(scheduler_config, root, recovery)
         self.costs = CostObserver(cost_model or CostModel(), self.scheduler.recovery.log)
         self.runner = runner
         self.vocab_size = vocab_size
         self.tokenizer = tokenizer
         self.eos_token_ids = tuple(eos_token_ids)
         self.seed = seed
-        self.input_processor = InputProcessor(scheduler_config, vocab_size, tokenizer, sampling_defaults)
+        self.system_fingerprint = f"fp_{root.hex()[:10]}" if root else None
+        self.input_processor = InputProcessor(
+            scheduler_config, vocab_size, tokenizer, sampling_defaults, self.system_fingerprint
+        )
         self.clock = clock
         self.max_model_len = scheduler_config.max_model_len
         self.last_stats: Stats | None = None

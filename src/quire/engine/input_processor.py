@@ -43,6 +43,7 @@ class InputProcessor:
         vocab_size: of the model.
         tokenizer: None takes token ids only.
         sampling_defaults: what the model's own files recommend.
+        system_fingerprint: names the KV blocks' namespace: weights, dtype and whatever else changes the arithmetic.
     """
 
     def __init__(
@@ -51,12 +52,14 @@ class InputProcessor:
         vocab_size: int,
         tokenizer: Tokenizer | None = None,
         sampling_defaults: dict[str, Any] | None = None,
+        system_fingerprint: str | None = None,
     ) -> None:
         self.limits = limits
         self.max_model_len = limits.max_model_len
         self.vocab_size = vocab_size
         self.tokenizer = tokenizer
         self.sampling_defaults = sampling_defaults or {}
+        self.system_fingerprint = system_fingerprint
 
     def accept(
         self,

@@ -158,8 +158,9 @@ class RequestState:
     def _decode(self, entry: TokenLogprobs) -> dict[int, Logprob]:
         """The likeliest tokens, likeliest first, and the chosen one (last, where it is not among them)."""
         text = self.tokenizer.token_text if self.tokenizer is not None else None
+        is_ranked = not self.request.sampling_params.logprob_token_ids  # else the places of these few are no ranks
         found = {
-            token: Logprob(logprob, rank, text(token) if text else None)
+            token: Logprob(logprob, rank if is_ranked else None, text(token) if text else None)
             for rank, (token, logprob) in enumerate(zip(entry.top_ids, entry.top_logprobs, strict=True), start=1)
         }
         token = entry.token_id

@@ -121,8 +121,9 @@ class Sampler:
                 top_id = int(best_tokens(row[None])[1])
         num_samples = info.num_samples if state.num_output_tokens == 0 else 1
         tokens = [top_id] * num_samples if params.is_greedy else self._draw(row, top, state, num_samples)
-        entries = None if params.logprobs is None else [_entry(raw, token, params.logprobs) for token in tokens]
-        return tokens, entries, None
+        if params.logprobs is None:
+            return tokens, None, None
+        return tokens, [_entry(raw, token, params.logprobs, params.logprob_token_ids) for token in tokens], None
 
     def _process(self, row: torch.Tensor, state: RowState) -> None:
         """Bans, biases and penalties, in place."""
@@ -267,17 +268,22 @@ def top_values(row: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     return values, places[order]
 
 
-def _entry(row: torch.Tensor, token: int, k: int) -> TokenLogprobs:
-    """The k likeliest tokens of a row of logits, and `token` with its rank among all."""
+def _entry(row: torch.Tensor, token: int, k: int, token_ids: tuple[int, ...] | None = None) -> TokenLogprobs:
+    """The k likeliest tokens of a row of logits (-1: all; or of `token_ids`), and `token` with its rank among all."""
     normaliser = row.logsumexp(0)
     chosen = row[token]
     rank = int((row > chosen).sum()) + 1
-    if k:
-        values, ids = top_values(row, k)
+    if k or token_ids:
+        if token_ids:
+            places = torch.tensor(sorted(set(token_ids)), device=row.device)
+            values, order = row[places].sort(descending=True, stable=True)
+            ids = places[order]
+        else:
+            values, ids = top_values(row, k if k > 0 else row.shape[0])
         return TokenLogprobs(ids.tolist(), (values - normaliser).tolist(), token, float(chosen - normaliser), rank)
     return TokenLogprobs([], [], token, float(chosen - normaliser), rank)
 
 
 def token_logprobs(logits: torch.Tensor, tokens: list[int], k: int) -> list[TokenLogprobs]:
-    """The k likeliest tokens of each row, and the given one with its rank (for prompt_logprobs)."""
+    """The k likeliest tokens of each row (-1: all), and the given one with its rank (for prompt_logprobs)."""
     return [_entry(row, token, k) for row, token in zip(logits, tokens, strict=True)]

@@ -40,11 +40,11 @@ def make_app(registry: ModelRegistry, settings: ServerSettings, metrics: Metrics
         metrics: what GET /metrics shows; without them there is no such route.
     """
     app = FastAPI(title="Quire", version=quire.__version__, docs_url=None, redoc_url=None, lifespan=_lifespan)
-    app.state.bodies = BodyReader(registry.prompt_limits)
+    app.state.bodies = BodyReader(registry.prompt_limits, ignore_unknown_fields=settings.ignore_unknown_fields)
     for router in (
         ChatEndpoint(registry, settings).route(),
         CompletionEndpoint(registry, settings).route(),
-        tokenize_routes(registry),
+        tokenize_routes(registry, settings),
         model_routes(registry),
         health_routes(registry, settings),
         *([metrics_routes(metrics)] if metrics is not None else []),

@@ -33,6 +33,15 @@ class ServerSettings(EnvironmentSettings):
         None, "Most requests of one key at once; further ones get 429.", at_least=1
     )
     max_answers: int = setting(1024, "Answers that one body may ask for: its prompts times n.", at_least=1)
+    max_logprobs: int = setting(
+        100, "Log-probabilities a token that one body may ask for; -1 is no limit, so all tokens' too.", at_least=-1
+    )
+    ignore_unknown_fields: bool = setting(
+        False, "Ignore a body's unknown fields, in place of refusing them by name.", is_flag=True
+    )
+    trust_request_chat_template: bool = setting(
+        False, "Let bodies bring a chat template of their own, which may run for ever.", is_flag=True
+    )
     cors_origins: tuple[str, ...] = setting(
         (), "Let pages of this origin ask; may be given several times.", name="cors_origin"
     )

@@ -30,15 +30,18 @@ def render(
     special_tokens: Mapping[str, str] | None = None,
     add_generation_prompt: bool = True,
     continue_final_message: bool = False,
-    **variables: Any,
+    variables: Mapping[str, Any] | None = None,
 ) -> str:
     """The text of a conversation, as `transformers`' apply_chat_template gives it.
 
     A content that is a list of text parts is joined by line breaks, unless the template goes through parts itself.
-    `variables` (tools and documents among them) go to the template and win over `special_tokens` of the same name.
+
+    Args:
+        variables: of the template, tools and documents among them, by any name. They win over `special_tokens`.
 
     Raises:
-        ValueError: a message is malformed, or the template is broken or refuses the messages (in its own words).
+        ValueError: a message is malformed, or the template is broken, refuses the messages (in its own words) or shows
+            nothing of their tool calls or tool results.
     """
     if continue_final_message and add_generation_prompt:
         raise ValueError("continue_final_message goes on with the last message, so set add_generation_prompt=False")
@@ -47,14 +50,40 @@ def render(
     if not chat:
         raise ValueError("messages is empty; give at least one message")
     final_text = _mark_end(chat[-1]) if continue_final_message else ""
-    context = {"tools": None, "documents": None, **(special_tokens or {}), **variables, "messages": chat}
+    context = {"tools": None, "documents": None, **(special_tokens or {}), **(variables or {})}
+    context["add_generation_prompt"] = add_generation_prompt
+    text = _fill(compiled, context, chat)
+    _check_tools_are_shown(text, compiled, context, chat)
+    return _cut_at_mark(text, final_text) if continue_final_message else text
+
+
+def _fill(template: jinja2.Template, context: Mapping[str, Any], chat: Sequence[Mapping[str, Any]]) -> str:
     try:
-        text = compiled.render(_plain(context), add_generation_prompt=add_generation_prompt)
+        return template.render(_plain({**context, "messages": chat}))
     except jinja2.TemplateError as error:
         raise ValueError(f"the chat template refused the conversation: {error.message or error}") from error
     except Exception as error:  # a stranger's template may trip over anything
         raise ValueError(f"the chat template failed on the conversation: {type(error).__name__}: {error}") from error
-    return _cut_at_mark(text, final_text) if continue_final_message else text
+
+
+def _check_tools_are_shown(
+    text: str, template: jinja2.Template, context: Mapping[str, Any], chat: Sequence[Mapping[str, Any]]
+) -> None:
+    """Refuse a template whose text is the same without the tool calls, or without what the tools answered: the model
+    would go on with a conversation that it has not seen."""
+    without_calls = [{**message, "tool_calls": None} if message.get("tool_calls") else message for message in chat]
+    without_results = [message for message in chat if message["role"] != "tool"]
+    for what, rest in (("tool calls", without_calls), ("messages of the role tool", without_results)):
+        if rest == chat:
+            continue
+        try:
+            is_shown = _fill(template, context, rest) != text
+        except ValueError:  # it needs them
+            is_shown = True
+        if not is_shown:
+            raise ValueError(
+                f"the chat template shows no {what}; leave them out, or take a model or template for tools"
+            )
 
 
 @lru_cache(maxsize=16)

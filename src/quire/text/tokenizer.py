@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import ctypes
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from quire.text.token_pieces import TokenPieces, byte_level_alphabet
 from quire.text.tokenizer_files import read_tokenizer_files
 
+_LARGE_CHARACTERS = 2**16
 _BYTE_LEVEL_SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _BYTE_LEVEL_CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -107,14 +109,23 @@ class Tokenizer:
         return self.encode_batch([text], add_special_tokens)[0]
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
-        """Token ids of several texts, on all cores, without holding the interpreter."""
+        """Token ids of several texts, on all cores, without holding the interpreter.
+
+        On its way a text takes some 170 bytes a character, so many texts are encoded batch by batch.
+        """
+        token_ids: list[list[int]] = []
         try:
-            encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
+            for batch in _batches(texts):
+                encodings = self.backend.encode_batch_fast(batch, add_special_tokens=add_special_tokens)
+                token_ids.extend(encoding.ids for encoding in encodings)
+                del encodings
+                if sum(map(len, batch)) >= _LARGE_CHARACTERS:
+                    _give_memory_back()
         except TypeError:
             for text in texts:
                 _check_text(text)
             raise
-        return [encoding.ids for encoding in encodings]
+        return token_ids
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text of token ids; ids without a token add nothing, and none may be negative or beyond 32 bits."""
@@ -143,23 +154,33 @@ class Tokenizer:
         messages: Sequence[Mapping[str, Any]],
         *,
         chat_template: str | None = None,
-        **options: Any,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        variables: Mapping[str, Any] | None = None,
     ) -> str:
         """A conversation as the text that the model expects; encode it with `add_special_tokens=False`.
 
         Args:
             messages: dicts with role and content.
             chat_template: a template, or the name of one of the model's; by default the model's own.
-            options: of `chat_template.render`: add_generation_prompt, continue_final_message, and variables of the
-                template, such as tools or enable_thinking.
+            add_generation_prompt: open the assistant's turn at the end.
+            continue_final_message: leave the last message open.
+            variables: of the template, such as tools or enable_thinking.
 
         Raises:
             ValueError: there is no template, or it refuses the conversation.
         """
         from quire.text.chat_template import render  # jinja2 is not needed for a start
 
-        template = self._choose_chat_template(chat_template, has_tools=bool(options.get("tools")))
-        return render(messages, template, special_tokens=self.special_tokens, **options)
+        template = self._choose_chat_template(chat_template, has_tools=bool(variables and variables.get("tools")))
+        return render(
+            messages,
+            template,
+            special_tokens=self.special_tokens,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            variables=variables,
+        )
 
     def answer_lead(self, chat_template: str | None = None) -> str:
         """The blanks that the template writes between the opening of the assistant's turn and its text.
@@ -218,6 +239,29 @@ def encode_bad_words(tokenizer: Tokenizer, words: Iterable[str]) -> list[list[in
             if not any(variant != other and variant[-len(other) :] == other for other in variants):
                 sequences[tuple(variant)] = None
     return [list(sequence) for sequence in sequences]
+
+
+def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    """The texts in batches that end once they are large."""
+    batch: list[str] = []
+    num_characters = 0
+    for text in texts:
+        batch.append(text)
+        num_characters += len(text)
+        if num_characters >= _LARGE_CHARACTERS:
+            yield batch
+            batch, num_characters = [], 0
+    if batch:
+        yield batch
+
+
+def _give_memory_back() -> None:
+    """Have glibc's malloc return freed pages: each thread that has tokenized a large text would keep its tens of
+    megabytes. Elsewhere (musl, macOS) nothing happens."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):
+        return
 
 
 def _check_text(text: object) -> None:

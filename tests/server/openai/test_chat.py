@@ -41,7 +41,7 @@ def test_an_answer_is_what_the_offline_api_gives(server: RunningServer) -> None:
     assert answer["choices"] == [
         {
             "index": 0,
-            "message": {"role": "assistant", "content": expected.text},
+            "message": {"role": "assistant", "content": expected.text, "refusal": None},
             "logprobs": None,
             "finish_reason": expected.finish_reason,
             "stop_reason": None,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 from annotated_types import Ge, Gt, Le, Lt
 
 from quire.sampling_params import SamplingParams
-from quire.server.openai.schema import ChatCompletionRequest, CompletionRequest
+from quire.server.openai.schema import ChatCompletionRequest, CompletionRequest, HabitualFields
 from serving import MODEL, RunningServer
 
 
@@ -65,14 +66,59 @@ def test_null_counts_as_absent(server: RunningServer) -> None:
 @pytest.mark.parametrize(
     "field",
     [
-        {"user": "someone"}, {"metadata": {"a": "b"}}, {"store": False}, {"service_tier": "auto"},
-        {"safety_identifier": "x"}, {"prompt_cache_key": "x"}, {"stream": False}, {"stream_options": {}},
+        {"service_tier": "auto"}, {"stream": False}, {"stream_options": {}},
         {"n": 1}, {"top_k": -1}, {"logit_bias": {}}, {"stop": []}, {"priority": 0},
     ],
 )  # fmt: skip
 def test_what_clients_send_without_meaning_anything_is_taken(server: RunningServer, field: dict[str, Any]) -> None:
     assert server.complete(**field).status_code == 200
     assert server.chat(**field).status_code == 200
+
+
+#: Fields of other servers that ask for nothing: at this value they are taken, at the other one refused by name.
+NEUTRAL: dict[str, tuple[Any, Any]] = {
+    "use_beam_search": (False, "yes"), "length_penalty": (1.0, 2.0), "spaces_between_special_tokens": (True, False),
+    "return_tokens_as_token_ids": (False, 1), "vllm_xargs": ({}, {"a": 1}), "truncation_side": ("left", "middle"),
+    "cache_prompt": (True, False), "id_slot": (-1, 0), "n_keep": (0, 5), "n_probs": (0, 2),
+    "repeat_penalty": (1.0, 1.1), "typical_p": (1.0, 0.9), "mirostat": (0, 2), "dynatemp_range": (0.0, 0.5),
+    "xtc_probability": (0.0, 0.1), "dry_multiplier": (0.0, 0.8), "timings_per_token": (False, True),
+}  # fmt: skip
+
+
+def test_fields_of_other_servers_are_taken_where_they_ask_for_nothing(server: RunningServer) -> None:
+    neutral = {name: value for name, (value, _) in NEUTRAL.items()}
+    for ask in (server.complete, server.chat):
+        plain, given = ask(temperature=0), ask(temperature=0, **neutral)
+        assert given.status_code == 200, given.text
+        assert given.json()["choices"] == plain.json()["choices"]
+
+
+@pytest.mark.parametrize("name", NEUTRAL)
+def test_fields_of_other_servers_are_refused_by_name_where_they_ask_for_more(server: RunningServer, name: str) -> None:
+    for ask in (server.complete, server.chat):
+        answer = ask(**{name: NEUTRAL[name][1]})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == name
+
+
+HINTS = (
+    "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "metadata", "store", "verbosity",
+    "prediction", "include_reasoning",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["x", True, 7, {"a": ["b"]}])
+def test_hints_change_no_token_whatever_they_hold(server: RunningServer, value: Any) -> None:
+    for ask in (server.complete, server.chat):
+        plain, given = ask(temperature=0), ask(temperature=0, **dict.fromkeys(HINTS, value))
+        assert given.status_code == 200, given.text
+        assert given.json()["choices"] == plain.json()["choices"]
+
+
+def test_the_docs_name_every_habitual_field() -> None:
+    docs = Path("docs/serving.md").read_text()
+    assert {*HINTS, *NEUTRAL, "service_tier"} >= set(HabitualFields.model_fields) - {"model"}
+    assert [name for name in (*HINTS, *NEUTRAL) if f"`{name}" not in docs] == []
 
 
 @pytest.mark.parametrize(
@@ -98,9 +144,7 @@ def test_best_of_is_taken_where_it_is_n(server: RunningServer) -> None:
         ({"suffix": "the end"}, "suffix"),
         ({"best_of": 2}, "best_of"),
         ({"guided_json": {}}, "guided_json"),
-        ({"use_beam_search": True}, "use_beam_search"),
         ({"max_token": 3}, "max_token"),
-        ({"store": True}, "store"),
         ({"service_tier": "flex"}, "service_tier"),
         ({"temperature": -1}, "temperature"),
         ({"temperature": "hot"}, "temperature"),
@@ -114,6 +158,28 @@ def test_best_of_is_taken_where_it_is_n(server: RunningServer) -> None:
         ({"stop_token_ids": [99999]}, "stop_token_ids"),
         ({"logit_bias": {"a": 1}}, "logit_bias"),
         ({"logit_bias": {"99999": 1}}, "logit_bias"),
+        *(({"logit_bias": {key: 1}}, "logit_bias") for key in (" 5", "5_0", "+5", "-0", "05", "٥", "1e1", "")),
+        ({"logprobs": -2}, "logprobs"),
+        ({"logprobs": -1}, "logprobs"),
+        ({"prompt_logprobs": 101}, "prompt_logprobs"),
+        ({"logprob_token_ids": [1]}, "logprob_token_ids"),
+        ({"logprob_token_ids": [99999], "logprobs": 1}, "logprob_token_ids"),
+        ({"logprob_token_ids": list(range(101)), "logprobs": 1}, "logprob_token_ids"),
+        ({"logprob_token_ids": [1], "logprobs": 1, "echo": True}, "logprob_token_ids"),
+        ({"length_penalty": 0.5}, "length_penalty"),
+        ({"use_beam_search": True, "stream": True}, "use_beam_search"),
+        ({"use_beam_search": True, "temperature": 0.5}, "temperature"),
+        ({"use_beam_search": True, "logprobs": 0}, "logprobs"),
+        ({"use_beam_search": True, "prompt_logprobs": 0}, "prompt_logprobs"),
+        ({"use_beam_search": True, "stop": "a"}, "stop"),
+        ({"use_beam_search": True, "detokenize": False}, "detokenize"),
+        ({"use_beam_search": True, "n": 51}, "n"),
+        ({"use_beam_search": True, "n": 2, "length_penalty": 11}, "length_penalty"),
+        ({"request_id": "a b"}, "request_id"),
+        ({"request_id": "a\r\nSet-Cookie: b"}, "request_id"),
+        ({"request_id": "é"}, "request_id"),
+        ({"request_id": "x" * 129}, "request_id"),
+        ({"request_id": "a\n"}, "request_id"),
         ({"logit_bias": {"1": 101}}, "logit_bias.1"),
         ({"allowed_token_ids": []}, "allowed_token_ids"),
         ({"logprobs": 101}, "logprobs"),
@@ -154,9 +220,11 @@ def test_what_completions_cannot_do_is_refused_by_name(server: RunningServer, bo
         ({"response_format": {"type": "json_object"}}, "response_format.type"),
         ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format.type"),
         ({"modalities": ["audio"]}, "modalities[0]"),
-        ({"reasoning_effort": "high"}, "reasoning_effort"),
         ({"web_search_options": {}}, "web_search_options"),
-        ({"echo": True}, "echo"),
+        ({"top_logprobs": 101, "logprobs": True}, "top_logprobs"),
+        ({"top_logprobs": -1, "logprobs": True}, "top_logprobs"),
+        ({"logprob_token_ids": [1]}, "logprob_token_ids"),
+        ({"chat_template": "{{ messages }}"}, "chat_template"),
         ({"max_completion_tokens": 4}, "max_tokens"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"logprobs": 2}, "logprobs"),
@@ -166,9 +234,20 @@ def test_what_completions_cannot_do_is_refused_by_name(server: RunningServer, bo
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
         ({"messages": [{"content": "Hello"}]}, "messages[0].role"),
-        ({"messages": [{"role": "tool", "content": "Hello"}]}, "messages[0].role"),
-        ({"messages": [{"role": "user", "content": "a", "mood": "b"}]}, "messages[0].mood"),
-        ({"messages": [{"role": "assistant", "content": "a", "tool_calls": [{}]}]}, "messages[0].tool_calls"),
+        ({"messages": [{"role": "assistant"}]}, "messages[0].content"),
+        ({"messages": [{"role": "assistant", "content": None, "tool_calls": []}]}, "messages[0].content"),
+        ({"messages": [{"role": "tool", "tool_call_id": "a"}]}, "messages[0].content"),
+        ({"messages": [{"role": "robot", "content": "Hello"}]}, "messages[0].role"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls[0].function"),
+        ({"messages": [{"role": "assistant", "function_call": {"name": "f"}}]}, "messages[0].function_call"),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{1"}}]}]},
+            "messages[0].tool_calls[0].function.arguments",
+        ),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}]},
+            "messages[0].tool_calls[0].function.arguments",
+        ),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x"}}]}]},
             "messages[0].content[0].type",

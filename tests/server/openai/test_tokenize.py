@@ -33,6 +33,24 @@ def test_a_text_that_no_model_could_take_is_tokenized_too(server: RunningServer)
     assert server.post("/tokenize", prompt="x" * 10_000).json()["count"] == 10_000
 
 
+def test_texts_and_lists_beyond_the_limit_are_refused_before_they_are_read(server: RunningServer) -> None:
+    longest = "x" * 2**18
+    assert server.post("/tokenize", prompt=longest, return_token_strs=True).json()["count"] == 2**18
+    assert server.post("/detokenize", tokens=[65] * 2**16).json()["prompt"] == "A" * 2**16
+    turns = [{"role": "user", "content": longest}]
+    for path, body, param in (
+        ("/tokenize", {"prompt": longest + "x"}, "prompt"),
+        ("/tokenize", {"messages": turns}, "messages"),
+        ("/v1/completions", {"prompt": longest + "x", "truncate_prompt_tokens": 5}, "prompt"),
+        ("/v1/chat/completions", {"messages": turns, "truncate_prompt_tokens": 5}, "messages"),
+        ("/detokenize", {"tokens": [65] * (2**16 + 1)}, "tokens"),
+        ("/detokenize", {"tokens": [65] * 2**18}, "tokens"),
+    ):
+        error = server.post(path, **body).json()["error"]
+        assert (error["param"], error["code"]) == (param, "context_length_exceeded"), path
+        assert "send pieces" in error["message"]
+
+
 def test_token_ids_become_text_again(server: RunningServer) -> None:
     tokens = server.post("/tokenize", messages=TURN).json()["tokens"]
     assert server.post("/detokenize", tokens=tokens).json() == {
@@ -47,6 +65,7 @@ def test_what_makes_no_sense_is_refused(server: RunningServer) -> None:
         ({"prompt": "a", "messages": TURN}, "prompt"),
         ({"prompt": "a", "add_generation_prompt": True}, "messages"),
         ({"prompt": ["a"]}, "prompt"),
+        ({"prompt": "a", "reasoning_effort": "low"}, "messages"),
         ({"prompt": "a", "stop": "b"}, "stop"),
     ):
         answer = server.post("/tokenize", **body)

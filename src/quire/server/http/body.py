@@ -13,6 +13,7 @@ import signal
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Any, TypeVar, get_args
@@ -95,10 +96,12 @@ class BodyReader:
     Args:
         prompt_limits: gives the limits of the ready models, by name. A large body with a longer prompt ends in the
             child.
+        ignore_unknown_fields: in place of refusing them.
     """
 
-    def __init__(self, prompt_limits: Callable[[], Limits] = dict) -> None:
+    def __init__(self, prompt_limits: Callable[[], Limits] = dict, *, ignore_unknown_fields: bool = False) -> None:
         self._prompt_limits = prompt_limits
+        self._parse = partial(parse, ignore_unknown_fields=ignore_unknown_fields)
         self._child: ProcessPoolExecutor | None = None
 
     async def read(self, request: Request, kind: type[T]) -> T:
@@ -110,7 +113,7 @@ class BodyReader:
             raise ApiError(415, f"the body must be JSON; send Content-Type: application/json, not {got!r:.100}")
         large: ReceivedBody | None = request.scope.get(LARGE_BODY)
         if large is None:
-            return parse(await request.body(), kind)
+            return self._parse(await request.body(), kind)
         return await self._parse_in_child(large.take_path(), kind)
 
     async def _parse_in_child(self, path: str, kind: type[T]) -> T:
@@ -119,7 +122,9 @@ class BodyReader:
             self._child = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_set_up_child)
         limits = await asyncio.to_thread(self._prompt_limits)
         try:
-            value, error = await asyncio.get_running_loop().run_in_executor(self._child, _try_parse, path, kind, limits)
+            value, error = await asyncio.get_running_loop().run_in_executor(
+                self._child, _try_parse, self._parse, path, kind, limits
+            )
         except BrokenProcessPool:
             self._child = None  # the next large body starts another
             message = "the process that reads large bodies ended; try again"
@@ -154,15 +159,17 @@ class JsonRoute(APIRoute):
         return handle
 
 
-def parse(raw: bytes, kind: type[T]) -> T:
+def parse(raw: bytes, kind: type[T], *, ignore_unknown_fields: bool = False) -> T:
     """A checked body; the `ApiError` of a bad one names the field at fault."""
     try:
-        return kind.model_validate_json(raw)
+        return kind.model_validate_json(raw, extra="ignore" if ignore_unknown_fields else None)
     except ValidationError as error:
         raise _refusal(error.errors(include_url=False, include_context=False), kind) from None
 
 
-def _try_parse(path: str, kind: type[T], limits: Limits) -> tuple[T | None, dict[str, Any]]:
+def _try_parse(
+    parse: Callable[[bytes, type[T]], T], path: str, kind: type[T], limits: Limits
+) -> tuple[T | None, dict[str, Any]]:
     try:
         value = parse(Path(path).read_bytes(), kind)
         if (check := limits.get(getattr(value, "model", None))) is not None:

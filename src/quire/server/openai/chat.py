@@ -29,22 +29,33 @@ class _ChatBuilder(ResponseBuilder[ChatCompletionRequest]):
             **self.generation.head(self.kind),
             choices=[self.choice(0, completion) for completion in output.outputs],  # type: ignore[misc]
             usage=usage,
+            service_tier=None,
             **self._about_prompt(output),
         )
 
     def opening(self, number: int, started: Started) -> list[dict[str, Any]]:
         more = {"prompt_token_ids": started.prompt_token_ids} if self._has_token_ids else {}
-        opening = {"delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
+        delta = {"role": "assistant", "content": self._echo(), "refusal": None}
+        opening = {"delta": delta, "logprobs": None, "finish_reason": None}
         return [{"choices": [{"index": index, **opening}], **more} for index in range(self._num_choices)]
 
     def _text(self, gained: CompletionOutput | Delta) -> dict[str, Any]:
         if isinstance(gained, CompletionOutput):
-            return {"message": {"role": "assistant", "content": gained.text}}
+            return {"message": {"role": "assistant", "content": self._echo() + gained.text, "refusal": None}}
         return {"delta": {"content": gained.text} if gained.text else {}}
 
     def _logprobs(self, number: int, gained: CompletionOutput | Delta, entries: Sequence[Entry]) -> dict[str, Any]:
-        content = chat_logprobs(self._tokenizer, gained.token_ids, entries, self._num_top)
+        content = chat_logprobs(self._tokenizer, gained.token_ids, entries, self._num_top, shows_ids=self._shows_ids)
         return {"content": content, "refusal": None}
+
+    def _echo(self) -> str:
+        """The last message's text, where that is asked for and the answer goes on with it."""
+        last = self.body.messages[-1]
+        if not self.body.echo or last.role != "assistant":
+            return ""
+        if isinstance(last.content, list):
+            return "\n".join(part.text for part in last.content)
+        return last.content or ""
 
 
 class ChatEndpoint(Endpoint[ChatCompletionRequest]):
@@ -63,8 +74,18 @@ class ChatEndpoint(Endpoint[ChatCompletionRequest]):
         if body.top_logprobs is not None and not body.logprobs:
             raise invalid("top_logprobs goes with logprobs=true", "top_logprobs")
         logprobs = (body.top_logprobs or 0) if body.logprobs else None
+        if body.logprob_token_ids and not body.logprobs:
+            raise invalid("logprob_token_ids goes with logprobs=true", "logprob_token_ids")
         return {"max_tokens": next(iter(limits), None), "logprobs": logprobs}
 
     async def _encode(self, body: ChatCompletionRequest, model: ServedModel) -> list[Prompt]:
         is_truncated = body.truncate_prompt_tokens is not None
-        return [await asyncio.to_thread(encode_messages, model, body.messages, body, is_truncated=is_truncated)]
+        prompt = await asyncio.to_thread(
+            encode_messages,
+            model,
+            body.messages,
+            body,
+            trusts_template=self.settings.trust_request_chat_template,
+            is_truncated=is_truncated,
+        )
+        return [prompt]

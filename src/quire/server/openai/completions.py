@@ -84,7 +84,9 @@ class _CompletionBuilder(ResponseBuilder[CompletionRequest]):
         """The writer of a choice's logprobs, which counts its characters."""
         index = self._index(number, index)
         if index not in self._writers:
-            self._writers[index] = CompletionLogprobsWriter(self._tokenizer, self._hides_special_tokens)
+            self._writers[index] = CompletionLogprobsWriter(
+                self._tokenizer, hides_special_tokens=self._hides_special_tokens, shows_ids=self._shows_ids
+            )
         return self._writers[index]
 
 
@@ -108,7 +110,10 @@ class CompletionEndpoint(Endpoint[CompletionRequest]):
         if body.echo and body.logprobs is not None:
             if body.stream:
                 raise invalid("echo with logprobs is not streamed: leave out one of the three", "stream")
-            own["prompt_logprobs"] = max(body.logprobs, body.prompt_logprobs or 0)
+            if body.logprob_token_ids:
+                raise invalid("logprob_token_ids do not go with echo and logprobs", "logprob_token_ids")
+            asked = (body.logprobs, body.prompt_logprobs or 0)
+            own["prompt_logprobs"] = -1 if -1 in asked else max(asked)
         if max_tokens == 0:
             if not body.echo or body.stream:
                 raise invalid("max_tokens=0 goes with echo, and without stream", "max_tokens")

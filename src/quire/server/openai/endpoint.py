@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from quire.prompt import Prompt
-from quire.sampling_params import SamplingParams
+from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.server.errors import invalid
 from quire.server.http.access_log import note_usage
 from quire.server.http.auth import domains_of, key_id_of
@@ -28,6 +28,9 @@ from quire.server.openai.schema import ERROR_RESPONSES, GenerationRequest, Reply
 from quire.server.openai.streaming import StreamedAnswer, UsageCount
 from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
+
+#: What beam search takes of sampling; its answers are drawn from no random numbers, so any seed is right.
+_OF_BEAM_SEARCH = {"n", "max_tokens", "ignore_eos", "skip_special_tokens", "seed"}
 
 
 class Endpoint(ABC, Generic[B]):
@@ -65,10 +68,12 @@ class Endpoint(ABC, Generic[B]):
         check_ready(model)
         _check_streaming(body)
         params = self._sampling_params(body, model)
+        beam = self._beam_search(body, params, model) if body.use_beam_search else None
         prompts = fit(
             await self._encode(body, model),
             model,
             keep=body.truncate_prompt_tokens,
+            keeps_end=body.truncation_side != "right",
             max_tokens=params.max_tokens,
             param=self.prompt_field,
         )
@@ -77,9 +82,11 @@ class Endpoint(ABC, Generic[B]):
             model,
             [replace(prompt, domains=domains) for prompt in prompts],
             params,
-            request_id=f"{self.id_prefix}-{secrets.token_hex(12)}",
+            request_id=f"{self.id_prefix}-{body.request_id or secrets.token_hex(12)}",
             created=int(time.time()),
             priority=body.priority or 0,
+            beam=beam,
+            system_fingerprint=model.async_engine.engine.system_fingerprint,
         )
         builder = self.builder(generation, body)
         if body.stream:
@@ -104,6 +111,9 @@ class Endpoint(ABC, Generic[B]):
         """The model's recommendation, under the body's fields, under the endpoint's own reading of them."""
         given = {**body.given_sampling(), **self._own_sampling(body)}
         engine = model.async_engine.engine
+        if body.length_penalty not in (None, 1) and not body.use_beam_search:
+            raise invalid("length_penalty goes with use_beam_search=true", "length_penalty")
+        self._check_logprobs(body, engine.vocab_size)
         try:
             params: SamplingParams = engine.default_sampling_params(**given)
             params.check_vocabulary(engine.vocab_size)
@@ -111,11 +121,49 @@ class Endpoint(ABC, Generic[B]):
             raise as_api_error(error) from error
         return params
 
+    def _check_logprobs(self, body: B, vocab_size: int) -> None:
+        """Refuse to show more log-probabilities of a token than the server gives."""
+        most = self.settings.max_logprobs
+        for name in ("logprobs", "top_logprobs", "prompt_logprobs", "logprob_token_ids"):
+            given = getattr(body, name, None)
+            if given is None or isinstance(given, bool):  # chat's logprobs says only whether
+                continue
+            asked = len(given) if isinstance(given, list) else vocab_size if given == -1 else given
+            if asked > most >= 0:
+                raise invalid(
+                    f"{name} asks for {asked} log-probabilities a token, and this server gives {most} at most; ask for "
+                    "fewer, or have it run with another --max-logprobs",
+                    name,
+                )
+
+    def _beam_search(self, body: B, params: SamplingParams, model: ServedModel) -> BeamSearchParams:
+        """What a body with use_beam_search asks for; a field of sampling that would change nothing is refused."""
+        plain = SamplingParams()
+        for name in body.given_sampling().keys() | {"logprobs"}:
+            value = getattr(params, name)
+            is_neutral = value in (getattr(plain, name), {}) or (name == "temperature" and value == 0)
+            if name not in _OF_BEAM_SEARCH and not is_neutral:
+                raise invalid(
+                    f"{name}={getattr(body, name)!r:.60} does not go with use_beam_search; leave it out", name
+                )
+        try:
+            return BeamSearchParams(
+                params.n,
+                params.max_tokens or model.async_engine.engine.max_model_len,
+                1.0 if body.length_penalty is None else body.length_penalty,
+                ignore_eos=params.ignore_eos,
+                skip_special_tokens=params.skip_special_tokens,
+            )
+        except ValueError as error:
+            raise as_api_error(error) from error
+
 
 def _check_streaming(body: GenerationRequest) -> None:
     """Refuse fields that do not go with stream, or only with it."""
     if body.stream and body.prompt_logprobs is not None:
         raise invalid("prompt_logprobs are not streamed; leave out stream or prompt_logprobs", "prompt_logprobs")
+    if body.stream and body.use_beam_search:
+        raise invalid("use_beam_search is not streamed; leave out stream or use_beam_search", "use_beam_search")
     if not body.stream and (body.wants_usage or body.wants_running_usage):
         raise invalid("stream_options go with stream=true; a whole answer has its usage", "stream_options")
 

@@ -12,6 +12,7 @@ from quire.outputs import EVERY_TOKEN_IS_BANNED
 from quire.server.errors import RETRY_SOON, ApiError, invalid
 from quire.server.openai.schema import GenerationRequest
 
+_FIELDS = {"beam_width": "n"}  # where the engine has another word
 _QUEUE_RETRY_AFTER = {"Retry-After": "5"}  # a full queue takes longer to move
 
 
@@ -35,5 +36,6 @@ def _refusal(error: ValueError) -> ApiError:
     """A refusal of the engine, as the client's mistake. The engine's messages begin with the field, if one is at fault:
     `min_tokens=5 is not valid: ...`, `prompt token 70000 is not an id of this model`."""
     named = re.match(r"(\w+)(?:=| needs | token )", str(error))
-    param = named[1] if named and named[1] in {"prompt", *GenerationRequest.model_fields} else None
+    field = _FIELDS.get(named[1], named[1]) if named else None
+    param = field if field in {"prompt", *GenerationRequest.model_fields} else None
     return invalid(str(error), param)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from quire.async_engine.event_stream import EventStream, Pass
 from quire.async_engine.messages import EngineUnavailable, Event, Finished, ModelState, RequestFailed
 from quire.outputs import RequestOutput
 from quire.prompt import Prompt
-from quire.sampling_params import SamplingParams
+from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.server.errors import RETRY_SOON, ApiError
 from quire.server.openai.errors import as_api_error
 from quire.server.registry import ServedModel
@@ -22,8 +23,10 @@ class Generation:
     """Prompts to run with the same parameters.
 
     Attributes:
-        request_id: names the answer; the engine's requests are named after it.
+        params: with `beam`, only the number of answers and what is shown of them count.
+        request_id: names the answer.
         created: seconds since 1970.
+        beam: beam search in place of sampling.
     """
 
     model: ServedModel
@@ -32,10 +35,18 @@ class Generation:
     request_id: str
     created: int
     priority: int = 0
+    beam: BeamSearchParams | None = None
+    system_fingerprint: str | None = None
 
     def head(self, kind: str) -> dict[str, Any]:
         """What an answer begins with, and every chunk of a streamed one."""
-        return {"id": self.request_id, "object": kind, "created": self.created, "model": self.model.name}
+        return {
+            "id": self.request_id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model.name,
+            "system_fingerprint": self.system_fingerprint,
+        }
 
     async def events(
         self, *, wants_progress: bool = True, pass_on: Pass | None = None
@@ -53,13 +64,15 @@ class Generation:
         engine = self.model.async_engine
         stream = EventStream(pass_on)
         num_open = len(self.prompts)
+        # Clients may name two requests alike; the engine may not.
+        name = f"{self.request_id}-{secrets.token_hex(4)}"
         try:
             for number, prompt in enumerate(self.prompts):
                 await engine.submit(
                     stream,
                     prompt,
-                    self.params,
-                    request_id=self.request_id if len(self.prompts) == 1 else f"{self.request_id}-{number}",
+                    self.beam or self.params,
+                    request_id=name if len(self.prompts) == 1 else f"{name}-{number}",
                     number=number,
                     priority=self.priority,
                     wants_progress=wants_progress,

@@ -6,11 +6,16 @@ freeing megabytes there holds up every stream. Nothing of engines is imported he
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from quire.server.errors import ApiError
-from quire.server.openai.schema import CompletionRequest
+from quire.server.openai.schema import CompletionRequest, DetokenizeRequest, TokenizeRequest
+
+ORDINARY_CHARACTERS = 16  #: a token of text has some 4; beyond this it is worth asking how long tokens can be
+_ALWAYS_TOKENIZED = 2**18  # characters, however small the model is
+_ALWAYS_DETOKENIZED = 2**16  # token ids
 
 
 @dataclass(frozen=True)
@@ -27,20 +32,45 @@ class PromptLimits:
 
     def check(self, body: Any) -> None:
         """Raise `ApiError` for a body whose prompt no tokenizing can make short enough. Messages pass, since a chat
-        template may leave little of them, and so does a prompt that the server is to cut."""
-        if not isinstance(body, CompletionRequest) or body.truncate_prompt_tokens is not None:
-            return
-        for prompt in body.prompts:
-            if isinstance(prompt, str):
-                self.check_text(prompt, "prompt")
-            else:
+        template may leave little of them."""
+        match body:
+            case CompletionRequest():
+                for prompt in body.prompts:
+                    self._check_prompt(prompt, is_truncated=body.truncate_prompt_tokens is not None)
+            case TokenizeRequest(prompt=str() as text):
+                self.check_long_text(text, "prompt")
+            case DetokenizeRequest():
+                self.check_long_ids(body.tokens)
+
+    def _check_prompt(self, prompt: Any, *, is_truncated: bool) -> None:
+        if not isinstance(prompt, str):
+            if not is_truncated:
                 check_num_tokens(len(prompt), self.max_model_len, "prompt")
+        elif is_truncated:
+            self.check_long_text(prompt, "prompt")
+        else:
+            self.check_text(prompt, "prompt")
 
     def check_text(self, text: str, param: str) -> None:
         """Raise `ApiError` for a text, from the field `param`, that is longer than the tokens of any prompt."""
         if self.longest_token is not None and len(text) > self.longest_token * self.max_model_len:
             what = f"has {len(text)} characters, more than so many tokens can hold"
             raise _too_long(what, self.max_model_len, param)
+
+    def check_long_text(self, text: str, param: str) -> None:
+        """Raise `ApiError` for a text that is to be counted or cut, and is longer than some four contexts of text:
+        tokenizing takes 200 bytes a character."""
+        most = max(_ALWAYS_TOKENIZED, ORDINARY_CHARACTERS * self.max_model_len)
+        if len(text) > most:
+            message = f"{param} has {len(text)} characters, and at most {most} are tokenized here at once; send pieces"
+            raise ApiError(400, message, param, "context_length_exceeded")
+
+    def check_long_ids(self, token_ids: Sequence[int]) -> None:
+        """Raise `ApiError` for more token ids than four contexts."""
+        most = max(_ALWAYS_DETOKENIZED, 4 * self.max_model_len)
+        if len(token_ids) > most:
+            message = f"tokens has {len(token_ids)} ids, and at most {most} are detokenized here at once; send pieces"
+            raise ApiError(400, message, "tokens", "context_length_exceeded")
 
 
 def check_num_tokens(num_tokens: int, max_model_len: int, param: str) -> None:

@@ -5,22 +5,26 @@ Encoding is slow: call it in a thread, so that other requests' streams go on.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from quire.prompt import Prompt
 from quire.server.errors import ApiError, invalid
-from quire.server.openai.prompt_limits import check_num_tokens
+from quire.server.openai.prompt_limits import ORDINARY_CHARACTERS, check_num_tokens
 from quire.server.openai.schema import Message, TemplateOptions
 from quire.server.registry import ServedModel
 
 #: Variables of templates that chat_template_kwargs may not have, and the way to mend that.
 _REFUSED_VARIABLES = {
-    **dict.fromkeys(("add_generation_prompt", "continue_final_message"), "set it as a field of the body"),
-    **dict.fromkeys(("messages", "chat_template", "tools", "documents", "special_tokens"), "leave it out"),
+    **dict.fromkeys(
+        ("add_generation_prompt", "continue_final_message", "chat_template"), "set it as a field of the body"
+    ),
+    **dict.fromkeys(("messages", "tools"), "leave it out"),
 }
-_SURELY_ENOUGH_CHARACTERS = 16  # a token of text has some 4; beyond this it is worth asking how long tokens can be
+#: Of a message, what the chat template sees.
+_SHOWN = {"role", "content", "name", "reasoning_content", "tool_calls", "tool_call_id"}
 
 
 def encode_texts(
@@ -28,19 +32,24 @@ def encode_texts(
 ) -> list[Prompt]:
     """Texts as prompts."""
     tokenizer = tokenizer_of(model)
-    if not is_truncated:
-        for text in texts:
-            _check_characters(model, text, "prompt")
+    for text in texts:
+        _check_characters(model, text, "prompt", is_truncated=is_truncated)
     encoded = tokenizer.encode_batch(texts, add_special_tokens=add_special_tokens)
     return [Prompt(text, token_ids) for token_ids, text in zip(encoded, texts, strict=True)]
 
 
 def encode_messages(
-    model: ServedModel, messages: Sequence[Message], options: TemplateOptions, *, is_truncated: bool
+    model: ServedModel,
+    messages: Sequence[Message],
+    options: TemplateOptions,
+    *,
+    trusts_template: bool,
+    is_truncated: bool,
 ) -> Prompt:
-    """A conversation as a prompt, through the chat template."""
+    """A conversation as a prompt, through the chat template, which the body may bring itself if it is trusted."""
     tokenizer = tokenizer_of(model)
-    if model.chat_template is None and not tokenizer.chat_templates:
+    template = _template(model, options, trusts_template)
+    if template is None and not tokenizer.chat_templates:
         raise ApiError(
             400,
             f"the model {model.name!r} has no chat template, so it takes no messages; send a prompt to "
@@ -56,32 +65,42 @@ def encode_messages(
             "continue_final_message",
         )
     variables = options.chat_template_kwargs or {}
+    if options.reasoning_effort is not None:
+        of_effort: dict[str, Any] = {"reasoning_effort": options.reasoning_effort}
+        if options.reasoning_effort == "none":
+            of_effort["enable_thinking"] = False  # the name by which most templates leave thinking out
+        variables = {**of_effort, **variables}
     for name in variables:
         if hint := _REFUSED_VARIABLES.get(name):
             raise invalid(f"chat_template_kwargs may not have {name!r}; {hint}", "chat_template_kwargs")
     try:
         text: str = tokenizer.apply_chat_template(
-            [_to_template(message) for message in messages],
-            chat_template=model.chat_template,
+            [_to_template(message, f"messages[{index}]") for index, message in enumerate(messages)],
+            chat_template=template,
             add_generation_prompt=is_opened,
             continue_final_message=is_continued,
-            **variables,
+            variables=variables,
         )
     except ValueError as error:
-        raise invalid(str(error), "messages") from error
-    if not is_truncated:
-        _check_characters(model, text, "messages")
+        raise invalid(str(error), "messages" if options.chat_template is None else "chat_template") from error
+    _check_characters(model, text, "messages", is_truncated=is_truncated)
     return Prompt(
         text,
         tokenizer.encode(text, add_special_tokens=bool(options.add_special_tokens)),
-        answer_lead=tokenizer.answer_lead(model.chat_template) if is_opened else "",
+        answer_lead=tokenizer.answer_lead(template) if is_opened else "",
     )
 
 
 def fit(
-    prompts: Sequence[Prompt], model: ServedModel, *, keep: int | None, max_tokens: int | None, param: str
+    prompts: Sequence[Prompt],
+    model: ServedModel,
+    *,
+    keep: int | None,
+    keeps_end: bool,
+    max_tokens: int | None,
+    param: str,
 ) -> list[Prompt]:
-    """The prompts, cut to their last `keep` tokens (-1: as many as leave room for the answer).
+    """The prompts, cut to `keep` tokens (-1: as many as leave room for the answer), the last or the first ones.
 
     Args:
         param: the field that they come from.
@@ -94,7 +113,8 @@ def fit(
     fitting = []
     for prompt in prompts:
         if keep is not None and len(prompt.token_ids) > keep:
-            prompt = replace(prompt, token_ids=prompt.token_ids[-keep:], text=None)
+            kept = prompt.token_ids[-keep:] if keeps_end else prompt.token_ids[:keep]
+            prompt = replace(prompt, token_ids=kept, text=None)
         if not prompt.token_ids:
             raise invalid(f"the {param} came to no tokens; give at least one", param)
         check_num_tokens(len(prompt.token_ids), longest, param)
@@ -102,17 +122,53 @@ def fit(
     return fitting
 
 
-def _to_template(message: Message) -> dict[str, Any]:
-    shown = message.model_dump(include={"role", "content", "name", "reasoning_content"}, exclude_none=True)
+def _template(model: ServedModel, options: TemplateOptions, is_trusted: bool) -> str | None:
+    """The template that stands in place of the model's own."""
+    if options.chat_template is None:
+        return model.chat_template
+    if not is_trusted:
+        raise invalid(
+            "chat_template is not taken from requests here; leave it out, or have the server run with "
+            "--trust-request-chat-template",
+            "chat_template",
+        )
+    return options.chat_template
+
+
+def _to_template(message: Message, where: str) -> dict[str, Any]:
+    """The message as templates know it: `transformers` takes the same."""
+    shown = message.model_dump(include=_SHOWN, exclude_none=True)
     if message.role == "developer":  # OpenAI's newer word, which templates do not know
         shown["role"] = "system"
+    if message.tool_calls:
+        shown.setdefault("content", None)
+        for number, call in enumerate(shown["tool_calls"]):
+            field = f"{where}.tool_calls[{number}].function.arguments"
+            call["function"]["arguments"] = _arguments(call["function"]["arguments"], field)
+    elif message.content is None:
+        what = "a text, or a list of text parts; only an assistant with tool_calls may have none"
+        raise ApiError(400, f"{where}.content is missing: {what}", f"{where}.content", "missing_required_parameter")
     return shown
 
 
-def _check_characters(model: ServedModel, text: str, param: str) -> None:
-    """Refuse a text that no tokenizing can make short enough: megabytes would take seconds of it."""
-    if len(text) > _SURELY_ENOUGH_CHARACTERS * model.async_engine.engine.max_model_len:
-        model.prompt_limits.check_text(text, param)
+def _arguments(given: str | dict[str, Any], field: str) -> dict[str, Any]:
+    """The arguments of a function as an object: answers have them as text, and templates expect the object."""
+    if isinstance(given, dict):
+        return given
+    try:
+        arguments = json.loads(given or "{}")
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise invalid(f"{field}={given!r:.100} is not a JSON object; send one, such as {{}}", field)
+    return arguments
+
+
+def _check_characters(model: ServedModel, text: str, param: str, *, is_truncated: bool) -> None:
+    """Refuse a text that no tokenizing can make short enough: megabytes would take seconds, and a gigabyte."""
+    if len(text) > ORDINARY_CHARACTERS * model.async_engine.engine.max_model_len:
+        check = model.prompt_limits.check_long_text if is_truncated else model.prompt_limits.check_text
+        check(text, param)
 
 
 def tokenizer_of(model: ServedModel) -> Any:

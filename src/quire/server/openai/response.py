@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from quire.async_engine.messages import Started
 from quire.outputs import CompletionOutput, Delta, RequestOutput
+from quire.sampling_params import SamplingParams
 from quire.server.openai.generation import Generation
 from quire.server.openai.logprobs import Entry, prompt_logprobs
 from quire.server.openai.schema import GenerationRequest, Reply, Usage
@@ -30,7 +31,8 @@ class ResponseBuilder(ABC, Generic[B]):
         self._num_choices = generation.params.n  # of each prompt
         self._tokenizer = generation.model.async_engine.engine.tokenizer
         self._has_logprobs = generation.params.logprobs is not None
-        self._num_top = generation.params.logprobs or 0
+        self._num_top = _num_shown(generation.params)
+        self._shows_ids = bool(body.return_tokens_as_token_ids)  # in place of tokens' texts
         self._has_token_ids = bool(body.return_token_ids)
 
     @abstractmethod
@@ -84,5 +86,13 @@ class ResponseBuilder(ABC, Generic[B]):
         if self._has_token_ids:
             shown["prompt_token_ids"] = output.prompt_token_ids
         if top is not None and output.prompt_logprobs is not None:
-            shown["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs, output.prompt_token_ids, top)
+            num_top = top if top >= 0 else None
+            shown["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs, output.prompt_token_ids, num_top)
         return shown
+
+
+def _num_shown(params: SamplingParams) -> int | None:
+    """How many entries of a position's log-probabilities were asked for; None is all."""
+    if params.logprob_token_ids:
+        return len(set(params.logprob_token_ids))
+    return None if params.logprobs == -1 else params.logprobs or 0

@@ -1,6 +1,7 @@
 """The bodies of requests and answers: names, types, ranges and meanings of their fields, as OpenAPI shows them.
 
-A field that is not here is refused by name; one that is here works. Null counts as absent.
+A field that is not here is refused by name (unless the server is told to ignore it); one that is here works. Null
+counts as absent.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from quire.sampling_params import MAX_LOGPROBS, SamplingParams
+from quire.sampling_params import SamplingParams
 
 T = TypeVar("T")
 #: Lists stop at their first bad item: a body of a million bad ones is refused as fast as a body of one.
@@ -20,6 +21,13 @@ NoItems = Annotated[list[Any], Field(max_length=0)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 StopString = Annotated[str, Field(min_length=1, max_length=1024)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
+NumLogprobs = Annotated[int, Field(ge=-1, lt=2**31)]
+#: Values at which a field of another server asks for nothing.
+Zero = Annotated[float, Field(ge=0, le=0)]
+One = Annotated[float, Field(ge=1, le=1)]
+MinusOne = Annotated[int, Field(ge=-1, le=-1)]
+NoKeys = Annotated[dict[str, Any], Field(max_length=0)]
+Hint = Any  #: changes no token, so it may hold whatever a client likes
 
 
 def option(text: str, **limits: Any) -> Any:
@@ -52,7 +60,38 @@ class ModelBody(Body):
     model: str | None = option("One of GET /v1/models; by default the first.")
 
 
-class GenerationRequest(ModelBody):
+class HabitualFields(ModelBody):
+    """Fields that clients of other servers send out of habit: hints, which change no token, and fields that ask for
+    nothing at the one value that is taken."""
+
+    user: Hint = option("OpenAI's hint; nothing depends on it.")
+    safety_identifier: Hint = option("OpenAI's hint; nothing depends on it.")
+    prompt_cache_key: Hint = option("OpenAI's hint; prefixes are found by their tokens, nothing depends on it.")
+    prompt_cache_retention: Hint = option("OpenAI's hint; nothing depends on it.")
+    metadata: Hint = option("OpenAI's hint; nothing depends on it.")
+    store: Hint = option("OpenAI's hint; nothing is stored, whatever it says.")
+    verbosity: Hint = option("OpenAI's hint; nothing depends on it.")
+    prediction: Hint = option("OpenAI's hint for speed; nothing depends on it.")
+    service_tier: Literal["auto", "default"] | None = option("There is one tier: auto and default are taken.")
+
+    spaces_between_special_tokens: Literal[True] | None = option("vLLM's; only true.")
+    include_reasoning: Hint = option("vLLM's; no reasoning is told from the rest of an answer, nothing depends on it.")
+    vllm_xargs: NoKeys | None = option("vLLM's; only {}.")
+
+    cache_prompt: Literal[True] | None = option("llama.cpp's; only true: see --enable-prefix-caching.")
+    id_slot: MinusOne | None = option("llama.cpp's; only -1, any slot.")
+    n_keep: Zero | None = option("llama.cpp's; only 0: see truncate_prompt_tokens.")
+    n_probs: Zero | None = option("llama.cpp's; only 0: see logprobs.")
+    repeat_penalty: One | None = option("llama.cpp's; only 1: see repetition_penalty.")
+    typical_p: One | None = option("llama.cpp's; only 1.")
+    mirostat: Zero | None = option("llama.cpp's; only 0.")
+    dynatemp_range: Zero | None = option("llama.cpp's; only 0.")
+    xtc_probability: Zero | None = option("llama.cpp's; only 0.")
+    dry_multiplier: Zero | None = option("llama.cpp's; only 0.")
+    timings_per_token: Literal[False] | None = option("llama.cpp's; only false: see GET /metrics.")
+
+
+class GenerationRequest(HabitualFields):
     """The fields that completions and chat completions share."""
 
     # How tokens are chosen: the fields of SamplingParams by the same names, ranges included.
@@ -65,7 +104,7 @@ class GenerationRequest(ModelBody):
     presence_penalty: float | None = option("Taken from the logits of tokens in the answer.", ge=-2, le=2)
     frequency_penalty: float | None = option("Taken as many times as the token is in the answer.", ge=-2, le=2)
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = option(
-        "Token id -> added to its logit, from -100 to 100."
+        "Token id, in plain digits -> added to its logit, from -100 to 100."
     )
     bad_words: Annotated[list[StopString], Field(fail_fast=True, max_length=1024)] | None = option(
         "Words that are never completed."
@@ -80,11 +119,20 @@ class GenerationRequest(ModelBody):
     include_stop_str_in_output: bool | None = option("Show the stop string that ended the answer.")
     ignore_eos: bool | None = option("The model's own end tokens do not end the answer.")
     min_tokens: int | None = option("Nothing ends the answer before so many tokens.", ge=0, lt=2**31)
-    prompt_logprobs: int | None = option(
-        "Log-probabilities of the prompt's tokens, and of so many likeliest ones; not with stream.",
-        ge=0,
-        le=MAX_LOGPROBS,
+    use_beam_search: bool | None = option(
+        "The n best answers by their whole probability, best first, in place of sampled ones; not with stream, and "
+        "not with fields of sampling."
     )
+    length_penalty: Annotated[float, Field(ge=-10, le=10)] | None = option(
+        "With use_beam_search: an answer's log-probability is divided by its length to this power; 1 by default."
+    )
+    prompt_logprobs: NumLogprobs | None = option(
+        "Log-probabilities of the prompt's tokens, and of so many likeliest ones (-1: all); not with stream."
+    )
+    logprob_token_ids: NonEmpty[TokenId] | None = option(
+        "With logprobs, show those of these tokens in place of the likeliest ones; not with echo."
+    )
+    return_tokens_as_token_ids: bool | None = option("Show tokens in logprobs as token_id:123, not as text.")
     skip_special_tokens: bool | None = option("Leave special tokens out of the text; true by default.")
     detokenize: bool | None = option("Make text at all; true by default.")
 
@@ -92,20 +140,18 @@ class GenerationRequest(ModelBody):
     truncate_prompt_tokens: int | None = option(
         "Keep the last so many tokens of the prompt; -1: as many as leave room for max_tokens.", ge=-1, lt=2**31
     )
+    truncation_side: Literal["left", "right"] | None = option(
+        "Where truncate_prompt_tokens cuts: left, the default, keeps the prompt's end, right its beginning."
+    )
 
     # How the answer comes.
     stream: bool | None = option("Send the answer as it grows, as server-sent events.")
     stream_options: StreamOptions | None = option("Only with stream.")
     return_token_ids: bool | None = option("Show the token ids of prompt and answer.")
     priority: int | None = option("Smaller goes first; 0 by default.", ge=-(2**31), lt=2**31)
-
-    # Fields that clients send out of habit.
-    user: str | None = option("Who asks; nothing depends on it.")
-    safety_identifier: str | None = option("Who asks; nothing depends on it.")
-    prompt_cache_key: str | None = option("Prefixes are found by their tokens; nothing depends on it.")
-    metadata: dict[str, Any] | None = option("Nothing depends on it.")
-    store: Literal[False] | None = option("Nothing is stored: false is taken.")
-    service_tier: Literal["auto", "default"] | None = option("There is one tier: auto and default are taken.")
+    request_id: Annotated[str, Field(pattern=r"^[!-~]{1,128}$")] | None = option(
+        "Names the request: the answer's id ends with it. 1 to 128 printable ASCII characters, no spaces."
+    )
 
     def given_sampling(self) -> dict[str, Any]:
         """The fields of `SamplingParams` that were given; max_tokens and logprobs are each endpoint's own."""
@@ -136,6 +182,7 @@ class Generated(Reply):
     object: str
     created: int = Field(description="Seconds since 1970.")
     model: str
+    system_fingerprint: str | None = Field(default=None, description="Of weights and arithmetic, and of this start.")
 
 
 class PromptTokensDetails(Reply):
@@ -184,23 +231,52 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 class TextPart(Body):
+    """Keys that are not here are ignored."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
     type: Literal["text"] = Field(description='Models here read text only: {"type": "text", "text": ...}.')
     text: str = Field(description="The text.")
 
 
-class Message(Body):
-    """One turn of a conversation. developer is another word for system."""
+class FunctionCall(Body):
+    model_config = ConfigDict(extra="ignore", strict=True)
 
-    role: Literal["system", "developer", "user", "assistant"] = Field(
-        description="system, developer, user or assistant. Tools are not served yet."
+    name: str = Field(description="The function's name.")
+    arguments: str | dict[str, Any] = Field(
+        default="", description="A JSON object, as text or as it is; the chat template gets the object."
     )
-    content: str | Items[TextPart] = Field(description="A text, or a list of text parts.")
+
+
+class ToolCall(Body):
+    """Keys that are not here are ignored."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    id: str | None = option("Which a tool's message answers by its tool_call_id.")
+    type: Literal["function"] = Field(default="function", description="Only function.")
+    function: FunctionCall = Field(description="What was called.")
+
+
+class Message(Body):
+    """One turn of a conversation. developer is another word for system. Keys that are not here are ignored."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    role: Literal["system", "developer", "user", "assistant", "tool"] = Field(
+        description="system, developer, user, assistant or tool."
+    )
+    content: str | Items[TextPart] | None = option(
+        "A text, or a list of text parts. Only an assistant with tool_calls may have none."
+    )
     name: str | None = option("Handed to the chat template.")
     reasoning_content: str | None = option("Handed to the chat template.")
+    tool_calls: Items[ToolCall] | None = option("What the assistant called earlier; handed to the chat template.")
+    tool_call_id: str | None = option("Of a tool's message: the call that it answers; handed to the chat template.")
 
     # Fields of some servers' answers that clients send back.
     refusal: Literal[""] | None = option("Only empty.")
-    tool_calls: NoItems | None = option("Tools are not served yet: only an empty list is taken.")
+    function_call: None = option("Only null: send tool_calls, which took its place.")
     annotations: NoItems | None = option("Only an empty list is taken.")
 
 
@@ -215,7 +291,15 @@ class TemplateOptions(Body):
         "Open the assistant's turn at the end; true by default, but with continue_final_message."
     )
     continue_final_message: bool | None = option("Leave the last message open: the answer goes on with it.")
+    chat_template: Annotated[str, Field(min_length=1)] | None = option(
+        "Jinja text in place of the model's chat template, or the name of one of the model's; only where the server "
+        "runs with --trust-request-chat-template."
+    )
     chat_template_kwargs: dict[str, Any] | None = option("Variables of the chat template, such as enable_thinking.")
+    reasoning_effort: Annotated[str, Field(max_length=64)] | None = option(
+        "Handed to the chat template as the variable of this name; none also sets enable_thinking to false. Templates "
+        "that know neither ignore them."
+    )
     add_special_tokens: bool | None = option(
         "Put around the rendered template what the model expects; false by default: templates write it themselves."
     )
@@ -226,9 +310,8 @@ class ChatCompletionRequest(TemplateOptions, GenerationRequest):
     max_completion_tokens: Count | None = option("At most so many tokens; by default as many as fit.")
     max_tokens: Count | None = option("The older name of max_completion_tokens.")
     logprobs: bool | None = option("The log-probability of each token.")
-    top_logprobs: int | None = option(
-        "Also those of so many likeliest tokens; goes with logprobs.", ge=0, le=MAX_LOGPROBS
-    )
+    top_logprobs: NumLogprobs | None = option("Also those of so many likeliest tokens (-1: all); goes with logprobs.")
+    echo: bool | None = option("Put the last message's text before the answer, where the assistant said it.")
 
     # Fields that clients send out of habit.
     response_format: ResponseFormat | None = option("Answers are plain text.")
@@ -258,6 +341,7 @@ class ChatLogprobs(Reply):
 class AssistantMessage(Reply):
     role: Literal["assistant"]
     content: str
+    refusal: None = None
 
 
 class ChatChoice(Reply):
@@ -273,6 +357,7 @@ class ChatCompletion(Generated):
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
     usage: Usage
+    service_tier: None = None
     prompt_token_ids: list[int] | None = None
     prompt_logprobs: PromptLogprobs | None = None
 
@@ -280,6 +365,7 @@ class ChatCompletion(Generated):
 class MessageDelta(Reply):
     role: Literal["assistant"] | None = Field(default=None, description="In the first chunk of each choice.")
     content: str | None = None
+    refusal: None = Field(default=None, description="In the first chunk of each choice.")
 
 
 class ChatChunkChoice(Reply):
@@ -309,9 +395,7 @@ class CompletionRequest(GenerationRequest):
     )
     max_tokens: int | None = option("At most so many tokens; 16 by default. 0 goes with echo.", ge=0, lt=2**31)
     echo: bool | None = option("Put the prompt before the answer; with logprobs, its log-probabilities too.")
-    logprobs: int | None = option(
-        "The log-probability of each token, and of so many likeliest ones.", ge=0, le=MAX_LOGPROBS
-    )
+    logprobs: NumLogprobs | None = option("The log-probability of each token, and of so many likeliest ones (-1: all).")
     add_special_tokens: bool | None = option("Put around a text what the model expects (a bos token); true by default.")
     best_of: int | None = option("Only the same as n: as many answers are made as are shown.", ge=1, le=1024)
 

@@ -19,13 +19,15 @@ from quire.server.openai.schema import (
     ERROR_RESPONSES,
     DetokenizeReply,
     DetokenizeRequest,
+    TemplateOptions,
     TokenizeReply,
     TokenizeRequest,
 )
 from quire.server.registry import ModelRegistry, ServedModel
+from quire.server.settings import ServerSettings
 
 
-def tokenize_routes(registry: ModelRegistry) -> APIRouter:
+def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRouter:
     """The routes, over the models of `registry`."""
     router = APIRouter(route_class=JsonRoute, tags=["tokens"])
 
@@ -37,31 +39,35 @@ def tokenize_routes(registry: ModelRegistry) -> APIRouter:
     @router.post("/tokenize", response_model=TokenizeReply, responses=ERROR_RESPONSES, summary="Text to token ids")
     async def tokenize(request: Request, body: TokenizeRequest) -> Response:
         model = find_model(body.model)
-        prompt = await asyncio.to_thread(_encode, model, body)
-        answer = TokenizeReply(
-            count=len(prompt.token_ids),
-            max_model_len=model.async_engine.engine.max_model_len,
-            tokens=list(prompt.token_ids),
-        )
-        if body.return_token_strs:
-            answer.token_strs = list(map(tokenizer_of(model).token_text, prompt.token_ids))
+        answer = await asyncio.to_thread(_tokenize, model, body, trusts_template=settings.trust_request_chat_template)
         return json_reply(answer)
 
     @router.post("/detokenize", response_model=DetokenizeReply, responses=ERROR_RESPONSES, summary="Token ids to text")
     async def detokenize(request: Request, body: DetokenizeRequest) -> Response:
         model = find_model(body.model)
+        model.prompt_limits.check_long_ids(body.tokens)
         decode = partial(tokenizer_of(model).decode, body.tokens, skip_special_tokens=False)
         return json_reply(DetokenizeReply(prompt=await asyncio.to_thread(decode)))
 
     return router
 
 
-def _encode(model: ServedModel, body: TokenizeRequest) -> Prompt:
+def _tokenize(model: ServedModel, body: TokenizeRequest, *, trusts_template: bool) -> TokenizeReply:
+    token_ids = _encode(model, body, trusts_template).token_ids
+    answer = TokenizeReply(
+        count=len(token_ids), max_model_len=model.async_engine.engine.max_model_len, tokens=list(token_ids)
+    )
+    if body.return_token_strs:
+        answer.token_strs = list(map(tokenizer_of(model).token_text, token_ids))
+    return answer
+
+
+def _encode(model: ServedModel, body: TokenizeRequest, trusts_template: bool) -> Prompt:
     if (body.prompt is None) == (body.messages is None):
         raise invalid("give a prompt or messages, one of the two", "prompt")
     if body.messages is not None:
-        return encode_messages(model, body.messages, body, is_truncated=True)
-    if body.add_generation_prompt or body.continue_final_message or body.chat_template_kwargs:
+        return encode_messages(model, body.messages, body, trusts_template=trusts_template, is_truncated=True)
+    if body.model_fields_set & (TemplateOptions.model_fields.keys() - {"add_special_tokens"}):
         raise invalid("the options of chat templates go with messages", "messages")
     assert body.prompt is not None
     (prompt,) = encode_texts(
