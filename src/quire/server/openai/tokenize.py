@@ -1,4 +1,7 @@
-"""POST /tokenize and POST /detokenize, as vLLM has them: a prompt or a conversation as token ids, and back."""
+"""POST /tokenize and POST /detokenize, as vLLM has them: a prompt or a conversation as token ids, and back.
+
+POST /apply-template, as llama.cpp has it, stops at the conversation's text.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,8 @@ from quire.server.openai.schema import (
     ERROR_RESPONSES,
     DetokenizeReply,
     DetokenizeRequest,
+    TemplateReply,
+    TemplateRequest,
     TokenizeReply,
     TokenizeRequest,
 )
@@ -52,6 +57,13 @@ def tokenize_routes(registry: ModelRegistry) -> APIRouter:
         model = find_model(body.model)
         decode = partial(tokenizer_of(model).decode, body.tokens, skip_special_tokens=False)
         return json_reply(DetokenizeReply(prompt=await asyncio.to_thread(decode)))
+
+    @router.post(
+        "/apply-template", response_model=TemplateReply, responses=ERROR_RESPONSES, summary="A conversation as text"
+    )
+    async def apply_template(request: Request, body: TemplateRequest) -> Response:
+        encode = partial(encode_messages, find_model(body.model), body.messages, body, is_truncated=False)
+        return json_reply(TemplateReply(prompt=(await asyncio.to_thread(encode)).text or ""))
 
     return router
 
