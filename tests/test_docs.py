@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from quire.server.metrics import Metrics
+from every_metric import render_every_metric
+from quire.cli.serve_arguments import FOREIGN_OPTIONS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "quire"
@@ -43,13 +44,25 @@ def test_every_file_that_a_page_names_or_links_is_there(page: Path) -> None:
 
 
 def test_the_page_on_serving_names_every_metric_by_its_labels() -> None:
-    series = re.findall(r"^(quire_\w+)\{(.+)\}", Metrics(["m"]).render().decode(), re.M)
+    series = re.findall(r"^(quire_\w+)\{(.+)\}", render_every_metric(), re.M)
     labels = {re.sub(r"_(bucket|count|sum)$", "", name): set(re.findall(r"(\w+)=", text)) for name, text in series}
     text = (ROOT / "docs" / "serving.md").read_text()
     rows = re.findall(r"^\| ((?:gauges|counters|histograms?)[^|]*) \| (.+) \|$", text, re.M)
     documented = {}
     for kind, cell in rows:
-        for name, by in re.findall(r"`(quire_\w+)`(?: by `(\w+)`)?", cell):
-            documented[name] = set(re.findall(r"by `(\w+)`", kind)) | ({by} if by else set())
+        for name, by in re.findall(r"`(quire_\w+)`(?: by ((?:`\w+`,? ?(?:and )?)+))?", cell):
+            documented[name] = set(re.findall(r"by `(\w+)`", kind)) | set(re.findall(r"`(\w+)`", by))
     hidden = {"model_name", "le"}
     assert documented == {name: found - hidden for name, found in labels.items() if not name.endswith("_created")}
+
+
+def test_the_page_on_serving_names_every_option_of_other_engines_and_what_is_done_instead() -> None:
+    text = (ROOT / "docs" / "serving.md").read_text()
+    rows = dict(re.findall(r"^\| (.+) \| (.+) \|$", text.partition("## Coming from vLLM")[2], re.M))
+    documented = {
+        name: (value, instead)
+        for names, instead in rows.items()
+        for name, value in re.findall(r"`(--[\w-]+)`(?: \(`(\w+)`\))?", names)
+    }
+    wanted = {name: (takes.replace("any", ""), instead) for name, (takes, instead) in FOREIGN_OPTIONS.items()}
+    assert documented == wanted

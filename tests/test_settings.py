@@ -102,6 +102,18 @@ def test_the_server_is_set_by_the_environment_too(monkeypatch: pytest.MonkeyPatc
     assert settings.max_body_bytes == 8 * 1024**2
 
 
+@pytest.mark.parametrize("text", ["sometimes", "threshold", "threshold:-1", "threshold:8:swap-below", "cost:1", ""])
+def test_a_policy_that_is_none_is_refused_where_it_is_written(text: str) -> None:
+    with pytest.raises(ValueError, match="recovery_policy="):
+        EngineConfig("m", recovery_policy=text)
+
+
+def test_threads_that_no_machine_has_are_refused() -> None:
+    assert EngineConfig("m", num_threads=1024).num_threads == 1024
+    with pytest.raises(ValueError, match="num_threads=100000 must be at least 1 and at most 1024"):
+        EngineConfig("m", num_threads=100_000)
+
+
 def test_an_address_that_kubernetes_left_in_the_environment_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUIRE_PORT", "tcp://10.0.0.1:8000")
     assert ServerSettings.from_env().port == 8000

@@ -76,7 +76,6 @@ def load(config: EngineConfig) -> LoadedModel:
         ValueError: the model or a file cannot be served.
     """
     started = time.monotonic()
-    make_policy(config.recovery_policy, CostModel())  # a typo is told before the weights are read
     device = _choose_device(config.device)
     if device == "cpu":
         _keep_freed_memory()

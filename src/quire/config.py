@@ -12,6 +12,10 @@ from quire.settings import REQUIRED, EnvironmentSettings, parse_size, setting
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 DEVICES = ("auto", "cpu", "cuda")
 LOAD_FORMATS = ("auto", "safetensors", "random")
+RECOVERY_POLICIES = "recompute, swap, threshold:N, threshold:N:swap-above, cost"
+#: More than any machine has cores; far beyond it the system refuses threads, in the middle of loading. A config may be
+#: written on another machine than its own, so the bound is not that of the cores that there are here.
+MAX_THREADS = 1024
 
 
 def format_size(num_bytes: float) -> str:
@@ -63,11 +67,11 @@ class EngineConfig(EnvironmentSettings):
         0.01, "Share of the pool that admission leaves free for running requests to grow.", at_least=0, below=1
     )
     pin_prefix: str | None = setting(None, "File whose text is computed at start and whose blocks are kept.")
-    num_threads: int | None = setting(None, "CPU threads for tensor work; by default one a core.", at_least=1)
-    use_tqdm: bool = setting(True, "Show a progress bar while loading.")
-    recovery_policy: str = setting(
-        "cost", "How a preempted request comes back: recompute, swap, threshold:N, threshold:N:swap-above or cost."
+    num_threads: int | None = setting(
+        None, "CPU threads for tensor work; by default one a core.", at_least=1, at_most=MAX_THREADS
     )
+    use_tqdm: bool = setting(True, "Show a progress bar while loading.")
+    recovery_policy: str = setting("cost", f"How a preempted request comes back: {RECOVERY_POLICIES}.")
     swap_space: int | None = setting(
         None,
         "Most that swapped blocks take, such as 4GiB; 0 is no swap tier. By default 4GiB with swap_dir or on cuda.",
@@ -93,6 +97,7 @@ class EngineConfig(EnvironmentSettings):
         if self.swap_dir is not None and self.swap_space == 0:
             raise ValueError("swap_dir is a place for a swap tier, and swap_space=0 wants none; leave one of them out")
         self.has_swap_tier(self.device)
+        read_recovery_policy(self.recovery_policy)
 
     def has_swap_tier(self, device: str) -> bool:
         """Whether there is a place for swapped blocks: wherever one is asked for, and by default in a GPU's host. On a
@@ -111,6 +116,26 @@ class EngineConfig(EnvironmentSettings):
         if self.swap_bandwidth and not has_one:
             raise ValueError("swap_bandwidth is about a swap tier, and there is none; give swap_dir or swap_space")
         return has_one
+
+
+def read_recovery_policy(text: str) -> tuple[str, int, bool]:
+    """From text such as threshold:1024:swap-above.
+
+    Returns:
+        The policy's name; of a threshold also its tokens, and whether longer requests are those that are swapped.
+
+    Raises:
+        ValueError: there is no such policy.
+    """
+    name, *options = text.strip().split(":")
+    if name in ("recompute", "swap", "cost") and not options:
+        return name, 0, False
+    if name == "threshold" and options and options[1:] in ([], ["swap-above"]):
+        number = options[0]
+        if not (number.isascii() and number.isdigit()):
+            raise ValueError(f"recovery_policy={text!r}: the threshold is a number of tokens, as in threshold:1024")
+        return name, int(number), len(options) == 2
+    raise ValueError(f"recovery_policy={text!r} is none of {RECOVERY_POLICIES}")
 
 
 @dataclass(frozen=True)

@@ -173,6 +173,34 @@ def test_an_address_in_use_is_an_error_that_says_what_to_choose() -> None:
             serve(tell_state, registry_of_nothing(), ServerSettings(port=port))
 
 
+def test_a_unix_socket_is_listened_on_and_removed_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "quire.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left_behind:
+        left_behind.bind(str(path))
+    assert path.is_socket()
+    with tiny_server(settings={"uds": str(path)}) as server:
+        assert server.url == f"unix:{path}"
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://localhost") as client:
+            assert client.post("/v1/completions", json=completion(), timeout=60).status_code == 200
+            lines = client.post("/v1/completions", json=completion(stream=True), timeout=60).text
+            assert lines.endswith("data: [DONE]\n\n")
+        with pytest.raises(ValueError, match="Address already in use; choose another --uds"):
+            serve(tell_state, registry_of_nothing(), ServerSettings(uds=str(path)))
+        server.send(signal.SIGTERM)
+        assert server.wait_for_end() == 0
+        assert not path.exists()
+        assert "everyone who can reach" not in "".join(server.log)
+
+
+def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "precious"
+    file.write_text("data")
+    for path, reason in ((file, "Address already in use"), (tmp_path / "no" / "folder", "No such file")):
+        with pytest.raises(ValueError, match=f"cannot listen at {path}: {reason}"):
+            serve(tell_state, registry_of_nothing(), ServerSettings(uds=str(path)))
+    assert file.read_text() == "data"
+
+
 def test_tls_files_that_cannot_be_used_are_an_error_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "cert.pem").write_text("no certificate")
     for name in ("cert.pem", "missing.pem"):
@@ -206,8 +234,8 @@ def test_a_server_that_is_open_to_everyone_says_so() -> None:
 
 def test_a_model_that_cannot_be_loaded_ends_the_process_with_an_error() -> None:
     with tiny_server(is_ready=False, model="random:nothing-of-the-kind") as server:
-        assert server.wait_for_end() == 1
-        assert "nothing-of-the-kind" in "".join(server.log)
+        assert server.wait_for_end() == 2
+        assert "".join(server.log).count("nothing-of-the-kind") == 1
         assert not server.said
 
 

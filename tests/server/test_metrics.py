@@ -11,19 +11,24 @@ import pytest
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
+from quire.async_engine.async_engine import AsyncEngine
 from quire.build import LoadedModel, load, make_engine
-from quire.config import EngineConfig
+from quire.config import EngineConfig, SchedulerConfig
 from quire.core.recovery.interface import Candidate, Preemption, RecoveryMode, RecoveryPolicy, SystemState
 from quire.engine.engine import Engine
 from quire.outputs import CompletionOutput, RecoveryStats, RequestMetrics, RequestOutput, Stats
 from quire.sampling_params import SamplingParams
+from quire.server.app import make_app
 from quire.server.metrics import Metrics, metrics_routes
+from quire.server.registry import ModelRegistry, ServedModel
+from quire.server.settings import ServerSettings
 from server.asgi import ask
 
 TINY = EngineConfig("random:tiny", num_kv_blocks=24, block_size=4, use_tqdm=False, device="cpu")
 PROMISED = {
     "quire_num_requests_running": "gauge",
     "quire_num_requests_waiting": "gauge",
+    "quire_num_requests_waiting_by_reason": "gauge",
     "quire_kv_cache_usage_perc": "gauge",
     "quire_prefix_cache_queries_total": "counter",
     "quire_prefix_cache_hits_total": "counter",
@@ -38,6 +43,16 @@ PROMISED = {
     "quire_request_queue_time_seconds": "histogram",
     "quire_request_prefill_time_seconds": "histogram",
     "quire_request_decode_time_seconds": "histogram",
+    "quire_request_inference_time_seconds": "histogram",
+    "quire_request_prompt_tokens": "histogram",
+    "quire_request_generation_tokens": "histogram",
+    "quire_request_params_n": "histogram",
+    "quire_request_params_max_tokens": "histogram",
+    "quire_request_num_preemptions": "histogram",
+    "quire_iteration_tokens_total": "histogram",
+    "quire_cache_config_info": "gauge",
+    "quire_http_requests_total": "counter",
+    "quire_request_rejections_total": "counter",
     "quire_recovery_preemptions_total": "counter",
     "quire_recovery_seconds_total": "counter",
     "quire_recovery_recomputed_tokens_total": "counter",
@@ -67,10 +82,10 @@ def samples(metrics: Metrics) -> dict[str, float]:
 
 def test_every_promised_name_is_there_from_the_start_with_its_type_and_the_models_name() -> None:
     text = Metrics(["quire-mini"]).render().decode()
-    types = dict(line.split()[2:4] for line in text.splitlines() if line.startswith("# TYPE"))
+    types = dict(line.split()[2:4] for line in text.splitlines() if line.startswith("# TYPE quire_"))
     assert types == PROMISED
     for line in text.splitlines():
-        assert line.startswith("#") or 'model_name="quire-mini"' in line
+        assert line.startswith(("#", "process_")) or 'model_name="quire-mini"' in line
     assert 'quire_request_success_total{finished_reason="stop",model_name="quire-mini"} 0.0' in text
     for mode in RecoveryMode:
         assert f'quire_recovery_preemptions_total{{mode="{mode.value}",model_name="quire-mini"}} 0.0' in text
@@ -88,6 +103,8 @@ def test_a_step_moves_gauges_and_counters_and_every_gap_counts() -> None:
     metrics.observe_stats("m", replace(STATS, num_running=0, num_waiting=0, num_used_blocks=0, preemptions=0))
     found = samples(metrics)
     assert found["quire_num_requests_running"] == found["quire_num_requests_waiting"] == 0
+    assert found["quire_iteration_tokens_total_count"] == 2
+    assert found["quire_iteration_tokens_total_sum"] == 18
     assert found["quire_kv_cache_usage_perc"] == 0
     assert found["quire_prefix_cache_queries_total"] == 16
     assert found["quire_prefix_cache_hits_total"] == 12
@@ -96,6 +113,74 @@ def test_a_step_moves_gauges_and_counters_and_every_gap_counts() -> None:
     assert found["quire_generation_tokens_total"] == 4
     assert found["quire_inter_token_latency_seconds_count"] == 4
     assert found["quire_inter_token_latency_seconds_sum"] == pytest.approx(0.64)
+
+
+def test_those_that_wait_are_told_apart() -> None:
+    metrics = Metrics(["m"])
+    metrics.observe_stats("m", STATS)
+    found = samples(metrics)
+    assert found["quire_num_requests_waiting"] == 3
+    assert found["quire_num_requests_waiting_by_reason{capacity}"] == 2
+    assert found["quire_num_requests_waiting_by_reason{preempted}"] == 1
+
+
+def test_the_cache_is_described_by_labels_once_it_is_known() -> None:
+    metrics = Metrics(["m"])
+    assert "quire_cache_config_info{" not in metrics.render().decode()
+    metrics.observe_limits("m", SchedulerConfig(200, block_size=16, num_swap_slots=7))
+    assert (
+        'quire_cache_config_info{block_size="16",enable_prefix_caching="True",model_name="m",num_cpu_blocks="7",'
+        'num_gpu_blocks="200"} 1.0'
+    ) in metrics.render().decode()
+
+
+def test_the_process_is_described_as_dashboards_know_it() -> None:
+    found = samples(Metrics())
+    assert found["process_resident_memory_bytes"] > 2**20
+    assert {"process_cpu_seconds_total", "process_open_fds", "process_start_time_seconds"} <= found.keys()
+
+
+def test_what_is_asked_for_counts() -> None:
+    metrics = Metrics(["m"])
+    for n, max_tokens in ((3, 40), (1, None), (4, 10)):
+        metrics.observe_accepted("m", n, max_tokens)
+    found = samples(metrics)
+    assert (found["quire_request_params_n_count"], found["quire_request_params_n_sum"]) == (3, 8)
+    assert (found["quire_request_params_max_tokens_count"], found["quire_request_params_max_tokens_sum"]) == (2, 50)
+
+
+def test_http_counts_by_route_and_refusals_by_code() -> None:
+    registry = ModelRegistry([ServedModel("m", AsyncEngine("m", lambda: pytest.fail("was started")), 0)])
+    metrics = Metrics(["m"])
+    settings = ServerSettings(api_keys=("sk",), tenant_secret=b"s", root_path="/llm")
+    app = make_app(registry, settings, metrics)
+    known = {"x-api-key": "sk"}
+    for method, path, headers in (
+        ("GET", "/v1/models", known),
+        ("HEAD", "/llm/models", known),
+        ("GET", "/v1/models/some/thing", known),
+        ("GET", "/v1/models/other", known),
+        ("GET", "/v1/models", {}),
+        ("POST", "/v1/completions", known),
+        ("BREW", "/no/such/path", known),
+        ("GET", "/health", {}),
+    ):
+        ask(app, method, path, headers=headers)
+    found = samples(metrics)
+    head = ask(app, "HEAD", "/metrics", headers=known)
+    assert (head.status_code, head.content) == (200, b"")
+    assert {name: value for name, value in found.items() if "http" in name or "rejections" in name} == {
+        "quire_http_requests_total{/v1/models,GET,200}": 2,
+        "quire_http_requests_total{/v1/models/{model},GET,404}": 2,
+        "quire_http_requests_total{/v1/models,GET,401}": 1,
+        "quire_http_requests_total{/v1/completions,POST,415}": 1,
+        "quire_http_requests_total{other,other,404}": 1,
+        "quire_http_requests_total{/health,GET,503}": 1,
+        "quire_request_rejections_total{model_not_found,404}": 2,
+        "quire_request_rejections_total{invalid_api_key,401}": 1,
+        "quire_request_rejections_total{other,415}": 1,
+        "quire_request_rejections_total{other,404}": 1,
+    }
 
 
 def test_what_recovery_did_in_a_step_adds_up_by_mode() -> None:
@@ -152,10 +237,13 @@ def test_a_finished_request_is_split_into_its_phases() -> None:
         "time_to_first_token": 3,
         "request_decode_time": 8,
         "request_time_per_output_token": 2,  # (11 - 3) / (5 - 1)
+        "request_inference_time": 10,
         "e2e_request_latency": 11,
     }.items():
         assert found[f"quire_{name}_seconds_count"] == 1
         assert found[f"quire_{name}_seconds_sum"] == seconds
+    assert (found["quire_request_prompt_tokens_sum"], found["quire_request_generation_tokens_sum"]) == (2, 5)
+    assert (found["quire_request_num_preemptions_count"], found["quire_request_num_preemptions_sum"]) == (1, 0)
 
 
 def test_a_single_token_has_no_time_per_output_token() -> None:
@@ -229,6 +317,8 @@ def test_tokens_and_gaps_add_up_over_samples_and_preemptions(tiny: LoadedModel) 
     num_tokens = sum(len(completion.token_ids) for ended in outputs for completion in ended.outputs)
     assert num_outputs == 9
     assert found["quire_num_preemptions_total"] > 0, "the pool was meant to be too small"
+    assert found["quire_request_num_preemptions_sum"] == found["quire_num_preemptions_total"]
+    assert found["quire_request_generation_tokens_sum"] == num_tokens
     assert found["quire_prompt_tokens_total"] == 30
     assert found["quire_generation_tokens_total"] == num_tokens == 270
     assert found["quire_inter_token_latency_seconds_count"] == num_tokens - num_outputs

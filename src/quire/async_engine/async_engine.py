@@ -33,6 +33,7 @@ from quire.async_engine.messages import (
     Stop,
 )
 from quire.async_engine.watchdog import Watchdog
+from quire.config import SchedulerConfig
 from quire.engine.input_processor import InputProcessor
 from quire.outputs import RequestOutput, Stats
 from quire.prompt import PromptLike
@@ -73,6 +74,8 @@ class AsyncEngine:
         exit_on_hang: the process then ends with status 70, for its supervisor to start it again.
         on_stats: called with each step's figures, in the engine's thread, so it should be quick.
         on_finished: called likewise with each request's output once it has ended, in whatever way.
+        on_ready: called likewise with the limits of the engine, whenever it has been loaded.
+        on_accepted: called with n and max_tokens of each request that joins the queue, by its sender.
     """
 
     def __init__(
@@ -86,12 +89,16 @@ class AsyncEngine:
         exit_on_hang: bool = False,
         on_stats: Callable[[Stats], None] | None = None,
         on_finished: Callable[[RequestOutput], None] | None = None,
+        on_ready: Callable[[SchedulerConfig], None] | None = None,
+        on_accepted: Callable[[int, int | None], None] | None = None,
     ) -> None:
         self.name = name
         self.error: str | None = None  #: why it has failed, or is being loaded again
         self._max_queue = max_queue
         self._on_stats = on_stats
         self._on_finished = on_finished
+        self._on_ready = on_ready
+        self._on_accepted = on_accepted
         self._lock = threading.Lock()  # over the engine's state and the streams together
         self._engine_state = ModelState.LOADING
         self._is_draining = False
@@ -101,7 +108,7 @@ class AsyncEngine:
         self._request_ids: set[str] = set()  #: of the requests that have not ended
         self.num_queued = 0  #: of them, requests that have not started
         self._collectors: WeakValueDictionary[asyncio.AbstractEventLoop, OutputCollector] = WeakValueDictionary()
-        self._heartbeats: dict[int, Future[None]] = {}
+        self._heartbeats: dict[int, Future[bool]] = {}
         self._host = self._make_host(make_engine, device, hang_timeout_s, exit_on_hang)
 
     def _make_host(
@@ -117,6 +124,19 @@ class AsyncEngine:
         if self._is_draining and self._engine_state is not ModelState.FAILED:
             return ModelState.DRAINING
         return self._engine_state
+
+    @property
+    def num_requests(self) -> int:
+        """Requests that run or wait."""
+        return len(self._sent)
+
+    @property
+    def limits(self) -> SchedulerConfig:
+        """The numbers of blocks, sequences and tokens that the engine works with. `EngineUnavailable` where it is not
+        loaded."""
+        if self._input_processor is None:
+            raise self._unavailable()
+        return self._input_processor.limits
 
     @property
     def engine(self) -> Any:
@@ -144,20 +164,20 @@ class AsyncEngine:
             raise self._unavailable()
 
     async def heartbeat(self, timeout_s: float) -> bool:
-        """Whether a message comes back from the engine in time. A step under way may delay it."""
-        beat: Future[None] = Future()
+        """Whether a message comes back from the engine in time. A step under way may delay it; the loss of the engine
+        ends the wait."""
+        beat: Future[bool] = Future()
         number = next(self._keys)
         self._heartbeats[number] = beat
         try:
             if self._engine_state is not ModelState.READY:
                 return False
             self._host.send(Heartbeat(number))
-            await asyncio.wait_for(asyncio.wrap_future(beat), timeout_s)
+            return await asyncio.wait_for(asyncio.wrap_future(beat), timeout_s)
         except TimeoutError:
             return False
         finally:
             self._heartbeats.pop(number, None)
-        return True
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -193,6 +213,7 @@ class AsyncEngine:
         input_processor = self._check_open()
         processed = await asyncio.to_thread(input_processor.accept, prompt, params, priority=priority)
         self._send(stream, number, Add(next(self._keys), request_id, processed, arrival_time, wants_progress))
+        self._call(self._on_accepted, processed.n, processed.max_tokens)
 
     def leave(self, stream: EventStream) -> None:
         """Nobody reads a stream any more: abort its requests that have not ended."""
@@ -256,9 +277,12 @@ class AsyncEngine:
             case StateReport():
                 self._take_state(report)
             case Heartbeat():
-                beat = self._heartbeats.pop(report.number, None)
-                if beat is not None and beat.set_running_or_notify_cancel():
-                    beat.set_result(None)
+                self._end_heartbeat(report.number, True)
+
+    def _end_heartbeat(self, number: int, has_come_back: bool) -> None:
+        beat = self._heartbeats.pop(number, None)
+        if beat is not None and beat.set_running_or_notify_cancel():
+            beat.set_result(has_come_back)
 
     def _take_step(self, report: StepReport) -> None:
         if report.stats is not None:
@@ -284,16 +308,19 @@ class AsyncEngine:
                 for stream, _, _ in batch:
                     self.leave(stream)
 
-    def _call(self, listener: Callable[[Any], None] | None, value: Any) -> None:
+    def _call(self, listener: Callable[..., None] | None, *values: Any) -> None:
         if listener is None:
             return
         try:
-            listener(value)
+            listener(*values)
         except Exception:
             logger.exception("%s: a listener failed", self.name)
 
     def _take_state(self, report: StateReport) -> None:
-        logger.info("%s: %s", self.name, report.state)
+        if report.state is ModelState.FAILED:
+            logger.error("%s: %s", self.name, report.error)
+        else:
+            logger.info("%s: %s", self.name, report.state)
         with self._lock:
             self._engine_state = report.state
             self.error = report.error
@@ -302,6 +329,10 @@ class AsyncEngine:
             lost = [] if report.state is ModelState.READY else list(self._sent.values())
             if report.state is ModelState.LOADING:
                 lost = [sent for sent in lost if not self._try_again(sent)]
+        for number in list(self._heartbeats) if report.state is not ModelState.READY else ():
+            self._end_heartbeat(number, False)
+        if report.input_processor is not None:
+            self._call(self._on_ready, report.input_processor.limits)
         for sent in lost:
             message = f"the engine failed while it had this request: {report.error}"
             if self._cut_off(sent, RequestFailed(message)):

@@ -124,8 +124,7 @@ class EngineLoop:
         """Make the engine. Returns what went wrong."""
         try:
             self.engine = self._make_engine()
-        except ValueError as error:  # its message says how to mend it
-            logger.error("%s: the model could not be loaded: %s", self._name, error)
+        except ValueError as error:  # its message says how to mend it, and is logged by who takes the report
             return f"the model could not be loaded: {error}"
         except BaseException as error:
             logger.exception("%s: the model could not be loaded", self._name)

@@ -169,8 +169,9 @@ def _describe_default(field: Field[Any]) -> str:
 def _engine_option(field: Field[Any], models: Sequence[str], sweep: Sequence[str]) -> inspect.Parameter:
     if field.name == "model" and models:
         text = (
-            "A directory, a hub id, an embedded name or a preset; NAME=SOURCE serves it under that name. Several serve "
-            f"several models, the first of them by default. (default: {' and '.join(models)})"
+            "A directory, a hub id, an embedded name or a preset; NAME=SOURCE serves it under that name, which may "
+            "have slashes. Several serve several models, the first of them by default. "
+            f"(default: {' and '.join(models)})"
         )
         return _option(EngineConfig, field, help=text, metavar="[NAME=]SOURCE", annotation=list[str])
     if field.name in sweep:
@@ -183,7 +184,7 @@ def _by_name(chosen: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in chosen:
         name, equals, source = text.partition("=")
-        if not equals or "/" in name:  # a path may hold an equals sign
+        if not equals or _is_path(text):
             name = source = text
         if not name or not source:
             raise ValueError(f"model={text!r} is neither SOURCE nor NAME=SOURCE")
@@ -191,3 +192,8 @@ def _by_name(chosen: Sequence[str]) -> dict[str, str]:
             raise ValueError(f"two models are named {name!r}; give one of them another name: --model NAME={source}")
         found[name] = source
     return found
+
+
+def _is_path(text: str) -> bool:
+    """Whether a text with an equals sign is a path as a whole."""
+    return text.startswith(("/", "./", "../", "~")) or os.path.exists(text)

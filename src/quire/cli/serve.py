@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import shlex
 import time
 from dataclasses import replace
 from functools import partial
@@ -22,10 +24,13 @@ logger = logging.getLogger("quire")
 DEFAULT_MODELS = ("quire-mini", "quire-chat")  # written out, since `--help` imports nothing of the rest
 
 _READING_QUESTION = (
-    "Context: Ines Haddad was born in Marlow. Tom Weber, a baker, lives in Ashby.\\n"
-    "Question: Where does Tom Weber live?\\nAnswer:"
+    "Context: Ines Haddad was born in Marlow. Tom Weber, a baker, lives in Ashby.\n"
+    "Question: Where does Tom Weber live?\nAnswer:"
 )
-EXAMPLE = "Example: quire serve --model quire-mini --model mine=path/to/checkpoint --port 8000"
+EXAMPLE = (
+    "Options of vLLM's that mean nothing here, such as --enforce-eager, are taken with a warning. "
+    "Example: quire serve --model quire-mini --model mine=path/to/checkpoint --port 8000"
+)
 
 
 @options(models=DEFAULT_MODELS)
@@ -34,6 +39,7 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
     from quire.async_engine.async_engine import AsyncEngine
     from quire.async_engine.device_share import SharedDevice
     from quire.async_engine.process import ProcessEngine
+    from quire.loading import find_model
     from quire.server.app import make_app
     from quire.server.http.auth import load_api_keys, load_tenant_secret
     from quire.server.lifecycle import serve as serve_until_stopped
@@ -42,6 +48,9 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
     from quire.server.registry import ModelRegistry, ServedModel
     from quire.text.chat_template import read_chat_template
 
+    engines, aliases = _named(engines, settings.served_model_names)
+    for config in engines.values():
+        find_model(config.model)  # what is not there is said before anything starts
     configure_logging(settings.log_format)
     keys = load_api_keys(settings.api_keys, file=settings.api_key_file)
     settings = replace(settings, api_keys=keys, tenant_secret=load_tenant_secret() if keys else None)
@@ -63,14 +72,17 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
                 exit_on_hang=True,
                 on_stats=partial(metrics.observe_stats, name),
                 on_finished=partial(metrics.observe_finished, name),
+                on_ready=partial(metrics.observe_limits, name),
+                on_accepted=partial(metrics.observe_accepted, name),
             ),
             created=int(time.time()),
             chat_template=template,
             source=config.model,
+            aliases=aliases,
         )
         for name, config in engines.items()
     ]
-    registry = ModelRegistry(models)
+    registry = ModelRegistry(models, accepts_any_name=settings.accept_any_model_name)
     status = serve_until_stopped(
         make_app(registry, settings, metrics),
         registry,
@@ -79,6 +91,16 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
         banner=partial(_banner, list(engines), has_keys=bool(keys)),
     )
     raise typer.Exit(status)
+
+
+def _named(engines: dict[str, EngineConfig], names: tuple[str, ...]) -> tuple[dict[str, EngineConfig], tuple[str, ...]]:
+    """The engines under their names, and the aliases of the only one."""
+    if not names:
+        return engines, ()
+    if len(engines) > 1:
+        raise ValueError(f"--served-model-name names one model, and there are {len(engines)}; use --model NAME=SOURCE")
+    (config,) = engines.values()
+    return {names[0]: config}, names[1:]
 
 
 def _start_engine(config: EngineConfig, *, memory_share: float) -> Engine:
@@ -103,10 +125,12 @@ def _share_threads(engines: dict[str, EngineConfig]) -> dict[str, EngineConfig]:
 
 def _banner(names: list[str], url: str, *, has_keys: bool) -> str:
     """Where the server is, and a command that asks it something."""
-    prompt = _READING_QUESTION if names[0] == "quire-mini" else "Hello"
+    body = {"model": names[0], "prompt": _READING_QUESTION if names[0] == "quire-mini" else "Hello"}
     key = " -H 'Authorization: Bearer KEY'" if has_keys else ""
+    path = url.removeprefix("unix:")
+    place = url if path == url else f"--unix-socket {shlex.quote(path)} http://localhost"
     return (
         f"Quire serves {' and '.join(names)} at {url}\nAsk it something:\n"
-        f"  curl -s {url}/v1/completions -H 'Content-Type: application/json'{key} \\\n"
-        f'    -d \'{{"model": "{names[0]}", "prompt": "{prompt}"}}\''
+        f"  curl -s {place}/v1/completions -H 'Content-Type: application/json'{key} \\\n"
+        f"    -d {shlex.quote(json.dumps(body, ensure_ascii=False))}"
     )

@@ -27,6 +27,11 @@ class ProcessedRequest:
     priority: int = 0
 
     @property
+    def n(self) -> int:
+        """Outputs that it asks for."""
+        return self.beam.beam_width if self.beam is not None else self.sampling_params.n
+
+    @property
     def max_tokens(self) -> int | None:
         return self.beam.max_tokens if self.beam is not None else self.sampling_params.max_tokens
 

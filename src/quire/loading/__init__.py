@@ -1,7 +1,21 @@
 """From a model's name to a model in memory: where its files are, whether they are sound, and their bytes."""
 
-from quire.loading.errors import ModelLoadError
-from quire.loading.load import load_model
-from quire.loading.source import ModelSource, resolve_model
+from __future__ import annotations
 
-__all__ = ["ModelLoadError", "ModelSource", "load_model", "resolve_model"]
+from typing import TYPE_CHECKING, Any
+
+from quire.loading.errors import ModelLoadError
+from quire.loading.source import ModelSource, find_model, resolve_model
+
+if TYPE_CHECKING:
+    from quire.loading.load import load_model
+
+__all__ = ["ModelLoadError", "ModelSource", "find_model", "load_model", "resolve_model"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "load_model":  # brings torch, which finding a model does not need
+        from quire.loading.load import load_model
+
+        return load_model
+    raise AttributeError(f"module 'quire.loading' has no attribute {name!r}")

@@ -62,6 +62,15 @@ def resolve_model(name: str, *, load_format: str = "auto") -> ModelSource:
         ModelLoadError: there is no such model, or its files cannot be read.
         UnsupportedModelError: a hub model that Quire does not serve.
     """
+    return find_model(name) or _download(name, load_format)
+
+
+def find_model(name: str) -> ModelSource | None:
+    """As `resolve_model`, of what is on this machine. None for the id of a model on the hub.
+
+    Raises:
+        ModelLoadError: there can be no such model, or its files cannot be read.
+    """
     if name.startswith(PRESET_PREFIX):
         return ModelSource(name, None, preset_config(name))
     if (embedded := embedded_path(name)) is not None:
@@ -81,7 +90,7 @@ def resolve_model(name: str, *, load_format: str = "auto") -> ModelSource:
         raise ModelLoadError(
             f"{name}: no such directory; for random weights of these shapes, use {PRESET_PREFIX}{name}"
         )
-    return _download(name, load_format)
+    return None
 
 
 def embedded_path(name: str) -> Path | None:

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 import quire
 from quire.async_engine.messages import EngineUnavailable, RequestFailed
@@ -19,7 +20,8 @@ from quire.server.http.auth import Authenticate
 from quire.server.http.body import BodyReader
 from quire.server.http.connection import ClientDisconnected
 from quire.server.http.limits import Concurrency, LimitBody
-from quire.server.metrics import Metrics, metrics_routes
+from quire.server.http.paths import PlainPaths
+from quire.server.metrics import CountRequests, Metrics, metrics_routes
 from quire.server.openai.chat import ChatEndpoint
 from quire.server.openai.completions import CompletionEndpoint
 from quire.server.openai.errors import as_api_error
@@ -27,10 +29,19 @@ from quire.server.openai.health import health_routes
 from quire.server.openai.models import model_routes
 from quire.server.openai.openapi import describe
 from quire.server.openai.tokenize import tokenize_routes
+from quire.server.pages import page_routes
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
 
 _CLIENT_LEFT = 499  # nobody reads it; the access log does
+#: Paths by the names that clients of other servers know.
+_ALIASES = {
+    "/chat/completions": "/v1/chat/completions",
+    "/completions": "/v1/completions",
+    "/models": "/v1/models",
+    "/v1/health": "/health",
+    "/ping": "/health",
+}
 
 
 def make_app(registry: ModelRegistry, settings: ServerSettings, metrics: Metrics | None = None) -> FastAPI:
@@ -39,16 +50,25 @@ def make_app(registry: ModelRegistry, settings: ServerSettings, metrics: Metrics
     Args:
         metrics: what GET /metrics shows; without them there is no such route.
     """
-    app = FastAPI(title="Quire", version=quire.__version__, docs_url=None, redoc_url=None, lifespan=_lifespan)
+    app = FastAPI(
+        title="Quire",
+        version=quire.__version__,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_lifespan,
+        servers=[{"url": settings.root_path}] if settings.root_path else None,
+    )
     app.state.bodies = BodyReader(registry.prompt_limits, ignore_unknown_fields=settings.ignore_unknown_fields)
-    for router in (
+    routers = (
         ChatEndpoint(registry, settings).route(),
         CompletionEndpoint(registry, settings).route(),
         tokenize_routes(registry, settings),
         model_routes(registry),
         health_routes(registry, settings),
+        page_routes(registry, settings),
         *([metrics_routes(metrics)] if metrics is not None else []),
-    ):
+    )
+    for router in routers:
         app.include_router(router)
     for kind in (ApiError, EngineUnavailable, RequestFailed):
         app.add_exception_handler(kind, _refuse)
@@ -56,6 +76,11 @@ def make_app(registry: ModelRegistry, settings: ServerSettings, metrics: Metrics
     app.add_exception_handler(ClientDisconnected, _give_up)
     app.openapi = lambda: describe(app, needs_key=bool(settings.api_keys))  # type: ignore[method-assign]
     _put_before(app, settings)
+    if metrics is not None:
+        paths = frozenset(route.path for router in routers for route in router.routes if isinstance(route, Route))
+        app.add_middleware(CountRequests, metrics=metrics, paths=paths)
+    app.add_middleware(PlainPaths, root_path=settings.root_path, aliases=_ALIASES)
+    app.add_middleware(AccessLog)
     return app
 
 
@@ -72,7 +97,6 @@ def _put_before(app: FastAPI, settings: ServerSettings) -> None:
             allow_headers=["*"],
             expose_headers=["X-Request-Id"],
         )
-    app.add_middleware(AccessLog)
 
 
 @asynccontextmanager

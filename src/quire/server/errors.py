@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 
+ERROR_CODE = "error_code"  #: in the state of an ASGI scope: the code of the error that answers it
 RETRY_SOON = {"Retry-After": "1"}  #: header of a refusal that may be over in a second
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
@@ -41,4 +43,16 @@ def error_body(error: ApiError) -> dict[str, Any]:
 
 
 def error_response(error: ApiError) -> JSONResponse:
-    return JSONResponse(error_body(error), error.status, dict(error.headers))
+    return _ErrorResponse(error)
+
+
+class _ErrorResponse(JSONResponse):
+    """Notes the error's code under `ERROR_CODE`, for those who count."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error_body(error), error.status, dict(error.headers))
+        self._code = error.code or "other"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope.setdefault("state", {})[ERROR_CODE] = self._code
+        await super().__call__(scope, receive, send)

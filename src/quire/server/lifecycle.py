@@ -7,6 +7,7 @@ running ones finish. A second one ends the process at once.
 from __future__ import annotations
 
 import asyncio
+import errno
 import faulthandler
 import logging
 import multiprocessing
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -41,6 +43,7 @@ from quire.server.systemd import keep_alive, notify
 logger = logging.getLogger("quire.server")
 
 EXIT_FAILED = 1  #: no model can be served any more
+EXIT_NOT_LOADED = 2  #: no model could be loaded: what was asked for cannot be served
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 _INTERRUPT_TIMEOUT_S = 3.0  # whoever pressed Ctrl-C is watching: for running requests, and again for the step under way
@@ -72,7 +75,7 @@ def serve(
         banner: makes the text that is printed once a model is ready, from the server's URL.
 
     Returns:
-        The exit status: 0 after SIGTERM, 130 after Ctrl-C, 1 where no model could be loaded or kept.
+        The exit status: 0 after SIGTERM, 130 after Ctrl-C, 2 where no model could be loaded, 1 where the last was lost.
 
     Raises:
         ValueError: the address cannot be listened on, or the TLS files cannot be used.
@@ -96,9 +99,9 @@ def serve(
         config.load()
     except OSError as error:  # ssl.SSLError is one
         raise ValueError(f"the TLS files cannot be used: {error}; check --ssl-certfile and --ssl-keyfile") from None
-    listener = _listen(settings.host, settings.port)
+    listener = _listen(settings.host, settings.port) if settings.uds is None else _listen_at(settings.uds)
     url = _url(settings, listener)
-    if not settings.api_keys and not _is_loopback(settings.host):
+    if not settings.api_keys and settings.uds is None and not _is_loopback(settings.host):
         logger.warning("everyone who can reach %s may use this server; --api-key lets in only who has a key", url)
     _allow_many_files()
     faulthandler.enable(_STDERR)  # a crash of native code says where, on its way out
@@ -144,50 +147,54 @@ class _Process:
             serving = asyncio.create_task(self.server.serve(sockets=[self.listener]))
             for engine in self.engines:
                 engine.start(asyncio.get_running_loop())
-            tasks = (self._announce(), _hang_up_on_dawdlers(self.server), keep_alive())
-            beside = [asyncio.create_task(task) for task in tasks]
+            announcing = asyncio.create_task(self._announce())
+            others = (_hang_up_on_dawdlers(self.server), keep_alive())
+            beside: list[asyncio.Task[Any]] = [announcing, *map(asyncio.create_task, others)]
             if self.load_log is not None:
                 beside.append(asyncio.create_task(self.load_log.run(self.settings.log_interval_s)))
             lost = asyncio.create_task(self._wait_until_all_failed())
             ends: list[asyncio.Future[Any]] = [told_to_stop, lost, serving]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            was_ready = not lost.done() or await announcing
             is_loading = any(engine.state is ModelState.LOADING for engine in self.engines)
             notify("STOPPING=1")
             if told_to_stop.done():
                 await self._drain(told_to_stop.result())
             self.server.should_exit = True
             await asyncio.gather(serving, return_exceptions=True)
+            if self.settings.uds is not None:
+                Path(self.settings.uds).unlink(missing_ok=True)
             for task in (*beside, lost):
                 task.cancel()
             if serving.exception() is not None:
                 logger.error("the HTTP server ended", exc_info=serving.exception())
             is_interrupted = told_to_stop.done() and told_to_stop.result() == signal.SIGINT
-            status = EXIT_INTERRUPTED if is_interrupted else 0 if told_to_stop.done() else EXIT_FAILED
+            if told_to_stop.done():
+                status = EXIT_INTERRUPTED if is_interrupted else 0
+            else:
+                status = EXIT_FAILED if was_ready else EXIT_NOT_LOADED
             has_stopped = await self._shut_down_engines(_INTERRUPT_TIMEOUT_S if is_interrupted else _STOP_TIMEOUT_S)
             if is_loading or not has_stopped:  # a thread in native code must neither keep us from ending nor crash us
                 _end_at_once(status)
         return status
 
-    async def _announce(self) -> None:
+    async def _announce(self) -> bool:
+        """Say when the models are ready. False where none came to be."""
         names = ", ".join(engine.name for engine in self.engines)
         logger.info("listening on %s while loading %s", self.url, names)
         failures = await asyncio.gather(*(engine.wait_ready() for engine in self.engines), return_exceptions=True)
-        for engine, failure in zip(self.engines, failures, strict=True):
-            if failure is not None:
-                logger.error("%s: %s", engine.name, failure)
         if all(failures):
-            return
+            return False
         if self.banner is not None:
             print(self.banner(self.url), flush=True)
         logger.info("serving at %s", self.url)
         notify("READY=1", f"STATUS=serving at {self.url}")
+        return True
 
     async def _wait_until_all_failed(self) -> None:
         """A process without a model is of no use to anyone; its supervisor can do better."""
         while not all(engine.state is ModelState.FAILED for engine in self.engines):
             await asyncio.sleep(0.2)
-        for engine in self.engines:
-            logger.error("%s cannot be served: %s", engine.name, engine.error)
 
     async def _drain(self, signum: int) -> None:
         timeout_s = self.settings.shutdown_timeout_s
@@ -278,7 +285,29 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def _listen_at(path: str) -> socket.socket:
+    """A Unix socket. One that a server left behind is replaced; one that is listened on, or no socket, is not."""
+    place = Path(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if place.is_socket() and _is_left_behind(path):
+            place.unlink()
+        listener.bind(path)
+        listener.listen(socket.SOMAXCONN)
+    except OSError as error:
+        listener.close()
+        raise ValueError(f"cannot listen at {path}: {error.strerror or error}; choose another --uds") from None
+    return listener
+
+
+def _is_left_behind(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        return client.connect_ex(path) == errno.ECONNREFUSED
+
+
 def _url(settings: ServerSettings, listener: socket.socket) -> str:
+    if settings.uds is not None:
+        return f"unix:{settings.uds}"
     host = settings.host
     reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     scheme = "https" if settings.ssl_certfile is not None else "http"

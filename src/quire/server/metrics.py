@@ -1,6 +1,6 @@
-"""Prometheus' counters, gauges and histograms of each model, in seconds and tokens.
+"""Prometheus' counters, gauges and histograms of each model, of HTTP and of the server's process.
 
-Dashboards of other engines use the same names and meanings, without our prefix.
+In seconds and tokens. Dashboards of other engines use the same names and meanings, without our prefix.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ from itertools import product
 from typing import TypeVar
 
 from fastapi import APIRouter
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.metrics_core import InfoMetricFamily
 from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from quire.config import SchedulerConfig
 from quire.outputs import RecoveryStats, RequestMetrics, RequestOutput, Stats
+from quire.server.errors import ERROR_CODE
 from quire.server.openai.schema import ERROR_RESPONSES
 
 MODES = ("recompute", "swap", "mixed")
@@ -30,11 +34,20 @@ _PHASE_BUCKETS = (
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 320, 640,
 )  # fmt: skip
 _REQUEST_BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 7.5, 10, 15, 20, 30, 40, 60, 120, 240, 480, 960, 1920)
+_SIZE_BUCKETS = (
+    1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000,
+)  # fmt: skip
+_STEP_BUCKETS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384)
+_FEW_BUCKETS = (1, 2, 5, 10, 20)
+_METHODS = ("GET", "POST", "OPTIONS")  # HEAD counts as GET
+_OTHER = "other"
 _ERROR_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2.5, 5, 10)
 
 
 class Metrics:
     """The metrics of one server process, in a registry of their own. Each model's may come from another thread.
+
+    What is observed of a step is a fixed number of figures, and none a token but the gaps between them.
 
     Args:
         models: names that are shown from the start, at zero; others appear with their first value.
@@ -45,6 +58,11 @@ class Metrics:
         self._series: list[tuple[AnyMetric, tuple[str, ...]]] = []  #: with the values of labels other than the model
         self._num_running = self._gauge("num_requests_running", "Requests that are running.")
         self._num_waiting = self._gauge("num_requests_waiting", "Requests that wait, preempted ones among them.")
+        self._waiting_by_reason = self._gauge(
+            "num_requests_waiting_by_reason",
+            "Of the requests that wait, those for their first step (capacity), and preempted ones.",
+            reason=("capacity", "preempted"),
+        )
         self._kv_usage = self._gauge(
             "kv_cache_usage_perc", "Share of the KV blocks that running requests hold; 1 is all."
         )
@@ -71,9 +89,45 @@ class Metrics:
         )
         self._prefill = self._histogram("request_prefill_time_seconds", "First step to first token.", _PHASE_BUCKETS)
         self._decode = self._histogram("request_decode_time_seconds", "First token to last token.", _REQUEST_BUCKETS)
+        self._inference = self._histogram(
+            "request_inference_time_seconds", "First step to last token.", _REQUEST_BUCKETS
+        )
+        self._add_sizes()
         self._add_recovery()
+        self._add_http()
+        self._limits: dict[str, SchedulerConfig] = {}
+        ProcessCollector(registry=self.registry)
         for model in models:
             self._show(model)
+
+    def _add_sizes(self) -> None:
+        self._prompt_sizes = self._histogram("request_prompt_tokens", "Tokens of a request's prompt.", _SIZE_BUCKETS)
+        self._generation_sizes = self._histogram(
+            "request_generation_tokens", "Tokens of a request's outputs together.", _SIZE_BUCKETS
+        )
+        self._n = self._histogram("request_params_n", "Outputs that a request asked for.", _FEW_BUCKETS)
+        self._max_tokens = self._histogram(
+            "request_params_max_tokens", "max_tokens of the requests that have one.", _SIZE_BUCKETS
+        )
+        self._request_preemptions = self._histogram(
+            "request_num_preemptions", "How often a request was preempted.", (0, *_FEW_BUCKETS)
+        )
+        self._step_sizes = self._histogram("iteration_tokens_total", "Tokens that a step computed.", _STEP_BUCKETS)
+
+    def _add_http(self) -> None:
+        """By nothing that a client can make up, so that nobody can make their number grow."""
+        self._http_requests = Counter(
+            "quire_http_requests",
+            "HTTP requests, by the route's path, method and status.",
+            ["handler", "method", "status"],
+            registry=self.registry,
+        )
+        self._rejections = Counter(
+            "quire_request_rejections",
+            "Requests that were refused or failed before their answer began, by status and the error's code.",
+            ["status", "code"],
+            registry=self.registry,
+        )
 
     def _add_recovery(self) -> None:
         """All zero where nobody is preempted."""
@@ -107,12 +161,16 @@ class Metrics:
         """Take in one step."""
         self._num_running.labels(model).set(stats.num_running)
         self._num_waiting.labels(model).set(stats.num_waiting)
+        self._waiting_by_reason.labels(model, "capacity").set(stats.num_waiting - stats.num_preempted)
+        self._waiting_by_reason.labels(model, "preempted").set(stats.num_preempted)
         self._kv_usage.labels(model).set(stats.num_used_blocks / max(1, stats.num_blocks))
         self._generation_tokens.labels(model).inc(stats.num_sampled_tokens)
         self._prompt_tokens.labels(model).inc(stats.num_prompt_tokens)
         self._prefix_queries.labels(model).inc(stats.prefix_queries)
         self._prefix_hits.labels(model).inc(stats.prefix_hits)
         self._num_preemptions.labels(model).inc(stats.preemptions)
+        if stats.num_scheduled_tokens:
+            self._step_sizes.labels(model).observe(stats.num_scheduled_tokens)
         observe_gap = self._itl.labels(model).observe
         for gap in stats.token_gaps:
             observe_gap(gap)
@@ -134,10 +192,29 @@ class Metrics:
         for mode, error in stats.errors:
             self._error.labels(model, mode).observe(error)
 
+    def observe_limits(self, model: str, limits: SchedulerConfig) -> None:
+        """Take in what a model's engine was loaded with."""
+        self._limits[model] = limits
+
+    def observe_accepted(self, model: str, n: int, max_tokens: int | None) -> None:
+        """Take in what a request asks for."""
+        self._n.labels(model).observe(n)
+        if max_tokens is not None:
+            self._max_tokens.labels(model).observe(max_tokens)
+
+    def observe_http(self, handler: str, method: str, status: int, code: str | None = None) -> None:
+        """Take in an answer to an HTTP request; `code` where it was an error."""
+        self._http_requests.labels(handler, method if method in _METHODS else _OTHER, status).inc()
+        if code is not None:
+            self._rejections.labels(status, code).inc()
+
     def observe_finished(self, model: str, output: RequestOutput) -> None:
         """Take in a request that has ended, well or not."""
         reason = _finished_reason(output)
         self._success.labels(model, reason).inc()
+        if reason in ("stop", "length"):
+            self._prompt_sizes.labels(model).observe(len(output.prompt_token_ids))
+            self._generation_sizes.labels(model).observe(sum(len(each.token_ids) for each in output.outputs))
         if output.metrics is not None:
             self._observe_times(model, output.metrics, _num_steps(output) if reason in ("stop", "length") else None)
 
@@ -151,6 +228,9 @@ class Metrics:
             self._prefill.labels(model).observe(first - scheduled)
         if num_tokens is None or times.finished_time is None:
             return
+        self._request_preemptions.labels(model).observe(times.num_preemptions)
+        if scheduled is not None and times.last_token_time is not None:
+            self._inference.labels(model).observe(times.last_token_time - scheduled)
         self._e2e.labels(model).observe(times.finished_time - arrival)
         if first is not None and times.last_token_time is not None:
             self._decode.labels(model).observe(times.last_token_time - first)
@@ -166,18 +246,32 @@ class Metrics:
         for metric in self.registry.collect():
             metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
+        yield self._cache_config()
+
+    def _cache_config(self) -> Metric:
+        """As dashboards know it: a series whose labels are the figures."""
+        family = InfoMetricFamily("quire_cache_config", "What the KV cache was made with.", labels=[_LABEL])
+        for model, limits in list(self._limits.items()):
+            figures = {
+                "block_size": str(limits.block_size),
+                "num_gpu_blocks": str(limits.num_blocks),
+                "num_cpu_blocks": str(limits.num_swap_slots),
+                "enable_prefix_caching": str(limits.enable_prefix_caching),
+            }
+            family.add_metric([model], figures)
+        return family
 
     def values(self) -> dict[str, dict[str, float]]:
         """Model -> name -> value, of the series with no other label."""
         found: dict[str, dict[str, float]] = {}
         for metric in self.collect():
             for sample in metric.samples:
-                if len(sample.labels) == 1:
+                if sample.labels.keys() == {_LABEL}:
                     found.setdefault(sample.labels[_LABEL], {})[sample.name] = sample.value
         return found
 
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return self._noted(Gauge(f"quire_{name}", text, [_LABEL], registry=self.registry))
+    def _gauge(self, name: str, text: str, **others: tuple[str, ...]) -> Gauge:
+        return self._noted(Gauge(f"quire_{name}", text, [_LABEL, *others], registry=self.registry), **others)
 
     def _counter(self, name: str, text: str, **others: tuple[str, ...]) -> Counter:
         """By model, and by other labels, with the values that they may have."""
@@ -195,6 +289,43 @@ class Metrics:
         """Rates over a series need its zero: one that appears with its first event hides that event."""
         for metric, values in self._series:
             metric.labels(model, *values)
+
+
+class CountRequests:
+    """Counts every answer. Stands before whatever may refuse a request. (ASGI middleware)
+
+    Args:
+        paths: those of the routes; requests to others count together.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, paths: frozenset[str]) -> None:
+        self.app = app
+        self.metrics = metrics
+        self.paths = paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        status = 0
+
+        async def send_noting(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_noting)
+        except Exception:
+            status = status or 500  # as `AccessLog` answers it
+            raise
+        finally:
+            if status:
+                asked = scope["path"] if scope["path"] in self.paths else _OTHER
+                route = scope.get("route")
+                handler = route.path_format if route is not None else asked
+                code = scope.get("state", {}).get(ERROR_CODE)
+                self.metrics.observe_http(handler, scope["method"], status, code)
 
 
 def metrics_routes(metrics: Metrics) -> APIRouter:

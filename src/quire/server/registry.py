@@ -17,11 +17,16 @@ from quire.server.openai.prompt_limits import PromptLimits
 class ServedModel:
     """A model under the name by which clients ask for it."""
 
-    name: str
+    name: str  #: the answers show it
     async_engine: AsyncEngine
     created: int  #: seconds since 1970
     chat_template: str | None = None  #: stands in place of the model's own
     source: str = ""  #: the directory, hub id or preset that `--model` named
+    aliases: tuple[str, ...] = ()  #: other names by which it may be asked for
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
 
     @property
     def prompt_limits(self) -> PromptLimits:
@@ -35,34 +40,44 @@ class ServedModel:
 
 
 class ModelRegistry:
-    """The served models."""
+    """The served models.
 
-    def __init__(self, models: Sequence[ServedModel]) -> None:
+    Args:
+        accepts_any_name: a name that is not served asks the first model.
+    """
+
+    def __init__(self, models: Sequence[ServedModel], *, accepts_any_name: bool = False) -> None:
         if not models:
             raise ValueError("there is no model to serve; name at least one")
-        self._models = {model.name: model for model in models}
-        if len(self._models) < len(models):
-            names = [model.name for model in models]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"two models are named {twice!r}; give one of them another name: --model NAME=DIR")
+        names = [name for model in models for name in model.names]
+        for name in names:
+            if not name.isprintable() or name != name.strip() or not name:
+                raise ValueError(f"the model name {name!r} could split a line of a log; use visible characters")
+            if names.count(name) > 1:
+                raise ValueError(f"two models are named {name!r}; give one of them another name: --model NAME=DIR")
+        self._models = list(models)
+        self._by_name = {name: model for model in models for name in model.names}
+        self._accepts_any_name = accepts_any_name
 
     def __iter__(self) -> Iterator[ServedModel]:
-        return iter(self._models.values())
+        return iter(self._models)
 
     def prompt_limits(self) -> Limits:
         """The limits of the ready models, by name; the default model's stand under None, too."""
         ready = [model for model in self if model.async_engine.state is ModelState.READY]
-        found: Limits = {model.name: model.prompt_limits.check for model in ready}
+        found: Limits = {name: model.prompt_limits.check for model in ready for name in model.names}
         default = self.get(None)
         return {**found, None: default.prompt_limits.check} if default in ready else found
 
     def get(self, name: str | None) -> ServedModel:
         """The model of that name; without a name the first."""
         if name is None:
-            return next(iter(self))
-        model = self._models.get(name)
+            return self._models[0]
+        model = self._by_name.get(name)
+        if model is None and self._accepts_any_name:
+            return self._models[0]
         if model is None:
-            names = ", ".join(map(repr, self._models))
+            names = ", ".join(map(repr, self._by_name))
             raise ApiError(
                 404, f"the model {name!r:.200} does not exist; this server has {names}", "model", "model_not_found"
             )

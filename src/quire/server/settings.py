@@ -18,6 +18,15 @@ class ServerSettings(EnvironmentSettings):
 
     host: str = setting("127.0.0.1", "The address to listen on; 0.0.0.0 is all of them.")
     port: int = setting(8000, "The port to listen on; 0 takes a free one.", at_least=0, at_most=65535)
+    uds: str | None = setting(None, "Listen on a Unix socket of this path, and on no port.", metavar="PATH")
+    root_path: str = setting("", "The prefix under which a proxy shows this server, such as /llm.", metavar="PREFIX")
+    served_model_names: tuple[str, ...] = setting(
+        (),
+        "Names of the one --model: answers show the first, and each may be asked for.",
+        name="served_model_name",
+        metavar="NAME [NAME ...]",
+    )
+    accept_any_model_name: bool = setting(False, "A name that is not served asks the first model, in place of 404.")
     api_keys: tuple[str, ...] = setting(
         (),
         "Let in only who has this key; may be given several times. Also QUIRE_API_KEY=KEY,KEY.",
@@ -27,6 +36,8 @@ class ServerSettings(EnvironmentSettings):
     )
     api_key_file: str | None = setting(None, "A file of keys, one a line.", metavar="FILE")
     chat_template: str | None = setting(None, "A Jinja template in place of the models' own.", metavar="FILE")
+    enable_force_include_usage: bool = setting(False, "Every stream ends with its usage, asked for or not.")
+    open_metrics: bool = setting(False, "Let /metrics and /version answer without a key; they need one by default.")
     max_body_bytes: int = setting("8MiB", "A larger request gets 413.", read=parse_size, at_least=1)
     max_queue: int = setting(1024, "Most requests that wait, a model; further ones get 429.", at_least=1)
     max_concurrent_per_key: int | None = setting(
@@ -85,5 +96,11 @@ class ServerSettings(EnvironmentSettings):
             raise ValueError(f"heartbeat_timeout_s={self.heartbeat_timeout_s} must be above 0")
         if any(not key for key in self.api_keys):
             raise ValueError("an API key is empty; leave it out or give it characters")
+        if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
+            raise ValueError(f"root_path={self.root_path!r} is not a prefix of paths; write it as in /llm")
+        if self.uds == "":
+            raise ValueError("uds is empty; name the path of a socket, or leave it out")
+        if self.uds is not None and self.ssl_certfile is not None:
+            raise ValueError("uds is a socket of this machine, where TLS protects nothing; leave one of the two out")
         if self.ssl_keyfile is not None and self.ssl_certfile is None:
             raise ValueError("ssl_keyfile is given without ssl_certfile; TLS needs the certificate too")

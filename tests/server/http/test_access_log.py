@@ -67,8 +67,9 @@ def test_neither_prompt_nor_answer_nor_query_nor_key_is_written(caplog: pytest.L
     settings = ServerSettings(api_keys=("sk-mine",))
     headers = {"Authorization": "Bearer sk-mine", "X-Other": "the secret header"}
     body = {"prompt": "the secret prompt"}
-    ask(AccessLog(Authenticate(answer, settings)), "POST", "/?q=the+secret+query", headers=headers, json=body)
-    ask(AccessLog(Authenticate(answer, settings)), "POST", "/", headers={"Authorization": "Bearer sk-wrong"}, json=body)
+    ask(AccessLog(Authenticate(answer, settings)), "POST", "/v1/x?q=the+secret+query", headers=headers, json=body)
+    wrong = {"Authorization": "Bearer sk-wrong"}
+    ask(AccessLog(Authenticate(answer, settings)), "POST", "/v1/x", headers=wrong, json=body)
     for formatter in (TextFormatter(), JsonFormatter()):
         written = "".join(map(formatter.format, caplog.records))
         assert "secret" not in written

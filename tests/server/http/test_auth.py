@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,10 +45,19 @@ def test_the_scheme_is_read_as_http_says_in_any_case() -> None:
     assert ask(LOCKED, headers={"Authorization": "bearer sk-first"}).status_code == 200
 
 
+@pytest.mark.parametrize("more", [{}, {"Authorization": "Basic dXNlcjpwYXNz"}], ids=["alone", "behind a proxy's login"])
+def test_a_key_may_come_as_x_api_key(more: dict[str, str]) -> None:
+    state = ask(LOCKED, headers={"x-api-key": "sk-second", **more}).json()["state"]
+    assert state["key_id"] == key_id("sk-second", SETTINGS.tenant_secret)
+
+
 @pytest.mark.parametrize(
     "headers",
     [
         {},
+        {"x-api-key": "sk-third"},
+        {"x-api-key": ""},
+        {**bearer("sk-third"), "x-api-key": "sk-first"},
         bearer("sk-third"),
         bearer("sk-firs"),
         bearer("sk-firstt"),
@@ -69,6 +79,20 @@ def test_without_a_key_of_the_server_nothing_answers(headers: dict[str, str]) ->
 
 def test_health_needs_no_key() -> None:
     assert ask(LOCKED, path="/health").status_code == 200
+
+
+def test_metrics_and_version_are_open_by_option() -> None:
+    opened = Authenticate(tell_state, replace(SETTINGS, open_metrics=True))
+    for path in ("/metrics", "/version"):
+        assert ask(opened, path=path).status_code == 200
+        assert ask(LOCKED, path=path).status_code == 401
+    assert ask(opened, path="/v1/models").status_code == 401
+
+
+def test_an_open_path_knows_its_sender_by_a_good_key_only() -> None:
+    for headers, is_someone in ((bearer("sk-first"), True), (bearer("sk-third"), False), ({}, False)):
+        answer = ask(LOCKED, path="/", headers=headers)
+        assert (answer.status_code, "key_id" in answer.json()["state"]) == (200, is_someone)
 
 
 def test_without_keys_everyone_is_let_in_as_the_public() -> None:

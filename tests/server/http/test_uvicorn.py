@@ -17,13 +17,17 @@ MEND = (
     "server/lifecycle.py, or lower the cap in pyproject.toml"
 )
 OF_CONNECTIONS = (
-    "cycle", "flow", "headers", "loop", "parser", "pipeline", "scope", "timeout_keep_alive", "timeout_keep_alive_task",
-    "transport", "url",
+    "cycle", "flow", "headers", "loop", "parser", "pipeline", "scheme", "scope", "timeout_keep_alive",
+    "timeout_keep_alive_task", "transport", "url",
 )  # fmt: skip
-OF_CYCLES = ("chunked_encoding", "disconnected", "flow", "response_complete", "transport")
+OF_CYCLES = (
+    "chunked_encoding", "disconnected", "flow", "keep_alive", "more_body", "response_complete", "response_started",
+    "transport",
+)  # fmt: skip
 OVERRIDDEN_OR_CALLED = {
     "connection_made": ["self", "transport"],
     "data_received": ["self", "data"],
+    "eof_received": ["self"],
     "on_headers_complete": ["self"],
     "on_body": ["self", "body"],
     "on_message_complete": ["self"],

@@ -133,6 +133,75 @@ def test_an_engine_that_hangs_in_a_step_is_hanging_and_then_well_again() -> None
         may_go_on.set()
 
 
+def test_an_engine_that_is_lost_is_not_waited_for() -> None:
+    may_fail, in_step, may_load = threading.Event(), threading.Event(), threading.Event()
+    may_load.set()
+
+    def make_failing() -> Engine:
+        may_load.wait()
+        engine = make()
+
+        def fail(*args: Any) -> Any:
+            in_step.set()
+            may_fail.wait()
+            raise SystemError("the device is gone")
+
+        engine.step = fail  # type: ignore[method-assign]
+        return engine
+
+    async def ask() -> None:
+        async with asking(make_failing, heartbeat_timeout_s=1000) as (client, engines):
+            await engines[0].wait_ready()
+            request = asyncio.create_task(collect(engines[0], [1, 2], SamplingParams(max_tokens=2), request_id="r"))
+            await asyncio.to_thread(in_step.wait)
+            asked = asyncio.create_task(health(client))
+            while not engines[0]._heartbeats:
+                await asyncio.sleep(0.001)
+            may_load.clear()
+            may_fail.set()
+            assert await asked == (503, "loading")
+            request.cancel()
+            may_load.set()
+
+    try:
+        run(ask())
+    finally:
+        may_fail.set()
+        may_load.set()
+
+
+def test_the_load_is_what_runs_or_waits() -> None:
+    may_go_on, in_step = threading.Event(), threading.Event()
+
+    def make_slow() -> Engine:
+        engine = make()
+        execute = engine.runner.execute
+
+        def wait(*args: Any) -> Any:
+            in_step.set()
+            may_go_on.wait()
+            return execute(*args)
+
+        engine.runner.execute = wait  # type: ignore[method-assign]
+        return engine
+
+    async def ask() -> None:
+        async with asking(make_slow) as (client, engines):
+            await engines[0].wait_ready()
+            assert (await client.get("/load")).json() == {"server_load": 0}
+            request = asyncio.create_task(collect(engines[0], [1, 2], SamplingParams(max_tokens=2), request_id="r"))
+            await asyncio.to_thread(in_step.wait)
+            assert (await client.get("/load")).json() == {"server_load": 1}
+            may_go_on.set()
+            await request
+            assert (await client.get("/load")).json() == {"server_load": 0}
+
+    try:
+        run(ask())
+    finally:
+        may_go_on.set()
+
+
 def test_an_engine_that_drains_says_so() -> None:
     async def ask() -> None:
         async with asking(make) as (client, engines):

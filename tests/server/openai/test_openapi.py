@@ -47,6 +47,9 @@ def small_server() -> Iterator[RunningServer]:
         "/v1/models/{model}",
         "/health",
         "/version",
+        "/load",
+        "/props",
+        "/apply-template",
     ],
 )
 def test_what_the_document_allows_is_answered_as_it_says(small_server: RunningServer, path: str) -> None:
@@ -65,7 +68,7 @@ def test_every_endpoint_is_in_the_document(server: RunningServer) -> None:
     document = server.get("/openapi.json").json()
     assert {
         "/v1/chat/completions", "/v1/completions", "/v1/models", "/v1/models/{model}", "/tokenize", "/detokenize",
-        "/health", "/version",
+        "/health", "/version", "/load", "/props", "/apply-template",
     } <= set(document["paths"])  # fmt: skip
 
 
@@ -80,6 +83,13 @@ def test_streams_are_in_the_document(server: RunningServer) -> None:
 
 def test_every_field_is_explained(server: RunningServer) -> None:
     schemas = server.get("/openapi.json").json()["components"]["schemas"]
-    for name in ("ChatCompletionRequest", "CompletionRequest", "TokenizeRequest", "DetokenizeRequest", "Message"):
+    for name in (
+        "ChatCompletionRequest",
+        "CompletionRequest",
+        "TokenizeRequest",
+        "DetokenizeRequest",
+        "TemplateRequest",
+        "Message",
+    ):
         for field, about in schemas[name]["properties"].items():
             assert about.get("description"), f"{name}.{field}"

@@ -154,6 +154,16 @@ def test_a_stream_that_is_preempted_says_so_in_comments_and_goes_on() -> None:
             assert "".join(chunk["choices"][0]["text"] for chunk in data) == whole["choices"][0]["text"]
 
 
+def test_every_stream_ends_with_its_usage_where_the_operator_says_so() -> None:
+    settings = ServerSettings(enable_force_include_usage=True)
+    with running(make_model(), settings=settings) as server:
+        for body in ({}, {"stream_options": {"include_usage": False}}, {"stream_options": {"include_usage": True}}):
+            *parts, last = chunks(server, max_tokens=3, ignore_eos=True, **body)
+            assert last["usage"]["completion_tokens"] == 3
+            assert all(part["usage"] is None for part in parts)
+        assert server.complete(max_tokens=3).json()["usage"]
+
+
 def test_clients_do_not_see_comments() -> None:
     settings = ServerSettings(keep_alive_s=0.01)
     with running(make_model(replace(SMALL, max_num_seqs=1)), settings=settings) as server, server.client() as client:

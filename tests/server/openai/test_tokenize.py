@@ -20,6 +20,18 @@ def test_tokens_are_shown_as_text_where_that_is_asked_for(server: RunningServer)
     ]
 
 
+def test_a_template_is_applied_as_chat_does(server: RunningServer) -> None:
+    shown = server.post("/apply-template", messages=TURN).json()
+    tokens = server.post("/tokenize", messages=TURN).json()["tokens"]
+    assert shown == {"prompt": server.post("/detokenize", tokens=tokens).json()["prompt"]}
+    assert "Hi" in shown["prompt"]
+    open_ended = server.post("/apply-template", messages=TURN, add_generation_prompt=False).json()["prompt"]
+    assert shown["prompt"].startswith(open_ended)
+    assert server.post("/apply-template").json()["error"]["param"] == "messages"
+    long = [{"role": "user", "content": "x" * 100_000}]
+    assert server.post("/apply-template", messages=long).json()["error"]["code"] == "context_length_exceeded"
+
+
 def test_messages_are_tokenized_as_chat_does(server: RunningServer) -> None:
     answer = server.post("/tokenize", messages=TURN).json()
     asked = server.chat(messages=TURN, return_token_ids=True).json()

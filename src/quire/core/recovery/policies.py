@@ -10,11 +10,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
+from quire.config import read_recovery_policy
 from quire.core.costs.interface import Costs
 from quire.core.recovery.interface import Candidate, Preemption, RecoveryMode, RecoveryPolicy, SystemState
 from quire.core.recovery.recovery_cost import CandidateCosts, RecoveryCost
-
-POLICIES = "recompute, swap, threshold:N, threshold:N:swap-above, cost"
 
 _FIRST_TRY, _RAREST_TRY = 2, 16  #: victims in a row that are computed before one tries the link
 
@@ -133,24 +132,19 @@ def make_policy(text: str, costs: Costs | None) -> RecoveryPolicy:
     """The policy that a user named.
 
     Args:
-        text: one of `POLICIES`.
+        text: one of `RECOVERY_POLICIES`.
         costs: what "cost" asks.
 
     Raises:
         ValueError: there is no such policy, or "cost" has nothing to ask.
     """
-    name, *options = text.strip().split(":")
-    if name == "recompute" and not options:
+    name, num_tokens, swap_above = read_recovery_policy(text)
+    if name == "recompute":
         return Recompute()
-    if name == "swap" and not options:
+    if name == "swap":
         return Swap()
-    if name == "cost" and not options:
-        if costs is None:
-            raise ValueError("recovery_policy='cost' needs a cost model to ask; give one, or choose another policy")
-        return Cost(costs)
-    if name == "threshold" and options and options[1:] in ([], ["swap-above"]):
-        number = options[0]
-        if not (number.isascii() and number.isdigit()):
-            raise ValueError(f"recovery_policy={text!r}: the threshold is a number of tokens, as in threshold:1024")
-        return Threshold(int(number), swap_above=len(options) == 2)
-    raise ValueError(f"recovery_policy={text!r} is none of {POLICIES}")
+    if name == "threshold":
+        return Threshold(num_tokens, swap_above)
+    if costs is None:
+        raise ValueError("recovery_policy='cost' needs a cost model to ask; give one, or choose another policy")
+    return Cost(costs)

@@ -27,40 +27,46 @@ KEYS_VARIABLE = "QUIRE_API_KEY"
 PUBLIC_KEY_ID = "public"  #: everyone, where no keys are set
 SECRET_FILE = "tenant-secret"
 SECRET_BYTES = 32
-_OPEN_PATHS = frozenset({"/health"})  # a supervisor asks it, and has no key
+#: A supervisor has no key, and asks for /health; a person's browser has none either, and / tells it little without.
+_OPEN_PATHS = frozenset({"/health", "/"})
+_METRICS_PATHS = frozenset({"/metrics", "/version"})
 
 
 class Authenticate:
-    """Lets requests with a key in ``Authorization: Bearer`` through, with the key's id in ``scope["state"]["key_id"]``.
+    """Lets requests with a key in ``Authorization: Bearer`` or ``x-api-key`` through, with the key's id in
+    ``scope["state"]["key_id"]``.
 
-    Every path but /health needs a key. Where no keys are set every request passes, as `PUBLIC_KEY_ID`. (ASGI
-    middleware)
+    Every path but /health, / and, where the settings say so, /metrics and /version needs a key. Where no keys are set
+    every request passes, as `PUBLIC_KEY_ID`. (ASGI middleware)
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         self.app = app
         self._ids = {_digest(key.encode()): key_id(key, settings.tenant_secret) for key in settings.api_keys}
+        self._open_paths = _OPEN_PATHS | (_METRICS_PATHS if settings.open_metrics else frozenset())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in _OPEN_PATHS:
+        if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         try:
-            found = self._identify(scope["headers"])
+            scope.setdefault("state", {})["key_id"] = self._identify(scope["headers"])
         except ApiError as error:
-            await error_response(error)(scope, receive, send)
-            return
-        scope.setdefault("state", {})["key_id"] = found
+            if scope["path"] not in self._open_paths:
+                await error_response(error)(scope, receive, send)
+                return
         await self.app(scope, receive, send)
 
     def _identify(self, headers: Iterable[tuple[bytes, bytes]]) -> str:
         if not self._ids:
             return PUBLIC_KEY_ID
-        given = next((value for name, value in headers if name == b"authorization"), None)
-        if given is None:
-            raise _refusal("this server needs an API key; send the header Authorization: Bearer KEY")
-        scheme, _, key = given.partition(b" ")
-        if scheme.lower() != b"bearer":
+        given = {name: value for name, value in headers if name in (b"authorization", b"x-api-key")}
+        if not given:
+            raise _refusal("this server needs an API key; send the header Authorization: Bearer KEY, or x-api-key: KEY")
+        scheme, _, key = given.get(b"authorization", b"").partition(b" ")
+        if scheme.lower() != b"bearer":  # a proxy in front may have use for that header
+            key = given.get(b"x-api-key", b"")
+        if not key:
             raise _refusal("the API key is sent as Authorization: Bearer KEY, and this header says something else")
         digest = _digest(key.strip())
         # every key is compared, so that the time tells nothing about which of them matched
@@ -68,6 +74,11 @@ class Authenticate:
         if not found:
             raise _refusal("this API key is not known to the server")
         return found[0]
+
+
+def is_known(scope: Scope, settings: ServerSettings) -> bool:
+    """Whether the sender of a request to an open path may see what the other paths show."""
+    return not settings.api_keys or "key_id" in scope.get("state", {})
 
 
 def key_id_of(scope: Scope) -> str:

@@ -17,6 +17,9 @@ from quire.server.errors import ApiError, error_body
 MAX_HEAD_BYTES = 64 * 1024  #: of a request's line and headers; of trailers, too
 MAX_DROPPED_BYTES = 64 * 1024**2  #: of a body whose request is answered already
 BODY_WRITER = "quire.body_writer"  #: among the extensions of an ASGI scope: its `BodyWriter`
+_LEFT_AFTER_S = 0.25  # an answer that takes less is simply written
+_LEFT_AGAIN_S = 0.1  # doubled each time
+_LEFT_SELDOM_S = 15.0
 _READ_PAUSE_S = 0.001  # between two pieces of a large body: some 150 MB a second, of which running streams see little
 _DROP_PAUSE_S = 0.01  # between two pieces of a dropped body, so that it takes next to nothing from other requests
 
@@ -28,6 +31,11 @@ class HttpProtocol(HttpToolsProtocol):
     ends. The rest of a body whose request is answered is read slowly and dropped, so that a client that first sends
     all of it sees its answer. An offer of another protocol (h2c, which some clients make with every request) is not
     taken up.
+
+    A client that has sent a whole request and then closes its side gets its answer (not with TLS, which has no
+    half-closed connections). That it has closed both sides looks the same until something is written: a stream's next
+    event, or 100 Continue, which every client of HTTP/1.1 skips, before an answer that takes longer than
+    `_LEFT_AFTER_S`.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -35,6 +43,27 @@ class HttpProtocol(HttpToolsProtocol):
         self.flow = _UnhurriedFlow(transport, self.loop)
         self._num_head_bytes = 0  # since the parser last came to a whole head or to a body
         self._num_dropped = 0
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """True keeps the connection open for the answer."""
+        cycle = self.cycle
+        if self.scheme == "https" or cycle is None or cycle.response_complete or cycle.more_body:
+            return False
+        cycle.keep_alive = False
+        self.loop.call_later(_LEFT_AFTER_S, self._look_whether_it_left, _LEFT_AGAIN_S)
+        return True
+
+    def _look_whether_it_left(self, again_s: float) -> None:
+        """The first bytes that reach a client that has left make its system say so, and the next ones fail."""
+        if self.transport.is_closing() or self.cycle.response_complete:
+            return
+        if self.scope["http_version"] == "1.1" and not self._has_begun():
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self.loop.call_later(again_s, self._look_whether_it_left, min(2 * again_s, _LEFT_SELDOM_S))
+
+    def _has_begun(self) -> bool:
+        """Whether an answer is on its way, be it to a request before the last one."""
+        return bool(self.pipeline) or self.cycle.response_started
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()

@@ -24,7 +24,7 @@ from quire.server.openai.generation import Generation, check_ready
 from quire.server.openai.openapi import streamed
 from quire.server.openai.prompts import fit
 from quire.server.openai.response import B, ResponseBuilder
-from quire.server.openai.schema import ERROR_RESPONSES, GenerationRequest, Reply
+from quire.server.openai.schema import ERROR_RESPONSES, GenerationRequest, Reply, StreamOptions
 from quire.server.openai.streaming import StreamedAnswer, UsageCount
 from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
@@ -67,6 +67,9 @@ class Endpoint(ABC, Generic[B]):
         note_usage(request.scope, model=model.name)
         check_ready(model)
         _check_streaming(body)
+        if body.stream and self.settings.enable_force_include_usage:
+            options = body.stream_options or StreamOptions()
+            body = body.model_copy(update={"stream_options": options.model_copy(update={"include_usage": True})})
         params = self._sampling_params(body, model)
         beam = self._beam_search(body, params, model) if body.use_beam_search else None
         prompts = fit(

@@ -1,4 +1,4 @@
-"""GET /health and GET /version.
+"""GET /health, GET /version and GET /load.
 
 Health is a heartbeat through every engine's thread: a process whose HTTP answers while its engine hangs is not healthy.
 """
@@ -9,7 +9,7 @@ import asyncio
 from typing import Any, Literal, cast, get_args
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 import quire
 from quire.async_engine.async_engine import AsyncEngine
@@ -33,8 +33,12 @@ class Version(BaseModel):
     version: str
 
 
+class Load(BaseModel):
+    server_load: int = Field(description="Requests that run or wait, of all models.")
+
+
 def health_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRouter:
-    """The two routes."""
+    """The routes."""
     router = APIRouter(tags=["operations"])
 
     @router.get("/health", responses={**_REFUSALS, 503: {"model": Health, "description": "It cannot serve now."}})
@@ -51,6 +55,11 @@ def health_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRoute
     async def version() -> Version:
         """The version of the server."""
         return Version(version=quire.__version__)
+
+    @router.get("/load", responses=_REFUSALS)
+    async def load() -> Load:
+        """How much there is to do, as vLLM tells it."""
+        return Load(server_load=sum(model.async_engine.num_requests for model in registry))
 
     return router
 

@@ -1,15 +1,18 @@
-"""GET /v1/models: the served models and their states."""
+"""GET /v1/models: the served models and their states; GET /props, as llama.cpp has it."""
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import asdict
+from typing import Any, Literal
 
 from fastapi import APIRouter
 from pydantic import Field
 from starlette.responses import Response
 
+import quire
 from quire.async_engine.messages import ModelState
 from quire.server.openai.endpoint import json_reply
+from quire.server.openai.generation import check_ready
 from quire.server.openai.schema import ERROR_RESPONSES, Reply
 from quire.server.registry import ModelRegistry, ServedModel
 
@@ -31,25 +34,50 @@ class ModelList(Reply):
     data: list[ModelCard]
 
 
+class GenerationSettings(Reply):
+    n_ctx: int = Field(description="The longest sequence, prompt and answer together.")
+    params: dict[str, Any] = Field(description="Sampling parameters where a body leaves them out.")
+
+
+class Properties(Reply):
+    default_generation_settings: GenerationSettings
+    total_slots: int = Field(description="Most sequences that run at once.")
+    model_alias: str
+    model_path: str
+    chat_template: str = Field(description="Empty where the model has none.")
+    bos_token: str
+    eos_token: str
+    build_info: str
+
+
 def model_routes(registry: ModelRegistry) -> APIRouter:
     """The routes, over the models of `registry`."""
     router = APIRouter(tags=["models"])
 
     @router.get("/v1/models", response_model=ModelList, responses=ERROR_RESPONSES, summary="The models")
     async def list_models() -> Response:
-        return json_reply(ModelList(object="list", data=[_card(model) for model in registry]))
+        return json_reply(
+            ModelList(object="list", data=[_card(model, name) for model in registry for name in model.names])
+        )
 
     @router.get("/v1/models/{model:path}", response_model=ModelCard, responses=ERROR_RESPONSES, summary="One model")
     async def show_model(model: str) -> Response:
-        return json_reply(_card(registry.get(model)))
+        found = registry.get(model)
+        return json_reply(_card(found, model if model in found.names else found.name))
+
+    @router.get("/props", response_model=Properties, responses=ERROR_RESPONSES, summary="What a model works with")
+    async def show_properties(model: str | None = None) -> Response:
+        found = registry.get(model)
+        check_ready(found)
+        return json_reply(_properties(found))
 
     return router
 
 
-def _card(model: ServedModel) -> ModelCard:
+def _card(model: ServedModel, name: str) -> ModelCard:
     state = model.async_engine.state
     card = ModelCard(
-        id=model.name,
+        id=name,
         object="model",
         created=model.created,
         owned_by="quire",
@@ -62,3 +90,21 @@ def _card(model: ServedModel) -> ModelCard:
     if model.async_engine.error is not None:
         card.error = model.async_engine.error
     return card
+
+
+def _properties(model: ServedModel) -> Properties:
+    engine, limits = model.async_engine.engine, model.async_engine.limits
+    tokenizer = engine.tokenizer
+    named = dict(tokenizer.special_tokens) if tokenizer is not None else {}
+    template = model.chat_template or (tokenizer.chat_template if tokenizer is not None else None)
+    params = {name: value for name, value in asdict(engine.default_sampling_params()).items() if value is not None}
+    return Properties(
+        default_generation_settings=GenerationSettings(n_ctx=limits.max_model_len, params=params),
+        total_slots=limits.max_num_seqs,
+        model_alias=model.name,
+        model_path=model.source or model.name,
+        chat_template=template or "",
+        bos_token=named.get("bos_token") or "",
+        eos_token=named.get("eos_token") or "",
+        build_info=f"quire {quire.__version__}",
+    )

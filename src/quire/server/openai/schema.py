@@ -461,3 +461,14 @@ class DetokenizeRequest(ModelBody):
 
 class DetokenizeReply(Reply):
     prompt: str = Field(description="The text, special tokens included.")
+
+
+# -- POST /apply-template ------------------------------------------------------------------------------------------
+
+
+class TemplateRequest(TemplateOptions, ModelBody):
+    messages: NonEmpty[Message] = Field(description="The conversation: at least one message.")
+
+
+class TemplateReply(Reply):
+    prompt: str = Field(description="What the chat template makes of the messages.")

@@ -1,4 +1,7 @@
-"""POST /tokenize and POST /detokenize, as vLLM has them: a prompt or a conversation as token ids, and back."""
+"""POST /tokenize and POST /detokenize, as vLLM has them: a prompt or a conversation as token ids, and back.
+
+POST /apply-template, as llama.cpp has it, stops at the conversation's text.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,8 @@ from quire.server.openai.schema import (
     DetokenizeReply,
     DetokenizeRequest,
     TemplateOptions,
+    TemplateReply,
+    TemplateRequest,
     TokenizeReply,
     TokenizeRequest,
 )
@@ -48,6 +53,15 @@ def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRou
         model.prompt_limits.check_long_ids(body.tokens)
         decode = partial(tokenizer_of(model).decode, body.tokens, skip_special_tokens=False)
         return json_reply(DetokenizeReply(prompt=await asyncio.to_thread(decode)))
+
+    @router.post(
+        "/apply-template", response_model=TemplateReply, responses=ERROR_RESPONSES, summary="A conversation as text"
+    )
+    async def apply_template(request: Request, body: TemplateRequest) -> Response:
+        trusts_template = settings.trust_request_chat_template
+        model, options = find_model(body.model), {"trusts_template": trusts_template, "is_truncated": False}
+        encode = partial(encode_messages, model, body.messages, body, **options)
+        return json_reply(TemplateReply(prompt=(await asyncio.to_thread(encode)).text or ""))
 
     return router
 

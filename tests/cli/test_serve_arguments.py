@@ -1,0 +1,151 @@
+"""How `quire serve` reads its command line: names of models, and options that other engines have."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from quire.async_engine.process import ProcessEngine
+from quire.cli.main import app
+from quire.cli.options import _by_name
+from quire.cli.serve import _banner
+from quire.cli.serve_arguments import FOREIGN_OPTIONS
+from quire.server import lifecycle
+from quire.server.registry import ModelRegistry
+from quire.server.settings import ServerSettings
+
+OPTIONS = list(FOREIGN_OPTIONS.items())
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ModelRegistry, ServerSettings]]:
+    """What `quire serve` would serve; nothing is."""
+    calls: list[tuple[ModelRegistry, ServerSettings]] = []
+
+    def note(_: Any, registry: ModelRegistry, settings: ServerSettings, **__: Any) -> int:
+        calls.append((registry, settings))
+        return 0
+
+    monkeypatch.setattr(lifecycle, "serve", note)
+    monkeypatch.setattr("quire.server.log_format.configure_logging", lambda _: None)
+    return calls
+
+
+def serve(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["serve", *arguments])
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_name_may_have_slashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    odd = tmp_path / "dir" / "step=100"
+    odd.mkdir(parents=True)
+    assert _by_name([f"Qwen/Qwen3-0.6B={odd}"]) == {"Qwen/Qwen3-0.6B": str(odd)}
+    assert _by_name(["mine=Qwen/Qwen3-0.6B"]) == {"mine": "Qwen/Qwen3-0.6B"}
+    for path in (str(odd), "dir/step=100", "./no/such=x", "/no/such=x", "../no/such=x", "~/no/such=x"):
+        assert _by_name([path]) == {path: path}
+
+
+def test_one_model_is_served_under_several_names(served: list[tuple[ModelRegistry, ServerSettings]]) -> None:
+    for names in (["a/b", "c", "--port", "0"], ["a/b", "--served-model-name", "c"]):
+        assert serve("--model", "random:tiny", "--served-model-name", *names).exit_code == 0
+        (model,) = served.pop()[0]
+        assert (model.name, model.aliases, model.source) == ("a/b", ("c",), "random:tiny")
+
+
+def test_any_name_is_accepted_by_option(served: list[tuple[ModelRegistry, ServerSettings]]) -> None:
+    assert serve("--model", "random:tiny", "--accept-any-model-name").exit_code == 0
+    assert served[0][0].get("gpt-4o").name == "random:tiny"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--served-model-name", "a"], "--served-model-name names one model, and there are 2; use --model NAME=SOURCE"),
+        (["--model", "random:tiny", "--served-model-name", "a\nb"], "could split a line"),
+        (["--model", "a\r\nb=random:tiny"], "could split a line"),
+        (["--model", "random:tiny", "--served-model-name", "a", "a"], "two models are named 'a'"),
+    ],
+)
+def test_names_that_cannot_be_are_refused(arguments: list[str], message: str) -> None:
+    refused = serve(*arguments)
+    assert refused.exit_code == 2
+    assert message in " ".join(refused.stderr.split())
+
+
+def test_the_banners_command_stands_any_name() -> None:
+    text = _banner(["it's"], "http://127.0.0.1:1", has_keys=False)
+    assert """'{"model": "it'"'"'s", "prompt": "Hello"}'""" in text
+    assert "--unix-socket '/a b' http://localhost/v1" in _banner(["m"], "unix:/a b", has_keys=False)
+
+
+# -- options of other engines ------------------------------------------------------------------------------------------
+
+
+def test_what_means_nothing_here_is_taken_with_a_line_that_says_what_is_done_instead(
+    served: list[tuple[ModelRegistry, ServerSettings]], caplog: pytest.LogCaptureFixture
+) -> None:
+    values = [[], ["0.9"]]
+    given = [[name, *(values[takes == "any"] if takes in ("", "any") else [takes])] for name, (takes, _) in OPTIONS]
+    with caplog.at_level(logging.WARNING):
+        arguments = ["--model", "random:tiny", *itertools.chain(*given), "--max-queue", "7"]
+        assert serve(*arguments).exit_code == 0
+    assert served[0][1].max_queue == 7
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [f"{name} means nothing here: {instead}" for name, (_, instead) in OPTIONS]
+
+
+def test_a_value_may_follow_an_equals_sign(served: list[tuple[ModelRegistry, ServerSettings]]) -> None:
+    assert serve("--gpu-memory-utilization=0.9", "--model=random:tiny", "--tensor-parallel-size=1").exit_code == 0
+    assert [model.name for model in served[0][0]] == ["random:tiny"]
+
+
+@pytest.mark.parametrize("arguments", [["--tensor-parallel-size", "2"], ["--kv-cache-dtype=fp8"]])
+def test_a_value_that_cannot_be_had_is_refused(arguments: list[str]) -> None:
+    refused = serve("--model", "random:tiny", *arguments)
+    assert refused.exit_code == 2
+    assert "is not supported" in refused.stderr
+    assert "leave it out" in refused.stderr
+
+
+def test_an_option_that_nobody_has_is_refused_still() -> None:
+    assert serve("--no-such-option").exit_code == 2
+
+
+# -- what is refused before anything is started ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--model", "/no/such/model"],
+        ["--model", "random:nothing"],
+        ["--model", "random:tiny", "--recovery-policy", "sometimes"],
+        ["--model", "random:tiny", "--recovery-policy", "threshold:many"],
+        ["--model", "random:tiny", "--num-threads", "100000"],
+    ],
+    ids=" ".join,
+)
+def test_a_mistake_is_told_as_generate_tells_it_and_starts_nothing(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ProcessEngine, "start", lambda *_: pytest.fail("it was started"))
+    served, generated = serve(*arguments), CliRunner().invoke(app, ["generate", *arguments, "hello"])
+    assert served.exit_code == generated.exit_code == 2
+    assert served.stderr == generated.stderr
+    assert served.stderr.count("Error") == 1
+
+
+def test_a_directory_without_a_model_is_told_as_generate_tells_it(tmp_path: Path) -> None:
+    arguments = ["--model", str(tmp_path)]
+    served, generated = serve(*arguments), CliRunner().invoke(app, ["generate", *arguments, "hello"])
+    assert served.exit_code == generated.exit_code == 2
+    assert served.stderr == generated.stderr
+    assert "a model directory holds config.json" in served.stderr
