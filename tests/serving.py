@@ -110,9 +110,11 @@ def running(
     engines = [model.async_engine for model in models]
     thread.start()
     try:
+        while not server.started:
+            time.sleep(0.01)
         for engine in engines if is_ready else ():
-            engine.start()
-        while not server.started or (is_ready and any(e.state is ModelState.LOADING for e in engines)):
+            engine.start(server.servers[0].get_loop())
+        while is_ready and any(engine.state is ModelState.LOADING for engine in engines):
             time.sleep(0.01)
         yield RunningServer(f"http://127.0.0.1:{listener.getsockname()[1]}", registry)
     finally:
