@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,3 +57,18 @@ def test_what_the_environment_says_goes_first(machine: Path, monkeypatch: pytest
     assert default_num_threads() == 3
     monkeypatch.setenv("OMP_NUM_THREADS", "many")
     assert default_num_threads() == 8
+
+
+@pytest.mark.parametrize(
+    ("environment", "count"),
+    [({}, "10000"), ({"GOMP_SPINCOUNT": "5"}, "5"), ({"OMP_WAIT_POLICY": "active"}, "None")],
+)
+def test_threads_spin_briefly_unless_the_environment_says_how_they_wait(
+    environment: dict[str, str], count: str
+) -> None:
+    code = "import quire, os, sys; print(os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True,
+        env={"PYTHONPATH": str(Path(threads.__file__).parents[1]), **environment},
+    )  # fmt: skip
+    assert done.stdout.split() == [count, "False"]

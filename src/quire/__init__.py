@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from quire.config import EngineConfig
 from quire.sampling_params import BeamSearchParams, SamplingParams
+from quire.threads import spin_briefly
 
 if TYPE_CHECKING:
     from quire.llm import LLM
+
+spin_briefly()
 
 __version__ = "0.1.0"
 __all__ = ["LLM", "BeamSearchParams", "EngineConfig", "SamplingParams", "__version__"]
