@@ -97,8 +97,9 @@ class Server:
 class Client:
     """A client process, whose lines are collected as they come."""
 
-    def __init__(self, url: str, seed: int, num_requests: int) -> None:
+    def __init__(self, url: str, seed: int, num_requests: int, is_patient: bool) -> None:
         options = {"url": url, "seed": seed, "num_requests": num_requests, "num_at_once": NUM_AT_ONCE}
+        options["is_patient"] = is_patient
         script = str(Path(__file__).with_name("soak_client.py"))
         self.num_requests = num_requests
         self.ended: list[dict[str, Any]] = []
@@ -142,7 +143,7 @@ def _load(server: Server, report: Report) -> None:
     began = time.monotonic()
     shares = [report.num_requests * (i + 1) // report.num_processes for i in range(report.num_processes)]
     counts = [end - start for start, end in zip([0, *shares], shares, strict=False)]
-    clients = [Client(server.url, SEED + i, count) for i, count in enumerate(counts)]
+    clients = [Client(server.url, SEED + i, count, report.has_trouble) for i, count in enumerate(counts)]
     quarters: list[list[int]] = [[], [], [], []]
     with Trouble(server.url, server.process.pid) if report.has_trouble else nullcontext() as trouble:
         while any(client.process.poll() is None for client in clients):

@@ -1,6 +1,7 @@
 """One client process of the soak: sends its requests, some at a time, and prints a JSON line about each.
 
-Run as a script it takes one JSON object: `url`, `seed`, `num_requests`, `num_at_once`.
+Run as a script it takes one JSON object: `url`, `seed`, `num_requests`, `num_at_once`, and `is_patient` where a request
+that gets 503 is sent again after a second.
 """
 
 from __future__ import annotations
@@ -18,14 +19,18 @@ from soak_requests import Planned, Received, plan, problem, texts_of
 PATIENCE_S = 240
 
 
-async def ask_all(url: str, seed: int, num_requests: int, num_at_once: int) -> None:
+async def ask_all(url: str, seed: int, num_requests: int, num_at_once: int, is_patient: bool) -> None:
     numbers = iter(range(num_requests))
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=num_at_once)
     async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S, limits=limits) as client:
 
         async def ask_some() -> None:
             for number in numbers:
-                print(json.dumps(await _ask(client, plan(seed, number))), flush=True)
+                ended = await _ask(client, plan(seed, number))
+                while is_patient and ended.get("status") == 503:
+                    await asyncio.sleep(1)
+                    ended = await _ask(client, plan(seed, number))
+                print(json.dumps(ended), flush=True)
 
         await asyncio.gather(*(ask_some() for _ in range(num_at_once)))
 

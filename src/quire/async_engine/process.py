@@ -177,6 +177,7 @@ class _ProcessHost:
             if silent_s >= _QUIET_S + self._hang_timeout_s + _GRACE_S:
                 reason = f"engine process has not answered for {silent_s:.0f} s ({_state(process)}), and was killed"
                 process.kill()
+                process.join()
                 return reason
         return None
 
@@ -239,6 +240,7 @@ class _Reports:
     def finish(self) -> None:
         """Take what is left, in this thread: the process has ended, and the loop may not run any more."""
         while not self._is_over.is_set():
+            self._connection.poll(None)
             self._receive()
         try:
             self._loop.call_soon_threadsafe(self._leave, self._connection.fileno())
@@ -265,6 +267,8 @@ class _Reports:
                 self._num_read += 1
                 for message in self._frames.feed(piece):
                     self._take(message)
+            except BlockingIOError:  # the other one who reads has been quicker
+                return
             except Exception:
                 self._give_up()
                 piece = b""
