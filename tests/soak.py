@@ -5,8 +5,8 @@
 It must end with every request answered or refused, no 500, every block free or cached, and memory that does not grow:
 the median of the server's resident memory over the last quarter of the requests may lie at most 8 KiB for each request
 of a quarter above that over the third quarter (4 MiB of 2,000 requests). With --trouble (soak_trouble.py) it shares its
-cores, is flooded, and its engine freezes once; then the memory may be at most a tenth above that of the first quarter.
-Knows the server from outside only.
+cores, is flooded, and its engine freezes once; then the memory of the last quarter may be at most a tenth above that of
+the second. Knows the server from outside only.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NUM_AT_ONCE = 8  # requests of one process
 SEED = 20
 LEAST_FOR_MEMORY = 1000  # requests; the first few hundred warm the server up
 GROWTH_PER_REQUEST = 8 * 1024  # bytes
-GROWTH_IN_TROUBLE = 0.1  # of the first quarter's
+GROWTH_IN_TROUBLE = 0.1  # of the second quarter's
 PATIENCE_S = 300
 _MUST_BE_ZERO = "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
@@ -190,7 +190,7 @@ def _judge_memory(quarters: list[list[int]], report: Report) -> None:
     report.memory_mib = {f"quarter {i}": median / 2**20 for i, median in enumerate(medians, 1)}
     if report.has_trouble:
         report.memory_mib["largest"] = max(map(max, filter(None, quarters))) / 2**20
-        before, allowed = medians[0], GROWTH_IN_TROUBLE * medians[0]
+        before, allowed = medians[1], GROWTH_IN_TROUBLE * medians[1]
     else:
         before, allowed = medians[2], GROWTH_PER_REQUEST * report.num_requests / 4
     if report.num_requests >= LEAST_FOR_MEMORY and (grown := medians[3] - before) > allowed:
