@@ -169,6 +169,12 @@ def test_the_command_line_answers_before_torch_is_imported() -> None:
     assert run_python(code) == "[]"
 
 
+def test_a_servers_process_imports_no_torch() -> None:
+    modules = ("cli.serve", "async_engine.process", "loading", "server.app", "server.lifecycle", "text.chat_template")
+    code = "import sys\n" + "".join(f"import quire.{module}\n" for module in modules) + "print('torch' in sys.modules)"
+    assert run_python(code) == "False"
+
+
 def test_the_command_line_imports_the_house_inside_functions_only() -> None:
     definitions = {"quire.bench.settings", "quire.server.settings"}  # of the options that `--help` shows
     for path in FILES:

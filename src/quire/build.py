@@ -35,6 +35,7 @@ from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner
 from quire.sampling_params import SamplingParams
 from quire.text.chat_template import check_template
+from quire.text.special_tokens import SpecialTokenEscaper
 from quire.text.tokenizer import Tokenizer
 from quire.threads import default_num_threads
 from quire.tiers.disk_space import DiskSpace
@@ -82,6 +83,8 @@ def load(config: EngineConfig) -> LoadedModel:
     torch.set_num_threads(config.num_threads or min(torch.get_num_threads(), default_num_threads()))
     source = resolve_model(config.model, load_format=config.load_format)
     tokenizer = None if config.skip_tokenizer_init else load_tokenizer(source)
+    if tokenizer is not None and config.escape_special_tokens:
+        tokenizer.escaper = SpecialTokenEscaper(tokenizer.backend)
     if tokenizer is not None:
         check_tokenizer_fits(source.config, tokenizer.vocab_size)
     model = load_model(

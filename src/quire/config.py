@@ -63,6 +63,9 @@ class EngineConfig(EnvironmentSettings):
     enable_prefix_caching: bool = setting(True, "Find blocks that earlier requests computed.")
     seed: int = setting(0, "Seed of requests that bring none, and of random weights.")
     skip_tokenizer_init: bool = setting(False, "Token ids in, token ids out; no tokenizer is read.")
+    escape_special_tokens: bool = setting(
+        False, "Special tokens in prompts and messages are plain text, and not the model's own marks."
+    )
     watermark: float = setting(
         0.01, "Share of the pool that admission leaves free for running requests to grow.", at_least=0, below=1
     )

@@ -107,8 +107,7 @@ class LLM:
                 continue_final_message=continue_final_message,
                 variables=variables,
             )
-            # The template writes the special tokens itself.
-            token_ids = self.tokenizer.encode(text, add_special_tokens=False)
+            text, token_ids = self.tokenizer.encode_chat(text)
             prompts.append(Prompt(text, token_ids, answer_lead=lead))
         return self._run(prompts, self._one_each(sampling_params, len(prompts)), use_tqdm)
 

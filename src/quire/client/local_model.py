@@ -45,8 +45,7 @@ class LocalModel:
         """
         tokenizer = self._llm.tokenizer
         text = tokenizer.apply_chat_template(messages, chat_template=self._chat_template)
-        # The template has written the special tokens.
-        token_ids = tokenizer.encode(text, add_special_tokens=False)
+        text, token_ids = tokenizer.encode_chat(text)
         prompt = Prompt(text, token_ids, answer_lead=tokenizer.answer_lead(self._chat_template))
         return self._run(prompt, stream, {"max_tokens": None, **sampling})
 

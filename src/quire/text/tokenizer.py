@@ -11,6 +11,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
+from quire.text.special_tokens import SpecialTokenEscaper
 from quire.text.token_pieces import TokenPieces, byte_level_alphabet
 from quire.text.tokenizer_files import read_tokenizer_files
 
@@ -33,6 +34,8 @@ class Tokenizer:
         special_tokens: bos_token, eos_token and the like by name, as chat templates see them.
         chat_template: the template used when none is asked for, or None.
         pieces: the bytes of each token, or None for a decoder that cannot be taken apart.
+        escaper: where special tokens in people's texts are to be plain text; None where they are special, as in the
+            reference.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class Tokenizer:
         self.special_tokens = dict(special_tokens or {})
         self.chat_templates = dict(chat_templates or {})
         self.pieces = TokenPieces.of(backend)
+        self.escaper: SpecialTokenEscaper | None = None
         self.special_ids = frozenset(id_ for id_, token in backend.get_added_tokens_decoder().items() if token.special)
         self.bos_token_id = self._named_id("bos_token")
         self.eos_token_id = self._named_id("eos_token")
@@ -100,8 +104,7 @@ class Tokenizer:
         return None if token is None else self.backend.token_to_id(token)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Token ids of a text. `add_special_tokens` puts around it what the model expects (often a bos token); a
-        rendered chat template already has that, so encode it without.
+        """Token ids of a text. `add_special_tokens` puts around it what the model expects (often a bos token).
 
         Raises:
             ValueError: the text is not valid Unicode.
@@ -116,7 +119,8 @@ class Tokenizer:
         token_ids: list[list[int]] = []
         try:
             for batch in _batches(texts):
-                encodings = self.backend.encode_batch_fast(batch, add_special_tokens=add_special_tokens)
+                encode = self.backend.encode_batch_fast if self.escaper is None else self.escaper.encode_plain
+                encodings = encode(batch, add_special_tokens=add_special_tokens)
                 token_ids.extend(encoding.ids for encoding in encodings)
                 del encodings
                 if sum(map(len, batch)) >= _LARGE_CHARACTERS:
@@ -126,6 +130,18 @@ class Tokenizer:
                 _check_text(text)
             raise
         return token_ids
+
+    def encode_chat(self, text: str, add_special_tokens: bool = False) -> tuple[str, list[int]]:
+        """Token ids of what `apply_chat_template` gave, and that text as it may be shown. Templates write special
+        tokens themselves.
+
+        Raises:
+            ValueError: the text is not valid Unicode.
+        """
+        if self.escaper is None:
+            return text, self.encode(text, add_special_tokens)
+        _check_text(text)
+        return self.escaper.encode_marked(text, add_special_tokens=add_special_tokens)
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text of token ids; ids without a token add nothing, and none may be negative or beyond 32 bits."""
@@ -158,7 +174,7 @@ class Tokenizer:
         continue_final_message: bool = False,
         variables: Mapping[str, Any] | None = None,
     ) -> str:
-        """A conversation as the text that the model expects; encode it with `add_special_tokens=False`.
+        """A conversation as the text that the model expects, for `encode_chat`.
 
         Args:
             messages: dicts with role and content.
@@ -173,6 +189,8 @@ class Tokenizer:
         from quire.text.chat_template import render  # jinja2 is not needed for a start
 
         template = self._choose_chat_template(chat_template, has_tools=bool(variables and variables.get("tools")))
+        if self.escaper is not None:
+            messages, variables = self.escaper.escape(messages), self.escaper.escape(variables)
         return render(
             messages,
             template,

@@ -84,11 +84,8 @@ def encode_messages(
     except ValueError as error:
         raise invalid(str(error), "messages" if options.chat_template is None else "chat_template") from error
     _check_characters(model, text, "messages", is_truncated=is_truncated)
-    return Prompt(
-        text,
-        tokenizer.encode(text, add_special_tokens=bool(options.add_special_tokens)),
-        answer_lead=tokenizer.answer_lead(template) if is_opened else "",
-    )
+    text, token_ids = tokenizer.encode_chat(text, add_special_tokens=bool(options.add_special_tokens))
+    return Prompt(text, token_ids, answer_lead=tokenizer.answer_lead(template) if is_opened else "")
 
 
 def fit(

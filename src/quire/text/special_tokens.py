@@ -1,0 +1,68 @@
+"""Special tokens that stand in people's texts, kept as the plain text that they are.
+
+A tokenizer takes `<|im_end|>` for the model's own mark wherever it stands, as the reference does, so that a user may
+end his turn and speak as the system. Here such a text is marked before the chat template sees it, and what is marked is
+encoded as any other text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import tokenizers
+
+_MARK = "\ue0c2"  # a private-use character, which no text needs: behind the first character of what is escaped
+
+
+class SpecialTokenEscaper:
+    """Escapes the special tokens of a tokenizer, in texts that it is then to encode.
+
+    Args:
+        backend: is copied.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        self._backend = backend
+        self._plain = tokenizers.Tokenizer.from_str(backend.to_str())
+        self._plain.encode_special_tokens = True
+        specials = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+        longest_first = sorted(filter(None, specials), key=len, reverse=True)
+        self._special = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        marked = (re.escape(token[0] + _MARK + token[1:]) for token in longest_first)
+        self._marked = re.compile(f"({'|'.join(marked) or '(?!)'})")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SpecialTokenEscaper, (self._backend,)  # pickled, the copy would forget what it is for
+
+    def escape(self, value: Any) -> Any:
+        """A JSON value with the special tokens in all its strings marked."""
+        if isinstance(value, str):
+            return self._special.sub(lambda found: found[0][0] + _MARK + found[0][1:], value.replace(_MARK, ""))
+        if isinstance(value, Mapping):
+            return {key: self.escape(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.escape(item) for item in value]
+        return value
+
+    def encode_plain(self, texts: list[str], *, add_special_tokens: bool) -> list[tokenizers.Encoding]:
+        """Texts in which nothing is special; `add_special_tokens` still puts around them what the model expects."""
+        found: list[tokenizers.Encoding] = self._plain.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
+        return found
+
+    def encode_marked(self, text: str, *, add_special_tokens: bool) -> tuple[str, list[int]]:
+        """A text in which only what is marked is plain, such as a rendered template.
+
+        Returns:
+            The text without marks, and its token ids.
+        """
+        parts = self._marked.split(text)  # what is marked stands at the odd places
+        encodings = [
+            (self._plain if number % 2 else self._backend).encode(part.replace(_MARK, ""), add_special_tokens=False)
+            for number, part in enumerate(parts)
+            if part
+        ]
+        merged = tokenizers.Encoding.merge(encodings, growing_offsets=True)
+        ids: list[int] = self._backend.post_process(merged, add_special_tokens=add_special_tokens).ids
+        return text.replace(_MARK, ""), ids
