@@ -110,7 +110,7 @@ def _malformed(rng: random.Random) -> Planned:
     bad: list[dict[str, Any] | bytes] = [
         b"", b"null", b"[]", b"{", whole[:-1], whole + b"}", b"[" * 5000, b"\xff\xfe" + whole, whole[:-2] + b"\xc3\"}",
         whole.replace(b"Hello", b"\\ud800") if prompt == "prompt" else b'{"messages": "\\ud800"}',
-        {**good, "max_tokens": -1}, {**good, "max_tokens": "many"}, {**good, "max_tokens": 1e400},
+        {**good, "max_tokens": -1}, {**good, "max_tokens": "many"}, json.dumps({**good, "max_tokens": 1e400}).encode(),
         {**good, "temperature": -1}, {**good, "top_p": 0}, {**good, "n": 0}, {**good, "n": 5000}, {**good, "n": 900},
         {**good, "stop": [""]}, {**good, "stop": ["x"] * 100}, {**good, "stop_token_ids": [-1]},
         {**good, "logit_bias": {"999999": 1}}, {**good, "logit_bias": {"x": 1}}, {**good, "allowed_token_ids": []},
