@@ -11,7 +11,7 @@ import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire.server.http.auth import Authenticate
-from quire.server.http.limits import Concurrency, LimitBody
+from quire.server.http.limits import MAX_HELD_BODIES, Concurrency, LimitBody
 from quire.server.settings import ServerSettings
 from server.asgi import ask, send_by_hand, tell_state
 
@@ -75,6 +75,36 @@ def test_an_endless_body_is_read_no_further_than_the_limit() -> None:
     app = LimitBody(never, ServerSettings(max_body_bytes=LIMIT))
     assert asyncio.run(send_by_hand(app, endless()))[0]["status"] == 413
     assert num_read == 11
+
+
+def test_large_bodies_find_room_for_so_many_bytes_together_and_small_ones_always() -> None:
+    size = 2**20
+    app = LimitBody(tell_state, ServerSettings(max_body_bytes=size))
+
+    async def unfinished(done: asyncio.Event) -> AsyncIterator[Message]:
+        yield {"type": "http.request", "body": b"x" * size, "more_body": True}
+        await done.wait()
+        yield {"type": "http.disconnect"}
+
+    async def whole(num_bytes: int) -> AsyncIterator[Message]:
+        yield {"type": "http.request", "body": b"x" * num_bytes}
+
+    async def scene() -> None:
+        done = asyncio.Event()
+        held = [asyncio.create_task(send_by_hand(app, unfinished(done))) for _ in range(MAX_HELD_BODIES)]
+        while app.held < MAX_HELD_BODIES * size:
+            await asyncio.sleep(0)
+        refused = await send_by_hand(app, whole(size))
+        assert refused[0]["status"] == 503
+        assert (b"retry-after", b"1") in refused[0]["headers"]
+        assert b"too_many_large_bodies" in refused[1]["body"]
+        assert (await send_by_hand(app, whole(1000)))[0]["status"] == 200
+        done.set()
+        await asyncio.gather(*held)
+        assert (await send_by_hand(app, whole(size)))[0]["status"] == 200
+        assert app.held == 0
+
+    asyncio.run(scene())
 
 
 def test_a_body_that_dribbles_in_is_given_up_with_408() -> None:

@@ -13,10 +13,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire.server.errors import RETRY_SOON, ApiError, error_response
 from quire.server.http.auth import key_id_of
-from quire.server.http.body import LARGE_BODY, ReceivedBody
+from quire.server.http.body import LARGE_BODY, LARGE_BODY_BYTES, ReceivedBody
 from quire.server.settings import ServerSettings
 
 BODY_TIMEOUT_S = 60.0
+MAX_HELD_BODIES = 32  #: large bodies of the largest size that are held at once; small ones always find room
 
 
 class LimitBody:
@@ -24,12 +25,15 @@ class LimitBody:
 
     A length that is announced is refused before a byte is read; without one (chunked) the reading stops at the limit.
     What a refused client still sends is dropped by `protocol`, and `lifecycle` hangs up on clients that never end.
-    A large body stands in the scope, under `LARGE_BODY`. (ASGI middleware)
+    A large body stands in the scope, under `LARGE_BODY`. All of them together are bounded, too, since they stay in
+    memory until their requests end. (ASGI middleware)
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, timeout_s: float = BODY_TIMEOUT_S) -> None:
         self.app = app
         self.max_bytes = settings.max_body_bytes
+        self.max_held = MAX_HELD_BODIES * max(settings.max_body_bytes, LARGE_BODY_BYTES)
+        self.held = 0  #: bytes of large bodies that are here now
         self.timeout_s = timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -37,7 +41,10 @@ class LimitBody:
             await self.app(scope, receive, send)
             return
         with closing(ReceivedBody()) as body:
-            await self._serve(body, scope, receive, send)
+            try:
+                await self._serve(body, scope, receive, send)
+            finally:
+                self.held -= body.size if body.is_large else 0
 
     async def _serve(self, body: ReceivedBody, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -64,9 +71,14 @@ class LimitBody:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return False
+            held = body.size if body.is_large else 0
             body.add(message.get("body", b""))
+            self.held += body.size - held if body.is_large else 0
             if body.size > self.max_bytes:
                 raise self._too_large()
+            if body.is_large and self.held > self.max_held:
+                what = f"large bodies of {self.max_held:,} bytes together are being served; try again soon"
+                raise ApiError(503, what, code="too_many_large_bodies", headers=RETRY_SOON)
             if not message.get("more_body", False):
                 return True
 
