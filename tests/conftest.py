@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Iterator
 
@@ -19,4 +20,21 @@ def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     """Measured costs are kept in the user's cache; those of tests are of no use to anyone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _log_handlers_of_its_own() -> Iterator[None]:
+    """A command that configures logging leaves a handler behind, to a stream that its test then closes."""
+    root, handlers = logging.getLogger(), logging.getLogger().handlers[:]
+    yield
+    root.handlers[:] = handlers
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _packed_models(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Weights of tiny models are too small to be packed; what is shown of them here is to hold for large ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.parent.name in ("engine", "models"):
+            patch.setattr("quire.models.layers._LEAST_PACKED", 0)
         yield
