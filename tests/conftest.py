@@ -29,12 +29,3 @@ def _log_handlers_of_its_own() -> Iterator[None]:
     root, handlers = logging.getLogger(), logging.getLogger().handlers[:]
     yield
     root.handlers[:] = handlers
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _packed_models(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Weights of tiny models are too small to be packed; what is shown of them here is to hold for large ones."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.path.parent.name in ("engine", "models"):
-            patch.setattr("quire.models.layers._LEAST_PACKED", 0)
-        yield

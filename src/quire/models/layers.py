@@ -29,11 +29,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-#: Elements of a weight from which on it is packed. Calling a packed product costs some 20 µs more, four times a whole
-#: product of 128 x 128 and one row: a step of `random:tiny` takes half as long so (float32, a Xeon core).
-_LEAST_PACKED = 2**16
-
-
 def check_activation(name: str) -> str:
     """The name, if there is such an activation; UnsupportedModelError otherwise."""
     if name not in ACTIVATIONS:
@@ -72,11 +67,8 @@ class Linear(nn.Module):
         return F.silu(self(x))
 
     def pack(self) -> None:
-        """Replace the weight by a packed one if this machine has kernels for it, and it is large enough for their
-        overhead; otherwise do nothing."""
-        if self.weight is None or self.weight.device.type != "cpu" or self.weight.numel() < _LEAST_PACKED:
-            return
-        if can_pack(self.weight.dtype):
+        """Replace the weight by a packed one if this machine has kernels for it; otherwise do nothing."""
+        if self.weight is not None and self.weight.device.type == "cpu" and can_pack(self.weight.dtype):
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), 32)
             self.weight = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -201,6 +202,17 @@ ANSWER = (
 )
 
 
+def read_request(connection: socket.socket) -> None:
+    """To its end: closing with something unread would cut the answer off."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += connection.recv(1 << 16)
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+    while length and len(body) < int(length[1]):
+        body += connection.recv(1 << 16)
+
+
 @contextmanager
 def dying_server(after: int) -> Iterator[str]:
     """Gives so many answers, then breaks off in the middle of one and is gone."""
@@ -212,7 +224,7 @@ def dying_server(after: int) -> Iterator[str]:
             for number in range(after + 2):  # the models are asked for first
                 connection, _ = listener.accept()
                 with connection:
-                    connection.recv(1 << 16)
+                    read_request(connection)
                     answer = ANSWER if number else head + models
                     connection.sendall(answer if number <= after else b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n")
 
