@@ -34,7 +34,6 @@ from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner
 from quire.sampling_params import SamplingParams
-from quire.text.chat_template import check_template
 from quire.text.special_tokens import SpecialTokenEscaper
 from quire.text.tokenizer import Tokenizer
 from quire.threads import default_num_threads
@@ -83,10 +82,10 @@ def load(config: EngineConfig) -> LoadedModel:
     torch.set_num_threads(config.num_threads or min(torch.get_num_threads(), default_num_threads()))
     source = resolve_model(config.model, load_format=config.load_format)
     tokenizer = None if config.skip_tokenizer_init else load_tokenizer(source)
-    if tokenizer is not None and config.escape_special_tokens:
-        tokenizer.escaper = SpecialTokenEscaper(tokenizer.backend)
     if tokenizer is not None:
         check_tokenizer_fits(source.config, tokenizer.vocab_size)
+        if config.escape_special_tokens:
+            tokenizer.escaper = SpecialTokenEscaper(tokenizer.backend)
     model = load_model(
         source,
         dtype=config.dtype,
@@ -213,17 +212,20 @@ def load_tokenizer(source: ModelSource) -> Tokenizer:
     if source.path is None:
         return Tokenizer.byte_level(source.config.vocab_size)
     tokenizer = Tokenizer.from_dir(source.path)
+    if tokenizer.chat_templates:
+        _warn_of_broken_templates(source.name, tokenizer)
+    return tokenizer
+
+
+def _warn_of_broken_templates(model: str, tokenizer: Tokenizer) -> None:
+    from quire.text.chat_template import check_template  # jinja2, which a model without a template does without
+
+    instead = "conversations will be refused, and --chat-template FILE gives another one"
     for name, template in tokenizer.chat_templates.items():
         try:
             check_template(template)
         except ValueError as error:
-            logger.warning(
-                "%s: %s (its template %r); conversations will be refused, and --chat-template FILE gives another one",
-                source.name,
-                error,
-                name,
-            )
-    return tokenizer
+            logger.warning("%s: %s (its template %r); %s", model, error, name, instead)
 
 
 def _choose_device(name: str) -> str:

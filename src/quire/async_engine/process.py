@@ -42,9 +42,7 @@ _PIECE = 1 << 16  # what a pipe holds
 _GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # a terminal or a supervisor sends them to all processes at once
 _POLL_S = 1.0  # between two looks at the process
 _QUIET_S = 5.0  # without news of it, after which it is asked for an answer
-_GRACE_S = (
-    5.0  # beyond the time limit of a step: the process's own watchdog goes first, since it can say where it hangs
-)
+_GRACE_S = 5.0  # beyond the limit of a step: the process's own watchdog goes first, since it can say where it hangs
 _BEAT = -1  # the number of our own heartbeats, which nobody waits for
 
 
