@@ -172,7 +172,7 @@ class Player:
         self.config = schedule.config
         if recovery is None and schedule.whim is not None:
             recovery = Whimsical(schedule.whim)
-        self.scheduler = Scheduler(self.config, root=b"root", recovery=recovery)
+        self.scheduler = Scheduler(self.config, recovery)
         self.runner = EmulatedRunner(self.config, self._domains_of, schedule.link_seed, schedule.link_fails)
         self.requests: list[Request] = []
         self.prompt_positions: dict[str, set[int]] = {}

@@ -18,9 +18,9 @@ BLOCK_SIZE = 4
 _serial = count()
 
 
-def make_sequence(tokens: list[int], domains: DomainSpans = PUBLIC_ONLY) -> Sequence:
+def make_sequence(tokens: list[int], domains: DomainSpans = PUBLIC_ONLY, root: bytes = b"") -> Sequence:
     """The only sequence of a new request."""
-    request = Request(f"request-{next(_serial)}", tokens, SamplingParams(), domains=domains)
+    request = Request(f"request-{next(_serial)}", tokens, SamplingParams(), root=root, domains=domains)
     seq = Sequence(next(_serial), 0, request, list(tokens))
     request.unfinished.append(seq)
     return seq
@@ -406,6 +406,11 @@ class TestCrossTalk:
             (((0, PUBLIC), (3, ann)), PUBLIC_ONLY, 0),
             (((0, PUBLIC), (8, ann)), ((0, PUBLIC), (8, bob)), 2),
             (((0, collection_domain("a")),), ((0, collection_domain("b")),), 0),
+            (((0, ann.salted("x")),), ((0, ann.salted("x")),), 2),
+            (((0, ann.salted("x")),), ((0, ann.salted("y")),), 0),
+            (((0, ann.salted("x")),), ((0, ann),), 0),
+            (((0, ann.salted("x")),), ((0, bob.salted("x")),), 0),
+            (((0, PUBLIC), (4, PUBLIC.salted("x"))), ((0, PUBLIC), (4, PUBLIC.salted("y"))), 1),
         ],
     )
     def test_blocks_are_found_within_their_domain_only(
@@ -415,13 +420,13 @@ class TestCrossTalk:
         begin(kv, make_sequence(PROMPT, mine))
         assert len(kv.find_prefix(make_sequence(PROMPT, theirs))) == num_found
 
-    def test_engines_of_different_namespaces_name_nothing_alike(self) -> None:
+    def test_requests_of_different_namespaces_find_nothing_of_each_other(self) -> None:
         namespace = {"dtype": "float32", "kv_dtype": "float32", "geometry": "g", "rope": "r"}
         sequences = []
+        kv = make_manager()
         for weights in ("a", "b"):
-            kv = make_manager(root=Namespace(weights, **namespace).root())
-            sequences.append(make_sequence(PROMPT))
-            begin(kv, sequences[-1])
+            sequences.append(make_sequence(PROMPT, root=Namespace(weights, **namespace).root()))
+            assert begin(kv, sequences[-1]) == 0
         assert not set(sequences[0].block_keys) & set(sequences[1].block_keys)
 
 

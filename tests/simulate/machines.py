@@ -88,7 +88,7 @@ class FakeEngine:
         self.now = 0.0
         self.num_requests = num_requests
         model = CostModel()
-        self.scheduler = Scheduler(config, b"root", make_policy(policy, model))
+        self.scheduler = Scheduler(config, make_policy(policy, model))
         self.costs = CostObserver(model, self.scheduler.recovery.log)
         self.runner = EmulatedRunner(config, link_seed=seed | 1)
         self.text = io.StringIO()

@@ -98,8 +98,8 @@ def test_the_simulator_is_held_against_the_recording(tmp_path: Path) -> None:
         ("nonsense\n", "line 1 is not JSON"),
         ("[]\n", "line 1 is list, expected an object"),
         ('{"quire_recording": 1}\n', "is no recording"),
-        ('{"quire_recording": 5, "config": {"num_blocks": 128}}\n', "line 1: 'root' is missing"),
-        ('{"quire_recording": 5, "config": {"blocks": 4}}\n', "line 1"),
+        ('{"quire_recording": 6, "policy": "cost", "cfg": {}}\n', "line 1: 'config' is missing"),
+        ('{"quire_recording": 6, "config": {"blocks": 4}}\n', "line 1"),
     ],
 )
 def test_a_file_that_is_no_recording_is_refused(tmp_path: Path, text: str | None, message: str) -> None:

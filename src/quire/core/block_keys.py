@@ -49,10 +49,15 @@ class Namespace:
 
 
 class Domain(NamedTuple):
-    """Who may share a block. Along a sequence it may narrow (its level grow) at a block boundary and never widen."""
+    """Who may share a block. Along a sequence it may narrow at a block boundary and never widen."""
 
     level: int  #: 0 public, 1 collection, 2 tenant
     name: bytes = b""
+    salt: bytes = b""  #: narrows it to those who send the same; it never stands for a tenant
+
+    def salted(self, salt: str | None) -> Domain:
+        """The part of this domain that sends this salt; all of it where there is none."""
+        return self._replace(salt=hashlib.sha256(salt.encode("utf-8", "surrogatepass")).digest()) if salt else self
 
 
 PUBLIC = Domain(0)
@@ -83,7 +88,8 @@ def check_domains(spans: DomainSpans) -> None:
     for (start, domain), (next_start, next_domain) in pairwise(spans):
         if next_start <= start:
             raise ValueError(f"domain spans are ordered by their first token; {next_start} comes after {start}")
-        if next_domain.level <= domain.level:
+        is_salted = next_domain.salt and next_domain == domain._replace(salt=next_domain.salt) and not domain.salt
+        if next_domain.level <= domain.level and not is_salted:
             raise ValueError(
                 f"a domain may narrow and never widen; at token {next_start} level {next_domain.level} follows "
                 f"{domain.level}"
@@ -104,6 +110,8 @@ def next_key(parent: bytes, domain: Domain, tokens: Sequence[int]) -> bytes:
     """The key of the block that holds `tokens` after the block named `parent`. 32 bytes."""
     packed = struct.pack(f"<{len(tokens)}Q", *tokens)
     head = _tagged(b"p", parent) + _tagged(b"d", bytes((domain.level,)) + domain.name)
+    if domain.salt:
+        head += _tagged(b"s", domain.salt)
     return hashlib.sha256(head + _tagged(b"t", packed)).digest()
 
 

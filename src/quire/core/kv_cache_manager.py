@@ -31,15 +31,13 @@ class KVCacheManager:
     Args:
         num_blocks: size of the pool.
         block_size: tokens a block holds.
-        root: the namespace's key (`block_keys.Namespace.root`).
         enable_prefix_caching: whether `find_prefix` may find blocks of other requests. Sequences of one request find
             each other's blocks in any case, and keys are always computed.
     """
 
-    def __init__(self, num_blocks: int, block_size: int, root: bytes = b"", enable_prefix_caching: bool = True) -> None:
+    def __init__(self, num_blocks: int, block_size: int, enable_prefix_caching: bool = True) -> None:
         self.pool = BlockPool(num_blocks)
         self.block_size = block_size
-        self.root = root
         self.enable_prefix_caching = enable_prefix_caching
         self.num_logical_blocks = 0  #: entries of all block tables; more than used blocks, since some are shared
         self.num_kv_tokens = 0  #: computed tokens of all sequences that hold blocks
@@ -227,7 +225,8 @@ class KVCacheManager:
 
     def _extend_keys(self, seq: Sequence, num_blocks: int) -> None:
         if len(seq.block_keys) < num_blocks:
-            extend_keys(seq.block_keys, self.root, seq.request.domains, seq.token_ids, self.block_size, num_blocks)
+            request = seq.request
+            extend_keys(seq.block_keys, request.root, request.domains, seq.token_ids, self.block_size, num_blocks)
 
     def _register_full_blocks(self, seq: Sequence, num_full: int) -> None:
         self._extend_keys(seq, num_full)

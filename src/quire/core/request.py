@@ -107,6 +107,7 @@ class Request:
         priority: smaller goes first.
         seed: address of its random numbers.
         stop_token_ids: all tokens that end a sequence: the model's own (unless ignored) and the client's.
+        root: the key of its KV's namespace (`block_keys.Namespace.root`).
         domains: who may share its blocks.
     """
 
@@ -123,6 +124,7 @@ class Request:
         max_tokens: int = 16,
         stop_token_ids: tuple[int, ...] = (),
         eos_token_ids: tuple[int, ...] = (),
+        root: bytes = b"",
         domains: DomainSpans = PUBLIC_ONLY,
     ) -> None:
         self.request_id = request_id
@@ -134,6 +136,7 @@ class Request:
         self.max_tokens = max_tokens
         self.stop_token_ids = frozenset(stop_token_ids)
         self.eos_token_ids = frozenset(eos_token_ids)
+        self.root = root
         self.domains = domains
         self.status = RequestStatus.WAITING
         self.sequences: list[Sequence] = []  #: all, by index; of a beam search the running beams

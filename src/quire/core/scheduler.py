@@ -45,13 +45,12 @@ class Scheduler:
 
     Args:
         config: the pool's size and the limits.
-        root: the namespace's key.
         recovery: whom to preempt.
     """
 
-    def __init__(self, config: SchedulerConfig, root: bytes = b"", recovery: RecoveryPolicy | None = None) -> None:
+    def __init__(self, config: SchedulerConfig, recovery: RecoveryPolicy | None = None) -> None:
         self.config = config
-        self.kv = KVCacheManager(config.num_blocks, config.block_size, root, config.enable_prefix_caching)
+        self.kv = KVCacheManager(config.num_blocks, config.block_size, config.enable_prefix_caching)
         self.swap = SwapManager(self.kv, config.num_swap_slots)
         self.recovery = RecoveryCoordinator(recovery or Recompute(), config, self.kv, self.swap)
         self.requests: dict[str, Request] = {}

@@ -65,15 +65,15 @@ class Engine:
         recovery: RecoveryPolicy | None = None,
         cost_model: CostModel | None = None,
     ) -> None:
-        root = namespace.root() if namespace is not None else b""
-        self.scheduler = Scheduler(scheduler_config, root, recovery)
+        self.root = namespace.root() if namespace is not None else b""
+        self.scheduler = Scheduler(scheduler_config, recovery)
         self.costs = CostObserver(cost_model or CostModel(), self.scheduler.recovery.log)
         self.runner = runner
         self.vocab_size = vocab_size
         self.tokenizer = tokenizer
         self.eos_token_ids = tuple(eos_token_ids)
         self.seed = seed
-        self.system_fingerprint = f"fp_{root.hex()[:10]}" if root else None
+        self.system_fingerprint = f"fp_{self.root.hex()[:10]}" if self.root else None
         self.input_processor = InputProcessor(
             scheduler_config, vocab_size, tokenizer, sampling_defaults, self.system_fingerprint
         )
@@ -135,6 +135,7 @@ class Engine:
             max_tokens=processed.max_tokens if processed.max_tokens is not None else self.max_model_len,
             stop_token_ids=(*eos, *sampling.stop_token_ids),
             eos_token_ids=eos,
+            root=self.root,
             domains=processed.prompt.domains,
         )
         self.scheduler.add(request)

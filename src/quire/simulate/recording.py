@@ -33,7 +33,7 @@ from quire.core.scheduler import Scheduler, SequenceUpdate
 from quire.outputs import SchedulerOutput, StepOutput, TokenLogprobs, TransferReport
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
-VERSION = 5
+VERSION = 6
 KINDS = ("add", "schedule", "observe", "update", "fail", "end", "pin", "begin")  #: of events
 
 Event = dict[str, Any]
@@ -44,7 +44,6 @@ class Recording:
     """One engine's life."""
 
     config: SchedulerConfig
-    root: bytes = b""  #: the namespace's key
     policy: str = "recompute"  #: as `make_policy` reads it
     cost_model: dict[str, Any] | None = None  #: the prior (`to_dict`); None where the policy asks for none
     events: list[Event] = field(default_factory=list)  #: in order; see above
@@ -52,7 +51,7 @@ class Recording:
     def head(self) -> Event:
         """The first line."""
         setup = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "events"}
-        return {"quire_recording": VERSION, **setup, "config": asdict(self.config), "root": self.root.hex()}
+        return {"quire_recording": VERSION, **setup, "config": asdict(self.config)}
 
     @classmethod
     def read(cls, path: str | Path) -> Recording:
@@ -71,7 +70,7 @@ class Recording:
         if head.pop("quire_recording", None) != VERSION:
             raise ValueError(f"{path} is no recording; its first line is {{'quire_recording': {VERSION}, ...}}")
         try:
-            head |= {"config": SchedulerConfig(**head["config"]), "root": bytes.fromhex(head["root"])}
+            head |= {"config": SchedulerConfig(**head["config"])}
             return cls(**head, events=entries[1:])
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path}, line 1: {error} is missing or wrong") from None
@@ -107,7 +106,7 @@ def record(engine: Any, sink: TextIO, *, policy: str, model: CostModel | None = 
         raise ValueError(f"a recording begins with an engine; this one has run {scheduler.num_steps} steps already")
     recorder = engine.scheduler = Recorder(scheduler, sink, engine.clock)
     prior = None if model is None else model.to_dict()
-    setup = Recording(scheduler.config, scheduler.kv.root, policy, prior)
+    setup = Recording(scheduler.config, policy, prior)
     recorder.write(setup.head())
     note = engine.costs.note
 
@@ -204,7 +203,8 @@ def describe_request(request: Request) -> Event:
         "stop_token_ids": sorted(request.stop_token_ids),
         "eos_token_ids": sorted(request.eos_token_ids),
         "beam": None if beam is None else asdict(beam),
-        "domains": [[start, level, name.hex()] for start, (level, name) in request.domains],
+        "root": request.root.hex(),
+        "domains": [[start, level, name.hex(), salt.hex()] for start, (level, name, salt) in request.domains],
     }
 
 
@@ -225,7 +225,11 @@ def make_request(event: Event) -> Request:
         max_tokens=event["max_tokens"],
         stop_token_ids=tuple(event["stop_token_ids"]),
         eos_token_ids=tuple(event["eos_token_ids"]),
-        domains=tuple((start, Domain(level, bytes.fromhex(name))) for start, level, name in event["domains"]),
+        root=bytes.fromhex(event["root"]),
+        domains=tuple(
+            (start, Domain(level, bytes.fromhex(name), bytes.fromhex(salt)))
+            for start, level, name, salt in event["domains"]
+        ),
     )
 
 

@@ -66,7 +66,7 @@ class _Replay:
         self.recording = recording
         model = None if recording.cost_model is None else CostModel.from_dict(recording.cost_model)
         policy = make_policy(recording.policy, model)
-        self.scheduler = Scheduler(recording.config, recording.root, policy)
+        self.scheduler = Scheduler(recording.config, policy)
         self.observer = None if model is None else CostObserver(model, self.scheduler.recovery.log)
         self._start()
 

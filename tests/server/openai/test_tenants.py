@@ -31,6 +31,21 @@ def test_nobody_finds_the_prefix_of_another_key() -> None:
         assert cached("ann") == cached("bob") == 48
 
 
+def test_a_salt_narrows_a_key_and_never_stands_for_one() -> None:
+    settings = ServerSettings(api_keys=("ann", "bob"), tenant_secret=b"secret")
+    with running(make_model(), settings=settings) as server:
+
+        def cached(key: str, **fields: str) -> int:
+            body = {"model": MODEL, "prompt": "Something that is long enough for a block.", "max_tokens": 1, **fields}
+            answer = server.send(
+                "POST", "/v1/completions", json=body, headers={"Authorization": f"Bearer {key}"}
+            ).json()
+            return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+        assert [cached("ann", cache_salt="x") for _ in range(2)] == [0, 32]
+        assert cached("ann") == cached("ann", cache_salt="y") == cached("bob", cache_salt="x") == 0
+
+
 def test_every_endpoint_but_health_needs_a_key() -> None:
     with running(make_model(), settings=ServerSettings(api_keys=("ann",), tenant_secret=b"secret")) as server:
         assert ask(server, "eve", "Hello").status_code == 401

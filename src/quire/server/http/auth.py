@@ -17,7 +17,7 @@ from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from quire.core.block_keys import PUBLIC_ONLY, DomainSpans, tenant_domain
+from quire.core.block_keys import PUBLIC, DomainSpans, tenant_domain
 from quire.server.errors import ApiError, error_response
 from quire.server.settings import ServerSettings
 
@@ -87,11 +87,11 @@ def key_id_of(scope: Scope) -> str:
     return found
 
 
-def domains_of(key_id: str, settings: ServerSettings) -> DomainSpans:
-    """Who may share the KV of what this key sends: nobody else; everyone where no keys are set."""
-    if not settings.api_keys:
-        return PUBLIC_ONLY
-    return ((0, tenant_domain(key_id, settings.tenant_secret or b"")),)
+def domains_of(key_id: str, settings: ServerSettings, salt: str | None = None) -> DomainSpans:
+    """Who may share the KV of what this key sends: nobody else; everyone where no keys are set. A salt narrows it to
+    those of them who send the same one."""
+    domain = tenant_domain(key_id, settings.tenant_secret or b"") if settings.api_keys else PUBLIC
+    return ((0, domain.salted(salt)),)
 
 
 def key_id(key: str, secret: bytes | None) -> str:

@@ -80,7 +80,7 @@ class Endpoint(ABC, Generic[B]):
             max_tokens=params.max_tokens,
             param=self.prompt_field,
         )
-        domains = domains_of(key_id_of(request.scope), self.settings)
+        domains = domains_of(key_id_of(request.scope), self.settings, body.cache_salt)
         generation = Generation(
             model,
             [replace(prompt, domains=domains) for prompt in prompts],

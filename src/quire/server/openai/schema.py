@@ -144,6 +144,10 @@ class GenerationRequest(HabitualFields):
         "Where truncate_prompt_tokens cuts: left, the default, keeps the prompt's end, right its beginning."
     )
 
+    cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = option(
+        "Share the prompt's KV only with requests of the same key that bring the same salt."
+    )
+
     # How the answer comes.
     stream: bool | None = option("Send the answer as it grows, as server-sent events.")
     stream_options: StreamOptions | None = option("Only with stream.")
