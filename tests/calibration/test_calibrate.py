@@ -71,7 +71,8 @@ def test_every_length_is_measured_both_ways_and_the_engine_is_left_as_it_was(eng
     assert {decode.context for decode in found.decodes} == {64, 156}
     assert found.bytes_per_token == 2 * 4 * 2 * 32 * 4  # K and V, layers, heads, their size, bytes
     assert found.cost_model.is_calibrated
-    assert found.cost_model.saves.num_observed == found.cost_model.loads.num_observed == 2 * 4
+    link = found.cost_model.links["host"]
+    assert link.saves.num_observed == link.loads.num_observed == 2 * 4
     assert_clean(engine)
 
 
@@ -79,7 +80,7 @@ def test_lengths_are_whole_blocks_and_serving_goes_on_after_measuring(engine: En
     prompt = list(range(300, 360))
     before = generate(engine, prompt)
     model = calibrate_engine(engine, lengths=[70, 64], repeats=1, decodes=False).cost_model
-    assert model.saves.num_observed == 1  # 70 tokens are 64 in whole blocks
+    assert model.links["host"].saves.num_observed == 1  # 70 tokens are 64 in whole blocks
     assert_clean(engine)
     assert generate(engine, prompt) == before
 
@@ -139,7 +140,7 @@ def test_blocks_that_are_lost_end_it_and_leave_nothing_behind(engine: Engine) ->
     assert_clean(engine)
     model = CostModel()
     quick_profile(engine, model, seconds=0.2)  # which a start does not fail by
-    assert model.loads.num_observed == 0
+    assert model.links["host"].loads.num_observed == 0
     assert_clean(engine)
 
 

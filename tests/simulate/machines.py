@@ -38,10 +38,10 @@ class ExactCosts:
         steps = 0 if beside is not None else -(-num_tokens // chunk)
         return steps + num_tokens / 16
 
-    def save(self, num_bytes: int) -> float:
+    def save(self, num_bytes: int, tier: str = "host") -> float:
         return num_bytes / BLOCK_BYTES * self.save_s
 
-    def load(self, num_bytes: int) -> float:
+    def load(self, num_bytes: int, tier: str = "host") -> float:
         return num_bytes / BLOCK_BYTES * self.load_s
 
 

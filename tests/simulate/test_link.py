@@ -94,7 +94,7 @@ class ChangingLink(ExactCosts):
     other_s: float = SLOW_S
     modes: list[RecoveryMode] = field(default_factory=list)  #: of victims so far
 
-    def save(self, num_bytes: int) -> float:
+    def save(self, num_bytes: int, tier: str = "host") -> float:
         seconds = self.other_s if len(self.modes) >= self.after else self.save_s
         return num_bytes / BLOCK_BYTES * seconds
 

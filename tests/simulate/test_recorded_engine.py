@@ -65,7 +65,7 @@ def test_what_a_real_engine_decided_is_decided_again(tmp_path: Path, tiny: Loade
     run(engine, 5)
     prior = taught().to_dict()
     own = CostModel.from_dict(prior)
-    model.steps, model.saves, model.loads = own.steps, own.saves, own.loads
+    model.steps, model.links = own.steps, own.links
     recorder.begin(prior)
     before = engine.scheduler.counts.preemptions
     run(engine, 16, first=50)

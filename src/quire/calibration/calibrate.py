@@ -238,14 +238,15 @@ class _Lesson:
 
 def _learn(model: CostModel, lessons: Iterable[_Lesson]) -> None:
     """Take all lessons in as one moment: they differ by noise, and not because the machine has changed."""
+    link = model.links["host"]
     for lesson in lessons:
         for step in lesson.steps:
             model.steps.observe(step.shape, max(step.seconds, _SHORTEST_S))
         for transfer in lesson.transfers:
-            cost = model.saves if transfer.kind == "save" else model.loads
+            cost = link.saves if transfer.kind == "save" else link.loads
             cost.observe(transfer.num_bytes, max(transfer.copy_s, _SHORTEST_S))
     model.steps.fit()
-    for each in (model.steps, model.saves, model.loads):
+    for each in (model.steps, link.saves, link.loads):
         each.misses.misses.clear()
         each.errors.clear()  # of predictions that nobody relied on
 

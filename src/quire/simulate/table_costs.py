@@ -97,8 +97,8 @@ class TableCosts:
         num_steps = -(-num_tokens // max(1, chunk))
         return num_steps * fixed + self._recompute(start + num_tokens) - self._recompute(start)
 
-    def save(self, num_bytes: int) -> float:
+    def save(self, num_bytes: int, tier: str = "host") -> float:
         return self._swap_out(num_bytes / self.bytes_per_token) if num_bytes > 0 else 0.0
 
-    def load(self, num_bytes: int) -> float:
+    def load(self, num_bytes: int, tier: str = "host") -> float:
         return self._swap_in(num_bytes / self.bytes_per_token) if num_bytes > 0 else 0.0

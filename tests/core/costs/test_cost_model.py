@@ -295,7 +295,7 @@ def test_online_errors_of_predictions_are_kept_and_small() -> None:
     world.teach_steps(model, 800)
     world.teach_transfers(model, 400)
     for kind in ("step", "save", "load"):
-        errors = sorted(getattr(model, kind + "s").errors)
+        errors = sorted((model.steps if kind == "step" else getattr(model.links["host"], kind + "s")).errors)
         assert len(errors) <= 256
         assert median(errors) < 0.15
         assert errors[len(errors) * 9 // 10] < 0.4
@@ -381,16 +381,16 @@ def test_a_model_that_comes_back_predicts_as_it_did() -> None:
     [
         lambda data: data.update(version=0),
         lambda data: data.pop("steps"),
-        lambda data: data["saves"].pop("observations"),
-        lambda data: data["loads"].update(observations=[[1.0, -1.0, 1]]),
-        lambda data: data["loads"].update(observations=[["a", 1.0, 1]]),
-        lambda data: data["loads"].update(observations=[[float("nan"), 1.0, 1]]),
+        lambda data: data["links"]["host"]["saves"].pop("observations"),
+        lambda data: data["links"]["host"]["loads"].update(observations=[[1.0, -1.0, 1]]),
+        lambda data: data["links"]["host"]["loads"].update(observations=[["a", 1.0, 1]]),
+        lambda data: data["links"]["host"]["loads"].update(observations=[[float("nan"), 1.0, 1]]),
         lambda data: data["steps"].update(observations=[[1, 2, 3]]),
         lambda data: data["steps"].update(observations=[[8, 8, 0.0, 0, float("inf"), 1]]),
         lambda data: data["steps"].update(observations=[[0.5, 8, 0.0, 0, 1.0, 1]]),
         lambda data: data["steps"].update(observations=[[8, 8, 0.0, 0, 1.0, 10**9]]),
         lambda data: data["steps"].update(num_observed=None),
-        lambda data: data.update(saves=[]),
+        lambda data: data["links"].update(disk=[]),
     ],
 )
 def test_what_is_no_cost_model_is_refused(spoil: Callable[[dict[str, object]], object]) -> None:
@@ -423,7 +423,7 @@ def test_memory_stays_bounded() -> None:
         model.observe_step(StepShape(2 ** pick(0, 14), 1, 2.0 ** pick(0, 40), 0), 1.0)
         model.observe_transfer("save", 2 ** pick(0, 60), 1.0 + number)
     assert len(model.to_dict()["steps"]["observations"]) <= 300
-    assert len(model.to_dict()["saves"]["observations"]) <= 800
+    assert len(model.to_dict()["links"]["host"]["saves"]["observations"]) <= 800
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------

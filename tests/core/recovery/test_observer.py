@@ -77,7 +77,7 @@ def test_what_was_given_up_says_nothing_at_all() -> None:
     for _ in range(10):
         observer.note(STEP, 0.01, [TransferReport("load", [1, 2], 0, 0.0, is_cancelled=True)])
     assert observer.model.is_link_usable
-    assert observer.model.to_dict()["loads"] == before["loads"]
+    assert observer.model.to_dict()["links"] == before["links"]
 
 
 def run_of(seconds: Sequence[float]) -> list[TransferReport]:
@@ -127,11 +127,11 @@ def test_what_is_left_of_a_run_whose_end_was_given_up_counts_where_it_was_all() 
     observer = observer_of(0)
     pieces = run_of([0.001] * 40)
     observer.note(STEP, 0.01, [pieces[0], TransferReport("load", [1], 0, 0.0, is_cancelled=True)])
-    assert observer.model.loads.num_observed == 1
+    assert observer.model.links["host"].loads.num_observed == 1
     observer.note(STEP, 0.01, pieces[:1])
-    assert observer.model.loads.num_observed == 1, "it is not over"
+    assert observer.model.links["host"].loads.num_observed == 1, "it is not over"
     observer.note(STEP, 0.01, pieces[:1])
-    assert observer.model.loads.num_observed == 2, "another has begun"
+    assert observer.model.links["host"].loads.num_observed == 2, "another has begun"
 
 
 def test_a_link_that_nobody_has_measured_is_not_to_be_used() -> None:

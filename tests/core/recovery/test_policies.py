@@ -94,10 +94,10 @@ class FlatCosts:
     def recompute(self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None) -> float:
         return self.token * num_tokens
 
-    def save(self, num_bytes: int) -> float:
+    def save(self, num_bytes: int, tier: str = "host") -> float:
         return self.per_byte["save"] * num_bytes
 
-    def load(self, num_bytes: int) -> float:
+    def load(self, num_bytes: int, tier: str = "host") -> float:
         return self.per_byte["load"] * num_bytes
 
 

@@ -220,7 +220,7 @@ def learn_link(config: EngineConfig, loaded: Any, prior: CostModel, repeats: int
         return prior
     found = _calibrate(config, loaded, min(repeats, 2), decodes=False)
     learnt = CostModel.from_dict(prior.to_dict())
-    learnt.saves, learnt.loads = found.saves, found.loads
+    learnt.links = found.links
     return learnt
 
 

@@ -10,55 +10,46 @@ import math
 from typing import Any
 
 from quire.core.costs.change_detector import has_changed
-from quire.core.costs.interface import StepShape, find_crossings
+from quire.core.costs.interface import TIERS, StepShape, find_crossings
+from quire.core.costs.link_cost import LinkCost
 from quire.core.costs.step_cost import StepCost
-from quire.core.costs.transfer_cost import TransferCost
 
-VERSION = 2  #: of `to_dict`
+VERSION = 3  #: of `to_dict`
 
 _SHORTEST_S = 1e-9  #: clocks that stand still count as this
-_FAILING_AFTER = 3  #: transfers one way, one after the other, that did not arrive whole
 
 
 class CostModel:
     """Predicts steps, recomputing and transfers (`Costs`) from what steps and transfers have taken so far.
 
     Errors of its own predictions are remembered from when it is calibrated. Where several in a row miss on one side,
-    the machine or the link has changed: then everything that is older is rescaled by that change, at once
-    (`num_refreshes` counts). The two ways of the link change together, unless one of them is seen to go on as it was.
+    the machine or a link has changed: then everything that is older is rescaled by that change, at once
+    (`num_refreshes` counts).
     """
 
     def __init__(self) -> None:
         self.steps = StepCost()
-        self.saves = TransferCost()
-        self.loads = TransferCost()
+        self.links = {tier: LinkCost() for tier in TIERS}
         self.num_refreshes = 0
-        self._num_transfers = 0
-        self._failures = {"save": 0, "load": 0}  #: in a row, up to now
-        self._latest_two = {"save": (0, 0), "load": (0, 0)}  #: by kind: which transfers were the last but one, the last
 
     def take_over(self, costs: dict[str, Any]) -> None:
         """Believe from now on what another model did (`to_dict`); what this one has counted stays."""
         other = CostModel.from_dict(costs)
-        self.steps, self.saves, self.loads = other.steps, other.saves, other.loads
+        self.steps, self.links = other.steps, other.links
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether steps and both ways of the link have been measured often enough to be more than a guess."""
-        return self.steps.is_calibrated and self.is_link_calibrated
-
-    @property
-    def is_link_calibrated(self) -> bool:
-        return self.saves.is_calibrated and self.loads.is_calibrated
+        """Whether steps and both ways of swapping have been measured often enough to be more than a guess."""
+        return self.steps.is_calibrated and self.links["host"].is_calibrated
 
     @property
     def is_link_usable(self) -> bool:
-        """Whether both ways of the link have been measured, and bring what is given to them."""
-        return self.is_link_calibrated and not (self.is_failing("save") or self.is_failing("load"))
+        """Whether both ways of swapping have been measured, and bring what is given to them."""
+        return self.links["host"].is_usable
 
-    def is_failing(self, kind: str) -> bool:
+    def is_failing(self, kind: str, tier: str = "host") -> bool:
         """Whether the last few transfers one way, "save" or "load", did not arrive whole: until the next one does."""
-        return self._failures[kind] >= _FAILING_AFTER
+        return self.links[tier].is_failing(kind)
 
     # -- predicting ----------------------------------------------------------------------------------------------
 
@@ -74,13 +65,13 @@ class CostModel:
         """
         return self.steps.recompute(num_tokens, start, chunk, beside)
 
-    def save(self, num_bytes: int) -> float:
-        """Seconds that the link is busy with taking bytes to the swap tier."""
-        return self.saves.predict(num_bytes)
+    def save(self, num_bytes: int, tier: str = "host") -> float:
+        """Seconds that the link is busy with taking bytes to a tier."""
+        return self.links[tier].predict("save", num_bytes)
 
-    def load(self, num_bytes: int) -> float:
+    def load(self, num_bytes: int, tier: str = "host") -> float:
         """Seconds that the link is busy with bringing bytes back."""
-        return self.loads.predict(num_bytes)
+        return self.links[tier].predict("load", num_bytes)
 
     def crossing_points(
         self, bytes_per_token: int, max_tokens: int, *, granularity: int = 16, chunk: int | None = None
@@ -100,7 +91,9 @@ class CostModel:
             steps.follow()
             self.num_refreshes += 1
 
-    def observe_transfer(self, kind: str, num_bytes: int, seconds: float, *, continues: bool = False) -> None:
+    def observe_transfer(
+        self, kind: str, num_bytes: int, seconds: float, *, continues: bool = False, tier: str = "host"
+    ) -> None:
         """Take in a run of blocks that was moved, or a piece of one.
 
         Args:
@@ -108,43 +101,19 @@ class CostModel:
             num_bytes: of the run. None, or seconds that are no number, teach nothing.
             seconds: that the link was busy with it.
             continues: the run of the last piece of this kind.
+            tier: where from, or where to.
 
         Raises:
             ValueError: another kind.
         """
-        cost = self._transfers(kind)
         if num_bytes <= 0 or not 0.0 <= seconds < math.inf:
             return
-        self._failures[kind] = 0
-        self._num_transfers += 1
-        self._latest_two[kind] = self._latest_two[kind][1], self._num_transfers
-        cost.observe(num_bytes, max(seconds, _SHORTEST_S), continues=continues)
-        side = has_changed([self.saves.misses, self.loads.misses], slower_after=4, faster_after=2)
-        if side:
-            self.num_refreshes += 1
-            self._follow_link(side)
+        has_changed = self.links[tier].observe(kind, num_bytes, max(seconds, _SHORTEST_S), continues=continues)
+        self.num_refreshes += has_changed
 
-    def observe_failure(self, kind: str) -> None:
+    def observe_failure(self, kind: str, tier: str = "host") -> None:
         """Take in a transfer, "save" or "load", that did not arrive whole: how long it took says nothing."""
-        self._failures[kind] += 1
-
-    def _follow_link(self, side: int) -> None:
-        """Both ways have changed, but one that was seen since to be as before."""
-        for kind, other in (("save", "load"), ("load", "save")):
-            way, that = self._transfers(kind), self._transfers(other)
-            if way.misses.side != side:
-                continue
-            is_other_unseen = self._latest_two[other][1] < self._latest_two[kind][0]  # a first miss may be noise
-            change = way.follow()
-            if is_other_unseen:
-                that.rescale(change)
-
-    def _transfers(self, kind: str) -> TransferCost:
-        if kind == "save":
-            return self.saves
-        if kind == "load":
-            return self.loads
-        raise ValueError(f"transfers are of kind 'save' or 'load', not {kind!r}")
+        self.links[tier].observe_failure(kind)
 
     # -- keeping -------------------------------------------------------------------------------------------------
 
@@ -153,8 +122,7 @@ class CostModel:
         return {
             "version": VERSION,
             "steps": self.steps.to_dict(),
-            "saves": self.saves.to_dict(),
-            "loads": self.loads.to_dict(),
+            "links": {tier: link.to_dict() for tier, link in self.links.items()},
         }
 
     @classmethod
@@ -169,8 +137,7 @@ class CostModel:
         model = cls()
         try:
             model.steps = StepCost.from_dict(data["steps"])
-            model.saves = TransferCost.from_dict(data["saves"])
-            model.loads = TransferCost.from_dict(data["loads"])
+            model.links = {tier: LinkCost.from_dict(data["links"][tier]) for tier in TIERS}
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise ValueError(f"this is no cost model: {error}") from error
         return model

@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+#: Places for KV blocks beside the device: the swap tier, wherever it is, and the KV directory.
+TIERS = ("host", "disk")
+
 
 @dataclass(frozen=True, slots=True)
 class StepShape:
@@ -69,14 +72,14 @@ class StepShapeSum:
 
 
 class Costs(Protocol):
-    """Predicts seconds: of steps, of computing a span of tokens again, of moving bytes to the swap tier and back.
+    """Predicts seconds: of steps, of computing a span of tokens, of moving bytes to a tier and back.
 
     No prediction is negative, and none falls where tokens or bytes grow.
     """
 
     @property
     def is_link_usable(self) -> bool:
-        """Whether both ways of the link are known, and bring what is given to them."""
+        """Whether both ways of swapping are known, and bring what is given to them."""
         ...
 
     def step(self, shape: StepShape) -> float: ...
@@ -92,14 +95,18 @@ class Costs(Protocol):
         """
         ...
 
-    def save(self, num_bytes: int) -> float: ...
+    def save(self, num_bytes: int, tier: str = "host") -> float:
+        """Seconds that the link to one of `TIERS` is busy with taking bytes there."""
+        ...
 
-    def load(self, num_bytes: int) -> float: ...
+    def load(self, num_bytes: int, tier: str = "host") -> float:
+        """Seconds that the link is busy with bringing bytes back from there."""
+        ...
 
 
-def transfer_seconds(costs: Costs, kind: str, num_bytes: int) -> float:
+def transfer_seconds(costs: Costs, kind: str, num_bytes: int, tier: str = "host") -> float:
     """What moving bytes one way, "save" or "load", is predicted to take."""
-    return costs.save(num_bytes) if kind == "save" else costs.load(num_bytes)
+    return costs.save(num_bytes, tier) if kind == "save" else costs.load(num_bytes, tier)
 
 
 def find_crossings(
