@@ -15,7 +15,7 @@ import numpy as np
 
 from quire.config import SchedulerConfig
 from quire.core.block_keys import PUBLIC
-from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, TokenLogprobs, TransferReport
+from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, StoreChanges, TokenLogprobs, TransferReport
 from quire.runner.batch import Batch, InputBatch
 
 VOCAB_SIZE = 8
@@ -74,8 +74,100 @@ def likeliest(content: int, count: int) -> list[tuple[int, float]]:
     return sorted(logprobs, key=lambda entry: -entry[1])[:count]
 
 
+class EmulatedStore:
+    """A disk tier of digests, and the other processes that use it: they evict, delete and bring blocks, and hold
+    claims, all at random.
+
+    Args:
+        seed: decides what they do.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.blocks: dict[bytes, np.ndarray] = {}
+        self.parents: dict[bytes, bytes] = {}
+        self.claimed: set[bytes] = set()
+        self.deleted: set[bytes] = set()  #: ever
+        self.num_loads = self.num_waited = 0
+        self._seed = seed
+        self._gone: dict[bytes, np.ndarray] = {}  #: evicted; another process may compute them again
+        self._asked: dict[bytes, int] = {}  #: claims that others hold, and for how many steps still
+        self._changes = StoreChanges()
+
+    def poll(self) -> StoreChanges | None:
+        self._live()
+        changes, self._changes = self._changes, StoreChanges()
+        return changes if changes != StoreChanges() else None
+
+    def save(self, transfer: BlockTransfer, content: np.ndarray) -> None:
+        assert transfer.key is not None
+        assert transfer.key not in self.blocks, "a block is saved twice"
+        self.blocks[transfer.key] = content
+        self.parents[transfer.key] = transfer.parent
+        self.claimed.discard(transfer.key)
+
+    def tell(self, out: SchedulerOutput) -> None:
+        for key in out.dropped_claims:
+            self.claimed.discard(key)
+            self._asked.pop(key, None)
+        for key, patience_s in out.claims:
+            assert patience_s > 0
+            assert key not in self.claimed
+            assert key not in self._asked
+            self._seed = mix(self._seed)
+            self._asked[key] = max(0, self._seed % 9 - 4)
+            self.num_waited += self._asked[key] > 0
+        for key in out.distrusted:
+            self._delete(key)
+
+    def _live(self) -> None:
+        """One step of the others' lives."""
+        self._seed = mix(self._seed)
+        what, keys = (self._seed >> 16) % 10, sorted(self.blocks)
+        some = keys[: 1 + (self._seed >> 24) % 4]
+        if what == 0 and keys:  # evicted
+            for key in some:
+                self._gone[key] = self.blocks.pop(key)
+            self._changes.removed += some
+        elif what == 1 and keys:
+            self._delete(keys[(self._seed >> 24) % len(keys)])
+        elif what in (2, 3):
+            self._bring(sorted(self._gone)[:4])
+        for key in list(self._asked):
+            self._asked[key] -= 1
+            if self._asked[key] >= 0:
+                continue
+            del self._asked[key]
+            ending = mix(self._seed, len(self._asked)) % 4
+            if key in self._gone and ending == 0:
+                self._bring([key])
+            elif ending == 1:
+                self._changes.expired.append(key)
+            else:
+                self.claimed.add(key)
+                self._changes.granted.append(key)
+
+    def _bring(self, keys: list[bytes]) -> None:
+        for key in keys:
+            content = self._gone.pop(key)
+            if key not in self.blocks:
+                self.blocks[key] = content
+                self._changes.added.append(key)
+                self._asked.pop(key, None)
+
+    def _delete(self, key: bytes) -> None:
+        """With all that is chained after it."""
+        doomed = {key}
+        while more := {child for child, parent in self.parents.items() if parent in doomed} - doomed:
+            doomed |= more
+        for each in doomed:
+            self.blocks.pop(each, None)
+            self._gone.pop(each, None)
+        self.deleted |= doomed
+        self._changes.deleted += sorted(doomed)
+
+
 class EmulatedLink:
-    """A swap tier of digests behind a link that takes its time: a few transfers a step, in order.
+    """A swap tier of digests, and a disk tier, behind a link that takes its time: a few transfers a step, in order.
 
     Args:
         blocks: the device's, which saves read at once and loads write when they arrive.
@@ -89,6 +181,7 @@ class EmulatedLink:
         self.slots = np.full((num_slots, blocks.shape[1]), GARBAGE, dtype=np.uint64)
         self.num_loads = 0
         self.num_cancelled = 0
+        self.store = EmulatedStore(seed)
         self._seed = seed
         self._fails = fails
         self._queue: list[tuple[BlockTransfer, np.ndarray | None]] = []
@@ -117,16 +210,35 @@ class EmulatedLink:
             self.num_cancelled += 1
             return TransferReport(transfer.kind, [transfer.op_id], 0, 0.0, is_cancelled=True)
         has_failed = self._fails > 0 and mix(self._seed, transfer.op_id) % self._fails == 0
-        if has_failed:
+        if transfer.tier == "disk":
+            has_failed |= not self._use_store(transfer, saved, has_failed=has_failed)
+        elif has_failed:
             pass
         elif saved is not None:
             self.slots[transfer.dst] = saved
         else:
             self.blocks[transfer.dst] = self.slots[transfer.src]
             self.num_loads += 1
-        if has_failed and saved is not None:
+        if has_failed and saved is not None and transfer.tier == "host":
             self.slots[transfer.dst] = GARBAGE
-        return TransferReport(transfer.kind, [transfer.op_id], 1, 0.001, [transfer.op_id] * has_failed)
+        failed = [transfer.op_id] * has_failed
+        return TransferReport(transfer.kind, [transfer.op_id], 1, 0.001, failed, tier=transfer.tier)
+
+    def _use_store(self, transfer: BlockTransfer, saved: np.ndarray | None, *, has_failed: bool) -> bool:
+        """Write to the store, or read from it what is still there."""
+        store = self.store
+        assert transfer.key is not None
+        if has_failed:
+            return False
+        if saved is not None:
+            if transfer.key not in store.blocks:
+                store.save(transfer, saved)
+        elif transfer.key in store.blocks:
+            self.blocks[transfer.dst] = store.blocks[transfer.key]
+            store.num_loads += 1
+        else:
+            return False
+        return True
 
 
 class EmulatedRunner:
@@ -168,6 +280,7 @@ class EmulatedRunner:
             AssertionError: a slot is not what it ought to be.
         """
         self.transfer_worker.submit(out.transfers, "save")
+        self.transfer_worker.store.tell(out)
         if fails == "early":
             self.transfer_worker.submit(out.transfers, "load")
             self.transfer_worker.cancel(out.cancelled)

@@ -16,6 +16,7 @@ from emulated_runner import Contents, DomainOf, EmulatedRunner, StepFailed, like
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
 from quire.core.block_keys import PUBLIC_ONLY, DomainSpans, domain_of_block
+from quire.core.costs.interface import StepShape
 from quire.core.recovery.interface import MAX_PREEMPTIONS
 from quire.core.recovery.policies import Candidate, Preemption, RecoveryMode, RecoveryPolicy, SystemState
 from quire.core.request import Request, RequestStatus
@@ -41,6 +42,8 @@ class Plan:
     stops: bool = True  #: EOS ends it, and the client's STOP
     priority: int = 0
     domains: DomainSpans = PUBLIC_ONLY
+    documents: tuple[int, ...] = ()
+    keeps_prompt: bool = False
     wants_prompt_logprobs: bool = False
     aborted_at: int | None = None  #: at this step, if it is still there
     is_aborted_in_flight: bool = False  #: between schedule and update
@@ -55,6 +58,33 @@ class Schedule:
     whim: int | None = None  #: preempt at random, by any mode, by this seed rather than last in, first out
     link_seed: int = 1  #: how long transfers take
     link_fails: int = 0  #: one transfer in so many fails; 0 is none
+
+
+class WhimsicalCosts:
+    """Predicts at random."""
+
+    is_link_usable = True
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._num_draws = 0
+
+    def step(self, shape: StepShape) -> float:
+        return self._draw()
+
+    def recompute(self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None) -> float:
+        return num_tokens * self._draw() / 2
+
+    def save(self, num_bytes: int, tier: str = "host") -> float:
+        return num_bytes * self._draw()
+
+    def load(self, num_bytes: int, tier: str = "host") -> float:
+        return num_bytes * self._draw()
+
+    def _draw(self) -> float:
+        """For a while the same."""
+        self._num_draws += 1
+        return 1.0 + mix(self._seed, self._num_draws // 40) % 4
 
 
 class Whimsical(RecoveryPolicy):
@@ -155,7 +185,10 @@ def make_request(plan: Plan, arrival: int) -> Request:
         max_tokens=plan.max_tokens,
         stop_token_ids=(EOS, STOP) if plan.stops else (),
         eos_token_ids=(EOS,) if plan.stops else (),
+        root=b"root",
         domains=plan.domains,
+        documents=plan.documents,
+        keeps_prompt=plan.keeps_prompt,
     )
 
 
@@ -172,7 +205,8 @@ class Player:
         self.config = schedule.config
         if recovery is None and schedule.whim is not None:
             recovery = Whimsical(schedule.whim)
-        self.scheduler = Scheduler(self.config, recovery)
+        costs = None if schedule.whim is None else WhimsicalCosts(schedule.whim)
+        self.scheduler = Scheduler(self.config, recovery, costs)
         self.runner = EmulatedRunner(self.config, self._domains_of, schedule.link_seed, schedule.link_fails)
         self.requests: list[Request] = []
         self.prompt_positions: dict[str, set[int]] = {}
@@ -204,6 +238,8 @@ class Player:
         assert self.scheduler.swap.num_under_way == 0
         assert self.scheduler.swap.tier.num_available == self.config.num_swap_slots, "slots are held for nobody"
         assert self.scheduler.kv.num_logical_blocks == self.scheduler.kv.num_kv_tokens == 0
+        assert not self.scheduler.aside
+        assert not self.runner.transfer_worker.store.claimed, "a claim is held for nobody"
         return self.requests
 
     def _take_arrivals(self) -> None:
@@ -232,6 +268,12 @@ class Player:
         oldest = scheduler.running[0] if scheduler.running else None
         had_ended = set(self.ended)
         preemptions = {id(request): request.num_preemptions for request in self.requests}
+        if self.config.has_disk_tier and (changes := self.runner.transfer_worker.store.poll()) is not None:
+            scheduler.note_store(pickle.loads(pickle.dumps(changes)))
+            for key in changes.deleted:
+                assert scheduler.kv.pool.find(key) is None
+                assert not scheduler.swap.can_load(key)
+            self._check()
         out = self._schedule()
         self._check(in_flight=True)
         self.owners.update((seq_id, scheduler.request_of(seq_id)) for seq_id in out.seq_ids)
@@ -268,7 +310,7 @@ class Player:
         served = {self.owners[seq_id].request_id for seq_id in out.seq_ids}
         loading = {r.request_id for r in scheduler.running if any(seq.loading is not None for seq in r.unfinished)}
         served |= loading
-        if scheduler.requests and not (scheduler.swap.num_under_way and not out.seq_ids):
+        if len(scheduler.requests) > len(scheduler.aside) and not (scheduler.swap.num_under_way and not out.seq_ids):
             # Else all wait for room that a load takes up whose request has left it.
             assert served, "requests wait, and nothing runs"
             assert scheduler.running[0].request_id in served, "the oldest makes no progress"
@@ -331,6 +373,16 @@ def play(schedule: Schedule) -> Player:
         note("prefix hit")
     if player.runner.transfer_worker.num_loads:
         note("loaded from the swap tier")
+    store = player.runner.transfer_worker.store
+    for what, is_so in (
+        ("saved to disk", store.parents),
+        ("loaded from disk", store.num_loads),
+        ("waited for a claim", store.num_waited),
+        ("deleted from disk", store.deleted),
+        ("computed the front while the back loaded", player.scheduler.prefixes.ways["both"]),
+    ):
+        if is_so:
+            note(what)
     if player.runner.transfer_worker.num_cancelled:
         note("gave a transfer up")
     return player

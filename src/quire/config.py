@@ -154,11 +154,14 @@ class SchedulerConfig:
     watermark_blocks: int = 0
     num_swap_slots: int = 0  #: blocks that the swap tier holds; 0 is no tier
     block_bytes: int = 0  #: of one block, for predicting what moving it costs
+    has_disk_tier: bool = False  #: blocks are found and kept in a KV directory
 
     def __post_init__(self) -> None:
         for name in ("num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.has_disk_tier and not self.enable_prefix_caching:
+            raise ValueError("blocks on disk are found by prefix caching; leave enable_prefix_caching on")
         if self.max_model_len > self.num_blocks * self.block_size:
             raise ValueError(
                 f"max_model_len={self.max_model_len} does not fit in {self.num_blocks} blocks of {self.block_size} "

@@ -24,10 +24,13 @@ class BlockTransfer:
     """
 
     op_id: int
-    kind: str  #: copy: device block to device block; save: device block to swap slot; load: swap slot to device block
-    src: int
+    kind: str  #: copy: device block to device block; save: device block to a tier; load: from a tier to a device block
+    src: int  #: device block, or slot of the host tier; the disk tier has none, and -1 stands there
     dst: int
     key: bytes | None = None  #: of a saved or loaded block's content
+    tier: str = "host"  #: of a save or load
+    parent: bytes = b""  #: of a save to disk: the key before it
+    cost_s: float = 0.0  #: of a save to disk: what computing the block is predicted to take
 
 
 @dataclass(slots=True)
@@ -35,13 +38,25 @@ class TransferReport:
     """A piece of saves, or of loads, that has ended, well or not. A batch may be reported in several pieces."""
 
     kind: str  #: save or load
-    op_ids: list[int]
+    op_ids: list[int]  #: all of one tier
     num_bytes: int
     copy_s: float  #: seconds that the link was busy with the piece
     failed: list[int] = field(default_factory=list)  #: op_ids whose bytes did not arrive, or are not as they were saved
     continues: bool = False  #: the piece of this kind that was reported before: both are of one batch
     has_more: bool = False  #: other transfers of the batch had not begun when this piece ended
     is_cancelled: bool = False  #: as `SchedulerOutput.cancelled` asked: nothing was begun or moved
+    tier: str = "host"
+
+
+@dataclass(slots=True)
+class StoreChanges:
+    """What has come and gone in the disk tier, which other processes use too. Keys are those of blocks."""
+
+    added: list[bytes] = field(default_factory=list)  #: can be found now
+    removed: list[bytes] = field(default_factory=list)  #: evicted or lost: not found any more
+    deleted: list[bytes] = field(default_factory=list)  #: with their documents: in no tier may they be found any more
+    granted: list[bytes] = field(default_factory=list)  #: claims that are this process's from now on
+    expired: list[bytes] = field(default_factory=list)  #: claims waited for too long: whoever waits goes on without
 
 
 @dataclass(slots=True)
@@ -75,6 +90,10 @@ class SchedulerOutput:
     removed_seq_ids: list[int] = field(default_factory=list)  #: finished, preempted or parked: forget them first
     transfers: list[BlockTransfer] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)  #: op_ids of saves and loads that need not begin any more
+    #: Keys at documents' ends, and for how many seconds to ask for the right to compute what ends there.
+    claims: list[tuple[bytes, float]] = field(default_factory=list)
+    dropped_claims: list[bytes] = field(default_factory=list)  #: granted or asked for, and not needed any more
+    distrusted: list[bytes] = field(default_factory=list)  #: keys of blocks to delete from disk: they are not numbers
     total_tokens: int = 0
 
 
@@ -125,6 +144,7 @@ class Stats:
     num_running: int = 0  #: requests
     num_waiting: int = 0
     num_preempted: int = 0  #: waiting requests that have run before
+    num_aside: Counter[str] = field(default_factory=Counter)  #: waiting requests that wait beside the queue, by reason
     num_scheduled_seqs: int = 0
     num_scheduled_tokens: int = 0
     num_sampled_tokens: int = 0
@@ -132,10 +152,12 @@ class Stats:
     num_blocks: int = 0
     num_used_blocks: int = 0  #: held by a running sequence
     num_cached_blocks: int = 0  #: held by none, found again by key
+    num_disk_blocks: int = 0  #: in the disk tier, of this model
     num_logical_blocks: int = 0  #: entries of all block tables; sharing makes them more than the used blocks
     num_kv_tokens: int = 0  #: tokens with KV in blocks of running sequences, shared ones counted once a sequence
     prefix_queries: int = 0  #: tokens looked up by this step's newcomers
     prefix_hits: int = 0  #: tokens found
+    hits_by_tier: Counter[str] = field(default_factory=Counter)  #: of these, tokens by tier, "device" among them
     preemptions: int = 0  #: in this step
     schedule_s: float = 0.0
     execute_s: float = 0.0
@@ -194,7 +216,8 @@ class RequestOutput:
     prompt: str | None
     prompt_token_ids: list[int]
     outputs: list[CompletionOutput]
-    num_cached_tokens: int = 0  #: of the prompt, found in the prefix cache when it was first scheduled
+    num_cached_tokens: int = 0  #: of the prompt, whose KV was found and used
+    cached_tokens: dict[str, int] = field(default_factory=dict)  #: of these, by tier, "device" among them
     metrics: RequestMetrics | None = None
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
     finished: bool = False

@@ -15,12 +15,14 @@ class Prompt:
     Attributes:
         token_ids: empty where the text is still to be encoded.
         domains: who may share the KV of its blocks.
+        documents: the tokens after each document's last, ascending; the KV of full blocks up to there is kept on disk.
         answer_lead: blanks that the answer's text starts without (`Tokenizer.answer_lead`).
     """
 
     text: str | None = None
     token_ids: Sequence[int] = ()
     domains: DomainSpans = PUBLIC_ONLY
+    documents: tuple[int, ...] = ()
     answer_lead: str = ""
 
     @classmethod

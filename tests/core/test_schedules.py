@@ -122,10 +122,49 @@ def test_what_comes_back_from_the_swap_tier_is_what_went_in(schedule: Schedule) 
     play(schedule)
 
 
+@st.composite
+def document_schedules(draw: st.DrawFn) -> Schedule:
+    """Requests about a few documents, on a disk tier that other processes use, too."""
+    block_size = draw(st.sampled_from((2, 1, 3)))
+    max_model_len = draw(st.integers(12, 40))
+    config = SchedulerConfig(
+        num_blocks=-(-max_model_len // block_size) + draw(st.integers(0, 6)),
+        block_size=block_size,
+        max_num_seqs=draw(st.sampled_from((8, 4))),
+        max_num_batched_tokens=draw(st.sampled_from((16, 64, 5))),
+        max_model_len=max_model_len,
+        num_swap_slots=draw(st.sampled_from((0, 0, 64, 4))),
+        block_bytes=block_size,
+        has_disk_tier=True,
+    )
+    chosen = draw(st.lists(plans(config), min_size=4, max_size=8))
+    asked = []
+    for plan in chosen:
+        base = draw(st.sampled_from(BASES))[: max_model_len - 2 - draw(st.integers(0, 4))]
+        plan = replace(plan, prompt=(*base, plan.prompt[0]), arrives=draw(st.integers(0, 40)))
+        ends = draw(st.lists(st.integers(1, len(plan.prompt)), max_size=2, unique=True))
+        domains: DomainSpans = ((0, PUBLIC),)
+        if ends and max(ends) < len(plan.prompt):
+            domains = ((0, PUBLIC), (max(ends), tenant_domain("ann", b"secret")))
+        keeps = draw(st.sampled_from((False, False, True)))
+        asked.append(replace(plan, documents=tuple(sorted(ends)), keeps_prompt=keeps, domains=domains))
+    failing = draw(st.dictionaries(st.integers(1, 40), st.sampled_from(("early", "late")), max_size=2))
+    places = st.lists(st.integers(0, 4), min_size=1, max_size=1).map(tuple)
+    poisoned = draw(st.dictionaries(st.integers(1, 40), places, max_size=1))
+    link = draw(st.integers(1, 1000)), draw(st.sampled_from((0, 0, 7, 2)))
+    return Schedule(config, tuple(asked), failing, poisoned, draw(st.none() | st.integers(1, 1000)), *link)
+
+
+@deep(120)
+@given(document_schedules())
+def test_what_comes_from_disk_is_right_whatever_others_do_to_it(schedule: Schedule) -> None:
+    play(schedule)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @deep(4000)
-@given(schedules(may_fail=False) | schedules(may_fail=True) | swapping_schedules())
+@given(schedules(may_fail=False) | schedules(may_fail=True) | swapping_schedules() | document_schedules())
 def test_tokens_and_blocks_are_right_over_thousands_of_schedules(schedule: Schedule) -> None:
     play(schedule)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.test_kv_cache_manager import compute, make_manager, make_sequence
 from quire.core.request import Sequence
-from quire.core.swap_manager import SwapManager, SwappedSpan
+from quire.core.swap_manager import BlockSpan, SwapManager
 from quire.outputs import TransferReport
 
 
@@ -56,8 +56,8 @@ class TestGivingTransfersUp:
     def back(self) -> tuple[SwapManager, Sequence, list[int]]:
         swap, seq = self.away()
         swap.kv.adopt_prefix(seq, self.first)
-        kept = swap.find_swapped(seq, 2)
-        assert kept == SwappedSpan(2, 8)
+        kept = swap.find_loadable(seq, 2)
+        assert kept == BlockSpan(2, 8)
         loads = swap.swap_in(seq, kept)
         swap.take_transfers()
         swap.release(seq)
@@ -69,7 +69,7 @@ class TestGivingTransfersUp:
         swap, seq, loads = self.back()
         swap.end_transfers([TransferReport("load", loads[:2], 2, 0.01)])
         rest = swap.unloaded(seq)
-        assert rest == SwappedSpan(4, 8)
+        assert rest == BlockSpan(4, 8)
         assert swap.cancel_loads(seq, rest) == 4
         assert sorted(swap.take_cancelled()) == loads[2:]
         assert swap.take_cancelled() == []
@@ -95,13 +95,13 @@ class TestGivingTransfersUp:
         other = make_sequence(list(range(33)))
         swap.kv.adopt_prefix(other, swap.kv.find_prefix(other, 8))
         other.swapped_keys = [key for key in seq.block_keys if swap.tier.hold(key)]
-        kept = swap.find_swapped(other, 2)
-        assert kept == SwappedSpan(2, 8)
+        kept = swap.find_loadable(other, 2)
+        assert kept == BlockSpan(2, 8)
         assert swap.swap_in(other, kept) == [], "they are on their way"
         swap.release(other)
-        assert swap.cancel_loads(seq, SwappedSpan(2, 8)) == 0
+        assert swap.cancel_loads(seq, BlockSpan(2, 8)) == 0
         give_up(swap, seq)
-        assert swap.cancel_loads(other, SwappedSpan(2, 8)) == 6
+        assert swap.cancel_loads(other, BlockSpan(2, 8)) == 6
         assert sorted(swap.take_cancelled()) == loads
         swap.check_integrity([other])
 
@@ -115,11 +115,11 @@ class TestGivingTransfersUp:
 
     def test_who_wants_a_block_after_its_load_was_given_up_has_it_loaded_anew(self) -> None:
         swap, seq, loads = self.back()
-        swap.cancel_loads(seq, SwappedSpan(2, 8))
+        swap.cancel_loads(seq, BlockSpan(2, 8))
         give_up(swap, seq)
         seq.swapped_keys = [key for key in seq.block_keys if swap.tier.hold(key)]
-        kept = swap.find_swapped(seq, 0)
-        assert kept == SwappedSpan(0, 8)
+        kept = swap.find_loadable(seq, 0)
+        assert kept == BlockSpan(0, 8)
         again = swap.swap_in(seq, kept)
         assert len(again) == 8
         swap.release(seq)
@@ -136,18 +136,18 @@ class TestGivingTransfersUp:
         swap, seq = self.away(is_saved=False)
         swap.end_transfers([TransferReport("save", self.saves[:3], 3, 0.01)])
         rest = swap.unsaved(seq)
-        assert rest == SwappedSpan(3, 8)
+        assert rest == BlockSpan(3, 8)
         assert swap.cancel_saves(seq, rest) == 5
         assert swap.take_cancelled() == self.saves[3:]
         assert swap.unsaved(seq) is None
-        assert swap.find_swapped(seq, 0) == SwappedSpan(0, 3), "the rest is not to be waited for"
+        assert swap.find_loadable(seq, 0) == BlockSpan(0, 3), "the rest is not to be waited for"
         swap.end_transfers(
             [
                 TransferReport("save", [self.saves[3]], 1, 0.01),  # it had begun
                 TransferReport("save", self.saves[4:], 0, 0.0, is_cancelled=True),
             ]
         )
-        assert swap.find_swapped(seq, 0) == SwappedSpan(0, 4)
+        assert swap.find_loadable(seq, 0) == BlockSpan(0, 4)
         swap.release(seq)
         assert swap.tier.num_available == 20
         swap.tier.check_integrity()
@@ -163,16 +163,16 @@ class TestGivingTransfersUp:
     def test_what_somebody_else_keeps_is_saved_all_the_same(self) -> None:
         swap, seq = self.away(is_saved=False)
         assert swap.tier.hold(seq.block_keys[0])
-        assert swap.cancel_saves(seq, SwappedSpan(0, 2)) == 1
+        assert swap.cancel_saves(seq, BlockSpan(0, 2)) == 1
         swap.abandon(seq)
         assert swap.take_cancelled() == self.saves[1:]
 
     def test_a_load_after_a_save_that_was_given_up_brings_nothing(self) -> None:
         swap, seq = self.away(is_saved=False)
-        kept = swap.find_swapped(seq, 0)
+        kept = swap.find_loadable(seq, 0)
         assert kept is not None
         loads = swap.swap_in(seq, kept)
-        swap.cancel_saves(seq, SwappedSpan(4, 8))
+        swap.cancel_saves(seq, BlockSpan(4, 8))
         swap.release(seq)
         swap.end_transfers(
             [

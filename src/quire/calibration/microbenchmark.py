@@ -184,7 +184,7 @@ class Microbenchmark:
         """
         swap = self._swap
         started = self._clock()
-        span = swap.find_swapped(seq, 0)
+        span = swap.find_loadable(seq, 0)
         assert span is not None, "what was saved is gone"
         swap.swap_in(seq, span)
         swap.release(seq)

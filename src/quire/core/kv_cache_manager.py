@@ -17,11 +17,12 @@ the scheduler decides what that means.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from hashlib import sha256
 from itertools import count
 
 from quire.core.block_keys import extend_keys
 from quire.core.block_pool import BlockPool
-from quire.core.request import Sequence
+from quire.core.request import Request, Sequence
 from quire.outputs import BlockTransfer
 
 
@@ -159,6 +160,12 @@ class KVCacheManager:
         for block in blocks:
             self.pool.withdraw(block)
         return [key for key in keys if key is not None]
+
+    def rename(self, request: Request) -> None:
+        """Give a request's blocks, from now on, names that nobody else finds. Those that they had are as they were."""
+        request.root = sha256(b"renamed" + request.root + request.request_id.encode()).digest()
+        for seq in request.unfinished:
+            seq.block_keys.clear()
 
     def full_blocks(self, seq: Sequence) -> list[int]:
         """The blocks whose tokens are all computed."""

@@ -32,11 +32,13 @@ class RequestStatus(enum.Enum):
 
 @dataclass(slots=True)
 class Loading:
-    """Blocks of a sequence's table that are on their way from the swap tier."""
+    """Blocks of a sequence's table that are on their way from another tier."""
 
     start: int  #: the first token whose KV they bring
     end: int  #: the token after the last one
     op_ids: set[int] = field(default_factory=set)  #: not yet reported
+    tiers: list[str] = field(default_factory=list)  #: where each block comes from
+    is_recovery: bool = False  #: a recovery policy decides whether it is still worth it
 
 
 class Sequence:
@@ -109,6 +111,9 @@ class Request:
         stop_token_ids: all tokens that end a sequence: the model's own (unless ignored) and the client's.
         root: the key of its KV's namespace (`block_keys.Namespace.root`).
         domains: who may share its blocks.
+        documents: the tokens after each document's last, ascending. Full blocks up to there are kept on disk, if there
+            is a disk tier.
+        keeps_prompt: so are all full blocks of the prompt.
     """
 
     def __init__(
@@ -126,6 +131,8 @@ class Request:
         eos_token_ids: tuple[int, ...] = (),
         root: bytes = b"",
         domains: DomainSpans = PUBLIC_ONLY,
+        documents: tuple[int, ...] = (),
+        keeps_prompt: bool = False,
     ) -> None:
         self.request_id = request_id
         self.prompt_token_ids = list(prompt_token_ids)
@@ -138,13 +145,23 @@ class Request:
         self.eos_token_ids = frozenset(eos_token_ids)
         self.root = root
         self.domains = domains
+        self.documents = documents
+        self.num_to_keep = len(self.prompt_token_ids) if keeps_prompt else max(documents, default=0)  #: tokens
+        self.num_kept = 0  #: blocks at the front that are on disk, or on their way there
+        self.waits_for: str | None = None  #: beside the queue: what for
         self.status = RequestStatus.WAITING
         self.sequences: list[Sequence] = []  #: all, by index; of a beam search the running beams
         self.unfinished: list[Sequence] = []  #: sequences that still want tokens
-        self.num_cached_tokens: int | None = None  #: set when it is first scheduled
+        #: Tokens whose KV was found when it first began, by tier ("device" among them); None before that.
+        self.cached_tokens: dict[str, int] | None = None
         self.num_preemptions = 0
         self.beams: BeamSearch | None = None
         self.error: str | None = None
+
+    @property
+    def num_cached_tokens(self) -> int:
+        """Tokens whose KV was found, in whatever tier, and used."""
+        return sum(self.cached_tokens.values()) if self.cached_tokens else 0
 
     @property
     def width(self) -> int:

@@ -7,8 +7,9 @@ prefill, prefix hits, resumption and beam search all follow from that one rule.
     waiting   by (priority, arrival), the preempted among them         admitted in order, while there is room
     running   by (priority, arrival)                                   served oldest first, preempted youngest first
 
-A sequence that comes back from the swap tier computes the tokens before its missing blocks, and waits for the blocks;
-nobody waits with it.
+A sequence whose blocks come from another tier, since it was swapped out or begins with a prefix that is there, computes
+the tokens before its missing blocks, and waits for the blocks; nobody waits with it. A request that waits for anything
+else than its turn, such as a document that another process computes, waits beside the queue (`aside`).
 
 No request is preempted more than `MAX_PREEMPTIONS` times. After that it comes back to stay: it is admitted only where
 the pool holds all running requests at full length, and nobody is admitted beyond that while it runs. So room is never
@@ -22,20 +23,25 @@ Owns requests and sequences from `add` to their end. Decides, never executes: te
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
-from quire.core.costs.interface import StepShape
+from quire.core.costs.interface import Costs, StepShape
+from quire.core.disk_tier import DiskTier
 from quire.core.kv_cache_manager import KVCacheManager
+from quire.core.prefix_loader import PrefixLoader
 from quire.core.recovery.coordinator import RecoveryCoordinator
 from quire.core.recovery.interface import MAX_PREEMPTIONS, RecoveryPolicy
 from quire.core.recovery.policies import Recompute
-from quire.core.request import Request, RequestStatus, Sequence, check_limits
+from quire.core.request import Loading, Request, RequestStatus, Sequence, check_limits
 from quire.core.step_builder import StepBuilder
 from quire.core.swap_manager import SwapManager
-from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, TokenLogprobs
+from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, StoreChanges, TokenLogprobs
+
+_MAX_SAVING_BYTES = 256 * 2**20  #: on their way to disk: what is staged in memory at most
 
 _ORDER: Callable[[Request], tuple[int, int]] = lambda request: request.order  # noqa: E731
 
@@ -46,15 +52,22 @@ class Scheduler:
     Args:
         config: the pool's size and the limits.
         recovery: whom to preempt.
+        costs: by which a prefix is loaded from another tier or computed; None loads whatever there is.
     """
 
-    def __init__(self, config: SchedulerConfig, recovery: RecoveryPolicy | None = None) -> None:
+    def __init__(
+        self, config: SchedulerConfig, recovery: RecoveryPolicy | None = None, costs: Costs | None = None
+    ) -> None:
         self.config = config
         self.kv = KVCacheManager(config.num_blocks, config.block_size, config.enable_prefix_caching)
         self.swap = SwapManager(self.kv, config.num_swap_slots)
         self.recovery = RecoveryCoordinator(recovery or Recompute(), config, self.kv, self.swap)
+        self.prefixes = PrefixLoader(config, self.kv, self.swap, costs)
+        most = max(1, _MAX_SAVING_BYTES // max(1, config.block_bytes))
+        self.disk = DiskTier(self.kv, self.swap, costs, most) if config.has_disk_tier else None
         self.requests: dict[str, Request] = {}
         self.waiting: list[Request] = []
+        self.aside: dict[str, Request] = {}  #: by id, those that wait for something else than their turn
         self.running: list[Request] = []
         self.counts = Counts()
         self._sequences: dict[int, Sequence] = {}  #: alive, by seq_id
@@ -73,6 +86,7 @@ class Scheduler:
         self.num_steps += 1
         self.kv.begin_step()
         self.recovery.begin_step(self.step_shape, self.requests)
+        self.prefixes.begin_step(self.step_shape)
         step, running, waiting = self._step, self.running, self.waiting
         step.begin(self.num_steps, self.config.max_num_batched_tokens)
         at = 0
@@ -86,10 +100,15 @@ class Scheduler:
                 at += 1
         while waiting and step.budget > 0 and self._fits(waiting[0]):
             request = waiting.pop(0)
+            if self.disk is not None and self.disk.must_wait(request):
+                self._set_aside(request, "document")
+                continue
             self._admit(request)
             self._schedule_group(request)
-        self._in_flight = step.finish(self.swap.take_transfers(), self.swap.take_cancelled())
-        return self._in_flight
+        out = self._in_flight = step.finish(self.swap.take_transfers(), self.swap.take_cancelled())
+        if self.disk is not None:
+            self.disk.tell(out)
+        return out
 
     def _schedule_single(self, request: Request, seq: Sequence) -> None:
         """The common case: one sequence, whose blocks are in place."""
@@ -117,8 +136,9 @@ class Scheduler:
         kv, step = self.kv, self._step
         is_oldest = request is self.running[0]
         for seq in request.unfinished:
-            if self.swap.take_in_loaded(seq):
+            if (loaded := self.swap.take_in_loaded(seq)) is not None:
                 step.forget(seq)  # the runner knows the blocks before the loaded ones alone
+                self._count_loaded(request, loaded)
         if not self._make_room_for(request) and not is_oldest:
             return  # preempted itself
         has_progress = False
@@ -196,21 +216,34 @@ class Scheduler:
         missing = self.kv.blocks_for(len(seq.token_ids)) - len(found)
         if pool.num_available - evictable < missing + self._step.promised and not is_forced:
             return False
-        if request.num_cached_tokens is None:
-            request.num_cached_tokens = len(found) * self.config.block_size
+        if request.cached_tokens is None:
+            request.cached_tokens = {}
             self.counts.prefix_queries += len(seq.token_ids)
-            self.counts.prefix_hits += request.num_cached_tokens
+            self._count_cached(request, "device", len(found))
         self.kv.adopt_prefix(seq, found)
         if is_forced:
             while pool.num_available < missing and (self._preempt_for(request) or self._park_sibling(seq)):
                 pass
-        self.recovery.resume(seq)
+        if not self.recovery.resume(seq) and not _must_compute(seq):
+            self.prefixes.begin(seq)
         return True
 
     def _find_prefix(self, seq: Sequence) -> list[int]:
-        # Logits of prompt tokens exist only where those tokens are computed.
-        wants_prompt = seq.request.sampling_params.prompt_logprobs is not None and seq.num_output_tokens == 0
-        return self.kv.find_prefix(seq, limit=0 if wants_prompt else None)
+        return self.kv.find_prefix(seq, limit=0 if _must_compute(seq) else None)
+
+    def _count_loaded(self, request: Request, loaded: Loading) -> None:
+        """Tokens of a prefix have arrived; what a preempted request gets back is none."""
+        if not loaded.is_recovery and request.num_preemptions == 0:
+            num_blocks = (loaded.end - loaded.start) // self.config.block_size
+            for tier, count in Counter(loaded.tiers[:num_blocks]).items():
+                self._count_cached(request, tier, count)
+
+    def _count_cached(self, request: Request, tier: str, num_blocks: int) -> None:
+        if num_blocks and request.cached_tokens is not None:
+            num_tokens = num_blocks * self.config.block_size
+            request.cached_tokens[tier] = request.cached_tokens.get(tier, 0) + num_tokens
+            self.counts.prefix_hits += num_tokens
+            self.counts.hits_by_tier[tier] += num_tokens
 
     # -- requests come and go ------------------------------------------------------------------------------------
 
@@ -231,15 +264,33 @@ class Scheduler:
         request.sequences = [first]
         request.unfinished = [first]
         self.requests[request.request_id] = request
+        if self.disk is not None:
+            self.disk.enter(request)
         insort(self.waiting, request, key=_ORDER)
+
+    def _set_aside(self, request: Request, waits_for: str) -> None:
+        """Have a waiting request wait for something else than its turn, until `_bring_back`."""
+        request.waits_for = waits_for
+        self.aside[request.request_id] = request
+
+    def _bring_back(self, request: Request) -> None:
+        del self.aside[request.request_id]
+        request.waits_for = None
+        insort(self.waiting, request, key=_ORDER)
+
+    def note_store(self, changes: StoreChanges) -> None:
+        """Take in what has come and gone in the disk tier, before a step is made."""
+        if self.disk is not None:
+            for request in self.disk.note(changes, self.requests.values()):
+                self._bring_back(request)
 
     def request_of(self, seq_id: int) -> Request:
         """The request that a live sequence belongs to."""
         return self._sequences[seq_id].request
 
     def has_unfinished(self) -> bool:
-        """Whether there is a step to run: requests, or blocks under way that are waited for."""
-        return bool(self.requests) or self.swap.num_under_way > 0
+        """Whether there is a step to run: requests, blocks under way that are waited for, or claims to be dropped."""
+        return bool(self.requests) or self.swap.num_under_way > 0 or (self.disk is not None and self.disk.has_to_tell)
 
     @property
     def step_shape(self) -> StepShape:
@@ -269,10 +320,13 @@ class Scheduler:
         return request
 
     def _finish(self, request: Request, reason: RequestStatus) -> None:
-        queue = self.running if request.status is RequestStatus.RUNNING else self.waiting
-        queue.remove(request)
-        if queue is self.running:
+        if request.status is RequestStatus.RUNNING:
+            self.running.remove(request)
             self._num_running_seqs -= request.width
+        elif self.aside.pop(request.request_id, None) is None:
+            self.waiting.remove(request)
+        if self.disk is not None:
+            self.disk.leave(request)
         self.num_preempted -= request.status is RequestStatus.PREEMPTED
         request.status = reason
         for seq in request.sequences:
@@ -383,10 +437,13 @@ class Scheduler:
         assert self._in_flight is not None, "no step is under way"
         assert self._in_flight.step_id == result.step_id, "this result is not of the step under way"
         self._in_flight = None
-        self.swap.end_transfers(result.transfers)
+        ended = self.swap.end_transfers(result.transfers)
         self.recovery.end_step(result.transfers, self.requests)
         for seq_id, why in result.failed.items():
             self._fail_sequence(seq_id, why)
+        if self.disk is not None:
+            self.disk.end_saves(ended)
+            self.disk.keep_computed()
         updates: list[SequenceUpdate] = []
         sequences = self._sequences
         logprobs = result.logprobs
@@ -493,7 +550,10 @@ class Scheduler:
     def _fail_sequence(self, seq_id: int, why: str) -> None:
         seq = self._sequences.get(seq_id)
         if seq is not None and seq.finish_reason is None:
-            self.swap.drop(self.kv.distrust(seq))
+            keys = self.kv.distrust(seq)
+            self.swap.drop(keys)
+            if self.disk is not None:
+                self.disk.distrust(keys)
             self.finish_request(seq.request.request_id, RequestStatus.FINISHED_ERROR, why)
 
     # -- checks ------------------------------------------------------------------------------------------------------
@@ -514,9 +574,13 @@ class Scheduler:
         for request in self.requests.values():
             indices = [seq.index for seq in request.unfinished]
             assert indices == sorted(set(indices)), "siblings are out of order"
-        assert len(self.running) + len(self.waiting) == len(self.requests)
-        assert self.num_preempted == sum(request.status is RequestStatus.PREEMPTED for request in self.waiting)
-        assert all(not seq.block_table for request in self.waiting for seq in request.unfinished)
+        assert len(self.running) + len(self.waiting) + len(self.aside) == len(self.requests)
+        if self.disk is not None:
+            self.disk.check_integrity(lambda request: request.waits_for == "document")
+        assert all(request.waits_for is not None for request in self.aside.values())
+        idle = [*self.waiting, *self.aside.values()]
+        assert self.num_preempted == sum(request.status is RequestStatus.PREEMPTED for request in idle)
+        assert all(not seq.block_table for request in idle for seq in request.unfinished)
         assert self._num_running_seqs == sum(request.width for request in self.running) <= self.config.max_num_seqs
         assert set(self._sequences) >= {seq.seq_id for request in self.requests.values() for seq in request.unfinished}
         if not self.requests:
@@ -526,6 +590,11 @@ class Scheduler:
             assert not any(seq.swapped_keys for seq in request.unfinished if seq.block_table), (
                 "kept for one that goes on"
             )
+
+
+def _must_compute(seq: Sequence) -> bool:
+    """Logits of prompt tokens exist only where those tokens are computed."""
+    return seq.request.sampling_params.prompt_logprobs is not None and seq.num_output_tokens == 0
 
 
 @dataclass(slots=True)
@@ -545,4 +614,5 @@ class Counts:
     recomputed_tokens: int = 0  #: computed in vain the first time
     prefix_queries: int = 0
     prefix_hits: int = 0
+    hits_by_tier: Counter[str] = field(default_factory=Counter)  #: of these, tokens by tier, "device" among them
     sampled_tokens: int = 0

@@ -1,4 +1,4 @@
-"""Blocks of preempted requests in the swap tier: what is saved, what comes back, and who waits for it.
+"""Blocks beyond the device, in the swap tier and on disk: what is saved, what comes back, and who waits for it.
 
 A save or a load is decided here, sent with a step, and under way until the transfer worker reports it. Three rules keep
 a transfer from doing harm:
@@ -7,7 +7,8 @@ a transfer from doing harm:
 - A load that follows the save of its block fails where that save fails.
 - What was cancelled stays under way until its report says that it has not begun.
 
-Owns the index of the swap tier and `Sequence.swapped_keys`; reaches block tables through `kv_cache_manager`.
+Owns the index of the swap tier and `Sequence.swapped_keys`; reaches block tables through `kv_cache_manager`. What is on
+disk, others decide too (`disk_tier`): here it is a set of keys, and a load from there may fail at any time.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from quire.outputs import BlockTransfer, TransferReport
 
 
 @dataclass(frozen=True, slots=True)
-class SwappedSpan:
-    """Blocks that a sequence has in the swap tier: those from `start` to before `end` of its table."""
+class BlockSpan:
+    """Blocks of a sequence that are beyond the device: those from `start` to before `end` of its table."""
 
     start: int
     end: int
@@ -34,27 +35,34 @@ class _Transfer:
     """A save or a load under way."""
 
     transfer: BlockTransfer
-    entry: Entry
+    key: bytes
+    entry: Entry | None  #: of the swap tier; None for the disk
     waiting: list[Sequence] = field(default_factory=list)  #: for a load
     is_cancelled: bool = False  #: it will not begin, unless it has
 
 
 class SwapManager:
-    """The swap tier of one engine.
+    """The tiers of one engine beside the device.
 
     Args:
         kv: block tables and pool.
-        num_slots: size of the tier, in blocks; 0 is no tier.
+        num_slots: size of the swap tier, in blocks; 0 is no tier.
+
+    Attributes:
+        on_disk: keys of blocks in the disk tier.
     """
 
     def __init__(self, kv: KVCacheManager, num_slots: int = 0) -> None:
         self.kv = kv
         self.tier = TierIndex(num_slots)
+        self.on_disk: set[bytes] = set()
         self._transfers: list[BlockTransfer] = []  #: saves and loads to be sent with the step that is being made
         self._cancelled: list[int] = []  #: op_ids to be sent with the step that is being made
         self._under_way: dict[int, _Transfer] = {}  #: by op_id
+        self._num_queued: dict[str, int] = {}  #: by tier
         self._load_of: dict[bytes, int] = {}  #: key -> op_id of the load that brings it
-        self._save_of: dict[bytes, int] = {}  #: key -> op_id of the save that takes it
+        self._save_of: dict[bytes, int] = {}  #: key -> op_id of the save that takes it to the swap tier
+        self._disk_save_of: dict[bytes, int] = {}  #: key -> op_id of the save that takes it to disk
 
     @property
     def num_under_way(self) -> int:
@@ -74,10 +82,10 @@ class SwapManager:
     # -- out ---------------------------------------------------------------------------------------------------------
 
     def swap_out(self, seqs: Iterable[Sequence], keep_from: int, given_up: set[int]) -> list[int]:
-        """Have the tier hold a request's full blocks until it goes on, before its sequences give them up.
+        """Have the swap tier hold a request's full blocks until it goes on, before its sequences give them up.
 
-        A block that the tier has is held and not saved again. A block that the tier has no room for, or that another
-        request goes on holding, is left.
+        A block that the tier has is held and not saved again, and so is one on disk left there. A block that the tier
+        has no room for, or that another request goes on holding, is left.
 
         Args:
             seqs: of one request.
@@ -93,7 +101,7 @@ class SwapManager:
         save_ids: list[int] = []
         for seq in seqs:
             for block, key in list(zip(self.kv.full_blocks(seq), seq.block_keys, strict=False))[keep_from:]:
-                if key not in self.tier and block in given_up and self.tier.num_available:
+                if not self.is_kept(key) and block in given_up and self.tier.num_available:
                     save_ids.append(self._save(block, key))
                     self.tier.hold(key)
                     seq.swapped_keys.append(key)
@@ -124,21 +132,37 @@ class SwapManager:
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
-    def find_swapped(self, seq: Sequence, first: int) -> SwappedSpan | None:
-        """The earliest run of blocks, from place `first` on, that the tier can bring back for `seq`."""
-        if not seq.swapped_keys:
+    def find_loadable(self, seq: Sequence, first: int) -> BlockSpan | None:
+        """The earliest run of blocks, from place `first` on, that can be loaded for `seq`: its own from the swap tier,
+        and with prefix caching all that any tier has."""
+        if not seq.swapped_keys and not (self.on_disk or self.tier.num_slots):
             return None
         swapped = set(seq.swapped_keys)
         num_full = (len(seq.token_ids) - 1) // self.kv.block_size  # a token is left to compute
         keys = self.kv.keys_of(seq, num_full)[first:]
-        return _first_run([key in swapped and self._is_coming(key) for key in keys], first)
+        return _first_run([(key in swapped and self._is_coming(key)) or self.can_load(key) for key in keys], first)
+
+    def can_load(self, key: bytes) -> bool:
+        """Whether a key's block can be loaded for anybody."""
+        return self.kv.enable_prefix_caching and (key in self.on_disk or self._is_coming(key))
+
+    def tier_of(self, key: bytes) -> str:
+        """Where a block that can be loaded comes from."""
+        op_id = self._load_of.get(key)
+        if op_id is not None:
+            return self._under_way[op_id].transfer.tier
+        return "host" if self._is_coming(key) else "disk"
+
+    def is_kept(self, key: bytes) -> bool:
+        """Whether a block need not be saved to come back."""
+        return key in self.tier or (self.kv.enable_prefix_caching and key in self.on_disk)
 
     def _is_coming(self, key: bytes) -> bool:
-        """Whether the tier has a key's block, or will."""
+        """Whether the swap tier has a key's block, or will."""
         save = self._save_of.get(key)
         return key in self.tier and (save is None or not self._under_way[save].is_cancelled)
 
-    def swap_in(self, seq: Sequence, span: SwappedSpan) -> list[int]:
+    def swap_in(self, seq: Sequence, span: BlockSpan) -> list[int]:
         """Extend `seq`'s table, which ends before `span`, by blocks to compute and blocks to load.
 
         The caller has checked that the pool has room.
@@ -160,18 +184,23 @@ class SwapManager:
             kv.pool.acquire(under_way.transfer.dst)
             blocks.append(under_way.transfer.dst)
             loading.op_ids.add(op_id)
+            loading.tiers.append(under_way.transfer.tier)
         seq.loading = loading
         kv.extend_table(seq, blocks)
         return load_ids
 
-    def take_in_loaded(self, seq: Sequence) -> bool:
-        """Count `seq`'s loaded blocks as computed, if they are all there and so is everything before them."""
+    def take_in_loaded(self, seq: Sequence) -> Loading | None:
+        """Count `seq`'s loaded blocks as computed, if they are all there and so is everything before them.
+
+        Returns:
+            What was taken in.
+        """
         loading = seq.loading
         if loading is None or loading.op_ids or seq.num_computed_tokens != loading.start:
-            return False
+            return None
         seq.loading = None
         self.kv.count_loaded(seq, loading.end)
-        return True
+        return loading
 
     def stop_waiting(self, seq: Sequence) -> None:
         """`seq` is about to give up its blocks: what nobody waits for any more need not be loaded."""
@@ -188,12 +217,12 @@ class SwapManager:
 
     # -- transfers that are taken back -------------------------------------------------------------------------------
 
-    def unsaved(self, seq: Sequence) -> SwappedSpan | None:
+    def unsaved(self, seq: Sequence) -> BlockSpan | None:
         """The earliest run of blocks that are being saved for `seq` and can still be cancelled."""
         swapped = set(seq.swapped_keys)
         return _first_run([key in swapped and key in self._save_of and self._is_coming(key) for key in seq.block_keys])
 
-    def unloaded(self, seq: Sequence) -> SwappedSpan | None:
+    def unloaded(self, seq: Sequence) -> BlockSpan | None:
         """The blocks that `seq` waits for, from the first that is still coming; None where all are cancelled."""
         loading = seq.loading
         if loading is None:
@@ -202,9 +231,9 @@ class SwapManager:
         coming = {each.transfer.dst for each in under_way if not each.is_cancelled}
         start, end = loading.start // self.kv.block_size, loading.end // self.kv.block_size
         first = next((at for at in range(start, end) if seq.block_table[at] in coming), None)
-        return None if first is None else SwappedSpan(first, end)
+        return None if first is None else BlockSpan(first, end)
 
-    def cancel_saves(self, seq: Sequence, span: SwappedSpan) -> int:
+    def cancel_saves(self, seq: Sequence, span: BlockSpan) -> int:
         """Cancel saves of `seq`'s blocks that no other sequence wants. A save that has begun ends all the same.
 
         Returns:
@@ -213,7 +242,7 @@ class SwapManager:
         keys = seq.block_keys[span.start : span.end]
         return self._cancel(self._save_of.get(key) for key in keys if self.tier.num_holds(key) <= 1)
 
-    def cancel_loads(self, seq: Sequence, span: SwappedSpan) -> int:
+    def cancel_loads(self, seq: Sequence, span: BlockSpan) -> int:
         """Cancel loads of `seq`'s blocks that no other sequence waits for; the blocks will be computed.
 
         They stay in its table until a report says that their loads have not begun.
@@ -245,22 +274,38 @@ class SwapManager:
 
     # -- transfers that have ended -----------------------------------------------------------------------------------
 
-    def end_transfers(self, reports: Iterable[TransferReport]) -> None:
-        """Take note of transfers that have ended. A loaded block is found by its key from now on."""
+    def end_transfers(self, reports: Iterable[TransferReport]) -> list[bytes]:
+        """Take note of transfers that have ended. A loaded block is found by its key from now on.
+
+        Returns:
+            The keys whose saves to disk have ended, well or not.
+        """
+        ended_saves: list[bytes] = []
         for report in reports:
             failed = set(report.failed)
             for op_id in report.op_ids:
+                ended = self._under_way.pop(op_id)
+                self._num_queued[ended.transfer.tier] -= 1
                 is_lost = report.is_cancelled or op_id in failed
-                self._end_one(self._under_way.pop(op_id), is_lost=is_lost, is_cancelled=report.is_cancelled)
+                if ended.transfer.kind == "load":
+                    self._end_load(ended, is_lost=is_lost, is_cancelled=report.is_cancelled)
+                elif ended.entry is not None:
+                    _forget(self._save_of, ended)
+                    self.tier.end(ended.entry, failed=is_lost)
+                else:
+                    _forget(self._disk_save_of, ended)
+                    ended_saves.append(ended.key)
+                    if not is_lost:
+                        self.on_disk.add(ended.key)
+        return ended_saves
 
-    def _end_one(self, ended: _Transfer, *, is_lost: bool, is_cancelled: bool) -> None:
+    def _end_load(self, ended: _Transfer, *, is_lost: bool, is_cancelled: bool) -> None:
         transfer, entry = ended.transfer, ended.entry
-        if transfer.kind == "save":
-            _forget(self._save_of, ended)
-            self.tier.end(entry, failed=is_lost)
-            return
-        has_no_source = not entry.is_named  # its block's save failed
-        self.tier.end(entry, failed=has_no_source or (is_lost and not is_cancelled))
+        has_no_source = entry is not None and not entry.is_named  # its block's save failed
+        if entry is not None:
+            self.tier.end(entry, failed=has_no_source or (is_lost and not is_cancelled))
+        elif is_lost and not is_cancelled:
+            self.on_disk.discard(ended.key)
         _forget(self._load_of, ended)
         for seq in ended.waiting:
             _loading_of(seq).op_ids.discard(transfer.op_id)
@@ -268,7 +313,7 @@ class SwapManager:
             for seq in ended.waiting:
                 self._cut(seq, seq.block_table.index(transfer.dst))
         else:
-            self.kv.pool.register(transfer.dst, entry.key)
+            self.kv.pool.register(transfer.dst, ended.key)
         self.kv.pool.release(transfer.dst)
 
     def _cut(self, seq: Sequence, at: int) -> None:
@@ -286,23 +331,56 @@ class SwapManager:
 
     def _save(self, block: int, key: bytes) -> int:
         entry = self.tier.begin_save(key)
-        self._save_of[key] = self._send("save", block, entry.slot, entry)
+        self._save_of[key] = self._send(BlockTransfer(next(self.kv.op_ids), "save", block, entry.slot, key), entry)
         return self._save_of[key]
 
     def _load(self, key: bytes) -> int:
-        entry = self.tier.begin_load(key)
-        self._load_of[key] = self._send("load", entry.slot, self.kv.pool.allocate(), entry)
-        return self._load_of[key]
-
-    def _send(self, kind: str, src: int, dst: int, entry: Entry) -> int:
-        transfer = BlockTransfer(next(self.kv.op_ids), kind, src, dst, entry.key)
-        self._transfers.append(transfer)
-        self._under_way[transfer.op_id] = _Transfer(transfer, entry)
+        tier, entry, slot = self.tier_of(key), None, -1
+        if tier == "host":
+            entry = self.tier.begin_load(key)
+            slot = entry.slot
+        transfer = BlockTransfer(next(self.kv.op_ids), "load", slot, self.kv.pool.allocate(), key, tier)
+        self._load_of[key] = self._send(transfer, entry)
         return transfer.op_id
+
+    def _send(self, transfer: BlockTransfer, entry: Entry | None) -> int:
+        assert transfer.key is not None
+        self._transfers.append(transfer)
+        self._num_queued[transfer.tier] = self.num_queued(transfer.tier) + 1
+        self._under_way[transfer.op_id] = _Transfer(transfer, transfer.key, entry)
+        return transfer.op_id
+
+    # -- to disk -----------------------------------------------------------------------------------------------------
+
+    @property
+    def num_saving_to_disk(self) -> int:
+        return len(self._disk_save_of)
+
+    def is_saving_to_disk(self, key: bytes) -> bool:
+        return key in self._disk_save_of
+
+    def is_on_disk(self, key: bytes) -> bool:
+        """Whether a block is on disk, or on its way there."""
+        return key in self.on_disk or key in self._disk_save_of
+
+    def save_to_disk(self, block: int, key: bytes, parent: bytes, cost_s: float) -> None:
+        """Keep a block that is computed. It may be given up right after.
+
+        Args:
+            parent: the key before it.
+            cost_s: what computing it is predicted to take.
+        """
+        transfer = BlockTransfer(next(self.kv.op_ids), "save", block, -1, key, "disk", parent, cost_s)
+        self._disk_save_of[key] = self._send(transfer, None)
+
+    def num_queued(self, tier: str) -> int:
+        """Blocks under way on one tier's link, either way."""
+        return self._num_queued.get(tier, 0)
 
     def check_integrity(self, sequences: list[Sequence]) -> None:
         """Raise AssertionError unless slots, transfers and the sequences that wait for them agree."""
         self.tier.check_integrity()
+        assert sum(self._num_queued.values()) == len(self._under_way)
         for op_id, under_way in self._under_way.items():
             assert all(op_id in _loading_of(seq).op_ids for seq in under_way.waiting)
         for seq in sequences:
@@ -322,14 +400,14 @@ def _loading_of(seq: Sequence) -> Loading:
 
 def _forget(op_of: dict[bytes, int], under_way: _Transfer) -> None:
     """Its key is not found under this transfer any more; another may have taken its place."""
-    if op_of.get(under_way.entry.key) == under_way.transfer.op_id:
-        del op_of[under_way.entry.key]
+    if op_of.get(under_way.key) == under_way.transfer.op_id:
+        del op_of[under_way.key]
 
 
-def _first_run(flags: list[bool], first: int = 0) -> SwappedSpan | None:
+def _first_run(flags: list[bool], first: int = 0) -> BlockSpan | None:
     """The first places in a row that are true, where the first flag is for place `first`."""
     if True not in flags:
         return None
     start = flags.index(True)
     end = next((at for at in range(start, len(flags)) if not flags[at]), len(flags))
-    return SwappedSpan(first + start, first + end)
+    return BlockSpan(first + start, first + end)

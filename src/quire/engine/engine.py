@@ -9,6 +9,7 @@ import logging
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -48,6 +49,7 @@ class Engine:
         clock: seconds, monotonic.
         recovery: whom to preempt, and how the victim recovers; None always recomputes.
         cost_model: learns from every step; None is a fresh one.
+        keeps_prompts: whether whole prompts are kept on disk, beside documents.
     """
 
     def __init__(
@@ -64,10 +66,12 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
         recovery: RecoveryPolicy | None = None,
         cost_model: CostModel | None = None,
+        keeps_prompts: bool = False,
     ) -> None:
         self.root = namespace.root() if namespace is not None else b""
-        self.scheduler = Scheduler(scheduler_config, recovery)
-        self.costs = CostObserver(cost_model or CostModel(), self.scheduler.recovery.log)
+        cost_model = cost_model or CostModel()
+        self.scheduler = Scheduler(scheduler_config, recovery, cost_model)
+        self.costs = CostObserver(cost_model, self.scheduler.recovery.log)
         self.runner = runner
         self.vocab_size = vocab_size
         self.tokenizer = tokenizer
@@ -79,6 +83,7 @@ class Engine:
         )
         self.clock = clock
         self.max_model_len = scheduler_config.max_model_len
+        self.keeps_prompts = keeps_prompts
         self.last_stats: Stats | None = None
         self.on_stats: list[Callable[[Stats], None]] = []
         self._states: dict[str, RequestState] = {}
@@ -137,6 +142,8 @@ class Engine:
             eos_token_ids=eos,
             root=self.root,
             domains=processed.prompt.domains,
+            documents=processed.prompt.documents,
+            keeps_prompt=self.keeps_prompts,
         )
         self.scheduler.add(request)
         self._serial += 1
@@ -179,11 +186,14 @@ class Engine:
 
     def _step(self) -> list[RequestState]:
         scheduler = self.scheduler
-        before = replace(scheduler.counts)
+        if (changes := self.runner.poll_store()) is not None:
+            scheduler.note_store(changes)
+        before = replace(scheduler.counts, hits_by_tier=Counter(scheduler.counts.hits_by_tier))
         started = self.clock()
         out = scheduler.schedule()
         scheduled = self.clock()
-        if not out.seq_ids and scheduler.requests and not scheduler.swap.num_under_way:
+        num_idle = len(scheduler.requests) - len(scheduler.aside)
+        if not out.seq_ids and num_idle and not scheduler.swap.num_under_way:
             raise AssertionError("requests are waiting, and nothing could be scheduled")
         stats = Stats(
             out.step_id,
@@ -215,6 +225,7 @@ class Engine:
         stats.num_sampled_tokens = counts.sampled_tokens - before.sampled_tokens
         stats.prefix_queries = counts.prefix_queries - before.prefix_queries
         stats.prefix_hits = counts.prefix_hits - before.prefix_hits
+        stats.hits_by_tier = counts.hits_by_tier - before.hits_by_tier
         stats.preemptions = counts.preemptions - before.preemptions
         stats.recovery = scheduler.recovery.log.take_stats()
         self._describe_state(stats)
@@ -276,7 +287,9 @@ class Engine:
         scheduler, kv = self.scheduler, self.scheduler.kv
         tier, block_bytes = scheduler.swap.tier, scheduler.config.block_bytes
         stats.num_running = len(scheduler.running)
-        stats.num_waiting = len(scheduler.waiting)
+        stats.num_waiting = len(scheduler.waiting) + len(scheduler.aside)
+        stats.num_aside = Counter(request.waits_for or "" for request in scheduler.aside.values())
+        stats.num_disk_blocks = len(scheduler.swap.on_disk)
         stats.num_preempted = scheduler.num_preempted
         stats.num_blocks = kv.pool.num_blocks
         stats.num_used_blocks = kv.pool.num_used

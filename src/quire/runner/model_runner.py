@@ -13,10 +13,11 @@ import torch.nn.functional as F
 
 from quire.attention.interface import AttentionBackend
 from quire.models.base import CausalLM
-from quire.outputs import SchedulerOutput, StepOutput
+from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, StoreChanges
 from quire.runner.batch import Batch, InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.sampler import RowState, Sampler, token_logprobs
+from quire.tiers.disk_link import DiskLink
 from quire.tiers.streams import Done
 from quire.tiers.transfer_worker import TransferWorker
 
@@ -50,6 +51,10 @@ class Runner(Protocol):
         """
         ...
 
+    def poll_store(self) -> StoreChanges | None:
+        """What has come and gone in the disk tier since the last call; None where nothing has, or there is none."""
+        ...
+
 
 class ModelRunner:
     """See `Runner`.
@@ -61,6 +66,7 @@ class ModelRunner:
         batch: rows for as many sequences as the scheduler may run.
         vocab_size: of the logits.
         transfer_worker: moves blocks between `cache` and the swap tier, if there is one.
+        disk: the disk tier, if there is one.
     """
 
     def __init__(
@@ -71,12 +77,14 @@ class ModelRunner:
         batch: InputBatch,
         vocab_size: int,
         transfer_worker: TransferWorker | None = None,
+        disk: DiskLink | None = None,
     ) -> None:
         self.model = model
         self.cache = cache
         self.attention = attention
         self.batch = batch
         self.transfer_worker = transfer_worker
+        self.disk = disk
         self.device = cache.tensor.device
         self.sampler = Sampler(vocab_size)
         self._states: list[RowState | None] = [None] * len(batch.info)
@@ -91,21 +99,48 @@ class ModelRunner:
             self.cache.copy(work.copy_src, work.copy_dst)
         finally:  # requests wait for their blocks even if this step fails
             self._begin("load", out)
-            if self.transfer_worker is not None:
-                self.transfer_worker.cancel(out.cancelled)  # some may be of this very step
+            for link in self._links():
+                link.cancel(out.cancelled)  # some may be of this very step
+            if self.disk is not None:
+                self.disk.tell(out)
         result = StepOutput(out.step_id)
         if out.seq_ids:
             self._compute(out, result)
-        if self.transfer_worker is not None:
-            result.transfers = self.transfer_worker.poll(wait=not out.seq_ids, timeout_s=_IDLE_WAIT_S)
-        if staged is not None:
-            result.stall_s = staged()
+        self._take_reports(result, waits=not out.seq_ids)
+        result.stall_s = sum(wait() for wait in staged)
         return result
 
-    def _begin(self, kind: str, out: SchedulerOutput) -> Done | None:
-        if self.transfer_worker is None or not out.transfers:
-            return None
-        return self.transfer_worker.submit([transfer for transfer in out.transfers if transfer.kind == kind])
+    def poll_store(self) -> StoreChanges | None:
+        return None if self.disk is None else self.disk.store.poll()
+
+    def _links(self) -> list[TransferWorker]:
+        links = (self.transfer_worker, None if self.disk is None else self.disk.worker)
+        return [link for link in links if link is not None]
+
+    def _begin(self, kind: str, out: SchedulerOutput) -> list[Done]:
+        """Hand one kind of transfers to their links. Returns the waits for what is staged."""
+        staged: list[Done] = []
+        if not out.transfers:
+            return staged
+        by_tier: dict[str, list[BlockTransfer]] = {}
+        for transfer in out.transfers:
+            if transfer.kind == kind:
+                by_tier.setdefault(transfer.tier, []).append(transfer)
+        if self.transfer_worker is not None and "host" in by_tier:
+            staged.append(self.transfer_worker.submit(by_tier["host"]))
+        if self.disk is not None and "disk" in by_tier:
+            staged.append(self.disk.submit(by_tier["disk"]))
+        return staged
+
+    def _take_reports(self, result: StepOutput, *, waits: bool) -> None:
+        if self.transfer_worker is not None:
+            waits_here = waits and self.disk is None
+            result.transfers = self.transfer_worker.poll(wait=waits_here, timeout_s=_IDLE_WAIT_S)
+        if self.disk is not None:
+            result.transfers += self.disk.worker.poll()
+            if waits and not result.transfers and self.disk.news.wait(_IDLE_WAIT_S):
+                self._take_reports(result, waits=False)
+            self.disk.news.clear()
 
     def _compute(self, out: SchedulerOutput, result: StepOutput) -> None:
         batch = self.batch.build(out)

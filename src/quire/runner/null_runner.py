@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from quire.outputs import SchedulerOutput, StepOutput, TokenLogprobs, TransferReport
+from quire.outputs import SchedulerOutput, StepOutput, StoreChanges, TokenLogprobs, TransferReport
 from quire.runner.batch import InputBatch
 
 
@@ -45,3 +45,6 @@ class NullRunner:
             result.sampled.append([token + index for index in range(samples)])
             self.batch.append_token(row, token)
         return result
+
+    def poll_store(self) -> StoreChanges | None:
+        return None

@@ -93,6 +93,8 @@ class TransferWorker:
         bandwidth: bytes a second, for both directions together; the link is as slow as such a device would be. None
             is as fast as it goes. May be changed at any time.
         clock: seconds, monotonic.
+        tier: that the space is, for reports.
+        on_report: called in the worker's thread when there is something to poll.
     """
 
     def __init__(
@@ -102,6 +104,8 @@ class TransferWorker:
         *,
         bandwidth: float | None = None,
         clock: Callable[[], float] = time.monotonic,
+        tier: str = "host",
+        on_report: Callable[[], None] | None = None,
     ) -> None:
         self._device = cache.view(len(cache), -1).view(torch.uint8)  # [num_blocks, block_bytes]
         self._block_bytes = self._device.shape[1]
@@ -111,6 +115,8 @@ class TransferWorker:
         self._stream = make_stream(cache.device, clock)
         self._closing = threading.Event()
         self._clock = clock
+        self._tier = tier
+        self._on_report = on_report
         self._rate_limiter = RateLimiter(bandwidth, clock, self._closing.wait)
         self._ended_at = clock()  #: the last piece
         self._changed = threading.Condition()
@@ -345,9 +351,12 @@ class TransferWorker:
         self._add(TransferReport(piece.kind, piece.op_ids, num_bytes, copy_s, list(failed), **place))
 
     def _add(self, report: TransferReport) -> None:
+        report.tier = self._tier
         with self._changed:
             self._ended.append(report)
             self._changed.notify_all()
+        if self._on_report is not None:
+            self._on_report()
 
 
 def _work(jobs: SimpleQueue[Callable[[], None] | None]) -> None:

@@ -50,6 +50,17 @@ class StepShape:
 EMPTY_STEP = StepShape(0, 0)
 
 
+def decoding_beside(last: StepShape) -> StepShape | None:
+    """What of the last step goes on beside what is computed anew: its decoding. None where there was none."""
+    return last.decoding if last.num_tokens > 0 else None
+
+
+def chunk_beside(last: StepShape, max_num_batched_tokens: int) -> int:
+    """How many tokens a step can compute beside the last step's decoding: at least one."""
+    beside = decoding_beside(last)
+    return max(1, max_num_batched_tokens - (beside.num_tokens if beside is not None else 0))
+
+
 class StepShapeSum:
     """Adds up what a step computes, sequence by sequence."""
 

@@ -24,7 +24,7 @@ from quire.core.recovery.interface import (
 )
 from quire.core.recovery.log import RecoveryLog
 from quire.core.request import Request, RequestStatus, Sequence
-from quire.core.swap_manager import SwapManager, SwappedSpan
+from quire.core.swap_manager import BlockSpan, SwapManager
 from quire.outputs import TransferReport
 
 
@@ -63,17 +63,17 @@ class RecoveryCoordinator:
         swap, policy = self._swap, self.policy
         for recovery in self.log.open_recoveries():
             for seq in requests[recovery.request_id].unfinished:
-                if seq.loading is not None:
+                if seq.loading is not None and seq.loading.is_recovery:
                     self._reconsider(seq, swap.unloaded(seq), policy.is_worth_loading, swap.cancel_loads)
-                elif recovery.num_saving and seq.swapped_keys:
+                elif seq.loading is None and recovery.num_saving and seq.swapped_keys:
                     self._reconsider(seq, swap.unsaved(seq), policy.is_worth_saving, swap.cancel_saves)
 
     def _reconsider(
         self,
         seq: Sequence,
-        span: SwappedSpan | None,
+        span: BlockSpan | None,
         is_worth: Callable[[int, int, SystemState], bool],
-        cancel: Callable[[Sequence, SwappedSpan], int],
+        cancel: Callable[[Sequence, BlockSpan], int],
     ) -> None:
         if span is None or is_worth(*self._tokens_of(span), self._system_state()):
             return
@@ -153,7 +153,9 @@ class RecoveryCoordinator:
                 coming.update(seq.block_table[seq.num_computed_tokens // kv.block_size :])
         first = kv.filled_blocks(request.unfinished[0])
         num_shared = next((at for at, block in enumerate(first) if block in given_up), len(first))
-        to_save = (block in given_up and block not in coming and key not in tier for block, key in full.items())
+        to_save = (
+            block in given_up and block not in coming and not self._swap.is_kept(key) for block, key in full.items()
+        )
         return Candidate(
             request=request,
             num_tokens=len(full) * kv.block_size + partial,
@@ -165,31 +167,39 @@ class RecoveryCoordinator:
 
     # -- coming back -------------------------------------------------------------------------------------------------
 
-    def resume(self, seq: Sequence) -> None:
-        """A sequence goes on with the blocks that it found. Load what the swap tier has of the rest, if it is worth it.
+    def resume(self, seq: Sequence) -> bool:
+        """A sequence goes on with the blocks that it found. Load what was swapped of the rest, if it is worth it.
 
         Loading a front that is not worth it would be noticed a step later; asking here saves the attempt.
+
+        Returns:
+            False where nothing was swapped for it.
         """
         request_id, num_found = seq.request.request_id, len(seq.block_table)
         recovery = self.log.open_of(request_id)
         if recovery is not None and recovery.num_given_up > 0:
             self.eviction_stats.observe(recovery.num_given_up, max(0, recovery.num_full - num_found))
-        span = self._swap.find_swapped(seq, num_found)
+        if not seq.swapped_keys:
+            return False
+        span = self._swap.find_loadable(seq, num_found)
         if span is not None and self._has_room(span, num_found) and self._is_worth_loading(span):
             self.log.note_load(request_id, self._swap.swap_in(seq, span))
-        elif span is not None or (seq.swapped_keys and recovery is not None and num_found < recovery.num_full):
+            assert seq.loading is not None
+            seq.loading.is_recovery = True
+        elif span is not None or (recovery is not None and num_found < recovery.num_full):
             self.log.note_fallback(request_id)  # not worth loading, or lost by the tier
         self._swap.release(seq)
+        return True
 
-    def _has_room(self, span: SwappedSpan, num_found: int) -> bool:
+    def _has_room(self, span: BlockSpan, num_found: int) -> bool:
         return self._kv.pool.num_available >= span.end - num_found
 
-    def _is_worth_loading(self, span: SwappedSpan) -> bool:
+    def _is_worth_loading(self, span: BlockSpan) -> bool:
         return self.policy.is_worth_loading(*self._tokens_of(span), self._system_state())
 
     # -- what the policy is told -------------------------------------------------------------------------------------
 
-    def _tokens_of(self, span: SwappedSpan) -> tuple[int, int]:
+    def _tokens_of(self, span: BlockSpan) -> tuple[int, int]:
         return span.start * self._config.block_size, span.end * self._config.block_size
 
     def _system_state(self) -> SystemState:
@@ -199,7 +209,7 @@ class RecoveryCoordinator:
             block_bytes=config.block_bytes,
             chunk=config.max_num_batched_tokens,
             free_slots=self._swap.tier.num_available,
-            queued_bytes=self._swap.num_under_way * config.block_bytes,
+            queued_bytes=self._swap.num_queued("host") * config.block_bytes,
             beside=self._last_shape,
             eviction_stats=self.eviction_stats,
         )

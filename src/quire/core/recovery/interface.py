@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from quire.core.costs.interface import StepShape
+from quire.core.costs.interface import StepShape, chunk_beside, decoding_beside
 from quire.core.recovery.eviction_stats import EvictionStats
 from quire.core.request import Request
 
@@ -63,13 +63,12 @@ class SystemState:
     @property
     def decoding_beside(self) -> StepShape | None:
         """The decoding of the last step, which goes on. None where there was none."""
-        return self.beside.decoding if self.beside.num_tokens > 0 else None
+        return decoding_beside(self.beside)
 
     @property
     def chunk_beside(self) -> int:
         """How many tokens a step can compute beside the decoding: at least one."""
-        beside = self.decoding_beside
-        return max(1, self.chunk - (beside.num_tokens if beside is not None else 0))
+        return chunk_beside(self.beside, self.chunk)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,203 @@
+"""The disk tier as the scheduler knows it: which blocks are there, what is to be kept there, who computes what.
+
+The store belongs to the runner, and to other processes too. What comes and goes there is told before each step
+(`StoreChanges`), so that decisions depend on nothing else and can be replayed.
+
+A document that is nowhere is computed once, however many wait for it and in however many processes: whoever is about to
+compute it asks for a claim on the key at its end, and waits beside the queue until the claim is granted, the document
+has come, or waiting has taken too long. A claim ends when the block of its key has been saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from quire.core.costs.interface import Costs
+from quire.core.kv_cache_manager import KVCacheManager
+from quire.core.request import Request
+from quire.core.swap_manager import SwapManager
+from quire.outputs import SchedulerOutput, StoreChanges
+
+_PATIENCE = 3.0  #: times what computing a document is predicted to take
+_LEAST_PATIENCE_S = 5.0
+
+
+class DiskTier:
+    """Args:
+    kv: block tables and pool.
+    swap: sends transfers, and knows which are under way.
+    costs: predicts what computing takes; None where nobody does.
+    max_saving_blocks: that are staged at once.
+    """
+
+    def __init__(self, kv: KVCacheManager, swap: SwapManager, costs: Costs | None, max_saving_blocks: int) -> None:
+        self._kv = kv
+        self._swap = swap
+        self._costs = costs
+        self._max_saving = max_saving_blocks
+        self._keeping: dict[str, Request] = {}  #: by id, those with blocks to keep
+        self._asked: dict[bytes, list[Request]] = {}  #: claims that were asked for, and who waits for each
+        self._claimed: dict[bytes, Request] = {}  #: claims that were granted, and to whom
+        self._unclaimed: set[str] = set()  #: ids of requests that have waited long enough
+        self._claims: list[tuple[bytes, float]] = []  #: to be sent with the step that is being made
+        self._dropped: list[bytes] = []
+        self._distrusted: list[bytes] = []
+
+    @property
+    def has_to_tell(self) -> bool:
+        """Whether the next step is needed for what the store has to know."""
+        return bool(self._claims or self._dropped or self._distrusted)
+
+    def tell(self, out: SchedulerOutput) -> None:
+        """Put into a step what the store has to know."""
+        out.claims, self._claims = self._claims, []
+        out.dropped_claims, self._dropped = self._dropped, []
+        out.distrusted, self._distrusted = self._distrusted, []
+
+    def enter(self, request: Request) -> None:
+        """A request has come."""
+        if request.num_to_keep >= self._kv.block_size:
+            self._keeping[request.request_id] = request
+
+    def leave(self, request: Request) -> None:
+        """A request has ended: nothing more of it is kept, and what it was to compute is others' to compute."""
+        self._keeping.pop(request.request_id, None)
+        self._unclaimed.discard(request.request_id)
+        for key, waiting in list(self._asked.items()):
+            if request in waiting:
+                waiting.remove(request)
+                if not waiting:
+                    del self._asked[key]
+                    self._dropped.append(key)
+        for key, owner in list(self._claimed.items()):
+            if owner is request and not self._swap.is_saving_to_disk(key):
+                self._drop(key)
+
+    # -- documents that others may be computing ----------------------------------------------------------------------
+
+    def must_wait(self, request: Request) -> bool:
+        """Whether a request that is about to begin has to wait for a claim, and asks for it."""
+        if not request.documents or request.request_id in self._unclaimed:
+            return False
+        size = self._kv.block_size
+        keys = self._kv.keys_of(request.unfinished[0], request.documents[-1] // size)
+        num_found = next((at for at, key in enumerate(keys) if not self._is_found(key)), len(keys))
+        for end in request.documents:
+            if num_found >= end // size:
+                continue
+            key = keys[end // size - 1]
+            if key in self._claimed:
+                continue  # of this process: whoever came first computes it first
+            if key not in self._asked:
+                self._asked[key] = []
+                self._claims.append((key, self._patience(num_found * size, end)))
+            self._asked[key].append(request)
+            return True
+        return False
+
+    def _is_found(self, key: bytes) -> bool:
+        return self._kv.pool.find(key) is not None or self._swap.can_load(key)
+
+    def _patience(self, start: int, end: int) -> float:
+        seconds = 0.0 if self._costs is None else self._costs.recompute(end - start, start=start)
+        return _LEAST_PATIENCE_S + _PATIENCE * seconds
+
+    def _drop(self, key: bytes) -> None:
+        del self._claimed[key]
+        self._dropped.append(key)
+
+    # -- what came and went ------------------------------------------------------------------------------------------
+
+    def note(self, changes: StoreChanges, requests: Iterable[Request]) -> list[Request]:
+        """Take in what the store tells.
+
+        Args:
+            requests: all that are alive.
+
+        Returns:
+            Those that need not wait any more.
+        """
+        on_disk = self._swap.on_disk
+        on_disk.difference_update(changes.removed)
+        on_disk.update(changes.added)
+        if changes.deleted:
+            self._delete(set(changes.deleted), requests)
+        woken: list[Request] = []
+        for key in changes.granted:
+            waiting = self._asked.pop(key, [])
+            if waiting:
+                self._claimed[key] = waiting[0]
+                woken += waiting
+            else:
+                self._dropped.append(key)
+        for key in changes.added:
+            woken += self._asked.pop(key, [])
+        for key in changes.expired:
+            waiting = self._asked.pop(key, [])
+            self._unclaimed.update(request.request_id for request in waiting)
+            woken += waiting
+        return woken
+
+    def _delete(self, keys: set[bytes], requests: Iterable[Request]) -> None:
+        """Have nobody find these blocks any more. Who runs on them goes on, under names that nobody else knows."""
+        pool = self._kv.pool
+        self._swap.on_disk -= keys
+        self._swap.drop(keys)
+        for key in keys:
+            block = pool.find(key)
+            if block is not None:
+                pool.withdraw(block)
+        for request in requests:
+            if any(not keys.isdisjoint(seq.block_keys) for seq in request.unfinished):
+                self._keeping.pop(request.request_id, None)
+                self._kv.rename(request)
+
+    # -- what is kept ------------------------------------------------------------------------------------------------
+
+    def keep_computed(self) -> None:
+        """Save what a step has computed of the blocks that are to be kept, in the order of their places."""
+        for request in list(self._keeping.values()):
+            seq = request.sequences[0]
+            if not seq.block_table:
+                continue
+            end = min(seq.num_computed_tokens, request.num_to_keep) // self._kv.block_size
+            if end > request.num_kept:
+                self._keep(request, end)
+            if request.num_kept == request.num_to_keep // self._kv.block_size:
+                del self._keeping[request.request_id]
+
+    def _keep(self, request: Request, end: int) -> None:
+        """Save the blocks before place `end`, as far as the store is not behind with what it has to write."""
+        swap, seq, first = self._swap, request.sequences[0], request.num_kept
+        keys = self._kv.keys_of(seq, end)
+        missing = [at for at in range(first, end) if not swap.is_on_disk(keys[at])]
+        cost_s = self._compute_seconds(first, end) / (end - first) if missing else 0.0
+        for at in missing:
+            if swap.num_saving_to_disk >= self._max_saving:
+                return
+            swap.save_to_disk(seq.block_table[at], keys[at], keys[at - 1] if at else request.root, cost_s)
+            request.num_kept = at + 1
+        request.num_kept = end
+
+    def _compute_seconds(self, first: int, end: int) -> float:
+        size = self._kv.block_size
+        return 0.0 if self._costs is None else self._costs.recompute((end - first) * size, start=first * size)
+
+    def distrust(self, keys: Iterable[bytes]) -> None:
+        """Have nobody find these blocks, whose content is not numbers."""
+        found = [key for key in keys if self._swap.is_on_disk(key)]
+        self._swap.on_disk.difference_update(found)
+        self._distrusted += found
+
+    def end_saves(self, keys: Iterable[bytes]) -> None:
+        """Saves have ended, well or not, and with them the claims on what they brought."""
+        for key in keys:
+            if key in self._claimed:
+                self._drop(key)
+
+    def check_integrity(self, aside: Callable[[Request], bool]) -> None:
+        """Raise AssertionError unless who waits for a claim is set aside."""
+        for waiting in self._asked.values():
+            assert waiting
+            assert all(aside(request) for request in waiting)
+        assert not set(self._asked) & set(self._claimed)
