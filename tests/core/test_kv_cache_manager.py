@@ -416,7 +416,7 @@ class TestCrossTalk:
         assert len(kv.find_prefix(make_sequence(PROMPT, theirs))) == num_found
 
     def test_engines_of_different_namespaces_name_nothing_alike(self) -> None:
-        namespace = {"dtype": "float32", "kv_dtype": "float32", "geometry": "g", "rope": "r"}
+        namespace = {"dtype": "float32", "kv_dtype": "float32", "geometry": "g", "rope": "r", "arithmetic": "a"}
         sequences = []
         for weights in ("a", "b"):
             kv = make_manager(root=Namespace(weights, **namespace).root())
