@@ -102,7 +102,7 @@ def test_no_output_has_room_for_fields_that_it_does_not_have(kind: type) -> None
     [
         BeamSearchParams(3, 7, early_stopping="never"),
         SamplingParams(n=2, stop=["a"], logit_bias={1: 2.0}),
-        Namespace("w", "float32", "float32", "geometry", "rope"),
+        Namespace("w", "float32", "float32", "geometry", "rope", "arithmetic"),
         tenant_domain("ann", b"secret"),
     ],
     ids=lambda value: type(value).__name__,

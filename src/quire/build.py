@@ -25,11 +25,14 @@ from quire.core.costs.cost_model import CostModel
 from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.policies import make_policy
 from quire.engine.engine import Engine
+from quire.loading.digest import random_digest
+from quire.loading.errors import ModelLoadError
+from quire.loading.known_digest import WeightFiles, checkpoint_digest, known_digest, stat_weights
 from quire.loading.load import load_model
 from quire.loading.source import ModelSource, resolve_model
 from quire.memory_plan import plan_pool, plan_swap_slots
 from quire.models.base import CausalLM
-from quire.models.model_config import check_tokenizer_fits
+from quire.models.model_config import ModelConfig, check_tokenizer_fits
 from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner
@@ -55,6 +58,8 @@ class LoadedModel:
     model: CausalLM
     tokenizer: Tokenizer | None
     device: str
+    weights: str | None  #: their digest, where it is known without reading them
+    files: WeightFiles  #: that were loaded, as they were before; none of random weights
 
 
 def start_engine(config: EngineConfig, *, memory_share: float = 1.0) -> Engine:
@@ -86,6 +91,8 @@ def load(config: EngineConfig) -> LoadedModel:
         check_tokenizer_fits(source.config, tokenizer.vocab_size)
         if config.escape_special_tokens:
             tokenizer.escaper = SpecialTokenEscaper(tokenizer.backend)
+    is_random = source.path is None or config.load_format == "random"
+    files = () if source.path is None or is_random else _stat(source.path)
     model = load_model(
         source,
         dtype=config.dtype,
@@ -103,7 +110,19 @@ def load(config: EngineConfig) -> LoadedModel:
         device,
         time.monotonic() - started,
     )
-    return LoadedModel(source, model, tokenizer, device)
+    weights = None
+    if is_random:
+        weights = random_digest(model.config, dtype=_name(model.dtype), seed=config.seed)
+    elif source.path is not None and files == _stat(source.path):  # nobody changed them meanwhile
+        weights = known_digest(source.path, files)
+    return LoadedModel(source, model, tokenizer, device, weights, files)
+
+
+def _stat(directory: Path) -> WeightFiles:
+    try:
+        return stat_weights(directory)
+    except ModelLoadError:
+        return ()  # loading says what is wrong
 
 
 def make_engine(
@@ -141,7 +160,7 @@ def make_engine(
         memory_share=memory_share,
     )
     num_swap_slots = plan_swap_slots(config, plan, device=loaded.device, memory_share=memory_share)
-    namespace = _namespace(model, config)
+    namespace = _namespace(loaded, config)
     cache = KVCache(plan.num_blocks, layout, model.dtype, torch.device(loaded.device))
     worker = None
     if num_swap_slots:
@@ -283,15 +302,42 @@ def _make_transfer_worker(
     return TransferWorker(cache.tensor, space, bandwidth=config.swap_bandwidth)
 
 
-def _namespace(model: CausalLM, config: EngineConfig) -> Namespace:
-    shape = model.config
-    dtype = _name(model.dtype)
+def _namespace(loaded: LoadedModel, config: EngineConfig, *, is_persistent: bool = False) -> Namespace:
+    """The engine's namespace.
+
+    Args:
+        is_persistent: blocks outlive the process or are shared with others, so that the weights need a digest, be it
+            by reading them again. Otherwise, where none is known, they get a name that no other process has.
+
+    Raises:
+        ModelLoadError: it is persistent, and the files are no longer what was loaded.
+    """
+    weights = loaded.weights
+    if weights is None and is_persistent:
+        assert loaded.source.path is not None
+        weights = checkpoint_digest(loaded.source.path, files=loaded.files, use_tqdm=config.use_tqdm)
+    return make_namespace(
+        loaded.model.config,
+        weights=weights or f"process:{uuid.uuid4().hex}",
+        dtype=_name(loaded.model.dtype),
+        block_size=config.block_size,
+    )
+
+
+def make_namespace(shape: ModelConfig, *, weights: str, dtype: str, block_size: int) -> Namespace:
+    """The namespace of a plain model's KV blocks.
+
+    Args:
+        weights: their digest.
+        dtype: of arithmetic and KV, such as bfloat16.
+    """
     return Namespace(
-        weights=f"process:{uuid.uuid4().hex}",  # a name that no other process has: nothing is shared by mistake
+        weights=weights,
         dtype=dtype,
         kv_dtype=dtype,
-        geometry=f"{shape.num_layers}x{shape.num_kv_heads}x{shape.head_dim}/{config.block_size}",
+        geometry=f"{shape.num_layers}x{shape.num_kv_heads}x{shape.head_dim}/{block_size}",
         rope=repr(shape.rope),
+        arithmetic=shape.arithmetic,
     )
 
 

@@ -20,6 +20,7 @@ from quire.settings import Settings, option_name, setting_fields
 
 COMMANDS = [
     ["generate"],
+    ["digest"],
     ["info"],
     ["models"],
     ["serve"],

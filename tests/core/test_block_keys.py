@@ -25,7 +25,14 @@ from quire.core.block_keys import (
     tenant_domain,
 )
 
-NAMESPACE = Namespace(weights="sha256:abc", dtype="float32", kv_dtype="float32", geometry="2x2x8x16", rope="default")
+NAMESPACE = Namespace(
+    weights="sha256:abc",
+    dtype="float32",
+    kv_dtype="float32",
+    geometry="2x2x8x16",
+    rope="default",
+    arithmetic="eps=1",
+)
 ANN, BOB = tenant_domain("ann", b"secret"), tenant_domain("bob", b"secret")
 SALTED = ANN.salted("pepper")
 PAPERS = collection_domain("papers")
@@ -92,12 +99,9 @@ def test_bytes_never_move_from_one_field_to_the_next(a: bytes, b: bytes, c: byte
     assert next_key(a, Domain(1, b), [1]) != next_key(c, Domain(1, d), [1])
 
 
-OTHER_VALUES = {"stage": 1}
-
-
 @pytest.mark.parametrize("name", [f.name for f in fields(Namespace)])
 def test_every_field_of_the_namespace_changes_every_key(name: str) -> None:
-    other = replace(NAMESPACE, **{name: OTHER_VALUES.get(name, "other")})
+    other = replace(NAMESPACE, **{name: "other"})
     ids = list(range(12))
     assert not set(chain(ids, 4, root=NAMESPACE.root())) & set(chain(ids, 4, root=other.root()))
 
@@ -107,6 +111,14 @@ def test_every_field_of_the_namespace_changes_every_key(name: str) -> None:
 def test_text_never_moves_from_one_field_of_the_namespace_to_the_next(a: str, b: str, c: str, d: str) -> None:
     assume((a, b) != (c, d))
     assert replace(NAMESPACE, dtype=a, kv_dtype=b).root() != replace(NAMESPACE, dtype=c, kv_dtype=d).root()
+
+
+def test_the_full_stage_is_the_plain_model_and_any_other_is_not() -> None:
+    assert NAMESPACE.layers == Namespace.name_layers([0, 1, 2], 3) == ""
+    stages = [([0, 1], ""), ([0, 2], ""), ([0], ""), ([0, 1, 2], "lora"), ([0, 1], "lora"), ([0, 1], "other")]
+    names = [Namespace.name_layers(layers, 3, adapter) for layers, adapter in stages]
+    assert len({"", *names}) == len(stages) + 1
+    assert Namespace.name_layers(range(2), 2) == "", "of two layers, two are all"
 
 
 def test_another_domain_changes_its_block_and_all_later_ones() -> None:
@@ -172,15 +184,15 @@ def test_a_tenants_domain_depends_on_the_server_and_shows_nothing_of_the_tenant(
 
 
 GOLDEN = """
-2b06d516c994e1033d0fef01abe952bb44743e045aa3f7e2b5cb6042102297a5
-9c24f20d1d509b8464f5edd2ff36704a9caded80433a2ab9e99b262cc5f7852b
-4f7a1a472e513e79a1d0dee191e86ecc532d35a17286b31ca88e50eab6d06ccd
-91cf42fa1933631a4f3a1295e51ed0b27604939472ba5a2f23de58725ed2ce4f
+a464d797da4fc455ee399e1e654785c16ce1b1d0f2714890fab34e587624b5cd
+53605ef1ff7ea3b69d7d8e17f56a5a8c8f8d496ebdc35ff64c75e62474527505
+ba490a8797e65b41a41c310d3565ba09a0375876499557dcb96f93708f3810e6
+3b2473b2f1b7893c583e3ceb972238f268c65cc20c848c36145424af54de2b29
 """
 
 GOLDEN_CODE = """
 from quire.core.block_keys import *
-namespace = Namespace(weights="sha256:abc", dtype="float32", kv_dtype="float32", geometry="2x2x8x16", rope="default")
+namespace = Namespace("sha256:abc", "float32", "float32", geometry="2x2x8x16", rope="default", arithmetic="eps=1")
 spans = ((0, PUBLIC), (3, collection_domain("papers")), (8, tenant_domain("ann", b"secret")))
 keys = []
 extend_keys(keys, namespace.root(), spans, list(range(100, 112)), 4, 3)

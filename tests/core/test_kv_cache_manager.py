@@ -421,7 +421,7 @@ class TestCrossTalk:
         assert len(kv.find_prefix(make_sequence(PROMPT, theirs))) == num_found
 
     def test_requests_of_different_namespaces_find_nothing_of_each_other(self) -> None:
-        namespace = {"dtype": "float32", "kv_dtype": "float32", "geometry": "g", "rope": "r"}
+        namespace = {"dtype": "float32", "kv_dtype": "float32", "geometry": "g", "rope": "r", "arithmetic": "a"}
         sequences = []
         kv = make_manager()
         for weights in ("a", "b"):

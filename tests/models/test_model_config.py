@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,13 @@ import torch
 
 from checkpoints import ARCHITECTURES, make_config, make_reference
 from quire.models.layers import inverse_frequencies
-from quire.models.model_config import ModelConfig, ModelConfigError, UnsupportedModelError, check_tokenizer_fits
+from quire.models.model_config import (
+    NOT_ARITHMETIC,
+    ModelConfig,
+    ModelConfigError,
+    UnsupportedModelError,
+    check_tokenizer_fits,
+)
 from quire.models.registry import build_model, read_model_config
 
 
@@ -174,3 +181,58 @@ def test_a_tokenizer_larger_than_the_embedding_is_refused() -> None:
     check_tokenizer_fits(config, 100)
     with pytest.raises(ValueError, match=r"257 token ids.*only 256 rows"):
         check_tokenizer_fits(config, 257)
+
+
+#: Another value of every field that KV depends on. A new field belongs here, or into NOT_ARITHMETIC with a reason.
+ARITHMETIC: dict[str, Any] = {
+    "architecture": "MistralForCausalLM",
+    "vocab_size": 300,
+    "hidden_size": 128,
+    "intermediate_size": 128,
+    "num_layers": 4,
+    "num_heads": 8,
+    "num_kv_heads": 1,
+    "head_dim": 32,
+    "norm_eps": 1e-5,
+    "hidden_act": "relu",
+    "rope": None,
+    "qkv_bias": True,
+    "attention_out_bias": True,
+    "mlp_bias": True,
+    "gated_mlp": False,
+    "qk_norm": True,
+    "norm_has_bias": True,
+    "norm_is_affine": False,
+    "norm_before": False,
+    "final_norm": False,
+    "embedding_dim": 32,
+    "num_position_rows": 9,
+}
+OTHERWISE: dict[str, Any] = {
+    "dtype": "float16",
+    "eos_token_ids": (7,),
+    "initializer_range": 0.3,
+    "max_position_embeddings": 64,
+    "tie_word_embeddings": True,
+}
+
+
+def test_every_field_of_the_config_changes_the_arithmetic_or_is_known_not_to() -> None:
+    config = read("llama")
+    assert {*ARITHMETIC, *OTHERWISE} == {field.name for field in fields(ModelConfig)}
+    assert OTHERWISE.keys() == NOT_ARITHMETIC.keys()
+    changed = {replace(config, **{name: value}).arithmetic for name, value in ARITHMETIC.items()}
+    assert len({config.arithmetic, *changed}) == len(ARITHMETIC) + 1
+    assert replace(config, **OTHERWISE).arithmetic == config.arithmetic
+
+
+def test_every_number_of_rope_changes_the_arithmetic() -> None:
+    config = read("llama-rope-yarn")
+    assert config.rope is not None
+    rope = config.rope
+    others = [replace(rope, theta=5.0), replace(rope, rope_type="linear")]
+    others += [
+        replace(rope, scaling=(*rope.scaling[:i], (name, value + 1), *rope.scaling[i + 1 :]))
+        for i, (name, value) in enumerate(rope.scaling)
+    ]
+    assert len({config.arithmetic, *(replace(config, rope=other).arithmetic for other in others)}) == len(others) + 1

@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import platform
-import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from quire.core.costs.cost_model import CostModel
 from quire.models.base import CausalLM
 from quire.outputs import Stats
 from quire.tiers.transfer_worker import TransferWorker
+from quire.user_cache import replace_file, user_cache
 
 logger = logging.getLogger("quire")
 
@@ -71,15 +71,7 @@ class ProfilePlace:
         """See `save`; the model is a `CostModel.to_dict`."""
         checksum = _digest([self.facts, model])
         envelope = {"version": _VERSION, "sha256": checksum, "facts": self.facts, "model": model}
-        self.directory.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{self.path.name}-", dir=self.directory)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(envelope, file)
-            os.replace(temporary, self.path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        replace_file(self.path, json.dumps(envelope))
 
 
 def _digest(content: Any) -> str:
@@ -107,17 +99,8 @@ def profile_place(config: EngineConfig, model: CausalLM, device: str) -> Profile
 
 
 def profiles_directory() -> Path:
-    """`$XDG_CACHE_HOME/quire/profiles`, or ~/.cache/quire/profiles where that is not set or not absolute.
-
-    For a user without a home, such as a container's, a place where nothing is found and nothing can be kept.
-    """
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not cache.is_absolute():
-        try:
-            cache = Path("~/.cache").expanduser()
-        except RuntimeError:
-            cache = Path(os.devnull)
-    return cache / "quire" / "profiles"
+    """Where profiles are kept, in this user's cache."""
+    return user_cache() / "profiles"
 
 
 def describe_machine(device: str) -> dict[str, str | int]:

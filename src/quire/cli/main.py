@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 import quire
-from quire.cli import bench, calibrate, chat, complete, generate, serve, simulate
+from quire.cli import bench, calibrate, chat, complete, digest, generate, serve, simulate
 from quire.cli.serve_arguments import ServeCommand
 from quire.config import format_size
 
@@ -47,6 +47,7 @@ app.command(cls=ServeCommand, epilog=serve.EXAMPLE)(serve.serve)
 app.command(epilog=chat.EXAMPLE)(chat.chat)
 app.command(epilog=complete.EXAMPLE)(complete.complete)
 app.command(epilog=calibrate.EXAMPLE)(calibrate.calibrate)
+app.command(epilog=digest.EXAMPLE)(digest.digest)
 app.command(epilog=simulate.EXAMPLE)(simulate.simulate)
 app.command(epilog=generate.EXAMPLE)(generate.generate)
 

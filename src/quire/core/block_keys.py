@@ -34,11 +34,27 @@ class Namespace:
     kv_dtype: str
     geometry: str  #: layers, heads, head size, block size
     rope: str
+    arithmetic: str  #: digest of every config value, beside the weights, that changes a result
     quantization: str = "none"
-    stage: int = 0
-    adapter: str = ""
+    layers: str = ""  #: the stage, by what it is: `name_layers`
     parallel_slice: str = "0/1"
     layout: str = "block-major-1"
+
+    @staticmethod
+    def name_layers(in_place: Sequence[int], num_layers: int, adapter: str = "") -> str:
+        """A digest of the layers that are in place and of the adapter that is on.
+
+        The full stage is the plain model, "", as of a model that never had stages.
+
+        Args:
+            in_place: indices of the layers, ascending.
+            num_layers: of the full model.
+            adapter: digest of the adapter; "" where none is on.
+        """
+        if not adapter and list(in_place) == list(range(num_layers)):
+            return ""
+        packed = struct.pack(f"<{len(in_place)}I", *in_place)
+        return hashlib.sha256(_tagged(b"l", packed) + _tagged(b"a", adapter.encode())).hexdigest()
 
     def root(self) -> bytes:
         """The key that stands before a sequence's first block. 32 bytes."""

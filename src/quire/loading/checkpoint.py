@@ -39,6 +39,37 @@ class TensorEntry:
         return math.prod(self.shape) * _FLOAT_TYPES.get(self.dtype, 1)
 
 
+def weight_files(directory: Path) -> list[Path]:
+    """The files that hold a checkpoint's weights, in the order of their names: one, or the shards of its index.
+
+    Raises:
+        ModelLoadError: no weights, an index that cannot be read, or a shard that is missing.
+    """
+    return _find_files(directory)[0]
+
+
+def _find_files(directory: Path) -> tuple[list[Path], Mapping[str, str]]:
+    """The files, and what the index promises of them: tensors by name, and the file of each."""
+    if not (directory / INDEX_FILE).is_file():
+        file = directory / SINGLE_FILE
+        if not file.is_file():
+            raise ModelLoadError(_no_weights(directory))
+        return [file], {}
+    promised = read_json_object(directory / INDEX_FILE).get("weight_map") or {}
+    if not isinstance(promised, Mapping) or not promised or not all(isinstance(f, str) for f in promised.values()):
+        raise ModelLoadError(
+            f"{directory / INDEX_FILE} has no weight_map from tensors to files; copy the file again from its origin"
+        )
+    files = [directory / name for name in sorted(set(promised.values()))]
+    missing = [file.name for file in files if not file.is_file()]
+    if missing:
+        raise ModelLoadError(
+            f"{directory} lacks {len(missing)} of {len(files)} shards that {INDEX_FILE} names: "
+            f"{_some(missing)}; download them"
+        )
+    return files, promised
+
+
 def read_headers(directory: Path) -> dict[str, TensorEntry]:
     """All tensors of a checkpoint by name, in the order of files and offsets, from the headers alone.
 
@@ -46,24 +77,7 @@ def read_headers(directory: Path) -> dict[str, TensorEntry]:
         ModelLoadError: no weights, a shard that is missing or cut off, or an index that does not match its shards.
     """
     entries: dict[str, TensorEntry] = {}
-    promised: Mapping[str, str] = {}
-    if (directory / INDEX_FILE).is_file():
-        promised = read_json_object(directory / INDEX_FILE).get("weight_map") or {}
-        if not isinstance(promised, Mapping) or not promised or not all(isinstance(f, str) for f in promised.values()):
-            raise ModelLoadError(
-                f"{directory / INDEX_FILE} has no weight_map from tensors to files; copy the file again from its origin"
-            )
-        files = [directory / name for name in sorted(set(promised.values()))]
-        missing = [file.name for file in files if not file.is_file()]
-        if missing:
-            raise ModelLoadError(
-                f"{directory} lacks {len(missing)} of {len(files)} shards that {INDEX_FILE} names: "
-                f"{_some(missing)}; download them"
-            )
-    else:
-        files = [directory / SINGLE_FILE]
-        if not files[0].is_file():
-            raise ModelLoadError(_no_weights(directory))
+    files, promised = _find_files(directory)
     for file in files:
         with _open(file) as handle:
             for name in handle.offset_keys():

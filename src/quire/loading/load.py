@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -18,6 +16,7 @@ from quire.loading.checkpoint import (
     read_headers,
 )
 from quire.loading.errors import ModelLoadError
+from quire.loading.progress import bytes_progress
 from quire.loading.random_weights import fill_random
 from quire.loading.source import ModelSource
 from quire.models.base import CausalLM
@@ -55,8 +54,8 @@ def load_model(
     if load_format == "random" or source.path is None:
         if load_format == "safetensors":
             raise ModelLoadError(f"{source.name} is a preset without files; load_format must be auto or random")
-        model = build_model(config, _torch_dtype(dtype, config, None), device)
-        with _bytes_progress("Making random weights", model.weight_bytes(), use_tqdm) as advance:
+        model = build_model(config, choose_dtype(dtype, config, None), device)
+        with bytes_progress("Making random weights", model.weight_bytes(), use_tqdm) as advance:
             fill_random(model.checkpoint_tensors(), std=config.initializer_range, seed=seed, advance=advance)
     else:
         entries = read_headers(source.path)
@@ -68,9 +67,9 @@ def load_model(
             optional_prefix=shapes.optional_prefix,
             ignored=shapes.ignored_tensors,
         )
-        model = build_model(config, _torch_dtype(dtype, config, checkpoint_dtype(entries)), device)
+        model = build_model(config, choose_dtype(dtype, config, checkpoint_dtype(entries)), device)
         total = sum(entry.num_bytes for entry in matched.values())
-        with _bytes_progress("Loading weights", total, use_tqdm) as advance:
+        with bytes_progress("Loading weights", total, use_tqdm) as advance:
             load_tensors(matched, model.checkpoint_tensors(), advance)
     model.pack()  # frees each plain weight, so nothing may hold views of them any more
     return model
@@ -101,7 +100,15 @@ def _resolve_head(config: ModelConfig, entries: dict[str, TensorEntry]) -> Model
     return config
 
 
-def _torch_dtype(dtype: str, config: ModelConfig, in_files: str | None) -> torch.dtype:
+def choose_dtype(dtype: str, config: ModelConfig, in_files: str | None) -> torch.dtype:
+    """The dtype that a model is loaded in.
+
+    Args:
+        dtype: as asked for; auto is the config's, else that of the files, else float32.
+
+    Raises:
+        ValueError: Quire does not compute in it.
+    """
     if dtype == "auto":
         dtype = config.dtype or in_files or "float32"
         if dtype not in DTYPE_BYTES:
@@ -112,21 +119,3 @@ def _torch_dtype(dtype: str, config: ModelConfig, in_files: str | None) -> torch
     if dtype not in DTYPE_BYTES:
         raise ValueError(f"dtype {dtype!r} is not one of auto, {', '.join(DTYPE_BYTES)}")
     return getattr(torch, dtype)
-
-
-@contextmanager
-def _bytes_progress(description: str, total: int, enabled: bool) -> Iterator[Callable[[int], None]]:
-    """A progress bar: yields `advance(num_bytes)`. On stderr, so that stdout stays the program's own."""
-    if not enabled:
-        yield lambda num_bytes: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
-
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(),
-        TimeElapsedColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(description, total=total)
-        yield lambda num_bytes: progress.advance(task, num_bytes)

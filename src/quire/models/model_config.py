@@ -6,9 +6,11 @@ by name, here and there.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -154,6 +156,16 @@ def _yarn_attention_factor(rope: ConfigReader, factor: float) -> float:
     return sharpen(mscale) / sharpen(mscale_all_dim) if mscale and mscale_all_dim else sharpen(1.0)
 
 
+#: Fields of ModelConfig that change no byte of KV, whatever their value; all others do, new ones too.
+NOT_ARITHMETIC = {
+    "dtype": "what the model is loaded in counts, and is known apart",
+    "eos_token_ids": "they end an output",
+    "initializer_range": "it makes random weights, whose digest knows it",
+    "max_position_embeddings": "it bounds a sequence; what RoPE scales by is in `rope`",
+    "tie_word_embeddings": "the head comes after all KV, and which one it is follows from the tensors",
+}
+
+
 @dataclass(frozen=True)
 class ModelConfig:
     """The shape of a model. The flags at the end tell the architectures apart."""
@@ -202,6 +214,12 @@ class ModelConfig:
         """The longest sequence that the positions allow."""
         limit = self.max_position_embeddings
         return limit if self.rope is None else self.rope.context_length(limit)
+
+    @property
+    def arithmetic(self) -> str:
+        """A digest of every value, beside the weights, that KV depends on; the architecture is one of them."""
+        values = {name: value for name, value in asdict(self).items() if name not in NOT_ARITHMETIC}
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     @property
     def q_size(self) -> int:

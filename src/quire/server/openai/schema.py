@@ -186,7 +186,7 @@ class Generated(Reply):
     object: str
     created: int = Field(description="Seconds since 1970.")
     model: str
-    system_fingerprint: str | None = Field(default=None, description="Of weights and arithmetic, and of this start.")
+    system_fingerprint: str | None = Field(default=None, description="Of weights and arithmetic.")
 
 
 class PromptTokensDetails(Reply):

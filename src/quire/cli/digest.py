@@ -1,0 +1,60 @@
+"""`quire digest`: what names a model's weights, and its KV blocks."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from quire.config import EngineConfig
+
+EXAMPLE = "Example: quire digest quire-mini"
+
+
+def digest(
+    model: Annotated[str, typer.Argument(help="A directory, a hub id, an embedded name or a preset.")],
+    dtype: Annotated[str | None, typer.Option(help="As the engine's: auto, float32, bfloat16, float16.")] = None,
+    block_size: Annotated[int | None, typer.Option(help="As the engine's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of a preset's random weights.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
+    write_manifest: Annotated[
+        bool,
+        typer.Option(
+            "--write-manifest", help="Read all weights and write quire-manifest.json beside them, for other machines."
+        ),
+    ] = False,
+) -> None:
+    """Print the digest of a model's weights, and the namespace that its KV blocks have by it.
+
+    Weights are read once: the digest is kept for as long as the files do not change.
+    """
+    given = {"dtype": dtype, "block_size": block_size, "seed": seed}
+    config = EngineConfig.from_env(model=model, **{name: value for name, value in given.items() if value is not None})
+
+    from quire.build import make_namespace
+    from quire.loading import known_digest, resolve_model
+    from quire.loading.checkpoint import checkpoint_dtype, read_headers
+    from quire.loading.digest import random_digest
+    from quire.loading.load import choose_dtype
+
+    source = resolve_model(config.model)
+    shape, in_files = source.config, None
+    if source.path is not None:
+        in_files = checkpoint_dtype(read_headers(source.path))
+    dtype = str(choose_dtype(config.dtype, shape, in_files)).removeprefix("torch.")
+    if source.path is None:
+        if write_manifest:
+            raise ValueError(f"{model} is a preset without files; a manifest lies beside files")
+        weights = random_digest(shape, dtype=dtype, seed=config.seed)
+    elif write_manifest:
+        weights = known_digest.write_manifest(source.path, use_tqdm=config.use_tqdm)
+    else:
+        weights = known_digest.checkpoint_digest(source.path, is_strict=True, use_tqdm=config.use_tqdm)
+    namespace = make_namespace(shape, weights=weights, dtype=dtype, block_size=config.block_size).root().hex()
+    if as_json:
+        facts = {"model": model, "weights": weights, "dtype": dtype, "block_size": config.block_size}
+        typer.echo(json.dumps({**facts, "namespace": namespace}))
+        return
+    typer.echo(f"weights    {weights}")
+    typer.echo(f"namespace  {namespace}  ({dtype}, blocks of {config.block_size} tokens)")

@@ -1,0 +1,97 @@
+"""`quire digest` prints what an engine over the model uses, and writes a manifest for other machines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import quire.build as build
+from quire.cli.main import app
+from quire.config import EngineConfig
+from quire.loading.known_digest import MANIFEST_FILE
+from weights import write_model
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def digest(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["digest", *map(str, arguments)])
+
+
+def namespace_of(model: str | Path, **options: object) -> build.Namespace:
+    config = EngineConfig(str(model), device="cpu", skip_tokenizer_init=True, use_tqdm=False, **options)  # type: ignore[arg-type]
+    return build._namespace(build.load(config), config)
+
+
+def test_it_prints_the_namespace_of_an_engine_over_the_model(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    first = digest(model)
+    assert first.exit_code == 0, first.output
+    namespace = namespace_of(model)
+    assert first.stdout.split()[:4] == ["weights", namespace.weights, "namespace", namespace.root().hex()]
+    assert "(float32, blocks of 16 tokens)" in first.stdout
+    assert digest(model).output == first.stdout, "nothing is hashed again"
+
+
+def test_it_follows_the_options_of_the_engine_and_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUIRE_BLOCK_SIZE", "8")
+    printed = json.loads(digest("random:tiny", "--dtype", "bfloat16", "--seed", "3", "--json").stdout)
+    namespace = namespace_of("random:tiny", dtype="bfloat16", seed=3, block_size=8)
+    assert printed == {
+        "model": "random:tiny",
+        "weights": namespace.weights,
+        "dtype": "bfloat16",
+        "block_size": 8,
+        "namespace": namespace.root().hex(),
+    }
+
+
+def test_it_writes_a_manifest_and_says_how_to_mend_one_that_does_not_fit(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    printed = digest(model, "--write-manifest", "--json")
+    manifest = json.loads((model / MANIFEST_FILE).read_text())
+    assert manifest["weights"] == json.loads(printed.stdout)["weights"]
+    write_model(model, seed=1)
+    refused = digest(model)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "does not fit the weights beside it" in refused.stderr
+    assert digest(model, "--write-manifest").exit_code == 0
+    assert manifest["weights"] not in digest(model).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["/no/such/model"], "no such directory"),
+        (["random:nothing"], "no preset 'random:nothing'"),
+        (["random:tiny", "--dtype", "int3"], "dtype='int3'"),
+        (["random:tiny", "--write-manifest"], "is a preset without files"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments: list[str], message: str) -> None:
+    result = digest(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+    assert message in result.stderr
+
+
+def test_ctrl_c_ends_it_without_a_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("quire.loading.digest._hash_tensor", interrupt)
+    result = digest(write_model(tmp_path / "model"))
+    assert result.exit_code == 130
+    assert "Traceback" not in result.output
+
+
+def test_the_page_shows_what_is_printed() -> None:
+    page = Path(__file__).parents[2] / "docs" / "document-kv.md"
+    assert f"$ quire digest quire-mini\n{digest('quire-mini').stdout}" in page.read_text()

@@ -1,0 +1,96 @@
+"""What an engine's KV blocks are named after: the digest of its weights where it is known, and its config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quire.build as build
+from quire.build import LoadedModel, load, make_engine
+from quire.config import EngineConfig
+from quire.core.block_keys import Namespace
+from quire.loading import ModelLoadError
+from quire.loading.known_digest import checkpoint_digest
+from weights import age, write_model
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def config_of(model: str | Path, **options: Any) -> EngineConfig:
+    return EngineConfig(str(model), device="cpu", num_kv_blocks=8, skip_tokenizer_init=True, use_tqdm=False, **options)
+
+
+def namespace_of(model: str | Path, *, is_persistent: bool = False, **options: Any) -> Namespace:
+    config = config_of(model, **options)
+    return build._namespace(load(config), config, is_persistent=is_persistent)
+
+
+def test_weights_without_a_known_digest_are_named_after_the_process_and_not_read_again(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    namespaces = {namespace_of(model) for _ in range(2)}
+    assert len(namespaces) == 2
+    assert all(namespace.weights.startswith("process:") for namespace in namespaces)
+
+
+def test_a_known_digest_is_used_and_one_that_is_needed_is_taken(tmp_path: Path) -> None:
+    model, copy, other = (write_model(tmp_path / name, seed) for name, seed in (("m", 0), ("copy", 0), ("other", 1)))
+    digest = checkpoint_digest(model, use_tqdm=False)
+    assert namespace_of(model).weights == digest
+    persistent = namespace_of(copy, is_persistent=True)
+    assert persistent == namespace_of(model) == namespace_of(copy)
+    assert namespace_of(other, is_persistent=True) != persistent
+    assert namespace_of(model, block_size=32) != persistent
+    assert namespace_of(model, dtype="bfloat16") != persistent
+
+
+def test_random_weights_have_a_name_that_outlives_the_process(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    tiny = namespace_of("random:tiny")
+    assert tiny == namespace_of("random:tiny", is_persistent=True)
+    others = [
+        namespace_of("random:tiny", seed=1),
+        namespace_of("random:tiny", dtype="bfloat16"),
+        namespace_of(model, load_format="random"),
+        namespace_of(model, load_format="random", seed=1),
+    ]
+    assert len({tiny.weights, *(other.weights for other in others)}) == 5
+    config = config_of("random:tiny")
+    assert build._namespace(load(config), replace(config, seed=1)) == tiny, "the seed that the weights were made with"
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_weights_that_change_while_they_are_loaded_get_no_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    model = write_model(tmp_path / "model")
+    if is_known:
+        checkpoint_digest(model, use_tqdm=False)
+    load_model: Callable[..., Any] = build.load_model
+
+    def load_and_change(*arguments: Any, **options: Any) -> Any:
+        loaded = load_model(*arguments, **options)
+        write_model(model, seed=1)
+        age(model)
+        return loaded
+
+    monkeypatch.setattr(build, "load_model", load_and_change)
+    config = config_of(model)
+    loaded: LoadedModel = load(config)
+    assert build._namespace(loaded, config).weights.startswith("process:")
+    with pytest.raises(ModelLoadError, match="changed after they were loaded"):
+        build._namespace(loaded, config, is_persistent=True)
+
+
+def test_an_engines_fingerprint_is_that_of_its_namespace() -> None:
+    config = config_of("random:tiny")
+    loaded = load(config)
+    engines = [make_engine(config, loaded) for _ in range(2)]
+    root = build._namespace(loaded, config).root()
+    assert {engine.system_fingerprint for engine in engines} == {f"fp_{root.hex()[:10]}"}

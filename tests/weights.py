@@ -1,0 +1,64 @@
+"""Small checkpoints that are written by hand, shard by shard, for tests of what names their weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from quire.loading.presets import preset_config
+from quire.loading.random_weights import fill_random
+from quire.models.registry import build_model, read_model_config
+
+_TINY = {"num_hidden_layers": 1, "hidden_size": 16, "intermediate_size": 24, "vocab_size": 257}
+
+
+def some_tensors() -> dict[str, Tensor]:
+    """Five tensors of several shapes and dtypes; two of the same shape."""
+    numbers = torch.arange(96, dtype=torch.float32)
+    return {
+        "a.weight": numbers.view(8, 12) / 7,
+        "b.weight": numbers.flip(0).view(8, 12) / 7,
+        "b.bias": numbers[:12].bfloat16(),
+        "norm": torch.ones(5, dtype=torch.float16),
+        "empty": torch.empty(0, 4),
+    }
+
+
+def write_shards(directory: Path, shards: Sequence[Mapping[str, Tensor]], prefix: str = "model") -> Path:
+    """A checkpoint of these files, one or several, changed a minute ago."""
+    directory.mkdir(parents=True, exist_ok=True)
+    if len(shards) == 1:
+        save_file(dict(shards[0]), directory / "model.safetensors")
+    else:
+        names = [f"{prefix}-{i}.safetensors" for i in range(len(shards))]
+        for name, tensors in zip(names, shards, strict=True):
+            save_file(dict(tensors), directory / name)
+        index = {tensor: name for name, tensors in zip(names, shards, strict=True) for tensor in tensors}
+        (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    age(directory)
+    return directory
+
+
+def write_model(directory: Path, seed: int = 0) -> Path:
+    """A Llama of one layer, config and weights, changed a minute ago; it has no tokenizer."""
+    values = preset_config("random:tiny") | _TINY
+    model = build_model(read_model_config(values), torch.float32, "cpu")
+    views = model.checkpoint_tensors()
+    fill_random(views, std=0.3, seed=seed)
+    write_shards(directory, [{name: view.contiguous() for name, view in views.items()}])
+    (directory / "config.json").write_text(json.dumps(values))
+    return directory
+
+
+def age(directory: Path, seconds: float = 60.0) -> None:
+    """Let the weights be older than anything that could still change them unnoticed."""
+    then = time.time_ns() - int(seconds * 1e9)
+    for file in directory.glob("*.safetensors"):
+        os.utime(file, ns=(then, then))
