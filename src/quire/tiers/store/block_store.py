@@ -92,6 +92,7 @@ class BlockStore:
         self._waiting: dict[bytes, float] = {}  #: claims, and until when
         self._compact_at: float | None = None
         self._compacting = threading.Lock()
+        self._last_error = ("", "")
         path, self.is_read_only = open_directory(directory)
         # The thread refers to the store only during its work, so that a forgotten store ends.
         self._wake = threading.Event()
@@ -412,8 +413,11 @@ class BlockStore:
         return [row.data for row in np.asarray(data)]
 
     def _note_error(self, what: str, error: Exception) -> None:
+        """Log an error, once until there is another."""
         self._catalog.stats.write_errors += what == "writing"
-        logger.warning("kv store: %s failed: %r", what, error)
+        level = logging.DEBUG if self._last_error == (what, repr(error)) else logging.WARNING
+        self._last_error = (what, repr(error))
+        logger.log(level, "kv store: %s failed: %r", what, error)
 
 
 def _work(store_of: weakref.ref[BlockStore], wake: threading.Event, stop: weakref.finalize) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from quire.outputs import StoreChanges
 from quire.tiers.store.deletions import Deletions
@@ -25,6 +26,8 @@ from quire.tiers.store.record import VERSION, Row
 from quire.tiers.store.segment import NAME, Segment, read_file_header
 
 logger = logging.getLogger("quire")
+
+_Created = TypeVar("_Created")
 
 _CHUNK = 1000  #: rows that are added at once, so that the engine's thread waits for no more
 
@@ -116,12 +119,19 @@ class Catalog:
 
     # What this process writes
 
-    def new_segment(self, path: Path) -> Segment:
-        """One that this process is about to write."""
-        with self.lock:
+    def new_segment(self, path: Path, create: Callable[[Segment], _Created]) -> _Created:
+        """Know of a segment that this process creates, whose file is not there before and must not be missed.
+
+        Raises:
+            OSError: it could not be created.
+        """
+        with self._refreshing:
             segment = Segment(next(self._numbers), path, self._namespace.root, self._namespace.block_bytes)
-            self.segments[path.name] = self._by_number[segment.number] = segment
-        return segment
+            segment.is_ours = True
+            created = create(segment)
+            with self.lock:
+                self.segments[path.name] = self._by_number[segment.number] = segment
+        return created
 
     def append(self, segment: Segment, rows: Iterable[Row]) -> bool:
         """Its records are written. False where its file was removed meanwhile."""
@@ -191,21 +201,8 @@ class Catalog:
     def refresh(self) -> None:
         """Find what was written and evicted, and then what was deleted."""
         with self._refreshing:
-            try:
-                names = {entry.name for entry in os.scandir(self._namespace.path)}
-            except OSError:
-                names = set()
-            with self.lock:
-                known = dict(self.segments)
-            for name in sorted(names - known.keys() - self._ignored):
-                if NAME.fullmatch(name):
-                    self._learn(name)
-            for name, segment in known.items():
-                if name not in names:
-                    self.forget(segment)
-                elif not segment.is_sealed and not segment.is_ours:
-                    self._follow(segment, segment.index_path.name in names)
-            self._ignored &= names
+            while not self._compare():  # what is compacted meanwhile is in another file
+                pass
         self.refresh_deletions()
 
     def refresh_deletions(self) -> None:
@@ -251,26 +248,49 @@ class Catalog:
             has_grown = len(found) > before
         return found
 
-    def _learn(self, name: str) -> None:
-        """A segment of another process, or of one before this."""
+    def _compare(self) -> bool:
+        """The directory with what is known. False where a file went away before it could be read."""
+        try:
+            names = {entry.name for entry in os.scandir(self._namespace.path)}
+        except OSError:
+            names = set()
+        with self.lock:
+            known = dict(self.segments)
+        is_complete = True
+        for name in sorted(names - known.keys() - self._ignored):
+            if NAME.fullmatch(name):
+                is_complete &= self._learn(name)
+        for name, segment in known.items():
+            if name not in names:
+                self.forget(segment)
+            elif not segment.is_sealed and not segment.is_ours:
+                self._follow(segment, segment.index_path.name in names)
+        self._ignored &= names
+        return is_complete
+
+    def _learn(self, name: str) -> bool:
+        """Read a segment of another process, or of one before this. False where it is gone."""
         segment = Segment(0, self._namespace.path / name, self._namespace.root, self._namespace.block_bytes)
         try:
             file = OpenFile(segment.path)
             header = read_file_header(file)
             if header is None or header.version != VERSION or header.block_bytes != segment.block_bytes:
                 self._ignore(name, "is damaged" if header is None else "is of another version")
-                return
+                return True
             if header.root != segment.root:
                 self._ignore(name, "belongs to another namespace")
-                return
+                return True
             if not segment.load_index():
                 segment.scan(file)
+        except FileNotFoundError:
+            return False
         except OSError:
-            return
+            return True
         with self.lock:
             segment.number = next(self._numbers)
             self.segments[name] = self._by_number[segment.number] = segment
         self._add(segment, 0)
+        return True
 
     def _ignore(self, name: str, why: str) -> None:
         self._ignored.add(name)

@@ -32,7 +32,7 @@ class Reader:
     def read(self, keys: Sequence[bytes], into: Sequence[memoryview]) -> list[int]:
         """Returns the indices of keys whose bytes did not come."""
         missing = list(range(len(keys)))
-        for _ in range(2):  # a block that is damaged may have been stored twice
+        for _ in range(2):  # a block may have moved, or one that is damaged have been stored twice
             missing = self._read(keys, into, missing)
             if not any(keys[i] in self._catalog for i in missing):
                 break
@@ -63,8 +63,8 @@ class Reader:
         missing: list[int] = []
         try:
             file = self._open(segment)
-        except FileNotFoundError:  # unlinked by hand, or evicted at this moment
-            self._catalog.forget(segment)
+        except FileNotFoundError:  # compacted, evicted, or unlinked by hand
+            self._catalog.refresh()
             return [i for _, i in places]
         except OSError:
             return [i for _, i in places]

@@ -166,13 +166,7 @@ class Writer:
             )
             path = self._namespace.path / f"{self._writer}-{next(self._numbers):06}.seg"
             self._note_evicted(evicted)
-            segment = self._catalog.new_segment(path)
-            segment.is_ours = True
-            try:
-                return ActiveSegment(segment, room)
-            except OSError:
-                self._catalog.forget(segment)
-                raise
+            return self._catalog.new_segment(path, lambda segment: ActiveSegment(segment, room))
 
     def seal(self) -> None:
         """End the active segment."""
