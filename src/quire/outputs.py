@@ -60,6 +60,21 @@ class StoreChanges:
 
 
 @dataclass(slots=True)
+class StoreChanges:
+    """What changed in the store of KV blocks (the disk tier) since it was last asked. Keys are block keys.
+
+    What was deleted may have been stored again since: `deleted` is to be applied before the others. A key is never both
+    added and removed.
+    """
+
+    added: list[bytes] = field(default_factory=list)  #: can be found now, also where this process wrote them
+    removed: list[bytes] = field(default_factory=list)  #: evicted or lost: not found any more
+    deleted: list[bytes] = field(default_factory=list)  #: by somebody's wish: not to be found in any tier any more
+    granted: list[bytes] = field(default_factory=list)  #: claims that are this process's from now on
+    expired: list[bytes] = field(default_factory=list)  #: claims that were waited for too long
+
+
+@dataclass(slots=True)
 class NewSequence:
     """A sequence that the runner does not know, yet or any more: everything that it needs."""
 

@@ -1,0 +1,460 @@
+"""The store of KV blocks on disk: blocks by key, shared by all processes that name one directory.
+
+    write, read            from a transfer thread, one at a time
+    poll, claim, delete    from the engine's thread
+    refresh, claims        by a thread of the store's own
+
+A block that is found may be gone a moment later, evicted by another process. It is a failed read then, and never a
+wrong byte. Nothing is synced: after a loss of power checksums tell what came through.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from quire.outputs import StoreChanges
+from quire.tiers.store.catalog import Catalog, StoreStats
+from quire.tiers.store.claims import Claims
+from quire.tiers.store.compaction import compact
+from quire.tiers.store.deletions import Deletions
+from quire.tiers.store.files import OpenFile, locked
+from quire.tiers.store.generation import Generation
+from quire.tiers.store.namespace import LOCK, open_directory, open_namespace
+from quire.tiers.store.reader import Reader
+from quire.tiers.store.record import Row
+from quire.tiers.store.writer import Writer
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger("quire")
+
+_LOOK_EVERY_S = 0.1  #: at the generation, where the engine does not
+_REFRESH_EVERY_S = 1.0  #: where the generation does not move: other machines, files removed by hand
+_CLAIM_EVERY_S = 0.02
+_COMPACT_AFTER_S = 30.0  #: deletions that come together are compacted together
+_MOSTLY_DEAD = 0.5  #: such segments are not waited for
+
+
+@dataclass(frozen=True)
+class StoredBlock:
+    """What is saved with a block."""
+
+    key: bytes  #: 32 bytes
+    parent: bytes  #: 32 bytes: the key before it, or the namespace's root
+    cost_s: float = 0.0  #: predicted seconds to compute it; eviction asks
+    epoch: int | None = None  #: `BlockStore.epoch` when it was decided to store it; None is when `write` is called
+
+
+class BlockStore:
+    """The blocks of one namespace.
+
+    Args:
+        directory: of all namespaces; made if there is none. Where it cannot be written to, blocks are only read.
+        model: a name for people.
+        root: of the namespace's keys, 32 bytes.
+        block_bytes: of every block.
+        max_bytes: of the directory, all namespaces and processes together. The least recently used segments whose
+            blocks would cost the least to compute make room for new ones.
+        facts: what the root stands for, for people.
+
+    Raises:
+        ValueError: the directory cannot be used; the message says how to mend it.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        model: str,
+        root: bytes,
+        block_bytes: int,
+        max_bytes: int,
+        facts: Mapping[str, str] = {},
+    ) -> None:
+        self.block_bytes = block_bytes
+        self.on_change: Callable[[], None] | None = None  #: called by any thread when `poll` has something to tell
+        self._is_closed = False
+        self._is_told = False  #: `on_change` was called, and `poll` was not since
+        self._has_answers = False
+        self._answers = StoreChanges()  #: to claims
+        self._waiting: dict[bytes, float] = {}  #: claims, and until when
+        self._compact_at: float | None = None
+        self._compacting = threading.Lock()
+        self._last_error = ("", "")
+        path, self.is_read_only = open_directory(directory)
+        # The thread refers to the store only during its work, so that a forgotten store ends.
+        self._wake = threading.Event()
+        self._stop = weakref.finalize(self, _stop, self._wake)
+        self._stop.atexit = False
+        try:
+            self._open(path, model, root, max_bytes, facts)
+        except OSError as error:
+            raise ValueError(
+                f"kv_dir={str(directory)!r} cannot be used: {error.strerror or error}; name a directory on a disk "
+                "where this user may write and there is room"
+            ) from None
+        arguments = (weakref.ref(self), self._wake, self._stop)
+        self._thread = threading.Thread(target=_work, args=arguments, name="quire-kv-store", daemon=True)
+        self._thread.start()
+
+    def _open(self, directory: Path, model: str, root: bytes, max_bytes: int, facts: Mapping[str, str]) -> None:
+        if self.is_read_only:
+            logger.warning("kv store: %s cannot be written to; blocks are only read", directory)
+            self._open_namespace(directory, model, root, max_bytes, facts)
+            return
+        with locked(directory / LOCK):
+            self._open_namespace(directory, model, root, max_bytes, facts)
+            _remove_leftovers(self._namespace.path)
+            self._deletions.mend()
+            self._catalog.refresh()
+            self._catalog.finish_abandoned()
+            is_alone = self._generation.is_alone()
+            if is_alone and not any(segment.num_dead for segment in self._catalog.segments.values()):
+                self._deletions.forget()
+            self._writer.check_room()
+        if any(segment.num_dead for segment in self._catalog.segments.values()):
+            self._compact_at = time.monotonic()
+
+    def _open_namespace(
+        self, directory: Path, model: str, root: bytes, max_bytes: int, facts: Mapping[str, str]
+    ) -> None:
+        self._namespace = open_namespace(directory, self.is_read_only, model, root, self.block_bytes, facts)
+        where = self._namespace.path
+        self._deletions = Deletions(where, root, self.is_read_only)
+        self._generation = Generation(where, self.is_read_only)
+        self._claims = Claims(where, self.is_read_only)
+        self._catalog = Catalog(self._namespace, self._deletions, _weakly(self._tell))
+        self._writer = Writer(self._namespace, self._catalog, max_bytes)
+        self._reader = Reader(root, self._catalog)
+        self._seen = self._generation.read()
+        self._refreshed = self._seen
+        self._refreshed_at = time.monotonic()
+        if self.is_read_only:
+            self._catalog.refresh()
+
+    @property
+    def epoch(self) -> int:
+        """How many deletions `poll` has told of, here or elsewhere. See `StoredBlock.epoch`."""
+        return self._catalog.polled_epoch
+
+    @property
+    def num_blocks(self) -> int:
+        return self._catalog.num_blocks
+
+    @property
+    def num_bytes(self) -> int:
+        """Of this namespace's segments."""
+        return self._catalog.num_bytes
+
+    @property
+    def stats(self) -> StoreStats:
+        return self._catalog.stats
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._catalog
+
+    def write(self, blocks: Sequence[StoredBlock], data: torch.Tensor) -> list[int]:
+        """Store blocks side by side. Never raises.
+
+        A key that is there already is not written again. A block that was deleted after its `epoch`, or that is chained
+        after one that was, is refused.
+
+        Args:
+            data: `[n, block_bytes]`, uint8, on the host.
+
+        Returns:
+            Indices of blocks that were not stored.
+        """
+        if self.is_read_only or self._is_closed or self._writer.is_paused:
+            return [i for i, block in enumerate(blocks) if block.key not in self._catalog]
+        try:
+            return self._write(blocks, self._buffers(data, len(blocks)))
+        except Exception as error:
+            self._note_error("writing", error)
+            return [i for i, block in enumerate(blocks) if block.key not in self._catalog]
+
+    def read(self, keys: Sequence[bytes], into: torch.Tensor) -> list[int]:
+        """Read blocks, checked. Never raises.
+
+        Args:
+            into: `[n, block_bytes]`, uint8, on the host. The bytes of those that failed mean nothing.
+
+        Returns:
+            Indices of keys that were not found, or whose block was torn or altered: such a block is put aside.
+        """
+        stats = self._catalog.stats
+        stats.reads += len(keys)
+        failed = list(range(len(keys)))
+        if not self._is_closed:
+            try:
+                failed = self._reader.read(keys, self._buffers(into, len(keys)))
+            except Exception as error:
+                self._note_error("reading", error)
+        stats.hits += len(keys) - len(failed)
+        return failed
+
+    def poll(self) -> StoreChanges | None:
+        """What changed since the last call; the first tells of everything that is there.
+
+        What another process of this machine has deleted is told by the next call. What it has written takes a moment.
+        """
+        value = self._generation.read()
+        if value != self._seen:
+            if Generation.deletions(value) != Generation.deletions(self._seen):
+                self._catalog.refresh_deletions()
+            self._seen = value
+            self._wake.set()
+        if not self._catalog.has_changed and not self._has_answers:
+            return None
+        with self._catalog.lock:
+            changes = self._catalog.take_changes()
+            changes.granted, changes.expired = self._answers.granted, self._answers.expired
+            self._answers = StoreChanges()
+            self._has_answers = self._is_told = False
+        return changes
+
+    def claim(self, key: bytes, patience_s: float) -> None:
+        """Ask for the right to compute what ends with a key. `poll` answers: granted, added or expired.
+
+        A claim that was granted lasts until this process has written its key, drops it or ends.
+        """
+        with self._catalog.lock:
+            if self._catalog.tell_again(key):
+                return
+            if self.is_read_only:
+                self._answer(self._answers.granted, key)
+            else:
+                self._waiting[key] = time.monotonic() + patience_s
+        self._wake.set()
+
+    def drop_claim(self, key: bytes) -> None:
+        """Give up a claim, granted or waited for; harmless where there is none."""
+        with self._catalog.lock:
+            self._waiting.pop(key, None)
+            self._claims.drop(key)
+            self._answers.granted = [each for each in self._answers.granted if each != key]
+
+    def delete(self, keys: Iterable[bytes]) -> int:
+        """Delete keys and all that is chained after them, here and in every other process.
+
+        They are not found from now on. Their bytes are gone after the next compaction.
+
+        Returns:
+            How many blocks were deleted.
+
+        Raises:
+            ValueError: the directory cannot be written to.
+            OSError: the disk failed; some may still be found elsewhere.
+        """
+        if self.is_read_only:
+            raise ValueError(f"{self._namespace.path} cannot be written to, so nothing can be deleted there")
+        doomed = set(keys)
+        num_deleted = 0
+        with self._deletions.exclusively():
+            self._catalog.refresh()
+            epoch = self._deletions.next_epoch
+            told = set[bytes]()
+            # Writers look for tombstones after they have written. So whatever this does not find, they take back.
+            while new := (doomed | self._catalog.descendants(doomed)) - told:
+                num_deleted += sum(key in self._catalog for key in new)
+                self._deletions.append(new, epoch)
+                self._generation.move(deleted=True)
+                told |= new
+                doomed |= new
+                self._catalog.refresh()
+        self._wake.set()
+        return num_deleted
+
+    def refresh(self) -> None:
+        """See at once what other processes have done; else it takes a moment."""
+        self._catalog.refresh()
+
+    def compact(self) -> None:
+        """Take the bytes of deleted blocks off the disk. May take seconds."""
+        if not self.is_read_only and not self._is_closed:
+            self._catalog.refresh()
+            with self._compacting:
+                compact(self._catalog, self._writer)
+            self._generation.move()
+            self._reader.forget_gone()
+
+    def close(self) -> None:
+        """Let go of everything. What is stored stays."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._stop()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+        if not self.is_read_only:
+            with contextlib.suppress(OSError), self._writer.busy:
+                self._writer.seal()
+            if any(segment.num_dead for segment in self._catalog.segments.values()):
+                compact(self._catalog, self._writer)
+            self._generation.move()
+        with self._catalog.lock:
+            self._claims.close()
+            self._deletions.close()
+            self._generation.close()
+
+    def _write(self, blocks: Sequence[StoredBlock], data: Sequence[memoryview]) -> list[int]:
+        epoch = self._catalog.polled_epoch  # before anything else: what is deleted from now on concerns these blocks
+        rows = [
+            Row(block.key, block.parent, block.cost_s, epoch if block.epoch is None else block.epoch)
+            for block in blocks
+        ]
+        with self._writer.busy:
+            self._catalog.refresh_deletions()
+            refused = self._catalog.outlived(rows)
+            first = {row.key: i for i, row in reversed(list(enumerate(rows)))}  # each key once
+            new = [i for i in sorted(first.values()) if i not in refused and rows[i].key not in self._catalog]
+            num_done = self._writer.append([rows[i] for i in new], [data[i] for i in new])
+            written = new[:num_done]
+            self._catalog.stats.writes += num_done
+            self._catalog.refresh_deletions()
+            late = self._catalog.outlived([rows[i] for i in written])
+            if late:
+                self._writer.erase([rows[written[i]].key for i in late])
+        self._move_generation()
+        with self._catalog.lock:
+            for row in rows:
+                if row.key in self._catalog:
+                    self._claims.drop(row.key)
+        return [i for i, row in enumerate(rows) if row.key not in self._catalog]
+
+    def _move_generation(self) -> None:
+        """Tell other processes, and not ourselves."""
+        before = self._generation.read()
+        written = self._generation.move()
+        if before == self._seen == self._refreshed:
+            self._seen = self._refreshed = Generation.merged(written, before)
+
+    def _tick(self) -> float:
+        """The thread's work. Returns the seconds until there may be more."""
+        value, now = self._generation.read(), time.monotonic()
+        is_late = now - self._refreshed_at >= _REFRESH_EVERY_S
+        if value != self._refreshed or is_late:
+            if is_late:
+                self._generation.reopen_if_replaced()
+                with self._catalog.lock:
+                    self._deletions.reopen_if_replaced()
+            self._refreshed, self._refreshed_at = value, now
+            self._catalog.refresh()
+            self._reader.forget_gone()
+        self._serve_claims()
+        if not self.is_read_only:
+            self._compact_some(now)
+        return _CLAIM_EVERY_S if self._waiting else _LOOK_EVERY_S
+
+    def _serve_claims(self) -> None:
+        now = time.monotonic()
+        taken: list[bytes] = []
+        with self._catalog.lock:
+            for key, until in list(self._waiting.items()):
+                if key in self._catalog:
+                    del self._waiting[key]
+                elif self._claims.take(key):
+                    taken.append(key)
+                elif now >= until:
+                    del self._waiting[key]
+                    self._answer(self._answers.expired, key)
+        if taken:
+            self._catalog.refresh()  # what the last holder wrote before it let go
+        with self._catalog.lock:
+            for key in taken:
+                if self._waiting.pop(key, None) is None or self._catalog.tell_again(key):
+                    self._claims.drop(key)
+                else:
+                    self._answer(self._answers.granted, key)
+        self._tell()
+
+    def _compact_some(self, now: float) -> None:
+        if not any(segment.num_dead for segment in list(self._catalog.segments.values())):
+            self._compact_at = None
+            return
+        if self._compact_at is None:
+            self._compact_at = now + _COMPACT_AFTER_S
+        is_due = now >= self._compact_at
+        if is_due:
+            self._compact_at = now + _COMPACT_AFTER_S
+        before = self._catalog.stats.compacted_segments
+        with self._compacting:
+            compact(self._catalog, self._writer, 0.0 if is_due else _MOSTLY_DEAD)
+        if self._catalog.stats.compacted_segments > before:
+            self._move_generation()
+            self._reader.forget_gone()
+
+    def _answer(self, answers: list[bytes], key: bytes) -> None:
+        answers.append(key)
+        self._has_answers = True
+
+    def _tell(self) -> None:
+        if (self._catalog.has_changed or self._has_answers) and not self._is_told:
+            self._is_told = True
+            if self.on_change is not None:
+                self.on_change()
+
+    def _buffers(self, data: torch.Tensor, count: int) -> list[memoryview]:
+        """The bytes of each block."""
+        if data.shape != (count, self.block_bytes):
+            raise ValueError(f"{count} blocks of {self.block_bytes} bytes do not lie in {tuple(data.shape)}")
+        return [row.data for row in np.asarray(data)]
+
+    def _note_error(self, what: str, error: Exception) -> None:
+        """Log an error, once until there is another."""
+        self._catalog.stats.write_errors += what == "writing"
+        level = logging.DEBUG if self._last_error == (what, repr(error)) else logging.WARNING
+        self._last_error = (what, repr(error))
+        logger.log(level, "kv store: %s failed: %r", what, error)
+
+
+def _work(store_of: weakref.ref[BlockStore], wake: threading.Event, stop: weakref.finalize) -> None:
+    timeout_s = 0.0
+    while True:
+        wake.wait(timeout_s)
+        wake.clear()
+        store = store_of()
+        if store is None or not stop.alive:
+            return
+        try:
+            timeout_s = store._tick()
+        except Exception as error:
+            store._note_error("refreshing", error)
+            timeout_s = _REFRESH_EVERY_S
+        del store
+
+
+def _stop(wake: threading.Event) -> None:
+    wake.set()
+
+
+def _weakly(method: Callable[[], None]) -> Callable[[], None]:
+    """Calls a method as long as its object is there."""
+    reference = weakref.WeakMethod(method)
+
+    def call() -> None:
+        bound = reference()
+        if bound is not None:
+            bound()
+
+    return call
+
+
+def _remove_leftovers(namespace: Path) -> None:
+    """Files that a process was about to put in their place when it ended."""
+    for path in namespace.glob("*.tmp"):
+        with contextlib.suppress(OSError):
+            if OpenFile(path, os.O_RDWR).lock():
+                path.unlink()

@@ -1,0 +1,176 @@
+"""Which keys were deleted, and when: tombstones in a file that every process of a namespace appends to.
+
+Deletions are counted: the n-th has epoch n. A record carries the epoch at which somebody decided to store it. It is
+dead if its key was deleted in a later one. So a block that was on its way when its document was deleted stays deleted
+wherever it lands, the same document can be stored again afterwards, and no clock is asked.
+
+    header       magic, version, base epoch, root, checksum: 64 bytes
+    tombstone    key, epoch, checksum: 48 bytes
+
+Where a tombstone was altered, nobody knows what it named. Then everything older than the latest deletion is dead. A
+tombstone of the key 0 says the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import xxhash
+
+from quire.tiers.store.files import OpenFile, append, write_whole
+from quire.tiers.store.record import KEY_BYTES, VERSION, Row
+
+logger = logging.getLogger("quire")
+
+NAME = "deletions"
+
+_MAGIC = b"quiredel"
+_HEADER = struct.Struct("<8sI4xQ32s")  # magic, version, base epoch, root
+_TOMBSTONE = struct.Struct("<32sQ")  # key, epoch
+_CHECKSUM = struct.Struct("<Q")
+_HEADER_BYTES = _HEADER.size + _CHECKSUM.size
+_EVERYTHING = bytes(KEY_BYTES)
+_TOMBSTONE_BYTES = _TOMBSTONE.size + _CHECKSUM.size
+
+
+class Deletions:
+    """What one process knows of them. `refresh`, `add` and `forget` by one thread at a time."""
+
+    def __init__(self, path: Path, root: bytes, read_only: bool) -> None:
+        self.path = path / NAME
+        self._root = root
+        self._flags = os.O_RDONLY if read_only else os.O_RDWR
+        self._file: OpenFile | None = None
+        self._end = _HEADER_BYTES  #: of what was read
+        self.epochs: dict[bytes, int] = {}  #: by key, the last
+        self.floor = 0  #: records of earlier epochs are dead, whatever their key
+        self.epoch = 0  #: of the last deletion
+        self.latest = 0  #: epoch of any record; greater than `epoch` only where the list was lost
+        self._open(read_only)
+
+    @property
+    def next_epoch(self) -> int:
+        return max(self.epoch, self.latest) + 1
+
+    def kills(self, row: Row) -> bool:
+        """Whether a record is dead: itself, or what it is chained after, was deleted since."""
+        if row.epoch < self.floor or self.epochs.get(row.key, 0) > row.epoch:
+            return True
+        epoch = self.epochs.get(row.parent, 0)
+        if epoch > row.epoch:
+            self.epochs[row.key] = epoch  # so that what is chained after this one is dead as well
+            return True
+        return False
+
+    def refresh(self) -> list[bytes]:
+        """Read what was appended. Returns the keys that were deleted; the same one may come twice."""
+        if self._file is None:
+            self._open(read_only=True)
+        if self._file is None:
+            return []
+        try:
+            data = os.pread(self._file.fd, max(0, self._file.size - self._end), self._end)
+        except OSError:
+            return []
+        return self._take(data)
+
+    @contextmanager
+    def exclusively(self) -> Iterator[None]:
+        """One process appends at a time."""
+        if self._file is None:
+            raise OSError("the list of deletions cannot be opened")
+        file = OpenFile(self.path, os.O_RDWR)
+        try:
+            file.lock(wait=True)
+            yield
+        finally:
+            file.close()
+
+    def append(self, keys: Iterable[bytes], epoch: int) -> None:
+        """To be called within `exclusively`, after a refresh. `refresh` then finds them.
+
+        Raises:
+            OSError: nothing was deleted, or some.
+        """
+        assert self._file is not None
+        tombstones = [_TOMBSTONE.pack(key, epoch) for key in keys]
+        data = b"".join(fields + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(fields)) for fields in tombstones)
+        append(self._file, self._end, data)
+
+    def mend(self) -> None:
+        """Where the last tombstone is damaged, delete everything: it may have named any key."""
+        if self._file is not None and self._file.size >= self._end + _TOMBSTONE_BYTES:
+            with self.exclusively():
+                self.refresh()
+                if self._file.size >= self._end + _TOMBSTONE_BYTES:
+                    logger.warning("kv store: %s is damaged; what was stored before is not used any more", self.path)
+                    self.append([_EVERYTHING], self.next_epoch)
+                    os.ftruncate(self._file.fd, self._end + _TOMBSTONE_BYTES)
+                    self.refresh()
+
+    def forget(self) -> None:
+        """Empty the list. Only where no record is left that it names, and nobody else uses the namespace."""
+        if self.epochs or self.floor:
+            write_whole(self.path, self._header(self.epoch))
+            self._file = None
+            self.epochs.clear()
+            self.floor = 0
+            self._open(read_only=False)
+
+    def reopen_if_replaced(self) -> None:
+        """Somebody may have removed the file by hand."""
+        if self._file is None or not self._file.is_at(self.path):
+            self._open(read_only=self._flags == os.O_RDONLY)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _open(self, read_only: bool) -> None:
+        for _ in range(2):
+            try:
+                file = OpenFile(self.path, self._flags)
+                header = os.pread(file.fd, _HEADER_BYTES, 0)
+            except FileNotFoundError:
+                if read_only:
+                    return
+                write_whole(self.path, self._header(self.epoch))
+                continue
+            fields, checksum = header[: _HEADER.size], header[_HEADER.size :]
+            if len(header) == _HEADER_BYTES and checksum == _CHECKSUM.pack(xxhash.xxh3_64_intdigest(fields)):
+                self.epoch = max(self.epoch, _HEADER.unpack(fields)[2])
+            else:
+                logger.warning("kv store: the header of %s is damaged", self.path)
+            self._file, self._end = file, _HEADER_BYTES
+            return
+
+    def _header(self, epoch: int) -> bytes:
+        fields = _HEADER.pack(_MAGIC, VERSION, epoch, self._root)
+        return fields + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(fields))
+
+    def _take(self, data: bytes) -> list[bytes]:
+        found: list[bytes] = []
+        num_damaged = 0
+        for at in range(0, len(data) - _TOMBSTONE_BYTES + 1, _TOMBSTONE_BYTES):
+            fields = data[at : at + _TOMBSTONE.size]
+            checksum = data[at + _TOMBSTONE.size : at + _TOMBSTONE_BYTES]
+            if checksum != _CHECKSUM.pack(xxhash.xxh3_64_intdigest(fields)):
+                num_damaged += 1  # or under way, if none follows
+                continue
+            key, epoch = _TOMBSTONE.unpack(fields)
+            self.epoch = max(self.epoch, epoch)
+            if key == _EVERYTHING:
+                self.floor = max(self.floor, epoch)
+            else:
+                self.epochs[key] = max(epoch, self.epochs.get(key, 0))
+                found.append(key)
+            self._end += (num_damaged + 1) * _TOMBSTONE_BYTES
+            if num_damaged:
+                logger.warning("kv store: %s is damaged; what was stored before is not used any more", self.path)
+                self.floor, num_damaged = self.epoch, 0
+        return found

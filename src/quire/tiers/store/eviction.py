@@ -1,0 +1,175 @@
+"""Room for a new segment: what lies in the directory, of all namespaces and processes, and which segments go first.
+
+A segment is worth what its blocks would cost to compute, for each byte, divided by the time since it was used: what was
+not used for twice as long is half as likely to be used next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from quire.config import format_size
+from quire.tiers.store.files import OpenFile
+from quire.tiers.store.record import VERSION
+from quire.tiers.store.segment import NAME, Segment, read_cost, read_file_header
+
+logger = logging.getLogger("quire")
+
+_MIN_AGE_S = 60.0  #: the times of files are set once a minute
+CostOf = Callable[[Path], float | None]
+
+
+class NoRoomError(OSError):
+    """Nothing is left that could be evicted."""
+
+
+@dataclass
+class SegmentFile:
+    path: Path
+    size: int
+    used_at: float  #: seconds since the epoch, by the clock of whoever used it
+    has_index: bool
+
+    @property
+    def index_path(self) -> Path:
+        return self.path.with_suffix(".idx")
+
+
+@dataclass
+class Usage:
+    num_bytes: int = 0  #: of all files
+    num_promised: int = 0  #: bytes by which live segments may still grow
+    sealed: list[SegmentFile] = field(default_factory=list)  #: segments that nobody writes
+
+
+def survey(directory: Path) -> Usage:
+    """What lies in a store's directory. Files of other versions count, and are not for us to remove."""
+    usage = Usage()
+    for namespace in [path for path in directory.iterdir() if path.is_dir()]:
+        with contextlib.suppress(OSError):
+            _survey_namespace(namespace, usage)
+    return usage
+
+
+def _survey_namespace(namespace: Path, usage: Usage) -> None:
+    found: list[tuple[str, os.stat_result]] = []
+    for entry in os.scandir(namespace):
+        with contextlib.suppress(OSError):
+            found.append((entry.name, entry.stat(follow_symlinks=False)))
+    usage.num_bytes += sum(stat.st_size for _, stat in found)
+    names = {name for name, _ in found}
+    for name, stat in found:
+        if not NAME.fullmatch(name):
+            continue
+        has_index = name.removesuffix(".seg") + ".idx" in names
+        segment = SegmentFile(namespace / name, stat.st_size, stat.st_mtime, has_index)
+        promised = 0 if has_index else _growth(segment)
+        if promised is None or has_index:
+            usage.sealed.append(segment)
+        else:
+            usage.num_promised += promised
+
+
+def _growth(segment: SegmentFile) -> int | None:
+    """Bytes by which a segment without an index may still grow; None where nobody writes it."""
+    try:
+        file = OpenFile(segment.path)
+    except OSError:
+        return 0
+    if file.lock(shared=True) is True:
+        return None
+    header = read_file_header(file)
+    return 0 if header is None else max(0, header.capacity - segment.size)
+
+
+def make_room(directory: Path, needed: int, max_bytes: int, cost_of: CostOf, least: int) -> tuple[int, list[Path]]:
+    """Evict sealed segments until a new one fits. To be called by one process at a time.
+
+    Args:
+        needed: bytes that the new segment may grow to.
+        max_bytes: that the directory may have; a disk with less room has less.
+        cost_of: live seconds of a segment that the caller knows, None for any other.
+        least: bytes that are better than nothing.
+
+    Returns:
+        The bytes that there is room for, and what was evicted.
+
+    Raises:
+        NoRoomError: there is not even room for `least`.
+    """
+    usage = survey(directory)
+    disk = os.statvfs(directory)
+    free = disk.f_bavail * disk.f_frsize if disk.f_blocks else max_bytes  # some systems count nothing
+    limit = min(max_bytes, usage.num_bytes + free)
+    excess = usage.num_bytes + usage.num_promised + needed - limit
+    evicted: list[Path] = []
+    if excess > 0:
+        for segment in _worst_first(usage.sealed, cost_of):
+            if evict(segment):
+                evicted.append(segment.path)
+                excess -= segment.size
+                if excess <= 0:
+                    break
+    room = needed - max(0, excess)
+    if room < least:
+        raise NoRoomError(
+            f"{format_size(usage.num_bytes)} lie in {directory}, {format_size(limit)} may, and what lies there is in "
+            "use or not ours"
+        )
+    return room, evicted
+
+
+def _worst_first(segments: list[SegmentFile], cost_of: CostOf) -> list[SegmentFile]:
+    now = time.time()
+    ranked: list[tuple[float, float, SegmentFile]] = []
+    for segment in segments:
+        if segment.used_at > now:  # the clock was put back; from now on it counts as used at this moment
+            with contextlib.suppress(OSError):
+                os.utime(segment.path)
+            segment.used_at = now
+        cost_s = cost_of(segment.path)
+        if cost_s is None:
+            cost_s = read_cost(segment.index_path)
+        if cost_s is None:
+            cost_s = _scanned_cost(segment)
+        if cost_s is not None:
+            worth = cost_s / max(1, segment.size) / (now - segment.used_at + _MIN_AGE_S)
+            ranked.append((worth, segment.used_at, segment))
+    return [segment for _, _, segment in sorted(ranked, key=lambda each: each[:2])]
+
+
+def _scanned_cost(segment: SegmentFile) -> float | None:
+    """Of a segment without an index: its writer ended suddenly. None where it is of another version."""
+    try:
+        file = OpenFile(segment.path)
+        header = read_file_header(file)
+        if header is None:  # damaged
+            return 0.0
+        if header.version != VERSION:
+            return None
+        known = Segment(0, segment.path, header.root, header.block_bytes)
+        known.scan(file)
+        known.save_index()
+    except OSError:
+        return 0.0
+    return sum(row.cost_s for _, row in known.enumerate_rows())
+
+
+def evict(segment: SegmentFile) -> bool:
+    """Unlink a segment and its index, unless somebody writes it. Reads that are under way go on."""
+    try:
+        file = OpenFile(segment.path, os.O_RDWR)
+        is_ours = file.lock()
+        if is_ours is False or (is_ours is None and not segment.has_index):
+            return False
+        segment.path.unlink()
+        segment.index_path.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True

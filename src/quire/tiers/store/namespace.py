@@ -1,0 +1,138 @@
+"""The directory of a namespace: made, checked, and named so that a person sees which model it belongs to."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quire.tiers.store.files import OpenFile, check_directory, make_directory, write_whole
+from quire.tiers.store.record import KEY_BYTES, VERSION
+
+logger = logging.getLogger("quire")
+
+FACTS = "namespace.json"
+LOCK = "lock"
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """What `namespace.json` says."""
+
+    path: Path
+    model: str
+    root: bytes
+    block_bytes: int
+    facts: Mapping[str, str]
+
+    @property
+    def lock_path(self) -> Path:
+        """Of the directory: who makes room, or a namespace, holds it."""
+        return self.path.parent / LOCK
+
+
+def directory_name(model: str, root: bytes) -> str:
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.")[-48:] or "model"
+    return f"{slug}-{root.hex()[:12]}"
+
+
+def open_directory(directory: str | os.PathLike[str]) -> tuple[Path, bool]:
+    """Make the store's directory if there is none. Returns it, and whether it can only be read.
+
+    Raises:
+        ValueError: it cannot be used; the message says how to mend it.
+    """
+    path = Path(directory).expanduser()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path)
+        check_directory(path)
+        try:
+            OpenFile(path / LOCK, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            if error.errno not in _READ_ONLY:
+                raise
+            return path, True
+    except OSError as error:
+        raise ValueError(
+            f"kv_dir={str(directory)!r} cannot be used: {error.strerror or error}; name a directory on a disk where "
+            "this user may write"
+        ) from None
+    return path, False
+
+
+def open_namespace(
+    directory: Path, read_only: bool, model: str, root: bytes, block_bytes: int, facts: Mapping[str, str]
+) -> Namespace:
+    """Make or check a namespace's directory. To be called by one process at a time.
+
+    Raises:
+        ValueError: it cannot be used, or another version wrote it.
+        OSError: reading or writing failed.
+    """
+    if len(root) != KEY_BYTES:
+        raise ValueError(f"a namespace's root has {KEY_BYTES} bytes")
+    path = directory / directory_name(model, root)
+    if read_only:
+        if not path.is_dir():
+            raise ValueError(
+                f"kv_dir={str(directory)!r} cannot be written to, and holds nothing of this model; name a directory "
+                "where this user may write"
+            )
+    else:
+        make_directory(path)
+    check_directory(path)
+    known = _read_facts(path)
+    if known is None:
+        namespace = Namespace(path, model, root, block_bytes, dict(facts))
+        if not read_only:
+            write_facts(namespace)
+        return namespace
+    if known.get("format") != VERSION:
+        raise ValueError(
+            f"{str(path)!r} was written by another version of Quire (format {known.get('format')}, and this one has "
+            f"{VERSION}); remove it, or name another kv_dir"
+        )
+    if (known.get("root"), known.get("block_bytes")) != (root.hex(), block_bytes):
+        raise ValueError(f"{str(path)!r} belongs to another namespace; remove it, or name another kv_dir")
+    return Namespace(path, model, root, block_bytes, dict(facts))
+
+
+def read_namespace(path: Path) -> Namespace | None:
+    """None where it is not one of this version."""
+    known = _read_facts(path)
+    if known is None or known.get("format") != VERSION:
+        return None
+    try:
+        root = bytes.fromhex(known["root"])
+        return Namespace(path, str(known["model"]), root, int(known["block_bytes"]), dict(known["facts"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def write_facts(namespace: Namespace) -> None:
+    known = {
+        "format": VERSION,
+        "model": namespace.model,
+        "root": namespace.root.hex(),
+        "block_bytes": namespace.block_bytes,
+        "facts": dict(namespace.facts),
+    }
+    write_whole(namespace.path / FACTS, json.dumps(known, indent=2).encode() + b"\n")
+
+
+def _read_facts(path: Path) -> dict[str, Any] | None:
+    """None where there are none, or they are damaged: then they are written again."""
+    with contextlib.suppress(OSError, ValueError):
+        known = json.loads((path / FACTS).read_text())
+        if isinstance(known, dict):
+            return known
+    return None

@@ -1,0 +1,111 @@
+"""Many blocks at once, from whatever segments they lie in: by place, neighbours in one call, every one checked."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+from quire.tiers.store.catalog import Catalog
+from quire.tiers.store.files import OpenFile
+from quire.tiers.store.record import HEADER_BYTES, is_intact
+from quire.tiers.store.segment import Segment
+
+_MAX_FILES = 64  #: kept open
+_MAX_RECORDS = 512  # of one call: two buffers each, and systems take 1,024
+_MAX_BYTES = 256 << 20  # of one call: systems take 2 GiB
+_TOUCH_EVERY_S = 60.0
+
+_Wanted = tuple[int, int]  # row of a segment, index of the key
+
+
+class Reader:
+    """One thread at a time."""
+
+    def __init__(self, root: bytes, catalog: Catalog) -> None:
+        self._root = root
+        self._catalog = catalog
+        self._files: OrderedDict[int, OpenFile] = OrderedDict()  #: by the segment's number, least recent first
+
+    def read(self, keys: Sequence[bytes], into: Sequence[memoryview]) -> list[int]:
+        """Returns the indices of keys whose bytes did not come."""
+        missing = list(range(len(keys)))
+        for _ in range(2):  # a block may have moved, or one that is damaged have been stored twice
+            missing = self._read(keys, into, missing)
+            if not any(keys[i] in self._catalog for i in missing):
+                break
+        return missing
+
+    def forget_gone(self) -> None:
+        """Close files that were unlinked, so that the disk gets their room back."""
+        numbers = {segment.number for segment in list(self._catalog.segments.values())}
+        for number in list(self._files):  # another thread may be reading
+            if number not in numbers:
+                self._files.pop(number, None)
+
+    def _read(self, keys: Sequence[bytes], into: Sequence[memoryview], wanted: Sequence[int]) -> list[int]:
+        by_segment: dict[int, tuple[Segment, list[_Wanted]]] = {}
+        missing: list[int] = []
+        for i, place in zip(wanted, self._catalog.locate([keys[i] for i in wanted]), strict=True):
+            if place is None:
+                missing.append(i)
+            else:
+                by_segment.setdefault(place[0].number, (place[0], []))[1].append((place[1], i))
+        for segment, places in by_segment.values():
+            missing += self._read_segment(segment, sorted(places), keys, into)
+        return sorted(missing)
+
+    def _read_segment(
+        self, segment: Segment, places: list[_Wanted], keys: Sequence[bytes], into: Sequence[memoryview]
+    ) -> list[int]:
+        missing: list[int] = []
+        try:
+            file = self._open(segment)
+        except FileNotFoundError:  # compacted, evicted, or unlinked by hand
+            self._catalog.refresh()
+            return [i for _, i in places]
+        except OSError:
+            return [i for _, i in places]
+        for run in _runs(places, max(1, min(_MAX_RECORDS, _MAX_BYTES // segment.record_bytes))):
+            headers = memoryview(bytearray(HEADER_BYTES * len(run)))
+            parts: list[memoryview] = []
+            for n, (_, i) in enumerate(run):
+                parts += [headers[n * HEADER_BYTES : (n + 1) * HEADER_BYTES], into[i]]
+            try:
+                num_bytes = os.preadv(file.fd, parts, segment.offset(run[0][0]))
+            except OSError:
+                num_bytes = 0
+            for n, (row, i) in enumerate(run):
+                is_whole = (n + 1) * segment.record_bytes <= num_bytes
+                if not is_whole or not is_intact(self._root, keys[i], parts[2 * n], into[i]):
+                    missing.append(i)
+                    self._catalog.lose(keys[i], segment, row)
+        return missing
+
+    def _open(self, segment: Segment) -> OpenFile:
+        file = self._files.pop(segment.number, None)
+        if file is None:
+            file = OpenFile(segment.path)
+            while len(self._files) >= _MAX_FILES:
+                self._files.popitem(last=False)
+        self._files[segment.number] = file
+        now = time.monotonic()
+        if now - segment.used_at > _TOUCH_EVERY_S:  # eviction asks when it was used
+            segment.used_at = now
+            with contextlib.suppress(OSError):
+                os.utime(file.fd)
+        return file
+
+
+def _runs(places: list[_Wanted], most: int) -> Iterator[list[_Wanted]]:
+    """Neighbouring rows, but no more than one call takes. A row that is wanted twice begins a new run."""
+    run: list[_Wanted] = []
+    for place in places:
+        if run and (place[0] != run[-1][0] + 1 or len(run) == most):
+            yield run
+            run = []
+        run.append(place)
+    if run:
+        yield run

@@ -1,0 +1,159 @@
+"""A segment in memory: a row for each record of its file, read from the file's index or from the records' headers.
+
+The index of a sealed segment, `.idx`, is those rows behind a header, with checksums over both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import xxhash
+
+from quire.tiers.store.files import OpenFile, write_whole
+from quire.tiers.store.record import (
+    FILE_HEADER_BYTES,
+    HEADER_BYTES,
+    VERSION,
+    FileHeader,
+    Row,
+    decode_header,
+)
+
+NAME = re.compile(r"[0-9a-f]{16}-\d{6,}\.seg")
+
+_ROW = struct.Struct("<32s32sdQ")  # key, parent, cost, epoch
+_NO_ROW = bytes(_ROW.size)  # a record that was torn or altered
+_INDEX_HEADER = struct.Struct("<8sI4xQQd32s")  # magic, version, file size, block_bytes, cost of all, root
+_INDEX_MAGIC = b"quireidx"
+_CHECKSUM = struct.Struct("<Q")
+_INDEX_HEADER_BYTES = _INDEX_HEADER.size + _CHECKSUM.size
+
+
+class Segment:
+    """One file of records. `number` is this process's, to name places by."""
+
+    def __init__(self, number: int, path: Path, root: bytes, block_bytes: int) -> None:
+        self.number = number
+        self.path = path
+        self.root = root
+        self.block_bytes = block_bytes
+        self.rows = bytearray()
+        self.size = FILE_HEADER_BYTES  #: of the file, as far as its rows are known
+        self.is_sealed = False  #: has an index, and never grows again
+        self.is_ours = False  #: this process writes it
+        self.is_gone = False  #: unlinked
+        self.num_dead = 0  #: rows that were deleted
+        self.live_cost_s = 0.0  #: to compute what is found here
+        self.used_at = float("-inf")  #: monotonic seconds, when its file's time was last set
+
+    @property
+    def record_bytes(self) -> int:
+        return HEADER_BYTES + self.block_bytes
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.rows) // _ROW.size
+
+    @property
+    def index_path(self) -> Path:
+        return self.path.with_suffix(".idx")
+
+    def offset(self, row: int) -> int:
+        return FILE_HEADER_BYTES + row * self.record_bytes
+
+    def row(self, number: int) -> Row:
+        return Row(*_ROW.unpack_from(self.rows, number * _ROW.size))
+
+    def enumerate_rows(self, first: int = 0) -> Iterator[tuple[int, Row]]:
+        """Number and content of those that are whole."""
+        for number, fields in enumerate(_ROW.iter_unpack(memoryview(self.rows)[first * _ROW.size :].tobytes()), first):
+            row = Row._make(fields)
+            if row.key != _NO_KEY:
+                yield number, row
+
+    def append(self, row: Row) -> None:
+        self.rows += _ROW.pack(*row)
+        self.size += self.record_bytes
+
+    def blank(self, number: int) -> None:
+        """Forget a row whose record is no record any more."""
+        self.rows[number * _ROW.size : (number + 1) * _ROW.size] = _NO_ROW
+
+    def load_index(self) -> bool:
+        """Take the rows from the index, if there is one and it is intact."""
+        try:
+            data = self.index_path.read_bytes()
+            size = self.path.stat().st_size
+        except OSError:
+            return False
+        header = _decode_index_header(data[:_INDEX_HEADER_BYTES])
+        if header is None or (header[0], header[1], header[3]) != (size, self.block_bytes, self.root):
+            return False
+        rows = data[_INDEX_HEADER_BYTES : -_CHECKSUM.size]
+        if len(rows) % _ROW.size or data[-_CHECKSUM.size :] != _CHECKSUM.pack(xxhash.xxh3_64_intdigest(rows)):
+            return False
+        self.rows = bytearray(rows)
+        self.size = size
+        self.is_sealed = True
+        return True
+
+    def save_index(self) -> None:
+        """Write the index of what will not grow any more. It costs nothing but time where that fails."""
+        cost_s = sum(row.cost_s for _, row in self.enumerate_rows())
+        fields = _INDEX_HEADER.pack(_INDEX_MAGIC, VERSION, self.size, self.block_bytes, cost_s, self.root)
+        header = fields + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(fields))
+        checksum = _CHECKSUM.pack(xxhash.xxh3_64_intdigest(bytes(self.rows)))
+        with contextlib.suppress(OSError):
+            write_whole(self.index_path, header, self.rows, checksum)
+        self.is_sealed = True
+
+    def scan(self, file: OpenFile) -> int:
+        """Add rows for the records that came to the file. Returns the number of the first.
+
+        A record at the end that is not intact may still be under way. Where an intact one follows, it is lost.
+        """
+        first, size = self.num_rows, file.size
+        found: list[Row | None] = []
+        num_whole = 0
+        for number in range(first, (size - FILE_HEADER_BYTES) // self.record_bytes):
+            header = os.pread(file.fd, HEADER_BYTES, self.offset(number))
+            found.append(decode_header(self.root, self.block_bytes, header))
+            if found[-1] is not None:
+                num_whole = len(found)
+        for row in found[:num_whole]:
+            self.rows += _NO_ROW if row is None else _ROW.pack(*row)
+        self.size = self.offset(self.num_rows)
+        return first
+
+
+_NO_KEY = bytes(32)
+
+
+def read_file_header(file: OpenFile) -> FileHeader | None:
+    return FileHeader.decode(os.pread(file.fd, FILE_HEADER_BYTES, 0))
+
+
+def read_cost(index_path: Path) -> float | None:
+    """Seconds to compute what a segment holds, by its index; None where that is missing or damaged."""
+    try:
+        with index_path.open("rb") as file:
+            header = _decode_index_header(file.read(_INDEX_HEADER_BYTES))
+    except OSError:
+        return None
+    return None if header is None else header[2]
+
+
+def _decode_index_header(header: bytes) -> tuple[int, int, float, bytes] | None:
+    """File size, block_bytes, cost and root."""
+    if len(header) != _INDEX_HEADER_BYTES:
+        return None
+    fields, checksum = header[: _INDEX_HEADER.size], header[_INDEX_HEADER.size :]
+    magic, version, size, block_bytes, cost_s, root = _INDEX_HEADER.unpack(fields)
+    if (magic, version) != (_INDEX_MAGIC, VERSION) or checksum != _CHECKSUM.pack(xxhash.xxh3_64_intdigest(fields)):
+        return None
+    return size, block_bytes, cost_s, root

@@ -1,0 +1,214 @@
+"""The one segment that this process appends to, and the next one when it is full."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from quire.config import format_size
+from quire.tiers.store.catalog import Catalog
+from quire.tiers.store.eviction import NoRoomError, make_room, survey
+from quire.tiers.store.files import OpenFile, append, locked, make_directory
+from quire.tiers.store.generation import move_generation
+from quire.tiers.store.namespace import Namespace
+from quire.tiers.store.record import FILE_HEADER_BYTES, HEADER_BYTES, VERSION, Buffer, FileHeader, Row, encode_header
+from quire.tiers.store.segment import Segment
+
+logger = logging.getLogger("quire")
+
+SEGMENT_BYTES = 256 << 20
+_MIN_ROWS = 4  #: of a segment
+_MAX_RECORDS = 512  # of one call: two buffers each, and systems take 1,024
+_PAUSE_S = 5.0  #: after a disk was full or failed
+
+
+class ActiveSegment:
+    """A segment while it is written: known by its temporary name until its header is there, and locked."""
+
+    def __init__(self, segment: Segment, capacity: int) -> None:
+        self.segment = segment
+        temporary = segment.path.with_suffix(".tmp")
+        self.file = OpenFile(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        try:
+            self.file.lock()
+            header = FileHeader(VERSION, segment.block_bytes, capacity, segment.root)
+            append(self.file, 0, header.encode())
+            temporary.rename(segment.path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        self.num_rows_left = (capacity - FILE_HEADER_BYTES) // segment.record_bytes
+
+    def write(self, parts: Sequence[Buffer]) -> int:
+        """Append records, two buffers each. Returns how many went through whole; the later ones did not.
+
+        Raises:
+            OSError: none did.
+        """
+        num_done = 0
+        record_bytes = self.segment.record_bytes
+        while 2 * num_done < len(parts):
+            some = parts[2 * num_done : 2 * (num_done + _MAX_RECORDS)]
+            at = self.segment.size + num_done * record_bytes
+            try:
+                num_bytes = os.pwritev(self.file.fd, some, at)
+            except OSError:
+                if num_done:
+                    break
+                raise
+            if not num_bytes // record_bytes:
+                break
+            num_done += num_bytes // record_bytes
+        self.num_rows_left -= num_done
+        return num_done
+
+    def seal(self) -> None:
+        """Write the index, and let go. What a failed write left at the end is cut off."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(self.file.fd, self.segment.size)
+        self.segment.save_index()
+        self.segment.is_ours = False
+        self.file.close()
+
+
+class Writer:
+    """Appends batches of records, and never raises for what a disk does. One thread at a time; `busy` is held by it."""
+
+    def __init__(self, namespace: Namespace, catalog: Catalog, max_bytes: int) -> None:
+        self.busy = threading.Lock()
+        self.active: ActiveSegment | None = None
+        self._namespace = namespace
+        self._catalog = catalog
+        self._max_bytes = max_bytes
+        self._record_bytes = HEADER_BYTES + namespace.block_bytes
+        least = FILE_HEADER_BYTES + _MIN_ROWS * self._record_bytes
+        if max_bytes < least:
+            raise ValueError(
+                f"a store of {format_size(max_bytes)} has no room for {_MIN_ROWS} blocks of "
+                f"{format_size(namespace.block_bytes)}; it takes at least {format_size(least)}"
+            )
+        self.segment_bytes = max(least, min(SEGMENT_BYTES, max_bytes // 8))
+        self._writer = secrets.token_hex(8)
+        self._numbers = itertools.count()
+        self._paused_until = float("-inf")
+        self._is_troubled = False  #: a warning was given, and nothing has worked since
+
+    @property
+    def is_paused(self) -> bool:
+        return time.monotonic() < self._paused_until
+
+    def append(self, rows: Sequence[Row], data: Sequence[Buffer]) -> int:
+        """Write records side by side, in as few segments as they fit. Returns how many were written: the first ones."""
+        num_done = 0
+        try:
+            while num_done < len(rows) and not self.is_paused:
+                active = self._segment_for(len(rows) - num_done)
+                some = slice(num_done, num_done + active.num_rows_left)
+                parts: list[Buffer] = []
+                for row, block in zip(rows[some], data[some], strict=True):
+                    parts += [encode_header(self._namespace.root, row, block), block]
+                num_written = active.write(parts)
+                if self._catalog.append(active.segment, rows[num_done : num_done + num_written]):
+                    num_done += num_written
+                if 2 * num_written < len(parts):  # the disk is full
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if num_done:
+                self._note_success()
+        except OSError as error:
+            self._pause(error)
+        return num_done
+
+    def erase(self, keys: Sequence[bytes]) -> None:
+        """Take back blocks that were just written: they were deleted meanwhile."""
+        nothing = bytes(self._record_bytes)
+        for place in self._catalog.locate(keys):
+            if place is not None:
+                segment, number = place
+                with contextlib.suppress(OSError):
+                    os.pwrite(OpenFile(segment.path, os.O_RDWR).fd, nothing, segment.offset(number))
+                self._catalog.blank(segment, number)
+                if segment.is_sealed:
+                    segment.save_index()
+
+    def check_room(self) -> None:
+        """Evict what exceeds the limit, if it was lowered.
+
+        Raises:
+            NoRoomError: the disk is full, and of something else than blocks.
+        """
+        directory = self._namespace.lock_path.parent
+        with contextlib.suppress(NoRoomError):
+            self._note_evicted(make_room(directory, 0, self._max_bytes, self._live_cost, 0)[1])
+        disk = os.statvfs(directory)
+        least = FILE_HEADER_BYTES + _MIN_ROWS * self._record_bytes
+        if disk.f_blocks and disk.f_bavail * disk.f_frsize < least and not survey(directory).sealed:
+            raise NoRoomError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def new_segment(self, capacity: int, least: int | None = None) -> ActiveSegment:
+        """Begin a segment, after making room for it.
+
+        Raises:
+            OSError: there is no room, or the disk failed.
+        """
+        with locked(self._namespace.lock_path):
+            make_directory(self._namespace.path)
+            room, evicted = make_room(
+                self._namespace.lock_path.parent, capacity, self._max_bytes, self._live_cost, least or capacity
+            )
+            path = self._namespace.path / f"{self._writer}-{next(self._numbers):06}.seg"
+            self._note_evicted(evicted)
+            return self._catalog.new_segment(path, lambda segment: ActiveSegment(segment, room))
+
+    def seal(self) -> None:
+        """End the active segment."""
+        if self.active is not None:
+            active, self.active = self.active, None
+            if not active.segment.is_gone:
+                active.seal()
+
+    def _segment_for(self, num_rows: int) -> ActiveSegment:
+        """The active segment if all rows fit, or a new one."""
+        if self.active is not None and (self.active.segment.is_gone or self.active.num_rows_left < num_rows):
+            self.seal()
+        if self.active is None:
+            self.active = self.new_segment(self.segment_bytes, FILE_HEADER_BYTES + self._record_bytes)
+        return self.active
+
+    def _live_cost(self, path: Path) -> float | None:
+        if path.parent != self._namespace.path:
+            return None
+        with self._catalog.lock:
+            segment = self._catalog.segments.get(path.name)
+            return None if segment is None else segment.live_cost_s
+
+    def _note_evicted(self, evicted: Sequence[Path]) -> None:
+        for path in evicted:
+            self._catalog.stats.evicted_segments += 1
+            segment = self._catalog.segments.get(path.name) if path.parent == self._namespace.path else None
+            if segment is not None:
+                self._catalog.forget(segment)
+        for namespace in {path.parent for path in evicted}:
+            move_generation(namespace)
+
+    def _pause(self, error: OSError) -> None:
+        self._catalog.stats.write_errors += 1
+        self._paused_until = time.monotonic() + _PAUSE_S
+        with contextlib.suppress(OSError):
+            self.seal()  # so that it can be evicted
+        if not self._is_troubled:
+            self._is_troubled = True
+            logger.warning("kv store: writing failed, and is tried again now and then: %s", error.strerror or error)
+
+    def _note_success(self) -> None:
+        if self._is_troubled:
+            self._is_troubled = False
+            logger.warning("kv store: writing works again")

@@ -1,0 +1,85 @@
+"""Stores over one directory, blocks whose bytes follow from their key, and chains of them."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quire.outputs import StoreChanges
+from quire.tiers.store.block_store import BlockStore, StoredBlock
+from quire.tiers.store.record import FILE_HEADER_BYTES, HEADER_BYTES
+
+ROOT = bytes(range(32))
+BLOCK_BYTES = 40
+RECORD_BYTES = HEADER_BYTES + BLOCK_BYTES
+PATIENCE_S = 20.0
+
+
+def open_store(directory: Path, **changed: Any) -> BlockStore:
+    arguments: dict[str, Any] = {"model": "tiny", "root": ROOT, "block_bytes": BLOCK_BYTES, "max_bytes": 1 << 20}
+    return BlockStore(directory / "kv", **(arguments | changed))
+
+
+def key(number: int) -> bytes:
+    return hashlib.sha256(number.to_bytes(8, "little")).digest()
+
+
+def keys(*numbers: int) -> list[bytes]:
+    return [key(number) for number in numbers]
+
+
+def contents(wanted: Sequence[bytes], block_bytes: int = BLOCK_BYTES) -> Any:
+    """What the blocks of these keys hold, as an array: a process that is started for a test need not import torch."""
+    rows = [hashlib.shake_128(key).digest(block_bytes) for key in wanted]
+    return np.frombuffer(bytearray(b"".join(rows)), dtype=np.uint8).reshape(-1, block_bytes)
+
+
+def chain(*numbers: int, after: bytes = ROOT, cost_s: float = 0.0, epoch: int | None = None) -> list[StoredBlock]:
+    """Blocks that follow each other."""
+    parents = [after, *keys(*numbers)]
+    return [StoredBlock(key(number), parents[i], cost_s, epoch) for i, number in enumerate(numbers)]
+
+
+def write(store: BlockStore, blocks: Sequence[StoredBlock]) -> list[int]:
+    return store.write(blocks, contents([block.key for block in blocks], store.block_bytes))
+
+
+def readable(store: BlockStore, wanted: Sequence[bytes]) -> list[bytes]:
+    """The keys whose blocks can be read. What is read must be right."""
+    into: Any = np.full((len(wanted), store.block_bytes), 99, dtype=np.uint8)
+    failed = set(store.read(wanted, into))
+    expected = contents(wanted, store.block_bytes)
+    for i in range(len(wanted)):
+        assert i in failed or np.array_equal(into[i], expected[i]), "a wrong byte"
+    return [key for i, key in enumerate(wanted) if i not in failed]
+
+
+def poll_until(store: BlockStore, is_enough: Callable[[StoreChanges], bool]) -> StoreChanges:
+    """Everything that polling tells until it is enough."""
+    told = StoreChanges()
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        changes = store.poll()
+        if changes is not None:
+            told.added += changes.added
+            told.removed += changes.removed
+            told.deleted += changes.deleted
+            told.granted += changes.granted
+            told.expired += changes.expired
+            if is_enough(told):
+                return told
+        assert time.monotonic() < until, f"waited in vain; {told}"
+        time.sleep(1e-3)
+
+
+def segments(directory: Path) -> list[Path]:
+    return sorted(directory.glob("kv/*/*.seg"))
+
+
+def offset(row: int) -> int:
+    return FILE_HEADER_BYTES + row * RECORD_BYTES
