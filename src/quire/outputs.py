@@ -50,17 +50,6 @@ class TransferReport:
 
 @dataclass(slots=True)
 class StoreChanges:
-    """What has come and gone in the disk tier, which other processes use too. Keys are those of blocks."""
-
-    added: list[bytes] = field(default_factory=list)  #: can be found now
-    removed: list[bytes] = field(default_factory=list)  #: evicted or lost: not found any more
-    deleted: list[bytes] = field(default_factory=list)  #: with their documents: in no tier may they be found any more
-    granted: list[bytes] = field(default_factory=list)  #: claims that are this process's from now on
-    expired: list[bytes] = field(default_factory=list)  #: claims waited for too long: whoever waits goes on without
-
-
-@dataclass(slots=True)
-class StoreChanges:
     """What changed in the store of KV blocks (the disk tier) since it was last asked. Keys are block keys.
 
     What was deleted may have been stored again since: `deleted` is to be applied before the others. A key is never both

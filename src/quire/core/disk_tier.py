@@ -117,11 +117,11 @@ class DiskTier:
         Returns:
             Those that need not wait any more.
         """
+        if changes.deleted:
+            self._delete(set(changes.deleted), requests)
         on_disk = self._swap.on_disk
         on_disk.difference_update(changes.removed)
         on_disk.update(changes.added)
-        if changes.deleted:
-            self._delete(set(changes.deleted), requests)
         woken: list[Request] = []
         for key in changes.granted:
             waiting = self._asked.pop(key, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Sequence
 
@@ -11,6 +12,8 @@ from quire.outputs import BlockTransfer, SchedulerOutput
 from quire.tiers.store.block_store import BlockStore, StoredBlock
 from quire.tiers.streams import Done
 from quire.tiers.transfer_worker import TransferWorker
+
+logger = logging.getLogger("quire")
 
 
 class StoreSpace:
@@ -28,7 +31,7 @@ class StoreSpace:
         """Tell what is saved with blocks that will be written."""
         for save in saves:
             assert save.key is not None
-            self._announced[save.key] = StoredBlock(save.key, save.parent, save.cost_s)
+            self._announced[save.key] = StoredBlock(save.key, save.parent, save.cost_s, self.store.epoch)
 
     def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
         return self.store.write([self._announced.pop(key) for key in keys], blocks)
@@ -72,4 +75,7 @@ class DiskLink:
         for key, patience_s in out.claims:
             self.store.claim(key, patience_s)
         if out.distrusted:
-            self.store.delete(out.distrusted)
+            try:
+                self.store.delete(out.distrusted)
+            except (OSError, ValueError) as error:
+                logger.warning("kv store: blocks that are not numbers could not be deleted: %s", error)

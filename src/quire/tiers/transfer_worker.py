@@ -346,9 +346,17 @@ class TransferWorker:
         if num_lost:
             logger.warning("swap: %s works again, after %d lost blocks", _NAMES[kind], num_lost)
 
-    def _report(self, piece: _Piece, failed: list[int], copy_s: float = 0.0, **place: bool) -> None:
+    def _report(
+        self,
+        piece: _Piece,
+        failed: list[int],
+        copy_s: float = 0.0,
+        *,
+        continues: bool = False,
+        has_more: bool = False,
+    ) -> None:
         num_bytes = len(piece.op_ids) * self._block_bytes
-        self._add(TransferReport(piece.kind, piece.op_ids, num_bytes, copy_s, list(failed), **place))
+        self._add(TransferReport(piece.kind, piece.op_ids, num_bytes, copy_s, list(failed), continues, has_more))
 
     def _add(self, report: TransferReport) -> None:
         report.tier = self._tier
