@@ -10,7 +10,7 @@ import logging
 import time
 import uuid
 import weakref
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -40,8 +40,10 @@ from quire.sampling_params import SamplingParams
 from quire.text.special_tokens import SpecialTokenEscaper
 from quire.text.tokenizer import Tokenizer
 from quire.threads import default_num_threads
+from quire.tiers.disk_link import DiskLink
 from quire.tiers.disk_space import DiskSpace
 from quire.tiers.host_space import HostSpace
+from quire.tiers.store.block_store import BlockStore
 from quire.tiers.swap_space import SwapSpace
 from quire.tiers.transfer_worker import TransferWorker
 
@@ -160,7 +162,7 @@ def make_engine(
         memory_share=memory_share,
     )
     num_swap_slots = plan_swap_slots(config, plan, device=loaded.device, memory_share=memory_share)
-    namespace = _namespace(loaded, config)
+    namespace = _namespace(loaded, config, is_persistent=config.kv_dir is not None)
     cache = KVCache(plan.num_blocks, layout, model.dtype, torch.device(loaded.device))
     worker = None
     if num_swap_slots:
@@ -172,11 +174,13 @@ def make_engine(
         InputBatch(config.max_num_seqs, plan.max_model_len, config.block_size),
         shape.vocab_size,
         worker,
+        _open_disk_tier(config, cache, plan.block_bytes, namespace, source.name),
     )
     eos_token_ids = dict.fromkeys(source.eos_token_ids)
     if tokenizer is not None and tokenizer.eos_token_id is not None:
         eos_token_ids[tokenizer.eos_token_id] = None
-    has_profile = cost_model is None and recovery is None and worker is not None and config.recovery_policy == "cost"
+    asks_costs = runner.disk is not None or (worker is not None and config.recovery_policy == "cost")
+    has_profile = cost_model is None and recovery is None and asks_costs
     place = profile_place(config, model, loaded.device) if has_profile else None
     kept = place.load() if place is not None else None
     cost_model = cost_model or kept or CostModel()
@@ -191,6 +195,7 @@ def make_engine(
             watermark_blocks=int(config.watermark * plan.num_blocks),
             num_swap_slots=num_swap_slots,
             block_bytes=plan.block_bytes,
+            has_disk_tier=runner.disk is not None,
         ),
         runner,
         vocab_size=shape.vocab_size,
@@ -201,8 +206,9 @@ def make_engine(
         sampling_defaults=_sampling_defaults(source),
         recovery=recovery or make_policy(config.recovery_policy, cost_model),
         cost_model=cost_model,
+        keeps_prompts=config.kv_dir_keep_prompts,
     )
-    if place is not None and worker is not None:
+    if place is not None:
         _keep_profile(engine, cost_model, place, worker, is_measured=kept is not None)
     if prefix:
         logger.info("pinned prefix: %d of %d tokens are computed and kept", engine.pin_prefix(prefix), len(prefix))
@@ -210,14 +216,14 @@ def make_engine(
 
 
 def _keep_profile(
-    engine: Engine, cost_model: CostModel, place: ProfilePlace, worker: TransferWorker, *, is_measured: bool
+    engine: Engine, cost_model: CostModel, place: ProfilePlace, worker: TransferWorker | None, *, is_measured: bool
 ) -> None:
     """Keep costs for the next such engines: a short profile at the first start, and what this engine learns."""
     if not is_measured:
         started = time.monotonic()
         quick_profile(engine, cost_model)
         seconds = time.monotonic() - started
-        logger.info("recovery: measured both modes in %.1f s; quire calibrate shows them", seconds)
+        logger.info("costs: measured in %.1f s; quire calibrate shows them", seconds)
     keeper = ProfileKeeper(place, cost_model, worker)
     if not is_measured:
         keeper.keep()
@@ -300,6 +306,30 @@ def _make_transfer_worker(
     limit = "" if config.swap_bandwidth is None else f", at most {format_size(config.swap_bandwidth)} a second"
     logger.info("swap: up to %d blocks (%s) in %s%s", num_slots, format_size(num_slots * block_bytes), place, limit)
     return TransferWorker(cache.tensor, space, bandwidth=config.swap_bandwidth)
+
+
+def _open_disk_tier(
+    config: EngineConfig, cache: KVCache, block_bytes: int, namespace: Namespace, model: str
+) -> DiskLink | None:
+    """The disk tier, if the config has one."""
+    if config.kv_dir is None:
+        return None
+    store = BlockStore(
+        config.kv_dir,
+        model=model,
+        root=namespace.root(),
+        block_bytes=block_bytes,
+        max_bytes=config.kv_dir_size,
+        facts=asdict(namespace),
+    )
+    logger.info(
+        "kv_dir: %d blocks (%s) of this model in %s, which takes up to %s",
+        store.num_blocks,
+        format_size(store.num_blocks * block_bytes),
+        config.kv_dir,
+        format_size(config.kv_dir_size),
+    )
+    return DiskLink(cache.tensor, store, block_bytes)
 
 
 def _namespace(loaded: LoadedModel, config: EngineConfig, *, is_persistent: bool = False) -> Namespace:

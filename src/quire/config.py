@@ -85,6 +85,13 @@ class EngineConfig(EnvironmentSettings):
     swap_bandwidth: int | None = setting(
         None, "Most bytes a second that are swapped, such as 200MB.", read=parse_size, at_least=1
     )
+    kv_dir: str | None = setting(
+        None, "Keep documents' KV in this directory: for the next start, and for other processes that name it."
+    )
+    kv_dir_size: int = setting(
+        16 * 2**30, "Most that kv_dir takes, of all models and processes together.", read=parse_size, at_least=2**20
+    )
+    kv_dir_keep_prompts: bool = setting(False, "Keep the KV of whole prompts in kv_dir, and not of documents alone.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,6 +107,12 @@ class EngineConfig(EnvironmentSettings):
         if self.swap_dir is not None and self.swap_space == 0:
             raise ValueError("swap_dir is a place for a swap tier, and swap_space=0 wants none; leave one of them out")
         self.has_swap_tier(self.device)
+        if self.kv_dir == "":
+            raise ValueError("kv_dir is empty; name a directory, or leave it out")
+        if self.kv_dir is None and self.kv_dir_keep_prompts:
+            raise ValueError("kv_dir_keep_prompts is about a KV directory, and there is none; give kv_dir")
+        if self.kv_dir is not None and not self.enable_prefix_caching:
+            raise ValueError("what is in kv_dir is found by prefix caching; leave enable_prefix_caching on")
         read_recovery_policy(self.recovery_policy)
 
     def has_swap_tier(self, device: str) -> bool:

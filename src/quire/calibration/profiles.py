@@ -94,6 +94,7 @@ def profile_place(config: EngineConfig, model: CausalLM, device: str) -> Profile
         "threads": torch.get_num_threads(),
         "swap_tier": _tier(config, device),
         "swap_bandwidth": config.swap_bandwidth,
+        "kv_dir": None if config.kv_dir is None else os.path.realpath(config.kv_dir),
     }
     return ProfilePlace(profiles_directory(), facts)
 
@@ -148,14 +149,14 @@ class ProfileKeeper:
     Args:
         place: of the engine's kind.
         model: learns in the engine's thread.
-        worker: the link that the model learns about.
+        worker: the link to the swap tier that the model learns about; None where there is none.
     """
 
-    def __init__(self, place: ProfilePlace, model: CostModel, worker: TransferWorker) -> None:
+    def __init__(self, place: ProfilePlace, model: CostModel, worker: TransferWorker | None) -> None:
         self._place = place
         self._model = model
         self._worker = worker
-        self._bandwidth = worker.bandwidth
+        self._bandwidth = None if worker is None else worker.bandwidth
         self._has_warned = False
         self._due_at: float | None = None  #: on the engine's clock
         self._writer: threading.Thread | None = None
@@ -181,7 +182,7 @@ class ProfileKeeper:
         self._write(model)
 
     def _write(self, model: dict[str, Any]) -> None:
-        if self._worker.bandwidth != self._bandwidth:
+        if self._worker is not None and self._worker.bandwidth != self._bandwidth:
             return
         with self._lock:
             try:

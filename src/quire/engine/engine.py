@@ -313,7 +313,10 @@ class Engine:
         """
         if not self.scheduler.config.enable_prefix_caching:
             raise ValueError("a pinned prefix is found by prefix caching; leave enable_prefix_caching on")
-        state = self.add_request(prompt, SamplingParams(max_tokens=2, temperature=0, detokenize=False, ignore_eos=True))
+        params = SamplingParams(max_tokens=2, temperature=0, detokenize=False, ignore_eos=True)
+        accepted = self.input_processor.accept(prompt, params)
+        whole = replace(accepted.prompt, documents=(len(accepted.prompt.token_ids),))
+        state = self.add(replace(accepted, prompt=whole))
         request = state.request
         try:
             while state.metrics.first_token_time is None and not state.is_finished:

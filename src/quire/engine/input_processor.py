@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from quire.config import SchedulerConfig
@@ -82,6 +83,7 @@ class InputProcessor:
         if not isinstance(priority, int):
             raise ValueError(f"priority={priority!r} is not an integer; smaller goes first")
         check_domains(prompt.domains)
+        _check_documents(prompt)
         beam = params if isinstance(params, BeamSearchParams) else None
         sampling = _end_of(beam) if beam is not None else self._complete(params)  # type: ignore[arg-type]
         width = beam.beam_width if beam is not None else sampling.n
@@ -121,6 +123,15 @@ class InputProcessor:
             params = replace(params, bad_words_token_ids=(*params.bad_words_token_ids, *map(tuple, words)))
         params.check_vocabulary(self.vocab_size)
         return params
+
+
+def _check_documents(prompt: Prompt) -> None:
+    ends = (0, *prompt.documents)
+    if any(a >= b for a, b in pairwise(ends)) or ends[-1] > len(prompt.token_ids):
+        raise ValueError(
+            f"documents={prompt.documents!r} are where documents end, ascending, within the prompt's "
+            f"{len(prompt.token_ids)} tokens"
+        )
 
 
 def _end_of(beam: BeamSearchParams) -> SamplingParams:
