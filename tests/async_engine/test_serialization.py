@@ -26,7 +26,7 @@ from quire.outputs import CompletionOutput, Delta, Logprob, RecoveryStats, Reque
 
 OUTPUT = RequestOutput("a", None, [1, 2], [CompletionOutput(0, "x", [5], finish_reason="length")], finished=True)
 EVENTS = [
-    (1, Started([1, 2], 1)),
+    (1, Started([1, 2], {"device": 1})),
     (1, Preempted()),
     (1, Resumed()),
     (1, Progress([Delta(0, "é", [3]), Delta(1, "", [4, 5], [{4: Logprob(-0.5, 1, "x")}], "stop", 7)])),

@@ -62,6 +62,12 @@ PROMISED = {
     "quire_swap_cancelled_blocks_total": "counter",
     "quire_swap_space_bytes": "gauge",
     "quire_swap_space_used_bytes": "gauge",
+    "quire_prefix_cache_hits_by_tier_total": "counter",
+    "quire_prefix_decisions_total": "counter",
+    "quire_kv_dir_moved_blocks_total": "counter",
+    "quire_kv_dir_failed_blocks_total": "counter",
+    "quire_kv_dir_blocks": "gauge",
+    "quire_kv_dir_bytes": "gauge",
 }
 STATS = Stats(
     step_id=1, num_running=2, num_waiting=3, num_preempted=1, num_scheduled_seqs=2, num_scheduled_tokens=9,
@@ -89,6 +95,31 @@ def test_every_promised_name_is_there_from_the_start_with_its_type_and_the_model
     assert 'quire_request_success_total{finished_reason="stop",model_name="quire-mini"} 0.0' in text
     for mode in RecoveryMode:
         assert f'quire_recovery_preemptions_total{{mode="{mode.value}",model_name="quire-mini"}} 0.0' in text
+
+
+def test_where_prefixes_came_from_is_counted_by_tier() -> None:
+    metrics = Metrics(["m"])
+    stats = replace(
+        STATS,
+        hits_by_tier=Counter(device=4, disk=2),
+        prefix_ways=Counter(both=1),
+        disk_moved=Counter(load=5, save=3),
+        disk_failed=Counter(load=1),
+        num_aside=Counter(document=2),
+        num_disk_blocks=7,
+        disk_bytes=70,
+    )
+    metrics.observe_stats("m", stats)
+    found = samples(metrics)
+    assert found["quire_prefix_cache_hits_by_tier_total{device}"] == 4
+    assert found["quire_prefix_cache_hits_by_tier_total{disk}"] == 2
+    assert found["quire_prefix_decisions_total{both}"] == 1
+    assert found["quire_kv_dir_moved_blocks_total{in}"] == 5
+    assert found["quire_kv_dir_moved_blocks_total{out}"] == 3
+    assert found["quire_kv_dir_failed_blocks_total{in}"] == 1
+    assert (found["quire_kv_dir_blocks"], found["quire_kv_dir_bytes"]) == (7, 70)
+    waiting = [found[f"quire_num_requests_waiting_by_reason{{{why}}}"] for why in ("capacity", "preempted", "document")]
+    assert waiting == [0, 1, 2]
 
 
 def test_two_servers_in_one_process_share_no_figures() -> None:

@@ -77,6 +77,9 @@ def write_recording(recording: Recording, path: Path) -> None:
             file.write(json.dumps(entry) + "\n")
 
 
+_DOCUMENTS = [[which] * 8 + list(range(8)) for which in range(3)]
+
+
 class FakeEngine:
     """Runs random requests on the real scheduler with a runner that emulates a model; its seconds are drawn.
 
@@ -88,11 +91,11 @@ class FakeEngine:
         self.now = 0.0
         self.num_requests = num_requests
         model = CostModel()
-        self.scheduler = Scheduler(config, make_policy(policy, model))
+        self.scheduler = Scheduler(config, make_policy(policy, model), model)
         self.costs = CostObserver(model, self.scheduler.recovery.log)
         self.runner = EmulatedRunner(config, link_seed=seed | 1)
         self.text = io.StringIO()
-        record(self, self.text, policy=policy, model=model)
+        record(self, self.text, policy=policy)
         self.tokens: dict[str, list[int]] = {}
 
     def clock(self) -> float:
@@ -112,6 +115,8 @@ class FakeEngine:
 
     def step(self, *, fails: bool = False) -> None:
         scheduler = self.scheduler
+        if scheduler.config.has_disk_tier and (changes := self.runner.transfer_worker.store.poll()) is not None:
+            scheduler.note_store(changes)
         out = scheduler.schedule()
         seconds = self.random.lognormvariate(0, 1) if out.seq_ids else self.random.random()
         try:
@@ -132,9 +137,15 @@ class FakeEngine:
         draw = self.random
         kind = "plain" if only_plain else draw.choice(["plain", "plain", "plain", "samples", "beams"])
         stops = () if only_plain else (0,)
+        prompt = [draw.randrange(8) for _ in range(draw.randint(1, 24))]
+        documents: tuple[int, ...] = ()
+        if self.scheduler.config.has_disk_tier and draw.random() < 0.8:
+            document = draw.choice(_DOCUMENTS)
+            prompt = [*document, *prompt[:4]]
+            documents = (len(document),)
         return Request(
             f"request-{number}",
-            [draw.randrange(8) for _ in range(draw.randint(1, 24))],
+            prompt,
             SamplingParams(n=3 if kind == "samples" else 1, max_tokens=None),
             beam=BeamSearchParams(beam_width=2, max_tokens=8) if kind == "beams" else None,
             arrival=number,
@@ -142,6 +153,8 @@ class FakeEngine:
             max_tokens=draw.randint(1, 20),
             stop_token_ids=stops,
             eos_token_ids=stops,
+            documents=documents,
+            keeps_prompt=bool(documents) and draw.random() < 0.2,
         )
 
     def recording(self, path: Path) -> Recording:

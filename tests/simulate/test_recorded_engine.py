@@ -61,7 +61,7 @@ def test_what_a_real_engine_decided_is_decided_again(tmp_path: Path, tiny: Loade
     model = CostModel()
     recovery = make_policy(policy, model)
     engine, text = make_engine(TINY, tiny, cost_model=model, recovery=recovery), io.StringIO()
-    recorder = record(engine, text, policy=policy, model=model)
+    recorder = record(engine, text, policy=policy)
     run(engine, 5)
     prior = taught().to_dict()
     own = CostModel.from_dict(prior)

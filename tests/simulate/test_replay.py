@@ -9,7 +9,7 @@ import pytest
 
 from quire.simulate.recording import Recording
 from quire.simulate.replay import ReplayDiffers, predict, replay
-from simulate.machines import FakeEngine, limits, machine, write_recording
+from simulate.machines import BLOCK_BYTES, FakeEngine, limits, machine, write_recording
 
 POLICIES = ["recompute", "swap", "threshold:12", "cost"]
 
@@ -32,6 +32,17 @@ def test_a_recorded_engines_schedule_comes_out_again_exactly(tmp_path: Path, pol
     assert found.num_requests == 12
     assert found.num_steps == sum("schedule" in event for event in recording.events)
     assert (found.num_preemptions, found.num_recomputed_tokens) == (counts.preemptions, counts.recomputed_tokens)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_schedule_with_blocks_of_other_processes_comes_out_again_exactly(tmp_path: Path, seed: int) -> None:
+    config = limits(num_blocks=14, enable_prefix_caching=True, block_bytes=BLOCK_BYTES, has_disk_tier=True)
+    engine = FakeEngine(seed, "cost", config, num_requests=20)
+    engine.run()
+    recording = engine.recording(tmp_path / "recording.jsonl")
+    assert any("store" in event for event in recording.events)
+    assert any(event.get("claims") for event in recording.events)
+    replay(recording)
 
 
 def test_recordings_have_what_makes_them_hard_to_replay(tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ class EngineLoop:
         request = client.state.request
         if not client.is_started and client.state.metrics.first_scheduled_time is not None:
             client.is_started = True
-            started = Started(request.prompt_token_ids, request.num_cached_tokens or 0)
+            started = Started(request.prompt_token_ids, dict(request.cached_tokens or {}))
             report.events.append((client.key, started))
         if client.is_preempted:
             client.is_preempted = False

@@ -29,7 +29,7 @@ class Started:
     """The request has been scheduled for the first time. Comes first."""
 
     prompt_token_ids: list[int]
-    num_cached_tokens: int  #: of the prompt, found in the prefix cache
+    cached_tokens: dict[str, int]  #: of the prompt, found so far, by tier; what is loaded meanwhile comes with the end
 
 
 @dataclass(frozen=True, slots=True)

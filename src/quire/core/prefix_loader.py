@@ -12,6 +12,8 @@ Computing and loading both ends of a prefix at once is the idea of Cake (Jin et 
 
 from __future__ import annotations
 
+from collections import Counter
+
 from quire.config import SchedulerConfig
 from quire.core.costs.interface import EMPTY_STEP, TIERS, Costs, StepShape, chunk_beside, decoding_beside
 from quire.core.kv_cache_manager import KVCacheManager
@@ -38,7 +40,7 @@ class PrefixLoader:
         self._beside: StepShape | None = None
         self._chunk = config.max_num_batched_tokens
         self._loading: dict[int, Sequence] = {}  #: by seq_id, those that wait for what was begun here
-        self.ways: dict[str, int] = {"load": 0, "compute": 0, "both": 0}  #: prefixes, by what was decided
+        self.ways: Counter[str] = Counter()  #: prefixes that were found, by what was decided: load, compute, both
 
     def begin_step(self, last_shape: StepShape = EMPTY_STEP) -> None:
         """Before a step is made: give up loads that computing would overtake.

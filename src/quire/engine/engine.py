@@ -24,7 +24,7 @@ from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.engine.input_processor import InputProcessor, ProcessedRequest
 from quire.engine.request_state import RequestState
-from quire.outputs import Stats, StepOutput
+from quire.outputs import Stats, StepOutput, TransferReport
 from quire.prompt import PromptLike
 from quire.runner.model_runner import Runner
 from quire.runner.random import derived_seed
@@ -189,6 +189,7 @@ class Engine:
         if (changes := self.runner.poll_store()) is not None:
             scheduler.note_store(changes)
         before = replace(scheduler.counts, hits_by_tier=Counter(scheduler.counts.hits_by_tier))
+        ways = Counter(scheduler.prefixes.ways)
         started = self.clock()
         out = scheduler.schedule()
         scheduled = self.clock()
@@ -225,6 +226,8 @@ class Engine:
         stats.num_sampled_tokens = counts.sampled_tokens - before.sampled_tokens
         stats.prefix_queries = counts.prefix_queries - before.prefix_queries
         stats.prefix_hits = counts.prefix_hits - before.prefix_hits
+        stats.prefix_ways = scheduler.prefixes.ways - ways
+        _count_disk_transfers(result.transfers, stats)
         stats.hits_by_tier = counts.hits_by_tier - before.hits_by_tier
         stats.preemptions = counts.preemptions - before.preemptions
         stats.recovery = scheduler.recovery.log.take_stats()
@@ -290,6 +293,7 @@ class Engine:
         stats.num_waiting = len(scheduler.waiting) + len(scheduler.aside)
         stats.num_aside = Counter(request.waits_for or "" for request in scheduler.aside.values())
         stats.num_disk_blocks = len(scheduler.swap.on_disk)
+        stats.disk_bytes = stats.num_disk_blocks * scheduler.config.block_bytes
         stats.num_preempted = scheduler.num_preempted
         stats.num_blocks = kv.pool.num_blocks
         stats.num_used_blocks = kv.pool.num_used
@@ -359,6 +363,13 @@ def interrupts_put_off() -> Iterator[None]:
         signal.signal(signal.SIGINT, usual)
         if is_pending:
             usual(signal.SIGINT, None)
+
+
+def _count_disk_transfers(reports: Sequence[TransferReport], stats: Stats) -> None:
+    for report in reports:
+        if report.tier == "disk" and not report.is_cancelled:
+            stats.disk_failed[report.kind] += len(report.failed)
+            stats.disk_moved[report.kind] += len(report.op_ids) - len(report.failed)
 
 
 def _describe(error: Exception) -> str:

@@ -17,6 +17,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire.config import SchedulerConfig
+from quire.core.costs.interface import TIERS
 from quire.outputs import RecoveryStats, RequestMetrics, RequestOutput, Stats
 from quire.server.errors import ERROR_CODE
 from quire.server.openai.schema import ERROR_RESPONSES
@@ -60,8 +61,9 @@ class Metrics:
         self._num_waiting = self._gauge("num_requests_waiting", "Requests that wait, preempted ones among them.")
         self._waiting_by_reason = self._gauge(
             "num_requests_waiting_by_reason",
-            "Of the requests that wait, those for their first step (capacity), and preempted ones.",
-            reason=("capacity", "preempted"),
+            "Of the requests that wait, those for their first step (capacity), preempted ones, and those for a "
+            "document that another process computes.",
+            reason=("capacity", "preempted", "document"),
         )
         self._kv_usage = self._gauge(
             "kv_cache_usage_perc", "Share of the KV blocks that running requests hold; 1 is all."
@@ -94,6 +96,7 @@ class Metrics:
         )
         self._add_sizes()
         self._add_recovery()
+        self._add_tiers()
         self._add_http()
         self._limits: dict[str, SchedulerConfig] = {}
         ProcessCollector(registry=self.registry)
@@ -157,11 +160,35 @@ class Metrics:
             mode=MODES,
         )
 
+    def _add_tiers(self) -> None:
+        """Where prefixes were found, and the KV directory; all zero without one."""
+        self._hits_by_tier = self._counter(
+            "prefix_cache_hits_by_tier", "Tokens found in the prefix cache, by where.", tier=("device", *TIERS)
+        )
+        self._prefix_ways = self._counter(
+            "prefix_decisions",
+            "Prefixes that another tier had: loaded, computed all the same, or both at once, whatever was sooner.",
+            way=("load", "compute", "both"),
+        )
+        directions = tuple(_DIRECTIONS.values())
+        self._disk_moved = self._counter(
+            "kv_dir_moved_blocks", "KV blocks moved to the KV directory (out) and from it (in).", direction=directions
+        )
+        self._disk_failed = self._counter(
+            "kv_dir_failed_blocks",
+            "KV blocks that were not written (out), or that were gone or damaged when they were read (in).",
+            direction=directions,
+        )
+        self._disk_blocks = self._gauge("kv_dir_blocks", "KV blocks of this model in the KV directory.")
+        self._disk_bytes = self._gauge("kv_dir_bytes", "Bytes of these blocks.")
+
     def observe_stats(self, model: str, stats: Stats) -> None:
         """Take in one step."""
         self._num_running.labels(model).set(stats.num_running)
         self._num_waiting.labels(model).set(stats.num_waiting)
-        self._waiting_by_reason.labels(model, "capacity").set(stats.num_waiting - stats.num_preempted)
+        num_aside = stats.num_aside.total()
+        self._waiting_by_reason.labels(model, "capacity").set(stats.num_waiting - stats.num_preempted - num_aside)
+        self._waiting_by_reason.labels(model, "document").set(stats.num_aside["document"])
         self._waiting_by_reason.labels(model, "preempted").set(stats.num_preempted)
         self._kv_usage.labels(model).set(stats.num_used_blocks / max(1, stats.num_blocks))
         self._generation_tokens.labels(model).inc(stats.num_sampled_tokens)
@@ -178,6 +205,18 @@ class Metrics:
         self._swap_used.labels(model).set(stats.swap_used_bytes)
         if stats.recovery is not None:
             self._observe_recovery(model, stats.recovery)
+        self._observe_tiers(model, stats)
+
+    def _observe_tiers(self, model: str, stats: Stats) -> None:
+        for tier, count in stats.hits_by_tier.items():
+            self._hits_by_tier.labels(model, tier).inc(count)
+        for way, count in stats.prefix_ways.items():
+            self._prefix_ways.labels(model, way).inc(count)
+        for kind, direction in _DIRECTIONS.items():
+            self._disk_moved.labels(model, direction).inc(stats.disk_moved[kind])
+            self._disk_failed.labels(model, direction).inc(stats.disk_failed[kind])
+        self._disk_blocks.labels(model).set(stats.num_disk_blocks)
+        self._disk_bytes.labels(model).set(stats.disk_bytes)
 
     def _observe_recovery(self, model: str, stats: RecoveryStats) -> None:
         for mode, count in stats.preemptions.items():

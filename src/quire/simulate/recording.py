@@ -5,6 +5,7 @@ order:
 
     {"add": "request-0", "time": 0.01, "prompt_token_ids": [...], "max_tokens": 16, ...}     a request came
     {"schedule": 1, "time": 0.02, "seq_ids": [0], "num_scheduled_tokens": [12], ...}         a step was scheduled
+    {"store": {"added": ["5e..."], ...}, "time": 0.02}                     blocks came to the disk tier and went from it
     {"observe": 0.013, "reports": [...]}                                   the cost model was told of seconds, transfers
     {"update": 1, "time": 0.03, "sampled": [[0, [417]]], "reports": [...]}                   the step's result
     {"fail": 1, "time": 0.03, "error": "..."}                                                ... or its failure
@@ -25,16 +26,15 @@ from typing import Any, TextIO
 
 from quire.config import SchedulerConfig
 from quire.core.block_keys import Domain
-from quire.core.costs.cost_model import CostModel
 from quire.core.costs.interface import StepShape
 from quire.core.request import Request, RequestStatus
 from quire.core.request import Sequence as RequestSequence
 from quire.core.scheduler import Scheduler, SequenceUpdate
-from quire.outputs import SchedulerOutput, StepOutput, TokenLogprobs, TransferReport
+from quire.outputs import SchedulerOutput, StepOutput, StoreChanges, TokenLogprobs, TransferReport
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
 VERSION = 6
-KINDS = ("add", "schedule", "observe", "update", "fail", "end", "pin", "begin")  #: of events
+KINDS = ("add", "store", "schedule", "observe", "update", "fail", "end", "pin", "begin")  #: of events
 
 Event = dict[str, Any]
 
@@ -45,7 +45,7 @@ class Recording:
 
     config: SchedulerConfig
     policy: str = "recompute"  #: as `make_policy` reads it
-    cost_model: dict[str, Any] | None = None  #: the prior (`to_dict`); None where the policy asks for none
+    cost_model: dict[str, Any] | None = None  #: the prior (`to_dict`); None where nobody asks for costs
     events: list[Event] = field(default_factory=list)  #: in order; see above
 
     def head(self) -> Event:
@@ -89,14 +89,13 @@ def _parse(line: str, where: str) -> Event:
 # -- writing one -------------------------------------------------------------------------------------------------------
 
 
-def record(engine: Any, sink: TextIO, *, policy: str, model: CostModel | None = None) -> Recorder:
+def record(engine: Any, sink: TextIO, *, policy: str) -> Recorder:
     """Put a recorder before a fresh engine's scheduler and the observer of its costs.
 
     Args:
         engine: before its first step.
         sink: gets each line.
-        policy: as `make_policy` reads it.
-        model: the policy's; None where it has none.
+        policy: as `make_policy` reads it; one that weighs costs asks the engine's cost model.
 
     Raises:
         ValueError: the engine has run already: its decisions depend on all that it has been through.
@@ -105,8 +104,7 @@ def record(engine: Any, sink: TextIO, *, policy: str, model: CostModel | None = 
     if scheduler.requests or scheduler.num_steps:
         raise ValueError(f"a recording begins with an engine; this one has run {scheduler.num_steps} steps already")
     recorder = engine.scheduler = Recorder(scheduler, sink, engine.clock)
-    prior = None if model is None else model.to_dict()
-    setup = Recording(scheduler.config, policy, prior)
+    setup = Recording(scheduler.config, policy, engine.costs.model.to_dict())
     recorder.write(setup.head())
     note = engine.costs.note
 
@@ -145,6 +143,11 @@ class Recorder:
         asked = describe_request(request)
         self._scheduler.add(request)
         self.write({"add": request.request_id, "time": self._clock(), **asked})
+
+    def note_store(self, changes: StoreChanges) -> None:
+        told = {name: [key.hex() for key in keys] for name, keys in asdict(changes).items() if keys}
+        self.write({"store": told, "time": self._clock()})
+        self._scheduler.note_store(changes)
 
     def schedule(self) -> SchedulerOutput:
         started = self._clock()
@@ -203,6 +206,8 @@ def describe_request(request: Request) -> Event:
         "stop_token_ids": sorted(request.stop_token_ids),
         "eos_token_ids": sorted(request.eos_token_ids),
         "beam": None if beam is None else asdict(beam),
+        "documents": list(request.documents),
+        "num_to_keep": request.num_to_keep,
         "root": request.root.hex(),
         "domains": [[start, level, name.hex(), salt.hex()] for start, (level, name, salt) in request.domains],
     }
@@ -225,6 +230,8 @@ def make_request(event: Event) -> Request:
         max_tokens=event["max_tokens"],
         stop_token_ids=tuple(event["stop_token_ids"]),
         eos_token_ids=tuple(event["eos_token_ids"]),
+        documents=tuple(event["documents"]),
+        keeps_prompt=event["num_to_keep"] > max(event["documents"], default=0),
         root=bytes.fromhex(event["root"]),
         domains=tuple(
             (start, Domain(level, bytes.fromhex(name), bytes.fromhex(salt)))
@@ -241,8 +248,11 @@ def describe_step(out: SchedulerOutput, preempted: Sequence[str]) -> Event:
         "preempted": list(preempted),
         "new": [[new.seq_id, new.num_computed_tokens, len(new.token_ids)] for new in out.new_sequences],
         "removed": list(out.removed_seq_ids),
-        "transfers": [[t.op_id, t.kind, t.src, t.dst] for t in out.transfers],
+        "transfers": [[t.op_id, t.kind, t.src, t.dst, t.tier] for t in out.transfers],
         "cancelled": list(out.cancelled),
+        "claims": [[key.hex(), patience_s] for key, patience_s in out.claims],
+        "dropped_claims": [key.hex() for key in out.dropped_claims],
+        "distrusted": [key.hex() for key in out.distrusted],
     }
 
 

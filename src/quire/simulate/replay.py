@@ -15,7 +15,7 @@ from quire.core.recovery.observer import CostObserver
 from quire.core.recovery.policies import make_policy
 from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
-from quire.outputs import TransferReport
+from quire.outputs import StoreChanges, TransferReport
 from quire.simulate.figures import Distribution, Timeline
 from quire.simulate.hardware import HardwareProfile
 from quire.simulate.recording import KINDS, Event, Recording, describe_step, make_request, make_result, schedule
@@ -66,7 +66,7 @@ class _Replay:
         self.recording = recording
         model = None if recording.cost_model is None else CostModel.from_dict(recording.cost_model)
         policy = make_policy(recording.policy, model)
-        self.scheduler = Scheduler(recording.config, policy)
+        self.scheduler = Scheduler(recording.config, policy, model)
         self.observer = None if model is None else CostObserver(model, self.scheduler.recovery.log)
         self._start()
 
@@ -103,6 +103,10 @@ class _Replay:
                 raise ReplayDiffers(out.step_id, name, event[name], replayed)
         self.num_steps += 1
         self.num_scheduled_tokens += out.total_tokens
+
+    def _store(self, event: Event) -> None:
+        told = {name: [bytes.fromhex(key) for key in keys] for name, keys in event["store"].items()}
+        self.scheduler.note_store(StoreChanges(**told))
 
     def _observe(self, event: Event) -> None:
         if self.observer is not None:

@@ -98,7 +98,7 @@ def simulate(
     for _, num_tokens, _, prompt, _ in ordered:
         if prompt is not None and len(prompt) != num_tokens:
             raise ValueError(f"a prompt has {len(prompt)} tokens, and num_prompt_tokens says {num_tokens}")
-    scheduler = Scheduler(config, policy)
+    scheduler = Scheduler(config, policy, learner or hardware.costs)
     return _Simulation(ordered, scheduler, VirtualRunner(hardware, config.block_bytes), learner).run()
 
 

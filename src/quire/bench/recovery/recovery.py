@@ -283,7 +283,7 @@ def _recording(engine: Engine, policy: str, path: Path | None) -> Iterator[Recor
         return
     # The engine opens no files while it runs, and answers for those of its swap tier.
     with writing(path, keeps_half=True) as file:
-        yield record(engine, file, policy=policy, model=engine.costs.model)
+        yield record(engine, file, policy=policy)
 
 
 def _close(engine: Engine) -> None:

@@ -154,8 +154,11 @@ class RecoveryLog:
             self._noted().seconds[recovery.mode.value] += seconds
 
     def note_transfers(self, reports: Iterable[TransferReport]) -> None:
-        """Transfers have ended; each counts with its share of its run's seconds."""
+        """Transfers have ended; each counts with its share of its run's seconds. What is moved to disk and back for
+        other reasons than recovery does not count."""
         for report in reports:
+            if report.tier != "host" and not any(op_id in self._recovery_of for op_id in report.op_ids):
+                continue
             stats = self._noted()
             num_blocks = len(report.op_ids)
             num_cancelled = num_blocks if report.is_cancelled else 0

@@ -34,7 +34,7 @@ class CostObserver:
     def __init__(self, model: CostModel, log: RecoveryLog) -> None:
         self.model = model
         self._log = log
-        self._stretches = {"save": _Stretch(), "load": _Stretch()}
+        self._stretches: dict[tuple[str, str], _Stretch] = {}  #: by tier and kind
 
     def note(self, shape: StepShape, seconds: float, reports: Sequence[TransferReport]) -> None:
         """A step is over.
@@ -52,17 +52,17 @@ class CostObserver:
         self.model.observe_step(shape, seconds)
 
     def _note_transfer(self, report: TransferReport) -> None:
-        """The log tells once when the link begins to fail, and once when it is over."""
-        model, kind = self.model, report.kind
-        was_failing = model.is_failing(kind)
+        """The log tells once when the link for swapping begins to fail, and once when it is over."""
+        model, tier, kind = self.model, report.tier, report.kind
+        was_failing = model.is_failing(kind, tier)
         if report.failed:
-            self._stretches[kind] = _Stretch()
-            model.observe_failure(kind)
+            self._stretches[tier, kind] = _Stretch()
+            model.observe_failure(kind, tier)
         elif report.is_cancelled:
-            self._end_run(kind)
+            self._end_run(tier, kind)
         elif report.num_bytes:
             self._add_piece(report)
-        if was_failing == model.is_failing(kind):
+        if tier != "host" or was_failing == model.is_failing(kind):
             return
         if was_failing:
             logger.warning("swap: a %s has arrived whole again", kind)
@@ -72,28 +72,29 @@ class CostObserver:
             )
 
     def _add_piece(self, report: TransferReport) -> None:
+        link = report.tier, report.kind
         if not report.continues:
-            self._end_run(report.kind)
-            self._stretches[report.kind] = _Stretch()
-        stretch = self._stretches[report.kind]
+            self._end_run(*link)
+            self._stretches[link] = _Stretch()
+        stretch = self._stretches.setdefault(link, _Stretch())
         stretch.num_bytes += report.num_bytes
         stretch.seconds += report.copy_s
-        predicted_s = transfer_seconds(self.model, report.kind, stretch.num_bytes)
+        predicted_s = transfer_seconds(self.model, report.kind, stretch.num_bytes, report.tier)
         if max(stretch.seconds, predicted_s) >= _STRETCH_S:
-            self._tell(report.kind)
+            self._tell(*link)
         elif not report.has_more:
-            self._end_run(report.kind)
+            self._end_run(*link)
 
-    def _end_run(self, kind: str) -> None:
+    def _end_run(self, tier: str, kind: str) -> None:
         """A run may be short as a whole; but the rest of a longer one tells nothing new."""
-        stretch = self._stretches[kind]
+        stretch = self._stretches.get((tier, kind), _Stretch())
         if stretch.num_bytes and not stretch.continues:
-            self._tell(kind)
+            self._tell(tier, kind)
 
-    def _tell(self, kind: str) -> None:
-        stretch = self._stretches[kind]
-        self._stretches[kind] = _Stretch(continues=True)
-        self.model.observe_transfer(kind, stretch.num_bytes, stretch.seconds, continues=stretch.continues)
+    def _tell(self, tier: str, kind: str) -> None:
+        stretch = self._stretches[tier, kind]
+        self._stretches[tier, kind] = _Stretch(continues=True)
+        self.model.observe_transfer(kind, stretch.num_bytes, stretch.seconds, continues=stretch.continues, tier=tier)
 
 
 def note_recomputed(log: RecoveryLog, costs: Costs, shape: StepShape, seconds: float) -> None:

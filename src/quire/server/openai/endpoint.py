@@ -96,8 +96,8 @@ class Endpoint(ABC, Generic[B]):
             return StreamedAnswer(builder, self.settings.keep_alive_s)
         outputs = await run_while_connected(request.receive, generation.outputs())
         count = UsageCount()
-        for output in outputs:
-            count.add_output(output)
+        for number, output in enumerate(outputs):
+            count.add_output(number, output)
         count.note(request.scope, model.name)
         return json_reply(builder.whole(outputs, count.to_usage()))
 

@@ -191,6 +191,10 @@ class Generated(Reply):
 
 class PromptTokensDetails(Reply):
     cached_tokens: int = Field(description="Of the prompt's tokens, those whose KV was there already.")
+    cached_tokens_by_tier: dict[str, int] | None = Field(
+        default=None,
+        description="The same by where it was: device, host or disk; shown where not all was on the device.",
+    )
 
 
 class Usage(Reply):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from json.encoder import encode_basestring_ascii
@@ -17,7 +18,7 @@ from pydantic_core import to_json
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from quire.async_engine.messages import Event, Preempted, Progress, Resumed, Started
+from quire.async_engine.messages import Event, Finished, Preempted, Progress, Resumed, Started
 from quire.outputs import Delta, RequestOutput
 from quire.server.errors import ApiError, error_body, error_response
 from quire.server.http.access_log import note_usage
@@ -38,16 +39,20 @@ class UsageCount:
 
     def __init__(self) -> None:
         self.num_prompt_tokens = 0
-        self.num_cached_tokens = 0
         self.num_output_tokens = 0
+        self._cached: dict[int, dict[str, int]] = {}  #: by prompt: tokens by tier
 
-    def add_prompt(self, num_tokens: int, num_cached_tokens: int) -> None:
+    def add_prompt(self, number: int, num_tokens: int, cached: dict[str, int]) -> None:
         self.num_prompt_tokens += num_tokens
-        self.num_cached_tokens += num_cached_tokens
+        self.note_cached(number, cached)
 
-    def add_output(self, output: RequestOutput) -> None:
-        """Count a whole answer."""
-        self.add_prompt(len(output.prompt_token_ids), output.num_cached_tokens)
+    def note_cached(self, number: int, cached: dict[str, int]) -> None:
+        """Of a prompt, the tokens whose KV was found, by tier; in the place of what was noted before."""
+        self._cached[number] = cached
+
+    def add_output(self, number: int, output: RequestOutput) -> None:
+        """Count a whole answer to a prompt."""
+        self.add_prompt(number, len(output.prompt_token_ids), output.cached_tokens)
         self.num_output_tokens += sum(len(completion.token_ids) for completion in output.outputs)
 
     def note(self, scope: Scope, model: str) -> None:
@@ -55,11 +60,15 @@ class UsageCount:
         note_usage(scope, model=model, prompt_tokens=self.num_prompt_tokens, completion_tokens=self.num_output_tokens)
 
     def to_usage(self) -> Usage:
+        by_tier: Counter[str] = sum((Counter(cached) for cached in self._cached.values()), Counter())
+        details = PromptTokensDetails(cached_tokens=by_tier.total())
+        if by_tier.keys() - {"device"}:
+            details.cached_tokens_by_tier = dict(by_tier)
         return Usage(
             prompt_tokens=self.num_prompt_tokens,
             completion_tokens=self.num_output_tokens,
             total_tokens=self.num_prompt_tokens + self.num_output_tokens,
-            prompt_tokens_details=PromptTokensDetails(cached_tokens=self.num_cached_tokens),
+            prompt_tokens_details=details,
         )
 
 
@@ -98,12 +107,14 @@ class Chunks:
             case Progress():
                 return b"".join([self._encode_delta(number, delta) for delta in event.deltas])
             case Started():
-                self.usage.add_prompt(len(event.prompt_token_ids), event.num_cached_tokens)
+                self.usage.add_prompt(number, len(event.prompt_token_ids), event.cached_tokens)
                 return b"".join([event_of(self._chunk(**parts)) for parts in self._builder.opening(number, event)])
             case Preempted():
                 return comment("preempted")
             case Resumed():
                 return comment("resumed")
+            case Finished():
+                self.usage.note_cached(number, event.output.cached_tokens)
         return b""
 
     def _encode_delta(self, number: int, delta: Delta) -> bytes:
