@@ -12,7 +12,7 @@ import numpy as np
 
 from quire.outputs import StoreChanges
 from quire.tiers.store.block_store import BlockStore, StoredBlock
-from quire.tiers.store.record import FILE_HEADER_BYTES, HEADER_BYTES
+from quire.tiers.store.layout.record import FILE_HEADER_BYTES, HEADER_BYTES
 
 ROOT = bytes(range(32))
 BLOCK_BYTES = 40

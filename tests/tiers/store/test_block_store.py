@@ -72,7 +72,7 @@ def test_a_key_that_is_there_is_not_written_again(store: BlockStore) -> None:
 
 def segments_bytes(store: BlockStore) -> int:
     """Records on the disk."""
-    return sum(path.stat().st_size // RECORD_BYTES for path in segments(store._namespace.path.parents[1]))
+    return sum(path.stat().st_size // RECORD_BYTES for path in segments(store.namespace.path.parents[1]))
 
 
 def test_blocks_written_together_lie_side_by_side_and_are_read_at_once(
@@ -207,7 +207,7 @@ def test_a_limit_without_room_for_a_few_blocks_is_refused(tmp_path: Path) -> Non
 
 
 def test_a_namespace_of_another_version_is_refused(tmp_path: Path, store: BlockStore) -> None:
-    path = store._namespace.path / "namespace.json"
+    path = store.namespace.path / "namespace.json"
     path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
     with pytest.raises(ValueError, match="another version of Quire"):
         open_store(tmp_path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from quire.outputs import StoreChanges
 from quire.tiers.store import block_store
 from quire.tiers.store.block_store import BlockStore
+from quire.tiers.store.compaction import compact
 from tiers.store.stores import BLOCK_BYTES, ROOT, chain, contents, key, keys, open_store, readable, segments, write
 
 
@@ -188,6 +191,27 @@ def test_a_segment_without_living_blocks_goes_by_itself(
     assert segments(tmp_path) == []
 
 
+def test_compaction_keeps_what_was_written_last(
+    tmp_path: Path, stores: tuple[BlockStore, BlockStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compactor has not looked at the segment since its writer added a block and let go."""
+    mine, other = stores
+    write(other, chain(1, 2))
+    mine.delete(keys(2))
+    poll(other)
+    monkeypatch.setattr(mine._catalog, "refresh", lambda: None)
+    monkeypatch.setattr(block_store, "compact", lambda *_: True)
+    write(other, chain(3))
+    other.close()
+    monkeypatch.undo()
+    (segment,) = mine._catalog.segments.values()
+    compact(mine._catalog, mine._writer)
+    assert not segment.path.exists()
+    third = open_store(tmp_path)
+    assert readable(third, keys(1, 2, 3)) == keys(1, 3)
+    third.close()
+
+
 def test_what_an_ended_process_left_is_compacted_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_store, "compact", lambda *_: True)  # it ends before
     first = open_store(tmp_path)
@@ -243,6 +267,28 @@ def test_a_process_that_opens_while_others_delete_sees_what_is_left(
     third = open_store(tmp_path)
     assert sorted(readable(third, keys(*range(10)))) == sorted(keys(0, 2, 4, 6, 8))
     third.close()
+
+
+def test_a_deletion_on_a_full_disk_makes_room_for_itself(
+    stores: tuple[BlockStore, BlockStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, other = stores
+    write(mine, chain(1, 2))
+    original = os.pwrite
+    shed: list[int] = []
+
+    def pwrite(file: int, data: bytes, at: int) -> int:
+        if not shed and len(data) == 2 * 48:
+            original(file, data[:60], at)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return original(file, data, at)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    monkeypatch.setattr(mine._writer, "shed", shed.append)
+    assert mine.delete(keys(1)) == 2
+    assert sorted(set(poll(other).deleted)) == sorted(keys(1, 2))
+    assert readable(other, keys(1, 2)) == []
+    assert shed
 
 
 def test_constants_of_the_tests() -> None:

@@ -170,7 +170,7 @@ def test_without_anything_to_evict_writing_pauses(
 ) -> None:
     monkeypatch.setattr(writer, "_PAUSE_S", 0.0)
     store = open_store(tmp_path, max_bytes=MAX_BYTES)
-    big = store._namespace.path / "something else"
+    big = store.namespace.path / "something else"
     big.write_bytes(bytes(MAX_BYTES))
     assert write(store, chain(1)) == [0]
     assert write(store, chain(1)) == [0]

@@ -51,7 +51,7 @@ def stop_suddenly(store: BlockStore) -> None:
         store._writer.active.file.close()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(_operations)
 def test_deleted_blocks_are_never_found_and_others_always(operations: list[tuple[str, int, list[int]]]) -> None:
     with tempfile.TemporaryDirectory() as name:

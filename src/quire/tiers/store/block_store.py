@@ -25,14 +25,15 @@ import numpy as np
 
 from quire.outputs import StoreChanges
 from quire.tiers.store.catalog import Catalog, StoreStats
-from quire.tiers.store.claims import Claims
 from quire.tiers.store.compaction import compact
-from quire.tiers.store.deletions import Deletions
-from quire.tiers.store.files import OpenFile, locked
-from quire.tiers.store.generation import Generation
-from quire.tiers.store.namespace import LOCK, open_directory, open_namespace
+from quire.tiers.store.layout.claims import Claims
+from quire.tiers.store.layout.deletions import Deletions
+from quire.tiers.store.layout.files import OpenFile, locked
+from quire.tiers.store.layout.generation import Generation
+from quire.tiers.store.layout.labels import Label, read_labels, write_label
+from quire.tiers.store.layout.namespace import LOCK, open_directory, open_namespace
+from quire.tiers.store.layout.record import Row
 from quire.tiers.store.reader import Reader
-from quire.tiers.store.record import Row
 from quire.tiers.store.writer import Writer
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ _LOOK_EVERY_S = 0.1  #: at the generation, where the engine does not
 _REFRESH_EVERY_S = 1.0  #: where the generation does not move: other machines, files removed by hand
 _CLAIM_EVERY_S = 0.02
 _COMPACT_AFTER_S = 30.0  #: deletions that come together are compacted together
+_SHED_BYTES = 1 << 20  #: for tombstones, where the disk is full
 _MOSTLY_DEAD = 0.5  #: such segments are not waited for
 
 
@@ -116,7 +118,7 @@ class BlockStore:
             return
         with locked(directory / LOCK):
             self._open_namespace(directory, model, root, max_bytes, facts)
-            _remove_leftovers(self._namespace.path)
+            _remove_leftovers(self.namespace.path)
             self._deletions.mend()
             self._catalog.refresh()
             self._catalog.finish_abandoned()
@@ -130,16 +132,17 @@ class BlockStore:
     def _open_namespace(
         self, directory: Path, model: str, root: bytes, max_bytes: int, facts: Mapping[str, str]
     ) -> None:
-        self._namespace = open_namespace(directory, self.is_read_only, model, root, self.block_bytes, facts)
-        where = self._namespace.path
+        self.namespace = open_namespace(directory, self.is_read_only, model, root, self.block_bytes, facts)
+        where = self.namespace.path
         self._deletions = Deletions(where, root, self.is_read_only)
         self._generation = Generation(where, self.is_read_only)
         self._claims = Claims(where, self.is_read_only)
-        self._catalog = Catalog(self._namespace, self._deletions, _weakly(self._tell))
-        self._writer = Writer(self._namespace, self._catalog, max_bytes)
+        self._seen = self._generation.read()  # before the deletions are, so that none is missed
+        self._catalog = Catalog(self.namespace, self._deletions, _weakly(self._tell))
+        self._writer = Writer(self.namespace, self._catalog, max_bytes)
         self._reader = Reader(root, self._catalog)
-        self._seen = self._generation.read()
         self._refreshed = self._seen
+        self._applied = Generation.deletions(self._seen)
         self._refreshed_at = time.monotonic()
         if self.is_read_only:
             self._catalog.refresh()
@@ -199,6 +202,7 @@ class BlockStore:
         failed = list(range(len(keys)))
         if not self._is_closed:
             try:
+                self._apply_deletions(self._generation.read())
                 failed = self._reader.read(keys, self._buffers(into, len(keys)))
             except Exception as error:
                 self._note_error("reading", error)
@@ -212,8 +216,7 @@ class BlockStore:
         """
         value = self._generation.read()
         if value != self._seen:
-            if Generation.deletions(value) != Generation.deletions(self._seen):
-                self._catalog.refresh_deletions()
+            self._apply_deletions(value)
             self._seen = value
             self._wake.set()
         if not self._catalog.has_changed and not self._has_answers:
@@ -259,22 +262,49 @@ class BlockStore:
             OSError: the disk failed; some may still be found elsewhere.
         """
         if self.is_read_only:
-            raise ValueError(f"{self._namespace.path} cannot be written to, so nothing can be deleted there")
+            raise ValueError(f"{self.namespace.path} cannot be written to, so nothing can be deleted there")
         doomed = set(keys)
         num_deleted = 0
         with self._deletions.exclusively():
             self._catalog.refresh()
             epoch = self._deletions.next_epoch
-            told = set[bytes]()
-            # Writers look for tombstones after they have written. So whatever this does not find, they take back.
-            while new := (doomed | self._catalog.descendants(doomed)) - told:
+            num_rows = self._catalog.num_rows
+            new = doomed | self._catalog.descendants(doomed)
+            while new:
                 num_deleted += sum(key in self._catalog for key in new)
-                self._deletions.append(new, epoch)
+                self._append_deletions(new, epoch)
                 self._generation.move(deleted=True)
-                told |= new
                 doomed |= new
+                # Writers look for tombstones after they have written: whatever this does not find, they take back.
                 self._catalog.refresh()
+                has_grown, num_rows = self._catalog.num_rows > num_rows, self._catalog.num_rows
+                new = self._catalog.descendants(doomed) - doomed if has_grown else set()
         self._wake.set()
+        return num_deleted
+
+    def label(self, name: str, first_key: bytes, last_key: bytes, num_tokens: int = 0, domain: str = "") -> None:
+        """Give a document a name, for people: the blocks from the first key to the last. Never raises.
+
+        A name that is given again means the later document.
+        """
+        if not self.is_read_only:
+            keys = self._catalog.chain(first_key, last_key)
+            try:
+                write_label(self.namespace.path, Label(name, tuple(keys), num_tokens, domain))
+            except OSError as error:
+                self._note_error("labelling", error)
+
+    def labels(self) -> Mapping[str, Label]:
+        """The documents that have names, oldest first."""
+        return read_labels(self.namespace.path)
+
+    def delete_label(self, name: str) -> int:
+        """Delete a document by its name; see `delete`. 0 where there is none of this name."""
+        label = self.labels().get(name)
+        if label is None:
+            return 0
+        num_deleted = self.delete(label.keys)
+        write_label(self.namespace.path, Label(name, ()))
         return num_deleted
 
     def refresh(self) -> None:
@@ -333,6 +363,21 @@ class BlockStore:
                 if row.key in self._catalog:
                     self._claims.drop(row.key)
         return [i for i, row in enumerate(rows) if row.key not in self._catalog]
+
+    def _append_deletions(self, keys: set[bytes], epoch: int) -> None:
+        try:
+            self._deletions.append(keys, epoch)
+        except OSError:  # a deletion is worth more than what is stored
+            self._writer.shed(_SHED_BYTES)
+            self._deletions.refresh()
+            self._deletions.append(keys, epoch)
+
+    def _apply_deletions(self, value: bytes) -> None:
+        """Read the list of deletions, if the generation says that it has grown."""
+        deletions = Generation.deletions(value)
+        if deletions != self._applied:
+            self._catalog.refresh_deletions()
+            self._applied = deletions
 
     def _move_generation(self) -> None:
         """Tell other processes, and not ourselves."""
@@ -404,7 +449,10 @@ class BlockStore:
         if (self._catalog.has_changed or self._has_answers) and not self._is_told:
             self._is_told = True
             if self.on_change is not None:
-                self.on_change()
+                try:
+                    self.on_change()
+                except Exception as error:
+                    self._note_error("telling the engine", error)
 
     def _buffers(self, data: torch.Tensor, count: int) -> list[memoryview]:
         """The bytes of each block."""
@@ -453,8 +501,12 @@ def _weakly(method: Callable[[], None]) -> Callable[[], None]:
 
 
 def _remove_leftovers(namespace: Path) -> None:
-    """Files that a process was about to put in their place when it ended."""
+    """Files that a process was about to put in their place, or to remove, when it ended."""
     for path in namespace.glob("*.tmp"):
         with contextlib.suppress(OSError):
             if OpenFile(path, os.O_RDWR).lock():
+                path.unlink()
+    for path in namespace.glob("*.idx"):
+        if not path.with_suffix(".seg").exists():
+            with contextlib.suppress(OSError):
                 path.unlink()

@@ -18,17 +18,19 @@ from pathlib import Path
 from typing import TypeVar
 
 from quire.outputs import StoreChanges
-from quire.tiers.store.deletions import Deletions
-from quire.tiers.store.files import OpenFile
 from quire.tiers.store.index import Index, place_of, segment_and_row
-from quire.tiers.store.namespace import Namespace
-from quire.tiers.store.record import VERSION, Row
-from quire.tiers.store.segment import NAME, Segment, read_file_header
+from quire.tiers.store.layout.deletions import Deletions
+from quire.tiers.store.layout.files import OpenFile
+from quire.tiers.store.layout.namespace import Namespace
+from quire.tiers.store.layout.record import VERSION, Row
+from quire.tiers.store.layout.segment import NAME, Segment, read_file_header
+from quire.tiers.store.lineage import find_descendants
 
 logger = logging.getLogger("quire")
 
 _Created = TypeVar("_Created")
 
+_MAX_LOOKS = 5
 _CHUNK = 1000  #: rows that are added at once, so that the engine's thread waits for no more
 
 
@@ -64,10 +66,12 @@ class Catalog:
         self._numbers = itertools.count()
         self._ignored: set[str] = set()
         self._refreshing = threading.Lock()
+        self._following = threading.Lock()
         self._tell = tell
         self._found: dict[bytes, bool] = {}  #: key -> added, or removed; since `take_changes`
         self._deleted: dict[bytes, None] = {}
         self.has_changed = False
+        self.num_rows = 0  #: that were added so far
         self.deletions.refresh()
         self._floor = self.deletions.floor  #: that was applied
         self.polled_epoch = self.deletions.epoch  #: of the deletions that `take_changes` has told
@@ -201,8 +205,9 @@ class Catalog:
     def refresh(self) -> None:
         """Find what was written and evicted, and then what was deleted."""
         with self._refreshing:
-            while not self._compare():  # what is compacted meanwhile is in another file
-                pass
+            for _ in range(_MAX_LOOKS):
+                if self._compare():
+                    break  # else something was compacted meanwhile, and is in another file
         self.refresh_deletions()
 
     def refresh_deletions(self) -> None:
@@ -222,6 +227,16 @@ class Catalog:
                 self._remove(row.key, segment, number)
         self._tell()
 
+    def follow(self, segment: Segment, has_index: bool = False) -> None:
+        """A segment that another process writes, or wrote, may have grown."""
+        if segment.is_sealed:
+            return
+        with self._following, contextlib.suppress(OSError):
+            if has_index or segment.path.stat().st_size >= segment.size + segment.record_bytes:
+                first = segment.scan(OpenFile(segment.path))
+                segment.is_sealed = has_index
+                self._add(segment, first)
+
     def finish_abandoned(self) -> None:
         """Write the indexes of segments whose writers have ended suddenly."""
         for segment in list(self.segments.values()):
@@ -229,24 +244,32 @@ class Catalog:
                 with contextlib.suppress(OSError):
                     file = OpenFile(segment.path, os.O_RDWR)
                     if file.lock() is True:
-                        self._follow(segment, has_index=False)
+                        self.follow(segment)
                         segment.size = file.size
                         segment.save_index()
+
+    def chain(self, first: bytes, last: bytes) -> list[bytes]:
+        """The keys from one to another that is chained after it. What is not known between them is left out."""
+        keys = [last]
+        with self.lock:
+            while keys[-1] != first and len(keys) <= len(self._index):
+                place = self._index.find(keys[-1])
+                if place is None:
+                    break
+                segment, number = self._at(place)
+                parent = segment.row(number).parent
+                if parent == self._namespace.root:
+                    break
+                keys.append(parent)
+        if keys[-1] != first:
+            keys.append(first)
+        return keys[::-1]
 
     def descendants(self, keys: Iterable[bytes]) -> set[bytes]:
         """All known keys that are chained after these."""
         with self.lock:
-            segments = list(self.segments.values())
-            pairs = [[(row.key, row.parent) for _, row in segment.enumerate_rows()] for segment in segments]
-        named, found = set(keys), set[bytes]()
-        has_grown = True
-        while has_grown:  # parents come before their children in most cases, so two rounds do
-            before = len(found)
-            for key, parent in itertools.chain.from_iterable(pairs):
-                if (parent in named or parent in found) and key not in named:
-                    found.add(key)
-            has_grown = len(found) > before
-        return found
+            tables = [bytes(segment.rows) for segment in self.segments.values()]
+        return find_descendants(tables, keys)
 
     def _compare(self) -> bool:
         """The directory with what is known. False where a file went away before it could be read."""
@@ -264,7 +287,7 @@ class Catalog:
             if name not in names:
                 self.forget(segment)
             elif not segment.is_sealed and not segment.is_ours:
-                self._follow(segment, segment.index_path.name in names)
+                self.follow(segment, segment.index_path.name in names)
         self._ignored &= names
         return is_complete
 
@@ -297,14 +320,6 @@ class Catalog:
         self.stats.foreign_segments += 1
         logger.warning("kv store: %s %s and is left alone", self._namespace.path / name, why)
 
-    def _follow(self, segment: Segment, has_index: bool) -> None:
-        """A live segment may have grown."""
-        with contextlib.suppress(OSError):
-            if has_index or segment.path.stat().st_size >= segment.size + segment.record_bytes:
-                first = segment.scan(OpenFile(segment.path))
-                segment.is_sealed = has_index
-                self._add(segment, first)
-
     def _add(self, segment: Segment, first: int) -> None:
         rows = segment.enumerate_rows(first)
         while chunk := list(islice(rows, _CHUNK)):
@@ -317,8 +332,10 @@ class Catalog:
     # With the lock
 
     def _add_rows(self, segment: Segment, rows: list[tuple[int, Row]]) -> None:
+        self.num_rows += len(rows)
         for number, row in rows:
-            self.deletions.latest = max(self.deletions.latest, row.epoch)
+            if row.epoch > self.deletions.latest:
+                self.deletions.latest = row.epoch
             if self.deletions.kills(row):
                 segment.num_dead += 1
                 continue

@@ -11,9 +11,9 @@ import logging
 import os
 
 from quire.tiers.store.catalog import Catalog
-from quire.tiers.store.files import OpenFile
-from quire.tiers.store.record import FILE_HEADER_BYTES, HEADER_BYTES, Row, is_intact
-from quire.tiers.store.segment import Segment
+from quire.tiers.store.layout.files import OpenFile
+from quire.tiers.store.layout.record import FILE_HEADER_BYTES, HEADER_BYTES, Row, is_intact
+from quire.tiers.store.layout.segment import Segment
 from quire.tiers.store.writer import Writer
 
 logger = logging.getLogger("quire")
@@ -50,6 +50,7 @@ def _compact_segment(catalog: Catalog, writer: Writer, segment: Segment) -> bool
         is_locked = file.lock()
         if is_locked is False or (is_locked is None and not segment.is_sealed) or not file.is_at(segment.path):
             return False
+        catalog.follow(segment)  # whoever wrote it may have added to it before it let go
         alive = [(number, row) for number, row in segment.enumerate_rows() if not catalog.is_dead(row)]
         if alive:
             try:

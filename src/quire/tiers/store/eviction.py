@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quire.config import format_size
-from quire.tiers.store.files import OpenFile
-from quire.tiers.store.record import VERSION
-from quire.tiers.store.segment import NAME, Segment, read_cost, read_file_header
+from quire.tiers.store.layout.files import OpenFile
+from quire.tiers.store.layout.record import VERSION
+from quire.tiers.store.layout.segment import NAME, Segment, read_cost, read_file_header
 
 logger = logging.getLogger("quire")
 
@@ -110,7 +110,7 @@ def make_room(directory: Path, needed: int, max_bytes: int, cost_of: CostOf, lea
     excess = usage.num_bytes + usage.num_promised + needed - limit
     evicted: list[Path] = []
     if excess > 0:
-        for segment in _worst_first(usage.sealed, cost_of):
+        for segment in worst_first(usage.sealed, cost_of):
             if evict(segment):
                 evicted.append(segment.path)
                 excess -= segment.size
@@ -125,7 +125,8 @@ def make_room(directory: Path, needed: int, max_bytes: int, cost_of: CostOf, lea
     return room, evicted
 
 
-def _worst_first(segments: list[SegmentFile], cost_of: CostOf) -> list[SegmentFile]:
+def worst_first(segments: list[SegmentFile], cost_of: CostOf) -> list[SegmentFile]:
+    """In the order in which they are evicted."""
     now = time.time()
     ranked: list[tuple[float, float, SegmentFile]] = []
     for segment in segments:

@@ -9,13 +9,13 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
 from quire.tiers.store.catalog import Catalog
-from quire.tiers.store.files import OpenFile
-from quire.tiers.store.record import HEADER_BYTES, is_intact
-from quire.tiers.store.segment import Segment
+from quire.tiers.store.layout.files import OpenFile
+from quire.tiers.store.layout.record import HEADER_BYTES, is_intact
+from quire.tiers.store.layout.segment import Segment
 
 _MAX_FILES = 64  #: kept open
 _MAX_RECORDS = 512  # of one call: two buffers each, and systems take 1,024
-_MAX_BYTES = 256 << 20  # of one call: systems take 2 GiB
+_MAX_BYTES = 2 << 20  # of one call: what fits a cache is checked faster
 _TOUCH_EVERY_S = 60.0
 
 _Wanted = tuple[int, int]  # row of a segment, index of the key

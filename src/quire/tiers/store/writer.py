@@ -16,11 +16,19 @@ from pathlib import Path
 from quire.config import format_size
 from quire.tiers.store.catalog import Catalog
 from quire.tiers.store.eviction import NoRoomError, make_room, survey
-from quire.tiers.store.files import OpenFile, append, locked, make_directory
-from quire.tiers.store.generation import move_generation
-from quire.tiers.store.namespace import Namespace
-from quire.tiers.store.record import FILE_HEADER_BYTES, HEADER_BYTES, VERSION, Buffer, FileHeader, Row, encode_header
-from quire.tiers.store.segment import Segment
+from quire.tiers.store.layout.files import OpenFile, append, locked, make_directory
+from quire.tiers.store.layout.generation import move_generation
+from quire.tiers.store.layout.namespace import Namespace
+from quire.tiers.store.layout.record import (
+    FILE_HEADER_BYTES,
+    HEADER_BYTES,
+    VERSION,
+    Buffer,
+    FileHeader,
+    Row,
+    encode_header,
+)
+from quire.tiers.store.layout.segment import Segment
 
 logger = logging.getLogger("quire")
 
@@ -139,6 +147,12 @@ class Writer:
                 if segment.is_sealed:
                     segment.save_index()
 
+    def shed(self, num_bytes: int) -> None:
+        """Evict until a full disk has some room again."""
+        with locked(self._namespace.lock_path), contextlib.suppress(NoRoomError):
+            directory = self._namespace.lock_path.parent
+            self._note_evicted(make_room(directory, num_bytes, self._max_bytes, self._live_cost, 0)[1])
+
     def check_room(self) -> None:
         """Evict what exceeds the limit, if it was lowered.
 
@@ -180,7 +194,8 @@ class Writer:
         if self.active is not None and (self.active.segment.is_gone or self.active.num_rows_left < num_rows):
             self.seal()
         if self.active is None:
-            self.active = self.new_segment(self.segment_bytes, FILE_HEADER_BYTES + self._record_bytes)
+            least = max(self.segment_bytes // 16, FILE_HEADER_BYTES + self._record_bytes)
+            self.active = self.new_segment(self.segment_bytes, least)
         return self.active
 
     def _live_cost(self, path: Path) -> float | None:

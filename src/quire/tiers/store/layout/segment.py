@@ -14,8 +14,8 @@ from pathlib import Path
 
 import xxhash
 
-from quire.tiers.store.files import OpenFile, write_whole
-from quire.tiers.store.record import (
+from quire.tiers.store.layout.files import OpenFile, write_whole
+from quire.tiers.store.layout.record import (
     FILE_HEADER_BYTES,
     HEADER_BYTES,
     VERSION,
@@ -26,7 +26,7 @@ from quire.tiers.store.record import (
 
 NAME = re.compile(r"[0-9a-f]{16}-\d{6,}\.seg")
 
-_ROW = struct.Struct("<32s32sdQ")  # key, parent, cost, epoch
+_ROW = struct.Struct("<32s32sdQ")  # key, parent, cost, epoch; see lineage.py
 _NO_ROW = bytes(_ROW.size)  # a record that was torn or altered
 _INDEX_HEADER = struct.Struct("<8sI4xQQd32s")  # magic, version, file size, block_bytes, cost of all, root
 _INDEX_MAGIC = b"quireidx"

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from quire.tiers.store.files import OpenFile, check_directory, make_directory, write_whole
-from quire.tiers.store.record import KEY_BYTES, VERSION
+from quire.tiers.store.layout.files import OpenFile, check_directory, make_directory, write_whole
+from quire.tiers.store.layout.record import KEY_BYTES, VERSION
 
 logger = logging.getLogger("quire")
 

@@ -11,7 +11,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from quire.tiers.store.files import OpenFile
+from quire.tiers.store.layout.files import OpenFile
 
 NAME = "generation"
 _BYTES = 8

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import xxhash
 
-from quire.tiers.store.files import OpenFile, append, write_whole
-from quire.tiers.store.record import KEY_BYTES, VERSION, Row
+from quire.tiers.store.layout.files import OpenFile, append, write_whole
+from quire.tiers.store.layout.record import KEY_BYTES, VERSION, Row
 
 logger = logging.getLogger("quire")
 

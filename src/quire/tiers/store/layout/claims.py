@@ -15,7 +15,7 @@ import struct
 import sys
 from pathlib import Path
 
-from quire.tiers.store.files import OpenFile
+from quire.tiers.store.layout.files import OpenFile
 
 logger = logging.getLogger("quire")
 

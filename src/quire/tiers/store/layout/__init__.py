@@ -1,0 +1,1 @@
+"""What lies in a store's directory: one module for each kind of file."""

@@ -1,0 +1,60 @@
+"""Names of documents, for people: which keys a document has, so that it can be listed and deleted by name.
+
+One line of JSON a label behind its checksum, in a file that every process of a namespace appends to. The last of a name
+holds; one without keys says that the document is gone. A damaged line is skipped: labels are a convenience.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+
+from quire.tiers.store.layout.files import OpenFile
+
+NAME = "labels"
+
+
+@dataclass(frozen=True)
+class Label:
+    """A document."""
+
+    name: str
+    keys: tuple[bytes, ...]  #: of its blocks, in their order, as far as they were known
+    num_tokens: int = 0
+    domain: str = ""
+
+
+def write_label(namespace: Path, label: Label) -> None:
+    """
+    Raises:
+        OSError: it could not be written.
+    """
+    fields = [label.name, [key.hex() for key in label.keys], label.num_tokens, label.domain]
+    line = json.dumps(fields).encode()
+    file = OpenFile(namespace / NAME, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    try:
+        file.lock(wait=True)
+        os.write(file.fd, b"\n%016x %s\n" % (xxhash.xxh3_64_intdigest(line), line))  # half a line may stand before
+    finally:
+        file.close()
+
+
+def read_labels(namespace: Path) -> Mapping[str, Label]:
+    """By name, oldest first."""
+    labels: dict[str, Label] = {}
+    try:
+        lines = (namespace / NAME).read_bytes().split(b"\n")
+    except OSError:
+        return labels
+    for line in lines:
+        if line[17:] and line[:16] == b"%016x" % xxhash.xxh3_64_intdigest(line[17:]):
+            name, keys, num_tokens, domain = json.loads(line[17:])
+            labels.pop(name, None)
+            if keys:
+                labels[name] = Label(name, tuple(bytes.fromhex(key) for key in keys), num_tokens, domain)
+    return labels

@@ -1,0 +1,377 @@
+"""What people do with a store's directory, whether engines use it or not: look, check, prune, carry away and back."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import xxhash
+
+from quire.tiers.store.block_store import BlockStore, StoredBlock
+from quire.tiers.store.eviction import Usage, evict, survey, worst_first
+from quire.tiers.store.layout.deletions import Deletions
+from quire.tiers.store.layout.files import OpenFile, check_directory, locked
+from quire.tiers.store.layout.generation import move_generation
+from quire.tiers.store.layout.labels import read_labels
+from quire.tiers.store.layout.namespace import LOCK, Namespace, read_namespace
+from quire.tiers.store.layout.record import HEADER_BYTES, VERSION, Row, decode_header, is_intact
+from quire.tiers.store.layout.segment import NAME, Segment, read_file_header
+
+_EXPORT_MAGIC = b"quire-kv-export-1\n"
+_LENGTH = struct.Struct("<Q")
+_FIELDS = struct.Struct("<32s32sd")  # key, parent, cost
+_DIGEST_BYTES = 16
+_BATCH_BYTES = 64 << 20
+_MAX_HEAD_BYTES = 1 << 20
+
+Progress = Callable[[int, int], None]  #: bytes that are done, and all
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document that was given a name."""
+
+    name: str
+    num_tokens: int
+    domain: str
+    num_blocks: int
+    num_found: int  #: of these, blocks that are there
+
+
+@dataclass
+class NamespaceFigures:
+    """What lies in a namespace."""
+
+    name: str  #: of its directory
+    model: str
+    root: str
+    facts: dict[str, str]
+    block_bytes: int
+    num_blocks: int = 0
+    num_bytes: int = 0  #: of all files
+    dead_bytes: int = 0  #: of blocks that were deleted and not yet compacted
+    num_segments: int = 0
+    oldest_use: float | None = None  #: of a segment; seconds since the epoch
+    newest_use: float | None = None
+    documents: list[Document] = field(default_factory=list)
+
+
+@dataclass
+class Verification:
+    """What `verify` found."""
+
+    num_blocks: int = 0  #: intact
+    num_bytes: int = 0  #: read
+    damaged: list[str] = field(default_factory=list)  #: where, and what
+    torn: list[str] = field(default_factory=list)  #: ends of segments whose writers were stopped: nothing is lost
+
+
+def list_namespaces(directory: str | Path) -> list[NamespaceFigures]:
+    """Figures of every namespace of this version, by name.
+
+    Raises:
+        ValueError: there is no such directory, or it is not this user's.
+    """
+    return [_figures(namespace) for namespace in _namespaces(_checked(directory))]
+
+
+def find_namespace(directory: str | Path, name: str) -> Namespace:
+    """The namespace whose directory or model has a name, or whose root begins with it.
+
+    Raises:
+        ValueError: there is none, or several.
+    """
+    found = [
+        each
+        for each in _namespaces(_checked(directory))
+        if name in (each.path.name, each.model) or (len(name) >= 4 and each.root.hex().startswith(name))
+    ]
+    if len(found) != 1:
+        known = ", ".join(each.path.name for each in found or _namespaces(Path(directory))) or "none"
+        raise ValueError(f"{'several' if found else 'no'} namespaces are called {name!r}; name one of: {known}")
+    return found[0]
+
+
+def verify(directory: str | Path, progress: Progress | None = None) -> Verification:
+    """Read every record of every namespace, and check it."""
+    found = Verification()
+    namespaces = _namespaces(_checked(directory))
+    paths = [(each, path) for each in namespaces for path in _segment_paths(each)]
+    total = sum(path.stat().st_size for _, path in paths if path.exists())
+    for namespace, path in paths:
+        try:
+            _verify_segment(namespace, path, found)
+        except FileNotFoundError:
+            continue  # evicted meanwhile
+        except OSError as error:
+            found.damaged.append(f"{path}: {error.strerror or error}")
+        if progress is not None:
+            progress(min(found.num_bytes, total), total)
+    return found
+
+
+def prune(directory: str | Path, max_bytes: int, namespace: str | None = None) -> list[Path]:
+    """Evict what is worth the least, until the directory, or one namespace, has no more than so many bytes.
+
+    Segments that are being written stay. Returns what was removed.
+    """
+    top = _checked(directory)
+    only = None if namespace is None else find_namespace(top, namespace).path
+    evicted: list[Path] = []
+    with locked(top / LOCK):
+        usage = survey(top)
+        if only is not None:
+            usage = _part(usage, only)
+        excess = usage.num_bytes - max_bytes
+        for segment in worst_first(usage.sealed, lambda path: None):
+            if excess <= 0:
+                break
+            index_bytes = segment.index_path.stat().st_size if segment.index_path.exists() else 0
+            if evict(segment):
+                evicted.append(segment.path)
+                excess -= segment.size + index_bytes
+    for path in {path.parent for path in evicted}:
+        move_generation(path)
+    return evicted
+
+
+def export(directory: str | Path, namespace: str, file: str | Path) -> int:
+    """Write the intact blocks of a namespace to one file that any machine can import. Returns their number."""
+    source = find_namespace(directory, namespace)
+    count = 0
+    with Path(file).open("wb") as out:
+        facts = {
+            "model": source.model,
+            "root": source.root.hex(),
+            "block_bytes": source.block_bytes,
+            "facts": dict(source.facts),
+        }
+        head = json.dumps(facts).encode()
+        out.write(_EXPORT_MAGIC + _LENGTH.pack(len(head)) + head + xxhash.xxh3_128_digest(head))
+        known = set[bytes]()
+        for row, data in _live_records(source):
+            if row.key not in known:
+                known.add(row.key)
+                fields = _FIELDS.pack(row.key, row.parent, row.cost_s)
+                digest = xxhash.xxh3_128(fields)
+                digest.update(data)
+                out.write(b"B" + fields + digest.digest() + data)
+                count += 1
+        out.write(b"E" + _LENGTH.pack(count))
+    return count
+
+
+def import_(file: str | Path, directory: str | Path, *, max_bytes: int = 1 << 50) -> tuple[str, int]:
+    """Store the blocks of an exported file, each of them checked. Returns the namespace's name and their number.
+
+    Raises:
+        ValueError: it is no such file, it is damaged, or the directory cannot be used. Blocks that came before the
+            damage are stored.
+    """
+    with Path(file).open("rb") as source:
+        facts = _read_head(source, file)
+        store = BlockStore(
+            directory,
+            model=str(facts["model"]),
+            root=bytes.fromhex(str(facts["root"])),
+            block_bytes=int(facts["block_bytes"]),
+            max_bytes=max_bytes,
+            facts=facts["facts"],
+        )
+        try:
+            store.poll()
+            count = 0
+            for blocks, data in _read_batches(source, store.block_bytes, file):
+                failed = store.write(blocks, data)
+                if failed:
+                    raise ValueError(f"{len(failed)} blocks could not be stored in {directory}; is the disk full?")
+                count += len(blocks)
+        finally:
+            store.close()
+    return store.namespace.path.name, count
+
+
+def delete_label(directory: str | Path, namespace: str, name: str) -> int:
+    """Delete a document by its name, and what is chained after it. Returns how many blocks were deleted.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
+    found = find_namespace(directory, namespace)
+    if name not in read_labels(found.path):
+        raise ValueError(f"no document of {found.path.name} is called {name!r}; `quire kv ls` lists them")
+    store = BlockStore(
+        found.path.parent,
+        model=found.model,
+        root=found.root,
+        block_bytes=found.block_bytes,
+        max_bytes=1 << 50,
+        facts=found.facts,
+    )
+    try:
+        return store.delete_label(name)
+    finally:
+        store.close()
+
+
+def _checked(directory: str | Path) -> Path:
+    path = Path(directory).expanduser()
+    if not path.exists():
+        raise ValueError(f"there is no directory {str(directory)!r}")
+    check_directory(path)
+    return path
+
+
+def _namespaces(directory: Path) -> list[Namespace]:
+    found = [read_namespace(path) for path in sorted(directory.iterdir()) if path.is_dir()]
+    return [namespace for namespace in found if namespace is not None]
+
+
+def _segment_paths(namespace: Namespace) -> list[Path]:
+    return sorted(path for path in namespace.path.glob("*.seg") if NAME.fullmatch(path.name))
+
+
+def _load(namespace: Namespace, path: Path) -> Segment | None:
+    """A segment's rows; None where it is of another version, damaged or gone."""
+    try:
+        file = OpenFile(path)
+        header = read_file_header(file)
+        if header is None or (header.version, header.root) != (VERSION, namespace.root):
+            return None
+        segment = Segment(0, path, namespace.root, namespace.block_bytes)
+        if not segment.load_index():
+            segment.scan(file)
+    except OSError:
+        return None
+    return segment
+
+
+def _figures(namespace: Namespace) -> NamespaceFigures:
+    figures = NamespaceFigures(
+        namespace.path.name, namespace.model, namespace.root.hex(), dict(namespace.facts), namespace.block_bytes
+    )
+    deletions = Deletions(namespace.path, namespace.root, read_only=True)
+    deletions.refresh()
+    keys = set[bytes]()
+    uses: list[float] = []
+    for path in namespace.path.iterdir():
+        try:
+            stat = path.stat()
+        except OSError:
+            continue
+        figures.num_bytes += stat.st_size
+        segment = _load(namespace, path) if NAME.fullmatch(path.name) else None
+        if segment is not None:
+            figures.num_segments += 1
+            uses.append(stat.st_mtime)
+            for _, row in segment.enumerate_rows():
+                if deletions.kills(row):
+                    figures.dead_bytes += segment.record_bytes
+                else:
+                    keys.add(row.key)
+    figures.num_blocks = len(keys)
+    figures.oldest_use, figures.newest_use = (min(uses), max(uses)) if uses else (None, None)
+    figures.documents = [
+        Document(each.name, each.num_tokens, each.domain, len(each.keys), sum(key in keys for key in each.keys))
+        for each in read_labels(namespace.path).values()
+    ]
+    deletions.close()
+    return figures
+
+
+def _verify_segment(namespace: Namespace, path: Path, found: Verification) -> None:
+    file = OpenFile(path)
+    size = file.size
+    header = read_file_header(file)
+    if header is None:
+        found.damaged.append(f"{path}: its header")
+        return
+    if header.version != VERSION:
+        return
+    segment = Segment(0, path, namespace.root, namespace.block_bytes)
+    num_rows = (size - segment.offset(0)) // segment.record_bytes
+    bad: list[int] = []
+    with path.open("rb") as source:
+        source.seek(segment.offset(0))
+        for number in range(num_rows):
+            record = memoryview(source.read(segment.record_bytes))
+            head, data = record[:HEADER_BYTES], record[HEADER_BYTES:]
+            row = decode_header(namespace.root, len(data), head)
+            if row is not None and is_intact(namespace.root, row.key, head, data):
+                found.num_blocks += 1
+            else:
+                bad.append(number)
+    is_torn = bool((size - segment.offset(0)) % segment.record_bytes)
+    while bad and bad[-1] == num_rows - 1 and not segment.index_path.exists():
+        bad.pop()  # what was being written when its writer was stopped
+        num_rows -= 1
+        is_torn = True
+    found.damaged += [f"{path}: record {number}, at byte {segment.offset(number)}" for number in bad]
+    if is_torn:
+        found.torn.append(str(path))
+    found.num_bytes += size
+
+
+def _live_records(namespace: Namespace) -> Iterator[tuple[Row, bytes]]:
+    deletions = Deletions(namespace.path, namespace.root, read_only=True)
+    deletions.refresh()
+    for path in _segment_paths(namespace):
+        segment = _load(namespace, path)
+        if segment is None:
+            continue
+        with path.open("rb") as file:
+            for number, row in segment.enumerate_rows():
+                if not deletions.kills(row):
+                    file.seek(segment.offset(number))
+                    record = file.read(segment.record_bytes)
+                    if len(record) == segment.record_bytes and is_intact(
+                        namespace.root, row.key, record[:HEADER_BYTES], record[HEADER_BYTES:]
+                    ):
+                        yield row, record[HEADER_BYTES:]
+    deletions.close()
+
+
+def _part(usage: Usage, namespace: Path) -> Usage:
+    """Of one namespace."""
+    part = Usage(sum(path.stat().st_size for path in namespace.iterdir() if path.is_file()))
+    part.sealed = [segment for segment in usage.sealed if segment.path.parent == namespace]
+    return part
+
+
+def _read_head(source: BinaryIO, file: str | Path) -> dict[str, Any]:
+    if source.read(len(_EXPORT_MAGIC)) != _EXPORT_MAGIC:
+        raise ValueError(f"{str(file)!r} was not written by `quire kv export`")
+    length = source.read(_LENGTH.size)
+    head = source.read(min(_LENGTH.unpack(length)[0], _MAX_HEAD_BYTES)) if len(length) == _LENGTH.size else b""
+    if source.read(_DIGEST_BYTES) != xxhash.xxh3_128_digest(head):
+        raise ValueError(f"{str(file)!r} is damaged; export it again")
+    return dict(json.loads(head))
+
+
+def _read_batches(source: BinaryIO, block_bytes: int, file: str | Path) -> Iterator[tuple[list[StoredBlock], Any]]:
+    """Blocks that were checked, some at a time."""
+    damaged = ValueError(f"{str(file)!r} is damaged or was cut; export it again")
+    blocks: list[StoredBlock] = []
+    parts: list[bytes] = []
+    count = 0
+    while (kind := source.read(1)) == b"B":
+        fields, digest, data = source.read(_FIELDS.size), source.read(_DIGEST_BYTES), source.read(block_bytes)
+        checksum = xxhash.xxh3_128(fields)
+        checksum.update(data)
+        if len(data) != block_bytes or checksum.digest() != digest:
+            raise damaged
+        blocks.append(StoredBlock(*_FIELDS.unpack(fields)))
+        parts.append(data)
+        count += 1
+        if len(blocks) * block_bytes >= _BATCH_BYTES:
+            yield blocks, np.frombuffer(b"".join(parts), dtype=np.uint8).reshape(-1, block_bytes)
+            blocks, parts = [], []
+    if blocks:
+        yield blocks, np.frombuffer(b"".join(parts), dtype=np.uint8).reshape(-1, block_bytes)
+    if kind != b"E" or source.read(_LENGTH.size) != _LENGTH.pack(count):
+        raise damaged
