@@ -117,7 +117,7 @@ def _holding(url: str, num_connections: int, sent: bytes) -> Iterator[None]:
         yield
 
 
-def _cases(url: str) -> Iterator[tuple[str, AbstractContextManager[None]]]:
+def _cases(url: str) -> Iterator[tuple[str, AbstractContextManager[object]]]:
     def asking(path: str, **body: object) -> AbstractContextManager[None]:
         return _asking_without_pause(url, path, json.dumps(body).encode())
 
