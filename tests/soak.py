@@ -65,11 +65,8 @@ class Report:
 class Server:
     """`quire serve` as a user starts it; its log goes to a file."""
 
-    def __init__(self, log: IO[str], hang_timeout_s: float) -> None:
-        command = [
-            sys.executable, "-m", "quire", "serve", "--model", MODEL, "--port", "0", "--device", "cpu",
-            "--dtype", "float32", "--num-kv-blocks", str(NUM_KV_BLOCKS), "--hang-timeout", str(hang_timeout_s),
-        ]  # fmt: skip
+    def __init__(self, log: IO[str], *options: str) -> None:
+        command = [sys.executable, "-m", "quire", "serve", "--model", MODEL, "--port", "0", "--device", "cpu", *options]
         environment = {**_ENVIRONMENT, "PYTHONPATH": str(ROOT / "src")}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
         assert self.process.stdout is not None
@@ -118,8 +115,11 @@ class Client:
 def soak(num_requests: int, num_processes: int, *, has_trouble: bool = False) -> Report:
     """Run it."""
     report = Report(num_requests, num_processes, has_trouble)
+    options = ["--dtype", "float32", "--num-kv-blocks", str(NUM_KV_BLOCKS)]
+    if has_trouble:
+        options += ["--hang-timeout", str(HANG_TIMEOUT_S)]
     with tempfile.TemporaryFile("w+") as log:
-        server = Server(log, HANG_TIMEOUT_S if has_trouble else 120)
+        server = Server(log, *options)
         try:
             _load(server, report)
             _check_books(server, report)

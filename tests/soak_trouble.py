@@ -53,7 +53,7 @@ class Trouble:
 
     def freeze(self) -> None:
         """Stop the engine's process: of the server's children the one that holds most memory."""
-        pids = [int(child) for task in Path(f"/proc/{self._pid}/task").iterdir() for child in _children(task)]
+        pids = [int(child) for task in Path(f"/proc/{self._pid}/task").iterdir() for child in children(task)]
         os.kill(max(pids, key=_resident_pages), signal.SIGSTOP)
 
     def __exit__(self, *failure: object) -> None:
@@ -89,7 +89,8 @@ class Trouble:
         return CHAT, body | {"chat_template_kwargs": {rng.choice(_NAMES): values}}
 
 
-def _children(task: Path) -> list[str]:
+def children(task: Path) -> list[str]:
+    """Ids of the processes that a thread (a folder of /proc) has started."""
     try:
         return (task / "children").read_text().split()
     except OSError:

@@ -53,7 +53,7 @@ def test_the_default_pool_takes_half_of_what_is_free_and_no_more_than_can_run(mo
     ("options", "message"),
     [
         ({"free": 1 << 20}, "no room for a KV pool"),
-        ({"kv_cache_memory": 100}, "holds no block"),
+        ({"kv_cache_memory": 1024}, "holds no block"),
         ({"num_kv_blocks": 1 << 20}, "does not fit"),
         ({"max_model_len": 5000}, "more than the model's 4096 positions"),
         ({"num_kv_blocks": 2, "pinned": 64}, "blocks pinned"),

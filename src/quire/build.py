@@ -5,7 +5,6 @@ The one place that knows all the parts by name. An engine that cannot serve is r
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import time
 import uuid
@@ -30,6 +29,7 @@ from quire.loading.errors import ModelLoadError
 from quire.loading.known_digest import WeightFiles, checkpoint_digest, known_digest, stat_weights
 from quire.loading.load import load_model
 from quire.loading.source import ModelSource, resolve_model
+from quire.malloc import keep_freed_memory
 from quire.memory_plan import plan_pool, plan_swap_slots
 from quire.models.base import CausalLM
 from quire.models.model_config import ModelConfig, check_tokenizer_fits
@@ -85,7 +85,7 @@ def load(config: EngineConfig) -> LoadedModel:
     started = time.monotonic()
     device = _choose_device(config.device)
     if device == "cpu":
-        _keep_freed_memory()
+        keep_freed_memory()
     torch.set_num_threads(config.num_threads or min(torch.get_num_threads(), default_num_threads()))
     source = resolve_model(config.model, load_format=config.load_format)
     tokenizer = None if config.skip_tokenizer_init else load_tokenizer(source)
@@ -259,19 +259,6 @@ def _choose_device(name: str) -> str:
     if name == "cuda" and not torch.cuda.is_available():
         raise ValueError("device=cuda, but torch sees no CUDA device; use device=cpu or a torch build with CUDA")
     return name
-
-
-def _keep_freed_memory() -> None:
-    """Have glibc's malloc keep what is freed: by default it gives the activations' pages back to the system after every
-    operation, and clearing them anew took 4 to 7 % of a run's time. Elsewhere (musl, macOS) nothing happens."""
-    top_pad, trim_threshold, mmap_threshold = -2, -1, -3  # names of mallopt(3)
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return
-    mallopt(mmap_threshold, 1 << 30)
-    mallopt(trim_threshold, (1 << 31) - 1)
-    mallopt(top_pad, 64 << 20)
 
 
 def _read_prefix(config: EngineConfig, tokenizer: Tokenizer | None) -> list[int]:

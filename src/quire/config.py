@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quire.settings import REQUIRED, EnvironmentSettings, parse_size, setting
+from quire.settings import REQUIRED, EnvironmentSettings, check_unit, parse_size, setting
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 DEVICES = ("auto", "cpu", "cuda")
@@ -102,6 +102,7 @@ class EngineConfig(EnvironmentSettings):
             )
         if self.num_kv_blocks is not None and self.kv_cache_memory is not None:
             raise ValueError("num_kv_blocks and kv_cache_memory both size the pool; give one of them")
+        check_unit(kv_cache_memory=self.kv_cache_memory, swap_space=self.swap_space)
         if self.swap_dir == "":
             raise ValueError("swap_dir is empty; name a directory, or leave it out")
         if self.swap_dir is not None and self.swap_space == 0:

@@ -7,10 +7,14 @@ from typing import Any
 
 _MAX_BEAM_WIDTH = 50
 _SEED_RANGE = 2**63
+_MOST_SHOWN = 200  #: characters of a wrong value, in the error about it
 
 
 def _error(name: str, value: Any, expected: str) -> ValueError:
-    return ValueError(f"{name}={value!r} is not valid: {expected}")
+    shown = repr(value)
+    if len(shown) > _MOST_SHOWN:
+        shown = f"{shown[:_MOST_SHOWN]}..."
+    return ValueError(f"{name}={shown} is not valid: {expected}")
 
 
 def _check_number(name: str, value: Any, low: float, high: float, expected: str, *, low_open: bool = False) -> None:

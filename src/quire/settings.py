@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar, get_args, get_type_hints
 
 REQUIRED: Any = MISSING
 N = TypeVar("N", int, float)
+_LEAST_SIZE = 1024  # bytes; less is a number that lacks its unit
 _UNITS = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
     _UNITS[_letter] = _UNITS[_letter + "ib"] = 1024**_power
@@ -170,6 +171,17 @@ def parse_size(text: str) -> int:
     if match is None or match[2].lower() not in _UNITS:
         raise ValueError(f"{text!r} is not a size; write bytes or a unit, such as 4GiB or 512MiB")
     return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def check_unit(**sizes: int | None) -> None:
+    """Refuse a bare small number for a size by name: whoever writes 4 means GiB, as other engines do.
+
+    Raises:
+        ValueError: naming the size, and how it is written.
+    """
+    for name, size in sizes.items():
+        if size is not None and 0 < size < _LEAST_SIZE:
+            raise ValueError(f"{name}={size} is {size} bytes; write its unit, too, such as {size}GiB")
 
 
 def names(text: str) -> tuple[str, ...]:

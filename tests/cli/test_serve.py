@@ -49,13 +49,17 @@ def test_an_engine_is_served_streamed_and_shut_down(options: list[str]) -> None:
 
 def test_what_cannot_be_loaded_is_told_once_and_as_plainly_from_a_process_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"architectures": ["LlamaForCausalLM"], "vocab_size": "many"}')
+    command = [sys.executable, "-m", "quire", "serve", "--model", str(tmp_path), "--port", "0"]
+    servers = [
+        subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for options in ([], ["--no-engine-process"])
+    ]
     said = []
-    for options in ([], ["--no-engine-process"]):
-        command = [sys.executable, "-m", "quire", "serve", "--model", str(tmp_path), "--port", "0", *options]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-        assert done.returncode == 2
-        assert "Traceback" not in done.stderr
-        said.append([line.split(" ", 2)[2] for line in done.stderr.splitlines() if " ERROR " in line])
+    for server in servers:
+        _, log = server.communicate(timeout=TIMEOUT_S)
+        assert server.returncode == 2
+        assert "Traceback" not in log
+        said.append([line.split(" ", 2)[2] for line in log.splitlines() if " ERROR " in line])
     assert said[0] == said[1]
     (line,) = said[0]
     assert "the model could not be loaded" in line

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from checkpoints import ARCHITECTURES, make_checkpoint, make_reference
 from quire.loading import ModelLoadError, load_model, resolve_model
+from quire.loading.checkpoint import read_headers
 from quire.models.base import CausalLM
+from unprivileged import open_folder, unprivileged
 
 
 def load(directory: Path, **options: Any) -> CausalLM:
@@ -214,6 +216,17 @@ def test_a_truncated_file_is_refused(kept: int, directory: Path) -> None:
     file.write_bytes(file.read_bytes()[:kept])
     with pytest.raises(ModelLoadError, match=rf"model.safetensors \({kept} bytes\) is cut off or no safetensors file"):
         load(directory)
+
+
+def test_weights_that_this_user_may_not_read_are_not_called_broken() -> None:
+    with open_folder() as folder:
+        make_checkpoint("llama", folder)
+        (folder / "model.safetensors").chmod(0)
+        with (
+            unprivileged(),
+            pytest.raises(ModelLoadError, match=r"model.safetensors cannot be read: Permission denied"),
+        ):
+            read_headers(folder)
 
 
 def test_a_truncated_shard_is_refused(sharded: Path) -> None:

@@ -15,6 +15,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundEr
 from checkpoints import make_checkpoint
 from quire.loading import ModelLoadError, resolve_model
 from quire.models.model_config import ModelConfigError, UnsupportedModelError
+from unprivileged import open_folder, unprivileged
 
 
 def write_config(directory: Path, **fields: Any) -> Path:
@@ -58,6 +59,27 @@ def test_a_path_that_is_not_there_is_not_looked_for_on_the_hub() -> None:
     for name in ("/no/such/directory", "./nothing", "a/b/c"):
         with pytest.raises(ModelLoadError, match="no such directory"):
             resolve_model(name)
+
+
+def test_what_this_user_may_not_read_is_told_from_what_is_not_there(tmp_path: Path) -> None:
+    with open_folder() as folder:
+        make_checkpoint("llama", folder / "closed")
+        make_checkpoint("llama", folder / "config")
+        (folder / "closed").chmod(0)
+        (folder / "config" / "config.json").chmod(0)
+        (folder / "listed").mkdir(mode=0o311)
+        for name, what in (("closed", ""), ("closed/model", ""), ("config", "/config.json"), ("listed", "")):
+            with (
+                unprivileged(),
+                pytest.raises(ModelLoadError, match=rf"{name}\S* cannot be read: Permission denied; let") as error,
+            ):
+                resolve_model(str(folder / name))
+            assert what in str(error.value)
+
+
+def test_a_home_that_there_is_not_is_no_directory() -> None:
+    with pytest.raises(ModelLoadError, match="no such home directory"):
+        resolve_model("~nobody-has-this-name/model")
 
 
 @pytest.mark.parametrize("name", ["model.gguf", "TheBloke/Llama-2-7B-GGUF", "/somewhere/model.Q4_0.GGUF"])

@@ -1,30 +1,35 @@
 """A whole server process over the smallest model, for tests that send it signals.
 
-Run as a script it takes one JSON object: `settings` of the server, `step_s` that each step of the engine takes longer,
-`load_s` that loading takes longer, `model` to load, and `log_format`.
+Its options are `settings` of the server, `step_s` that each step of the engine takes longer, `load_s` that loading
+takes longer, `model` to load, and `log_format`. Importing torch takes seconds, so the servers are forked from a process
+that has imported everything and done nothing (`nursery.py`).
 """
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import signal
 import ssl
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from nursery import Nursery, wait_for_birth
+
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 60
+
+
+@cache
+def nursery() -> Nursery:
+    return Nursery(Path(__file__))
 
 
 class TinyServer:
@@ -32,13 +37,7 @@ class TinyServer:
 
     def __init__(self, **options: Any) -> None:
         options["settings"] = {"port": 0, **options.get("settings", {})}
-        self.process = subprocess.Popen(
-            [sys.executable, "-u", __file__, json.dumps(options)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"},
-        )
+        self.process = nursery().fork(options)
         self.said: list[str] = []
         self.log: list[str] = []
         self.readers = [
@@ -158,4 +157,9 @@ def _main(
 
 
 if __name__ == "__main__":
-    sys.exit(_main(**json.loads(sys.argv[1])))
+    import quire.async_engine.async_engine
+    import quire.build
+    import quire.server.app
+    import quire.server.lifecycle  # noqa: F401
+
+    sys.exit(_main(**wait_for_birth()))

@@ -18,6 +18,7 @@ from transformers import GPT2Tokenizer, PreTrainedTokenizerFast
 
 from quire.text.token_pieces import byte_level_alphabet, decode_complete
 from quire.text.tokenizer import Tokenizer, encode_bad_words
+from unprivileged import open_folder, unprivileged
 
 SAMPLES = [
     "The capital of France is",
@@ -304,6 +305,19 @@ def test_no_bad_word_sequence_ends_in_another_form_of_the_same_word(byte_level: 
 def test_bad_words_that_are_no_words_are_refused(byte_level: Tokenizer, word: Any) -> None:
     with pytest.raises(ValueError, match="bad_words must be non-empty strings"):
         encode_bad_words(byte_level, [word])
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_files_that_this_user_may_not_read_are_named(name: str, backends: Backends) -> None:
+    with open_folder() as folder:
+        backends["byte_level"].save(str(folder / "tokenizer.json"))
+        (folder / "tokenizer_config.json").write_text("{}")
+        (folder / name).chmod(0)
+        with (
+            unprivileged(),
+            pytest.raises(ValueError, match=f"{name} cannot be read: Permission denied; let this user"),
+        ):
+            Tokenizer.from_dir(folder)
 
 
 def test_the_post_processor_of_tokenizer_json_is_believed_over_the_settings(

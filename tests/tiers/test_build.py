@@ -51,6 +51,8 @@ def test_the_default_is_no_more_than_can_be_used(monkeypatch: pytest.MonkeyPatch
     [
         ({"swap_space": "4KiB"}, r"swap_space=4.0 KiB holds no block: one takes 1.0 MiB"),
         ({"swap_space": "63GiB"}, r"swap_space=63.00 GiB does not fit: 62.00 GiB of host memory are free"),
+        ({"swap_space": "4"}, "swap_space=4 is 4 bytes; write its unit, too, such as 4GiB"),
+        ({"kv_cache_memory": 16}, "kv_cache_memory=16 is 16 bytes; write its unit, too, such as 16GiB"),
         ({"swap_space": -1}, "swap_space=-1 must be at least 0"),
         ({"swap_space": "much"}, "'much' is not a size"),
         ({"swap_bandwidth": "100MB"}, "swap_bandwidth is about a swap tier, and there is none; give swap_dir"),

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from quire.tiers.block_record import HEADER_BYTES
 from quire.tiers.disk_space import DiskSpace
 from tiers.blocks import NAMESPACE, key
+from unprivileged import open_folder, unprivileged
 
 BLOCK_BYTES = 40
 RECORD_BYTES = HEADER_BYTES + BLOCK_BYTES
@@ -261,19 +262,20 @@ def test_a_file_that_may_not_grow_any_more_loses_what_does_not_fit(space: DiskSp
     assert lost(space, [0, 1, 2, 3, 4, 5]) == [2, 3, 4, 5]
 
 
-def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_this_user_may_not_write_or_name_is_refused() -> None:
+    with open_folder() as folder:
+        folder.chmod(0o555)
+        for path, why in ((folder, "Permission denied"), (folder / "below", "Permission denied"), ("~no-such", "home")):
+            with unprivileged(), pytest.raises(ValueError, match=f"cannot be used: .*{why}.*where this user may write"):
+                DiskSpace(path, NUM_SLOTS, BLOCK_BYTES, NAMESPACE)
+
+
+def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
     for path in (file, file / "below"):
         with pytest.raises(ValueError, match="cannot be used"):
             DiskSpace(path, NUM_SLOTS, BLOCK_BYTES, NAMESPACE)
-
-    def refuse(*arguments: object, **options: object) -> int:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-    monkeypatch.setattr(os, "open", refuse)  # whoever runs the tests may be root, whom no mode stops
-    with pytest.raises(ValueError, match="Permission denied; name a directory"):
-        DiskSpace(tmp_path, NUM_SLOTS, BLOCK_BYTES, NAMESPACE)
 
 
 def test_a_full_disk_is_refused_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

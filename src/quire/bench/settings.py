@@ -15,6 +15,7 @@ from typing import Any
 from quire.settings import (
     REQUIRED,
     Settings,
+    check_unit,
     integer_range,
     integers,
     names,
@@ -256,6 +257,7 @@ class SimulateSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_unit(swap_space=self.swap_space)
         _refuse_repeats(self, "policies")
         _refuse_repeats(self, "decode_scale")
 

@@ -190,5 +190,9 @@ class ProfileKeeper:
             except OSError as error:
                 if not self._has_warned:
                     reason = str(error)  # the error itself, in somebody's log, would hold on to the engine
-                    logger.warning("recovery: what was measured cannot be kept for the next start: %s", reason)
+                    logger.warning(
+                        "recovery: what was measured cannot be kept for the next start: %s; "
+                        "XDG_CACHE_HOME may name a directory that this user may write",
+                        reason,
+                    )
                 self._has_warned = True

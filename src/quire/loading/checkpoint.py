@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from quire.loading.errors import ModelLoadError
+from quire.loading.errors import ModelLoadError, unreadable
 from quire.loading.source import read_json_object
 
 SINGLE_FILE = "model.safetensors"
@@ -96,7 +96,11 @@ def _open(file: Path) -> safe_open:
     try:
         return safe_open(file, framework="pt", device="cpu")
     except (SafetensorError, OSError) as error:
-        size = file.stat().st_size
+        try:
+            with file.open("rb"):  # safe_open takes one that it may not read for one that is not there
+                size = file.stat().st_size
+        except OSError as reason:
+            raise unreadable(file, reason) from None
         raise ModelLoadError(
             f"{file} ({size} bytes) is cut off or no safetensors file ({error}); download it again"
         ) from None

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from quire.loading.errors import ModelLoadError
+from quire.loading.errors import ModelLoadError, unreadable
 from quire.loading.presets import PRESET_PREFIX, preset_config, preset_names
 from quire.models.model_config import ModelConfig, ModelConfigError
 from quire.models.registry import read_model_config
@@ -75,14 +76,18 @@ def find_model(name: str) -> ModelSource | None:
         return ModelSource(name, None, preset_config(name))
     if (embedded := embedded_path(name)) is not None:
         return _read_directory(name, embedded)
-    path = Path(name).expanduser()
-    if path.is_dir():
+    try:
+        path = Path(name).expanduser()
+    except RuntimeError:
+        raise ModelLoadError(f"{name}: there is no such home directory; write the path out") from None
+    mode = _mode(path)
+    if stat.S_ISDIR(mode):
         return _read_directory(name, path)
     if path.suffix.lower() == ".gguf" or name.lower().endswith("gguf"):
         raise ModelLoadError(
             f"{name}: GGUF files are not supported; use the model's original checkpoint (config.json and safetensors)"
         )
-    if path.is_file():
+    if stat.S_ISREG(mode):
         raise ModelLoadError(f"{name} is a file; give the directory that holds config.json and the weights")
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith((".", "/")):
         raise ModelLoadError(f"{name}: there is no such directory")
@@ -98,15 +103,29 @@ def embedded_path(name: str) -> Path | None:
     return _EMBEDDED / name if name in EMBEDDED_MODELS else None
 
 
+def _mode(path: Path) -> int:
+    """As `stat` gives it; 0 where there is nothing."""
+    try:
+        return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
 def _read_directory(name: str, path: Path) -> ModelSource:
     config_path = path / "config.json"
-    if not config_path.is_file():
-        if any(path.glob("*.gguf")):
+    if not stat.S_ISREG(_mode(config_path)):
+        try:
+            names = os.listdir(path)
+        except OSError as error:
+            raise unreadable(path, error) from None
+        if any(each.endswith(".gguf") for each in names):
             raise ModelLoadError(
                 f"{path} holds GGUF files, which are not supported; use the model's original checkpoint "
                 "(config.json and safetensors)"
             )
-        what = "is empty" if not any(path.iterdir()) else "has no config.json"
+        what = "has no config.json" if names else "is empty"
         raise ModelLoadError(
             f"{path} {what}; a model directory holds config.json, *.safetensors and tokenizer.json, as "
             "`huggingface-cli download` or `save_pretrained` leave them"
@@ -123,6 +142,8 @@ def read_json_object(path: Path) -> dict[str, Any]:
     """A JSON file's object; ModelLoadError names the file where it is something else."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
+    except PermissionError as error:
+        raise unreadable(path, error) from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ModelLoadError(f"{path} cannot be read as JSON ({error}); copy the file again from its origin") from None
     if not isinstance(value, dict):
@@ -160,6 +181,10 @@ def _download(name: str, load_format: str) -> ModelSource:
     except RepositoryNotFoundError:
         raise ModelLoadError(
             f"{name} is neither a directory here nor a model on the hub; if it is private, set HF_TOKEN"
+        ) from None
+    except PermissionError as error:
+        raise ModelLoadError(
+            f"{name} could not be fetched from the hub ({error}); set HF_HOME to a directory that this user may write"
         ) from None
     except Exception as error:  # huggingface_hub lets its HTTP client's errors through
         raise ModelLoadError(

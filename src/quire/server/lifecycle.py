@@ -7,7 +7,6 @@ running ones finish. A second one ends the process at once.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import errno
 import faulthandler
 import logging
@@ -21,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -34,6 +33,7 @@ from starlette.types import ASGIApp
 
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import ModelState
+from quire.malloc import share_one_heap
 from quire.server.http.protocol import HttpProtocol
 from quire.server.load_log import LoadLog
 from quire.server.metrics import Metrics
@@ -53,7 +53,6 @@ _STOP_TIMEOUT_S = 20.0  # for the step under way: of a large model on a busy mac
 _HEAD_TIMEOUT_S = 20.0
 _KEEP_ALIVE_S = 75  # longer than the 60 s of usual proxies: they must be the ones to hang up
 _MAX_FILES = 65536
-_M_ARENA_MAX = -8  # of mallopt(3)
 _STDERR = 2
 # A busy Python thread must not hold the engine's small steps up for the usual 5 ms at a time.
 _SWITCH_INTERVAL_S = 0.0005
@@ -106,7 +105,7 @@ def serve(
     if not settings.api_keys and settings.uds is None and not _is_loopback(settings.host):
         logger.warning("everyone who can reach %s may use this server; --api-key lets in only who has a key", url)
     _allow_many_files()
-    _share_one_heap()
+    share_one_heap()
     faulthandler.enable(_STDERR)  # a crash of native code says where, on its way out
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
@@ -245,13 +244,6 @@ def _signals_to(told_to_stop: asyncio.Future[int]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _share_one_heap() -> None:
-    """Have glibc's malloc give all threads one heap: with one each, every one keeps what its largest text took.
-    Elsewhere (musl, macOS) nothing happens."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def _end_at_once(status: int) -> NoReturn:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
+from quire.malloc import give_memory_back
 from quire.text.special_tokens import SpecialTokenEscaper
 from quire.text.token_pieces import TokenPieces, byte_level_alphabet
 from quire.text.tokenizer_files import read_tokenizer_files
@@ -124,7 +124,7 @@ class Tokenizer:
                 token_ids.extend(encoding.ids for encoding in encodings)
                 del encodings
                 if sum(map(len, batch)) >= _LARGE_CHARACTERS:
-                    _give_memory_back()
+                    give_memory_back()
         except TypeError:
             for text in texts:
                 _check_text(text)
@@ -271,15 +271,6 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
             batch, num_characters = [], 0
     if batch:
         yield batch
-
-
-def _give_memory_back() -> None:
-    """Have glibc's malloc return freed pages: each thread that has tokenized a large text would keep its tens of
-    megabytes. Elsewhere (musl, macOS) nothing happens."""
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError):
-        return
 
 
 def _check_text(text: object) -> None:

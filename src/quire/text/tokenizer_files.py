@@ -55,8 +55,14 @@ def read_tokenizer_files(path: str | Path) -> TokenizerFiles:
 def _read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
+    except PermissionError as error:
+        raise _not_permitted(file, error) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot read {file}: {error}; copy or download it again") from error
+
+
+def _not_permitted(file: Path, error: PermissionError) -> ValueError:
+    return ValueError(f"{file} cannot be read: {error.strerror}; let this user read it")
 
 
 def _read_json(file: Path) -> dict[str, Any]:
@@ -75,8 +81,11 @@ def _load(file: Path) -> tokenizers.Tokenizer:
     try:
         return tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises plain Exception
-        with file.open("rb") as opened:
-            is_pointer = opened.read(20).startswith(b"version https://git")
+        try:
+            with file.open("rb") as opened:
+                is_pointer = opened.read(20).startswith(b"version https://git")
+        except PermissionError as reason:
+            raise _not_permitted(file, reason) from None
         mend = "it is a Git LFS pointer: run `git lfs pull`" if is_pointer else "copy or download it again"
         raise ValueError(f"{file} is not a tokenizer that the tokenizers library reads ({error}); {mend}") from error
 

@@ -47,17 +47,18 @@ class DiskSpace:
         self._record_bytes = HEADER_BYTES + block_bytes
         self._namespace = namespace
         self._errors: dict[_Move, int | None] = {}  #: the latest error of reading or writing, until it works again
-        folder = Path(directory).expanduser()
         try:
+            folder = Path(directory).expanduser()
             folder.mkdir(parents=True, exist_ok=True)
             _remove_leftovers(folder)
             self._check_room(folder)
             self._file, left = _open_private(folder)
             self._end = weakref.finalize(self, _discard, self._file, left)
             self._try_out()
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # RuntimeError: a home directory that there is not
+            reason = getattr(error, "strerror", None) or error
             raise ValueError(
-                f"swap_dir={str(directory)!r} cannot be used: {error.strerror or error}; name a directory on a disk "
+                f"swap_dir={str(directory)!r} cannot be used: {reason}; name a directory on a disk "
                 "where this user may write and there is room, or lower swap_space"
             ) from None
 

@@ -123,6 +123,8 @@ def test_a_source_without_a_usable_key_is_an_error_and_not_an_open_server(tmp_pa
         load_api_keys(file=binary, environ={})
     with pytest.raises(ValueError, match="missing cannot be read: No such file"):
         load_api_keys(file=tmp_path / "missing", environ={})
+    with pytest.raises(ValueError, match="keys cannot be read: Could not determine home directory"):
+        load_api_keys(file="~nobody-has-this-name/keys", environ={})
     with pytest.raises(ValueError, match="QUIRE_API_KEY is set and names no key"):
         load_api_keys(environ={"QUIRE_API_KEY": " , "})
     with pytest.raises(ValueError, match="--api-key, number 2 is empty"):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,23 @@ import pytest
 from quire.server.http.body import LARGE_BODY_BYTES, BodyReader, ReceivedBody
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
-from serving import MODEL, RunningServer, make_model, running
+from serving import MODEL, PATIENCE_S, RunningServer, make_model, running, wait_until
 
 JSON = {"Content-Type": "application/json"}
+KILLED = """
+import asyncio, multiprocessing, os, signal, sys
+from pydantic import BaseModel
+from quire.server.http.body import BodyReader
+
+class Empty(BaseModel):
+    pass
+
+if __name__ == "__main__":
+    reader = BodyReader()
+    asyncio.run(reader._parse_in_child(sys.argv[1], Empty))
+    print(multiprocessing.active_children()[0].pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 @pytest.mark.parametrize(
@@ -124,3 +141,17 @@ def test_when_the_process_that_reads_large_bodies_dies_its_request_may_come_agai
         assert {answer.status_code for answer in answers} <= {400, 503}  # an executor may have noticed before
         assert answers[-1].status_code == 400
         assert all(answer.headers["retry-after"] == "1" for answer in answers if answer.status_code == 503)
+
+
+def test_when_the_server_is_killed_so_ends_the_process_that_reads_large_bodies(tmp_path: Path) -> None:
+    (script := tmp_path / "killed.py").write_text(KILLED)
+    (body := tmp_path / "body").write_text("{}")
+    pid = tmp_path / "pid"
+    with pid.open("wb") as out:  # not a pipe, which the child would hold open too
+        done = subprocess.run(
+            [sys.executable, str(script), str(body)], stdout=out, timeout=PATIENCE_S,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL
+    child = Path("/proc", pid.read_text().strip(), "stat")
+    wait_until(lambda: not child.exists() or child.read_text().split()[2] == "Z")

@@ -19,6 +19,8 @@ from serving import MODEL, RunningServer, make_model, running
         ("/llm", "/"),
         ("/llm/", "/"),
         ("/llm/models", "/v1/models"),
+        ("/llm/models/", "/v1/models"),
+        ("/metrics/", "/metrics"),
         ("/llmodels", "/llmodels"),
     ],
 )

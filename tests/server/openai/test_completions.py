@@ -112,6 +112,40 @@ def test_streamed_logprobs_are_those_of_the_whole_answer(server: RunningServer) 
         assert joined == getattr(whole, name)
 
 
+def test_log_probabilities_know_where_their_tokens_begin_while_text_is_held_back(server: RunningServer) -> None:
+    with server.client() as client:
+        asked: dict[str, Any] = {"model": MODEL, "prompt": "Hello", "max_tokens": 10, "logprobs": 0, "stop": "AAAA!"}
+        asked |= {"logit_bias": {"65": 100}}
+        stream = [chunk.choices[0] for chunk in client.completions.create(**asked, stream=True)]
+    assert "".join(choice.text for choice in stream) == "A" * 10
+    assert [at for choice in stream if choice.logprobs for at in choice.logprobs.text_offset or ()] == [*range(10)]
+
+
+def test_zero_log_probabilities_show_the_chosen_token_alone(server: RunningServer) -> None:
+    answer = server.complete(prompt=["Hello", "ab"], logprobs=0, prompt_logprobs=0, temperature=1, max_tokens=3).json()
+    for choice, num_tokens in zip(answer["choices"], (5, 2), strict=True):
+        shown = choice["logprobs"]
+        assert [[*top] for top in shown["top_logprobs"]] == [[token] for token in shown["tokens"]]
+        assert [entry and len(entry) for entry in choice["prompt_logprobs"]] == [None] + [1] * (num_tokens - 1)
+
+
+def test_samples_differ_and_end_each_on_its_own_streamed_too(server: RunningServer) -> None:
+    with server.client() as client:
+        asked: dict[str, Any] = {"model": MODEL, "prompt": "Hello", "n": 4, "seed": 7, "max_tokens": 30}
+        # one in eight tokens ends a sample
+        asked["extra_body"] = {"allowed_token_ids": [*range(65, 73)], "stop_token_ids": [65], "temperature": 1}
+        whole = client.completions.create(**asked).choices
+        texts, reasons = [""] * 4, [[] for _ in range(4)]  # type: ignore[var-annotated]
+        for chunk in client.completions.create(**asked, stream=True):
+            (choice,) = chunk.choices
+            texts[choice.index] += choice.text
+            reasons[choice.index] += [choice.finish_reason] if choice.finish_reason else []
+    assert texts == [choice.text for choice in whole]
+    assert reasons == [[choice.finish_reason] for choice in whole]
+    assert len({len(text) for text in texts}) > 1
+    assert len(set(texts)) == 4
+
+
 def test_a_streamed_echo_comes_first(server: RunningServer) -> None:
     with server.client() as client:
         stream = client.completions.create(

@@ -6,12 +6,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from annotated_types import Ge, Gt, Le, Lt
 
 from quire.sampling_params import SamplingParams
 from quire.server.openai.schema import ChatCompletionRequest, CompletionRequest, HabitualFields
-from serving import MODEL, RunningServer
+from serving import MODEL, PATIENCE_S, RunningServer
 
 
 def text_of(server: RunningServer, **body: Any) -> str:
@@ -156,6 +157,7 @@ def test_best_of_is_taken_where_it_is_n(server: RunningServer) -> None:
         ({"stop": ["a", ""]}, "stop[1]"),
         ({"stop": "a", "detokenize": False}, "stop"),
         ({"stop_token_ids": [99999]}, "stop_token_ids"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids[0]"),
         ({"logit_bias": {"a": 1}}, "logit_bias"),
         ({"logit_bias": {"99999": 1}}, "logit_bias"),
         *(({"logit_bias": {key: 1}}, "logit_bias") for key in (" 5", "5_0", "+5", "-0", "05", "٥", "1e1", "")),
@@ -163,6 +165,7 @@ def test_best_of_is_taken_where_it_is_n(server: RunningServer) -> None:
         ({"logprobs": -1}, "logprobs"),
         ({"prompt_logprobs": 101}, "prompt_logprobs"),
         ({"logprob_token_ids": [1]}, "logprob_token_ids"),
+        ({"logprob_token_ids": [], "logprobs": 1}, "logprob_token_ids"),
         ({"logprob_token_ids": [99999], "logprobs": 1}, "logprob_token_ids"),
         ({"logprob_token_ids": list(range(101)), "logprobs": 1}, "logprob_token_ids"),
         ({"logprob_token_ids": [1], "logprobs": 1, "echo": True}, "logprob_token_ids"),
@@ -181,17 +184,21 @@ def test_best_of_is_taken_where_it_is_n(server: RunningServer) -> None:
         ({"request_id": "x" * 129}, "request_id"),
         ({"request_id": "a\n"}, "request_id"),
         ({"logit_bias": {"1": 101}}, "logit_bias.1"),
+        ({"logit_bias": {"1": "much"}}, "logit_bias.1"),
         ({"allowed_token_ids": []}, "allowed_token_ids"),
         ({"logprobs": 101}, "logprobs"),
         ({"n": 0}, "n"),
         ({"n": 65}, "n"),
         ({"seed": 2**63}, "seed"),
+        ({"seed": -(2**63) - 1}, "seed"),
         ({"prompt": []}, "prompt"),
         ({"prompt": ""}, "prompt"),
         ({"prompt": [[1], []]}, "prompt[1]"),
         ({"prompt": [1, "a"]}, "prompt[1]"),
         ({"prompt": [99999]}, "prompt"),
         ({"prompt": [-1]}, "prompt[0]"),
+        ({"prompt": [[-1]]}, "prompt[0][0]"),
+        ({"prompt": ["Hello", ""]}, "prompt"),
         ({"prompt": None}, "prompt"),
         ({"prompt": ["a"] * 20, "n": 60}, "n"),
         ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
@@ -231,6 +238,10 @@ def test_what_completions_cannot_do_is_refused_by_name(server: RunningServer, bo
         ({"messages": []}, "messages"),
         ({"messages": "Hello"}, "messages"),
         ({"messages": ["Hello"]}, "messages[0]"),
+        ({"messages": None}, "messages"),
+        ({"messages": [{"role": 1, "content": "Hello"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": 1}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": "Hello"}, {}]}, "messages[1].role"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
         ({"messages": [{"content": "Hello"}]}, "messages[0].role"),
@@ -263,6 +274,20 @@ def test_what_chat_cannot_do_is_refused_by_name(server: RunningServer, body: dic
     error = answer.json()["error"]
     assert (error["type"], error["param"]) == ("invalid_request_error", param)
     assert param.rpartition("[")[0].partition("[")[0] in error["message"]
+
+
+def test_an_error_shows_little_of_what_was_sent(server: RunningServer) -> None:
+    of_chat = ChatCompletionRequest.model_fields.keys() - CompletionRequest.model_fields
+    chat = {"messages": [{"role": "user", "content": "Hello"}]}
+    long = "x" * 20_000
+    with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as client:
+        for path, plain, names in (
+            ("/v1/completions", {"prompt": "Hello"}, [*CompletionRequest.model_fields, long]),
+            ("/v1/chat/completions", chat, of_chat),
+        ):
+            for body in [{name: value} for name in sorted(names) for value in ([long], {long: 1})]:
+                answer = client.post(path, json={**plain, "max_tokens": 1, **body})
+                assert answer.status_code == 200 or len(answer.content) < 4000, (*body,)
 
 
 def test_all_unknown_fields_are_named_at_once(server: RunningServer) -> None:

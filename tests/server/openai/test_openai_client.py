@@ -144,4 +144,16 @@ def test_a_prefix_that_was_computed_before_counts_as_cached(server: RunningServe
         usage = client.completions.create(model=MODEL, prompt=prompt, max_tokens=1).usage
     assert usage
     assert usage.prompt_tokens_details
-    assert usage.prompt_tokens_details.cached_tokens == len(prompt) // 16 * 16
+    cached = len(prompt) // 16 * 16
+    assert usage.prompt_tokens_details.cached_tokens == cached
+    two = server.complete(prompt=[prompt] * 2, max_tokens=3).json()["usage"]
+    assert (two["prompt_tokens"], two["prompt_tokens_details"]["cached_tokens"]) == (2 * len(prompt), 2 * cached)
+    with server.client() as client:
+        options = {"include_usage": True}
+        stream = client.completions.create(
+            model=MODEL, prompt=[prompt] * 2, max_tokens=3, stream=True, stream_options=options
+        )
+        *_, last = stream
+    assert last.usage
+    assert last.usage.prompt_tokens_details
+    assert last.usage.prompt_tokens_details.cached_tokens == 2 * cached, "once a prompt, however many chunks it has"

@@ -66,6 +66,24 @@ def test_every_chunk_is_what_the_document_says(
     assert spent[-1] == 5 * body.get("n", 1)
 
 
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_usage_is_in_the_chunks_that_were_asked_for(server: RunningServer, path: str) -> None:
+    prompt = {"messages": [{"role": "user", "content": "Hello"}], "prompt": None} if "chat" in path else {}
+    for options, in_chunks, at_the_end in (
+        (None, "absent", False),
+        ({}, "absent", False),
+        ({"include_usage": False, "continuous_usage_stats": True}, "absent", False),
+        ({"include_usage": True}, "null", True),
+        ({"include_usage": True, "continuous_usage_stats": True}, "given", True),
+    ):
+        found = chunks(server, path=path, **prompt, max_tokens=2, ignore_eos=True, stream_options=options)
+        *parts, last = found if at_the_end else [*found, {"choices": [], "usage": {}}]
+        assert last["choices"] == []
+        assert not at_the_end or last["usage"]["completion_tokens"] == 2
+        forms = {"absent" if "usage" not in part else "given" if part["usage"] else "null" for part in parts}
+        assert forms == {in_chunks}, options
+
+
 def test_token_ids_of_all_chunks_are_those_of_the_answer(server: RunningServer) -> None:
     whole = server.complete(temperature=0, return_token_ids=True).json()["choices"][0]
     found = [chunk["choices"][0] for chunk in chunks(server, temperature=0, return_token_ids=True, max_tokens=8)]

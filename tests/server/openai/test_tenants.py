@@ -49,9 +49,12 @@ def test_a_salt_narrows_a_key_and_never_stands_for_one() -> None:
 def test_every_endpoint_but_health_needs_a_key() -> None:
     with running(make_model(), settings=ServerSettings(api_keys=("ann",), tenant_secret=b"secret")) as server:
         assert ask(server, "eve", "Hello").status_code == 401
-        for path in ("/v1/models", "/version", "/openapi.json", "/nothing"):
+        for path in ("/v1/models", "/v1/models/", "/version", "/openapi.json", "/nothing"):
             assert server.get(path).status_code == 401
-        assert server.get("/health").status_code == 200
+        for path in ("/health", "/health/"):
+            assert server.get(path).status_code == 200
+        for no_preflight in ({}, {"Access-Control-Request-Method": "GET"}, {"Origin": "https://page.example"}):
+            assert server.send("OPTIONS", "/v1/models", headers=no_preflight).status_code == 401
         document = server.send("GET", "/openapi.json", headers={"Authorization": "Bearer ann"}).json()
         assert document["security"] == [{"key": []}]
 

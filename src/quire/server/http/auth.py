@@ -115,15 +115,15 @@ def load_api_keys(
             raise ValueError(f"{KEYS_VARIABLE} is set and names no key; give it one, or unset it to serve without keys")
         keys += [_checked(part, f"{KEYS_VARIABLE}, number {number}") for number, part in enumerate(parts, 1) if part]
     if file is not None:
-        keys += _keys_in(Path(file).expanduser())
+        keys += _keys_in(Path(file))
     return tuple(dict.fromkeys(keys))
 
 
 def _keys_in(path: Path) -> list[str]:
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except OSError as error:
-        raise ValueError(f"--api-key-file {path} cannot be read: {error.strerror}") from None
+        lines = [line.strip() for line in path.expanduser().read_text(encoding="utf-8").splitlines()]
+    except (OSError, RuntimeError) as error:  # RuntimeError: a home directory that there is not
+        raise ValueError(f"--api-key-file {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     except UnicodeDecodeError:
         raise ValueError(f"--api-key-file {path} is not text; it has one key a line") from None
     numbered = [(number, line) for number, line in enumerate(lines, 1) if line and not line.startswith("#")]

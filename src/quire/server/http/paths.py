@@ -1,4 +1,5 @@
-"""Other ways to write a request: behind a proxy's prefix, by another name of its path, or as HEAD."""
+"""Other ways to write a request: behind a proxy's prefix, by another name of its path, with a slash at its end, or as
+HEAD."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class PlainPaths:
             return
         path = scope["path"]
         if self.root_path and (path == self.root_path or path.startswith(self.root_path + "/")):
-            path = path.removeprefix(self.root_path) or "/"
+            path = path.removeprefix(self.root_path)
+        path = path.rstrip("/") or "/"
         plain = {**scope, "path": self.aliases.get(path, path)}
         if scope["method"] != "HEAD":
             await self.app(plain, receive, send)

@@ -1,0 +1,107 @@
+"""Processes that begin with their imports done: forked from one that has imported everything and done nothing yet.
+
+A script whose process takes seconds to import what it needs imports it, calls `wait_for_birth`, and goes on from there
+in each process that is wanted, with a standard output, an environment and arguments of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+_ROOT = Path(__file__).parents[1]
+_LARGEST = 1 << 20  # bytes of arguments and environment
+
+
+class Nursery:
+    """Runs a script up to its `wait_for_birth`, and as often as asked from there. Ends with this process."""
+
+    def __init__(self, script: Path) -> None:
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        path = os.pathsep.join([str(_ROOT / "src"), str(_ROOT / "tests")])
+        subprocess.Popen(
+            [sys.executable, "-u", str(script), str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        )
+        theirs.close()
+
+    def fork(self, arguments: dict[str, Any]) -> Forked:
+        """A new process, which gets these from `wait_for_birth`, and the environment as it is now."""
+        pipes = [os.pipe() for _ in range(3)]
+        message = json.dumps({"arguments": arguments, "environment": {**os.environ, "OMP_NUM_THREADS": "1"}})
+        socket.send_fds(self._ours, [message.encode()], [write for _, write in pipes])
+        for _, write in pipes:
+            os.close(write)
+        return Forked(*(os.fdopen(read) for read, _ in pipes))
+
+
+class Forked:
+    """As `subprocess.Popen`, as far as it goes."""
+
+    def __init__(self, stdout: IO[str], stderr: IO[str], fate: IO[str]) -> None:
+        self.stdout = stdout
+        self.stderr = stderr
+        self.pid = int(fate.readline())
+        self.returncode: int | None = None
+        self._reader = threading.Thread(target=self._await_end, args=(fate,), daemon=True)
+        self._reader.start()
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._reader.join(timeout)
+        if self.returncode is None:
+            raise TimeoutError(f"process {self.pid} has not ended after {timeout} s")
+        return self.returncode
+
+    def send_signal(self, signum: int) -> None:
+        if self.returncode is None:
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(self.pid, signum)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _await_end(self, fate: IO[str]) -> None:
+        self.returncode = os.waitstatus_to_exitcode(int(fate.readline()))
+
+
+def wait_for_birth() -> Any:
+    """In the script: return in each new process, with its arguments."""
+    with socket.socket(fileno=int(sys.argv[1])) as wanted:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who watches over a process is nobody's to wait for
+        while True:
+            message, fds, _, _ = socket.recv_fds(wanted, _LARGEST, 3)
+            if not message:
+                os._exit(0)
+            if os.fork() == 0:
+                break
+            for fd in fds:
+                os.close(fd)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    stdout, stderr, fate = fds
+    if (pid := os.fork()) != 0:
+        os.close(stdout)
+        os.close(stderr)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os.write(fate, f"{pid}\n".encode())
+        os.write(fate, f"{os.waitpid(pid, 0)[1]}\n".encode())
+        os._exit(0)
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    for fd in fds:
+        os.close(fd)
+    given = json.loads(message)
+    os.environ.clear()
+    os.environ.update(given["environment"])
+    return given["arguments"]
