@@ -178,7 +178,7 @@ class Catalog:
             }
 
     def _is_chain_alive(self, row: Row, parents: dict[bytes, bytes], allowed: dict[bytes, bool]) -> bool:
-        if row.epoch < self.deletions.floor:
+        if row.epoch < max(self.deletions.floor, self.deletions.forgotten):
             return False
         way: list[bytes] = []
         key: bytes | None = row.key
