@@ -279,7 +279,10 @@ def test_who_missed_a_whole_list_takes_everything_for_deleted(
             mine.delete(keys(number))
             mine.compact()
             mine._compact_some(0.0)
-    assert set(poll(other).deleted) == set(keys(1, 2, 3))
+    changes = poll(other)
+    assert set(changes.deleted) == set(keys(1, 2, 3))
+    assert changes.added == keys(3), "but for what is left"
+    assert readable(other, keys(1, 2, 3)) == keys(3)
 
 
 def test_the_list_of_deletions_may_be_lost(stores: tuple[BlockStore, BlockStore]) -> None:

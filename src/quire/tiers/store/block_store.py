@@ -435,7 +435,7 @@ class BlockStore:
     def _compact_some(self, now: float) -> None:
         if not any(segment.num_dead for segment in list(self._catalog.segments.values())):
             self._compact_at = None
-            if self._deletions.size > _MAX_DELETIONS_BYTES:
+            if self._deletions.has_any and self._deletions.size > _MAX_DELETIONS_BYTES:
                 self._empty_deletions()
             return
         if self._compact_at is None:

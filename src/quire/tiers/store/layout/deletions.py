@@ -53,6 +53,7 @@ class Deletions:
         self.epoch = 0  #: of the last deletion
         self.latest = 0  #: epoch of any record; greater than `epoch` only where the list was lost
         self.forgotten = 0  #: deletions up to this epoch are not in `epochs` any more
+        self.has_missed = False  #: a list was filled and emptied, and nobody here has read it
         self._emptied_at = 0
         self._open(read_only)
 
@@ -74,6 +75,10 @@ class Deletions:
     def size(self) -> int:
         """Bytes of the file."""
         return self._end
+
+    @property
+    def has_any(self) -> bool:
+        return self._end > _HEADER_BYTES
 
     def refresh(self) -> list[bytes]:
         """Read what was appended. Returns the keys that were deleted; the same one may come twice."""
@@ -128,7 +133,7 @@ class Deletions:
     def empty(self) -> None:
         """Begin a new list. To be called within `exclusively`, after a refresh, where no record is left that is dead.
 
-        Other processes read the old one to its end first. Whoever missed a whole list takes everything for deleted.
+        Other processes read the old one to its end first. Whoever missed a whole list knows it.
         """
         write_whole(self.path, self._header(self.epoch))
 
@@ -157,10 +162,10 @@ class Deletions:
     def _begin(self, base: int) -> None:
         """A list begins after so many deletions."""
         if self._file is not None:
-            if base > self.epoch:
-                self.floor = base
+            self.has_missed |= base > self.epoch
             self.epochs = {key: epoch for key, epoch in self.epochs.items() if epoch > self._emptied_at}
-            self.forgotten, self._emptied_at = self._emptied_at, base
+            self.forgotten = base if base > self.epoch else self._emptied_at
+            self._emptied_at = base
         self.epoch = max(self.epoch, base)
 
     def _read_on(self, file: OpenFile) -> list[bytes]:
