@@ -151,6 +151,9 @@ def test_a_deletion_in_the_middle_of_a_write_wins(
         store.refresh()
         assert readable(store, keys(1, 2, 3)) == []
     third.close()
+    for path in segments(tmp_path):
+        for number in (2, 3):
+            assert contents(keys(number)).tobytes() not in path.read_bytes(), "what came too late is off the disk"
 
 
 def test_deleted_bytes_are_gone_after_compaction(tmp_path: Path, stores: tuple[BlockStore, BlockStore]) -> None:

@@ -120,15 +120,14 @@ class BlockStore:
         with locked(directory / LOCK):
             self._open_namespace(directory, model, root, max_bytes, facts)
             _remove_leftovers(self.namespace.path)
-            self._deletions.mend()
-            self._catalog.refresh()
-            self._catalog.finish_abandoned()
-            is_alone = self._generation.is_alone()
-            if is_alone and not any(segment.num_dead for segment in self._catalog.segments.values()):
-                self._empty_deletions()
             self._writer.check_room()
+        self._deletions.mend()
+        self._catalog.refresh()
+        self._catalog.finish_abandoned()
         if any(segment.num_dead for segment in self._catalog.segments.values()):
             self._compact_at = time.monotonic()
+        elif self._deletions.has_any:
+            self._empty_deletions()
 
     def _open_namespace(
         self, directory: Path, model: str, root: bytes, max_bytes: int, facts: Mapping[str, str]
@@ -377,7 +376,8 @@ class BlockStore:
         """Forget tombstones, if they have done their work."""
         with self._deletions.exclusively():
             self._catalog.refresh()
-            if not any(segment.num_dead for segment in list(self._catalog.segments.values())):
+            has_dead = any(segment.num_dead for segment in list(self._catalog.segments.values()))
+            if self._deletions.has_any and not has_dead:
                 self._deletions.empty()
         self._catalog.refresh_deletions()
 

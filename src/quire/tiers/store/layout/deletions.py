@@ -99,7 +99,7 @@ class Deletions:
         """One process appends at a time."""
         while True:
             file = OpenFile(self.path, os.O_RDWR)
-            file.lock(wait=True)
+            file.wait_for_lock()
             if file.is_at(self.path):  # else it was emptied meanwhile
                 break
             file.close()
