@@ -34,6 +34,7 @@ COMMANDS = [
     ["bench", "sharing"],
     ["bench", "recovery"],
     ["bench", "serve"],
+    ["kv", "warm"],
 ]
 WITH_ENGINE = [
     ["generate"],
@@ -43,6 +44,7 @@ WITH_ENGINE = [
     ["bench", "throughput"],
     ["bench", "sharing"],
     ["bench", "recovery"],
+    ["kv", "warm"],
 ]
 SMALL = ["--model", "random:tiny", "--num-kv-blocks", "32", "--no-use-tqdm"]
 
@@ -51,7 +53,7 @@ def quire(*arguments: str, **options: object) -> Result:
     return CliRunner().invoke(app, list(arguments), **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("command", [[], ["bench"], *COMMANDS], ids=" ".join)
+@pytest.mark.parametrize("command", [[], ["bench"], ["kv"], *COMMANDS], ids=" ".join)
 def test_help_of_every_command_has_an_example(command: list[str]) -> None:
     result = quire(*command, "--help")
     assert result.exit_code == 0

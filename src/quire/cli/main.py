@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 import quire
-from quire.cli import bench, calibrate, chat, complete, digest, generate, serve, simulate
+from quire.cli import bench, calibrate, chat, complete, digest, generate, kv, serve, simulate
 from quire.cli.serve_arguments import ServeCommand
 from quire.config import format_size
 
@@ -43,6 +43,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(bench.app, name="bench")
+app.add_typer(kv.app, name="kv")
 app.command(cls=ServeCommand, epilog=serve.EXAMPLE)(serve.serve)
 app.command(epilog=chat.EXAMPLE)(chat.chat)
 app.command(epilog=complete.EXAMPLE)(complete.complete)

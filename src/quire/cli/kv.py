@@ -1,0 +1,15 @@
+"""`quire kv`: the KV of documents on disk."""
+
+from __future__ import annotations
+
+import typer
+
+from quire.cli import kv_warm
+
+app = typer.Typer(
+    help="The KV of documents on disk.",
+    epilog="Example: quire kv warm --model quire-mini --kv-dir /var/lib/quire/kv handbook.txt",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.command(epilog=kv_warm.EXAMPLE)(kv_warm.warm)
