@@ -101,6 +101,8 @@ def test_ctrl_c_keeps_what_is_done(kv_dir: Path, files: dict[str, str], monkeypa
         (["{nothing}"], "nothing.txt cannot be read: No such file"),
         (["{empty}"], "empty.txt is empty"),
         (["{fox}", "--role", "system"], "give --chat too"),
+        (["{fox}", "--chat-template", "x"], "--chat-template is about a conversation"),
+        (["{fox}", "--chat", "--chat-template", "{nothing}"], "nothing.txt' cannot be read"),
         (["{fox}", "--skip-tokenizer-init"], "leave out --skip-tokenizer-init"),
     ],
 )

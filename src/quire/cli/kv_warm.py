@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from quire.cli.client_options import failures_in_one_line
 from quire.cli.options import Json, options
 from quire.config import EngineConfig
 
@@ -23,6 +23,10 @@ def warm(
         bool, typer.Option("--chat/--no-chat", help="At the start of a conversation, by the chat template.")
     ] = False,
     role: Annotated[str, typer.Option(help="With --chat: whose message begins with the document.")] = "user",
+    chat_template: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="With --chat: a template in place of the model's own, as serve has."),
+    ] = None,
     head: Annotated[str, typer.Option(help="What prompts have in front of the document, such as 'Context: '.")] = "",
     json: Json = None,
 ) -> None:
@@ -35,10 +39,10 @@ def warm(
         raise ValueError("where to? Give --kv-dir the directory that servers get with --kv-dir")
     if engine.skip_tokenizer_init:
         raise ValueError("files are text and need a tokenizer; leave out --skip-tokenizer-init")
-    if role != "user" and not chat:
-        raise ValueError(f"role={role!r} is about a conversation; give --chat too")
-    with failures_in_one_line():
-        rows = _warm_all(engine, files, head, role if chat else None)
+    if not chat and (role != "user" or chat_template is not None):
+        name = "--role" if role != "user" else "--chat-template"
+        raise ValueError(f"{name} is about a conversation; give --chat too")
+    rows = _warm_all(engine, files, _joiner(head, role, chat_template) if chat else _joiner(head))
     if json is not None:
         from quire.bench.report import write_json
 
@@ -47,8 +51,20 @@ def warm(
         raise typer.Exit(1)
 
 
-def _warm_all(config: EngineConfig, files: list[Path], head: str, role: str | None) -> list[dict[str, Any]]:
-    """One row a file, as --json has them. With a role, the file begins a message of it."""
+def _joiner(head: str, role: str | None = None, chat_template: str | None = None) -> Callable[[Any, str], Any]:
+    """From a tokenizer and a document to the `Joined` beginning of prompts; with a role, of conversations."""
+    from quire.text.chat_template import read_chat_template
+    from quire.text.joint import join_messages, join_text, opening_messages
+
+    if role is None:
+        return lambda tokenizer, text: join_text(tokenizer, [text], head=head)
+    template = None if chat_template is None else read_chat_template(chat_template)
+    messages = opening_messages(role)
+    return lambda tokenizer, text: join_messages(tokenizer, [text], messages, head=head, chat_template=template)
+
+
+def _warm_all(config: EngineConfig, files: list[Path], join: Callable[[Any, str], Any]) -> list[dict[str, Any]]:
+    """One row a file, as --json has them."""
     from quire.build import start_engine
     from quire.engine.document_warmer import DocumentWarmer
 
@@ -58,7 +74,11 @@ def _warm_all(config: EngineConfig, files: list[Path], head: str, role: str | No
     rows: list[dict[str, Any]] = []
     try:
         for file, text in texts.items():
-            row = {"file": str(file), **_warm_one(warmer, engine, text, head, role)}
+            try:
+                row = _warm_one(warmer, engine, join(engine.tokenizer, text))
+            except (ValueError, RuntimeError) as error:  # the others go on
+                row = {"error": str(error)}
+            row = {"file": str(file), **row}
             rows.append(row)
             _tell(row, engine.scheduler.config.block_size)
     except KeyboardInterrupt:
@@ -80,15 +100,10 @@ def _read(file: Path) -> str:
     return text
 
 
-def _warm_one(warmer: Any, engine: Any, text: str, head: str, role: str | None) -> dict[str, Any]:
+def _warm_one(warmer: Any, engine: Any, joined: Any) -> dict[str, Any]:
     from quire.prompt import Prompt
-    from quire.text.joint import join_messages, join_text, opening_messages
 
     started = time.monotonic()
-    if role is None:
-        joined = join_text(engine.tokenizer, [text], head=head)
-    else:
-        joined = join_messages(engine.tokenizer, [text], opening_messages(role), head=head)
     num_tokens = joined.documents[-1]
     longest = engine.max_model_len - 1
     if num_tokens > longest:
