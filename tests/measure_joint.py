@@ -57,11 +57,11 @@ def prompts_of(tokenizer: Any, question: ReadingQuestion) -> dict[str, list[int]
     }
     assert all(len(pad) == 1 for pad in pads.values()), pads
     padded = {f"padded with {name}": ids[:end] + pad * (-end % BLOCK) + ids[end:] for name, pad in pads.items()}
-    with_blank = join_text(tokenizer, [" " + document], rest, head="Context:").token_ids
+    with_head = tokenizer.encode(head, add_special_tokens=False) + tokenizer.encode_plain(document) + ids[end:]
     return {
         "in one piece": tokenizer.encode(text),
         BASE: ids,
-        "blank with the document": with_blank,
+        "the blank with the head": with_head,
         **padded,
     }
 

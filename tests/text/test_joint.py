@@ -67,7 +67,7 @@ def test_the_tokens_are_those_of_the_whole_text_where_nothing_merges_over_the_jo
     name: str, tokenizers_by_name: dict[str, Tokenizer]
 ) -> None:
     tokenizer = tokenizers_by_name[name]
-    for head in ("", "Context:\n"):
+    for head in ("", "Context:\n", "Context: "):
         joined = join_text(tokenizer, ["the quick fox.", "\nover there."], "\nthe end", head=head)
         assert joined.token_ids == tokenizer.encode(joined.text)
         assert tokenizer.decode(joined.token_ids) == joined.text
