@@ -1,10 +1,10 @@
-"""`quire kv`: the KV of documents on disk."""
+"""`quire kv`: the group of commands."""
 
 from __future__ import annotations
 
 import typer
 
-from quire.cli import kv_warm
+from quire.cli.kv import warm
 
 app = typer.Typer(
     help="The KV of documents on disk.",
@@ -12,4 +12,4 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-app.command(epilog=kv_warm.EXAMPLE)(kv_warm.warm)
+app.command(epilog=warm.EXAMPLE)(warm.warm)
