@@ -292,7 +292,7 @@ class SimulateSettings(Settings):
             raise ValueError(f"--{of_documents[0].replace('_', '-')} is for documents; give --documents N")
         if self.documents is not None and self.document_tokens < self.block_size:
             raise ValueError(
-                f"document_tokens={self.document_tokens} is less than a KV block of {self.block_size} tokens, and whole "
+                f"document_tokens={self.document_tokens} is less than a block of {self.block_size}, and only whole "
                 "blocks are shared; make documents longer or --block-size smaller"
             )
         if self.kv_dir_bandwidth is not None and self.enable_prefix_caching is False:

@@ -64,21 +64,21 @@ def show_changes(rows: Sequence[Mapping[str, Any]], headings: Mapping[str, str])
 
 def describe(settings: SimulateSettings) -> str:
     """For a title: what requests are about."""
-    return f"about {settings.documents} documents of {settings.document_tokens:,} tokens"
+    return f"on {settings.documents} documents of {settings.document_tokens:,} tokens"
 
 
 def notes(settings: SimulateSettings, profile: HardwareProfile) -> list[str]:
     """What must be read with the table."""
     size = format_size(settings.document_tokens * profile.bytes_per_token)
     lines = [
-        f"Documents: each request is {describe(settings)} ({size} of KV each), which stands before its own prompt; the "
-        "k-th is drawn in proportion to 1 / k (Zipf's law, assumed)."
+        f"Documents: each request is about one of {settings.documents}, whose {settings.document_tokens:,} tokens "
+        f"({size} of KV) stand before its own prompt; the k-th is drawn in proportion to 1 / k (Zipf's law, assumed)."
     ]
     if not profile.has_disk:
         return [*lines, "Documents are shared through the device's cache alone: there is no disk (--kv-dir-bandwidth)."]
     speed = "as fast as it was measured"
     if settings.kv_dir_bandwidth is not None:
         speed = (
-            f"{settings.kv_dir_bandwidth / 1e6:,.4g} MB/s and {LATENCY_S * 1e3:g} ms a transfer, either way (assumed)"
+            f"{settings.kv_dir_bandwidth / 1e6:,.7g} MB/s and {LATENCY_S * 1e3:g} ms a transfer, either way (assumed)"
         )
     return [*lines, f"The disk: {speed}; empty at first, large enough for all, and with a link of its own."]
