@@ -47,8 +47,8 @@ class Case:
 
     policy: str
     decode_scale: float
-    has_kv_dir: bool = False  #: documents' KV is kept on disk
     runs: list[SimulationFigures] = field(default_factory=list)
+    has_kv_dir: bool = False  #: documents' KV is kept on disk
 
     def values(self, name: str) -> list[float]:
         """One figure a seed, by the name that it has in the table."""
@@ -141,14 +141,13 @@ def make_loads(settings: SimulateSettings) -> list[list[Arrival]]:
     Raises:
         ValueError: the settings contradict each other.
     """
-    num_documents = settings.documents
+    plain, num_documents = _make_plain_loads(settings), settings.documents
     if num_documents is None:
-        return _make_plain_loads(settings)
-    plain = _make_plain_loads(settings)
+        return plain
     if settings.trace is not None:
         plain *= settings.seeds or 1
-    tokens = settings.document_tokens
-    return [ask_about_documents(load, num_documents, tokens, seed) for seed, load in enumerate(plain)]
+    num_tokens = settings.document_tokens
+    return [ask_about_documents(load, num_documents, num_tokens, seed) for seed, load in enumerate(plain)]
 
 
 def _make_plain_loads(settings: SimulateSettings) -> list[list[Arrival]]:
@@ -178,7 +177,7 @@ def play(
     """Every load under every policy, on every profile; with documents, and a disk, with their KV there and without."""
     has_disk = settings.documents is not None and next(iter(profiles.values())).has_disk
     ways = (False, True) if has_disk else (False,)
-    cases = [Case(policy, scale, way) for scale, policy, way in product(profiles, settings.policies, ways)]
+    cases = [Case(policy, scale, has_kv_dir=way) for scale, policy, way in product(profiles, settings.policies, ways)]
     with progress(len(cases) * len(loads)) as show:
         for number, (case, load) in enumerate(product(cases, loads), start=1):
             profile = profiles[case.decode_scale]
@@ -317,7 +316,8 @@ def _title(settings: SimulateSettings, loads: Sequence[Sequence[Arrival]], profi
     if settings.trace is None:
         return f"{len(loads[0])} requests{about}, {SHORT_LONG}, {len(loads)} seeds, simulated on {profile.name}"
     tempo = "" if settings.speed_up == 1 else f", {settings.speed_up:g} times as fast"
-    return f"{settings.trace.stem}: {len(loads[0]):,} requests{about}{tempo}, simulated on {profile.name}"
+    seeds = f", {len(loads)} seeds" if len(loads) > 1 else ""
+    return f"{settings.trace.stem}: {len(loads[0]):,} requests{about}{tempo}{seeds}, simulated on {profile.name}"
 
 
 def draw(figure: Any, cases: Sequence[Case]) -> None:
