@@ -13,6 +13,7 @@ Computing and loading both ends of a prefix at once is the idea of Cake (Jin et 
 from __future__ import annotations
 
 from collections import Counter
+from math import ceil
 
 from quire.config import SchedulerConfig
 from quire.core.costs.interface import EMPTY_STEP, TIERS, Costs, StepShape, chunk_beside, decoding_beside
@@ -108,6 +109,15 @@ class PrefixLoader:
             return 0.0
         return self.costs.recompute(end - start, start=start, chunk=self._chunk, beside=self._beside)
 
+    def step_seconds(self) -> float:
+        """What a step takes of what decodes alone."""
+        assert self.costs is not None
+        return 0.0 if self._beside is None else self.costs.step(self._beside)
+
+    def count_steps(self, num_tokens: int) -> int:
+        """Steps that take so many tokens."""
+        return -(-num_tokens // self._chunk)
+
     def load_seconds(self, tiers: list[str], *, is_queued: bool = True) -> float:
         """What blocks take to come from these tiers, each tier by a link of its own, behind what it moves already."""
         assert self.costs is not None
@@ -128,20 +138,29 @@ class _Plan:
     def __init__(self, loader: PrefixLoader, seq: Sequence, first: int, span: BlockSpan) -> None:
         self._loader = loader
         self._size = loader._config.block_size
+        self._step_s = loader.step_seconds()
         self._first, self._start, self._end = first, span.start, span.end
         self._num_tokens = len(seq.token_ids)
         self._tiers = [loader._swap.tier_of(key) for key in seq.block_keys[span.start : span.end]]
 
     def seconds(self, split: int) -> float:
         """Until the first token, if blocks from `split` on are loaded."""
-        end = self._end * self._size
         if split == self._end:
-            return self._loader.compute_seconds(self._first * self._size, self._num_tokens)
-        both = max(self._front(split), self._loader.load_seconds(self._tiers[split - self._start :]))
-        return both + self._loader.compute_seconds(end, self._num_tokens)
+            return self._compute(self._first * self._size, self._num_tokens)
+        both = max(self._front(split), self._load(split))
+        return both + self._compute(self._end * self._size, self._num_tokens)
 
     def is_computing_longer(self, split: int) -> bool:
-        return self._front(split) >= self._loader.load_seconds(self._tiers[split - self._start :])
+        return self._front(split) >= self._load(split)
 
     def _front(self, split: int) -> float:
-        return self._loader.compute_seconds(self._first * self._size, split * self._size)
+        return self._compute(self._first * self._size, split * self._size)
+
+    def _compute(self, start: int, end: int) -> float:
+        """What these tokens add to steps, and the steps that go on beside them."""
+        return self._loader.compute_seconds(start, end) + self._loader.count_steps(end - start) * self._step_s
+
+    def _load(self, split: int) -> float:
+        """What arrives is noticed when the step beside it ends."""
+        seconds = self._loader.load_seconds(self._tiers[split - self._start :])
+        return ceil(seconds / self._step_s) * self._step_s if self._step_s > 0.0 else seconds

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
-from quire.core.costs.interface import Costs, StepShape
+from quire.core.costs.interface import EMPTY_STEP, Costs, StepShape
 from quire.core.disk_tier import DiskTier
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.prefix_loader import PrefixLoader
@@ -86,7 +86,7 @@ class Scheduler:
         self.num_steps += 1
         self.kv.begin_step()
         self.recovery.begin_step(self.step_shape, self.requests)
-        self.prefixes.begin_step(self.step_shape)
+        self.prefixes.begin_step(self.step_shape if self.running else EMPTY_STEP)
         step, running, waiting = self._step, self.running, self.waiting
         step.begin(self.num_steps, self.config.max_num_batched_tokens)
         at = 0
