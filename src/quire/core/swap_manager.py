@@ -39,6 +39,7 @@ class _Transfer:
     entry: Entry | None  #: of the swap tier; None for the disk
     waiting: list[Sequence] = field(default_factory=list)  #: for a load
     is_cancelled: bool = False  #: it will not begin, unless it has
+    is_deleted: bool = False  #: for a save to disk: its key was, meanwhile
 
 
 class SwapManager:
@@ -295,7 +296,7 @@ class SwapManager:
                 else:
                     _forget(self._disk_save_of, ended)
                     ended_saves.append(ended.key)
-                    if not is_lost:
+                    if not is_lost and not ended.is_deleted:
                         self.on_disk.add(ended.key)
         return ended_saves
 
@@ -372,6 +373,12 @@ class SwapManager:
         """
         transfer = BlockTransfer(next(self.kv.op_ids), "save", block, -1, key, "disk", parent, cost_s)
         self._disk_save_of[key] = self._send(transfer, None)
+
+    def delete_on_disk(self, keys: set[bytes]) -> None:
+        """Forget blocks that were deleted there. What is on its way there is refused, or was deleted as well."""
+        self.on_disk -= keys
+        for key in keys & self._disk_save_of.keys():
+            self._under_way[self._disk_save_of[key]].is_deleted = True
 
     def num_queued(self, tier: str) -> int:
         """Blocks under way on one tier's link, either way."""
