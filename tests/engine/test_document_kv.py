@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +35,7 @@ from quire.tiers.store.layout.segment import Segment
 from quire.tiers.store.offline import export, import_, list_namespaces
 
 TESTS = Path(__file__).parents[1]
-one_of_each_family = pytest.mark.parametrize("name", ("llama", "qwen3", "gpt2", "opt-350m"))
+one_of_each_family = pytest.mark.parametrize("name", ["llama", "qwen3", "gpt2", "opt-350m"])
 
 
 def keep_document(name: str, directory: Path) -> None:
@@ -122,11 +123,12 @@ def test_from_another_process_and_back(tmp_path: Path) -> None:
 
 
 def test_after_export_and_import(tmp_path: Path) -> None:
+    """Where the model has another path."""
     keep_document("qwen3", tmp_path / "here")
     (namespace,) = list_namespaces(tmp_path / "here")
     assert export(tmp_path / "here", namespace.name, tmp_path / "file") == NUM_FULL // 4
     import_(tmp_path / "file", tmp_path / "there")
-    llm = DocumentLLM("qwen3", tmp_path / "there")
+    llm = DocumentLLM(shutil.copytree(checkpoint("qwen3"), tmp_path / "model"), tmp_path / "there")
     job = ask(4)
     assert_all_greedy("qwen3", drive(llm, [job]))
     assert cached(job) == {"disk": NUM_FULL}
