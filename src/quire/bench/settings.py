@@ -126,6 +126,22 @@ class MemorySettings(Settings):
 
 
 @dataclass(frozen=True)
+class DocumentKvSettings(Settings):
+    """`quire bench document-kv`."""
+
+    document_tokens: int = setting(1024, "Tokens of each document.", at_least=16)
+    question_tokens: int = setting(32, "Tokens after the document.", at_least=1)
+    output_len: tuple[int, ...] = setting("1,32,128", "Tokens of the answers.", read=integers, at_least=1)
+    bandwidth: tuple[float, ...] = setting(
+        "0.3,1,3",
+        "The disk held to so many times the bandwidth at which loading and computing take as long; 0: not at all.",
+        read=numbers,
+        at_least=0,
+    )
+    runs: int = _runs()
+
+
+@dataclass(frozen=True)
 class SharingSettings(Settings):
     """`quire bench sharing`."""
 

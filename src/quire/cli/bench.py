@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from quire.bench.settings import (
+    DocumentKvSettings,
     HttpSettings,
     LatencySettings,
     MemorySettings,
@@ -19,7 +20,7 @@ from quire.cli.options import Json, Plot, options
 from quire.config import EngineConfig
 
 app = typer.Typer(
-    help="Measure: latency, throughput, memory, sharing, recovery, overhead.",
+    help="Measure: latency, throughput, memory, sharing, recovery, documents, overhead.",
     epilog="Example: quire bench throughput --model random:tiny",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -70,6 +71,18 @@ def recovery(engine: EngineConfig, settings: RecoverySettings, json: Json = None
 
     if not run(engine, settings, json, plot):
         raise typer.Exit(1)  # the notes have said where outputs differ
+
+
+@app.command(
+    name="document-kv", epilog="Example: quire bench document-kv --model random:tiny --document-tokens 512 --runs 1"
+)
+@options()
+def document_kv(engine: EngineConfig, settings: DocumentKvSettings, json: Json = None, plot: Plot = None) -> None:
+    """Time to the first token of a question about a document: computed, from the device, from disk; in float32."""
+    from quire.bench.document_kv import run
+
+    if not run(engine, settings, json, plot):
+        raise typer.Exit(1)  # the notes have said where tokens differ
 
 
 @app.command(epilog="Example: quire bench overhead --model random:qwen2.5-0.5b")

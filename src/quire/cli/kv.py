@@ -148,8 +148,10 @@ def _print(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
     for row in rows:
         table.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else str(cell)) for cell in row))  # no markup
     console = Console()
-    console.width = max(console.width, console.measure(table).maximum)  # names are there to be copied
-    console.print(table, highlight=False)
+    # Names are there to be copied: in a narrow terminal, long lines go on in the next one.
+    needed = console.measure(table, options=console.options.update(max_width=1000)).maximum
+    console.width = max(console.width, needed)
+    console.print(table, highlight=False, crop=False)
 
 
 def _write(path: Path | None, figures: Any) -> None:

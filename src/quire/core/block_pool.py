@@ -92,6 +92,13 @@ class BlockPool:
                 del self._cached[block]
                 self._free.append(block)
 
+    def forget_cached(self) -> int:
+        """Free every cached block. Returns how many they were."""
+        cached = list(self._cached)
+        for block in cached:
+            self.withdraw(block)
+        return len(cached)
+
     def _forget(self, block: int) -> None:
         key = self._keys[block]
         assert key is not None

@@ -29,14 +29,14 @@ class PrefixLoader:
     config: of the scheduler.
     kv: block tables and pool.
     swap: the tiers.
-    costs: None loads whatever there is.
+    costs: None loads whatever there is. May be changed at any time.
     """
 
     def __init__(self, config: SchedulerConfig, kv: KVCacheManager, swap: SwapManager, costs: Costs | None) -> None:
         self._config = config
         self._kv = kv
         self._swap = swap
-        self._costs = costs
+        self.costs = costs
         self._beside: StepShape | None = None
         self._chunk = config.max_num_batched_tokens
         self._loading: dict[int, Sequence] = {}  #: by seq_id, those that wait for what was begun here
@@ -73,7 +73,7 @@ class PrefixLoader:
 
     def _split(self, seq: Sequence, first: int, span: BlockSpan) -> int:
         """From which block on to load; the end of the span computes all."""
-        if self._costs is None:
+        if self.costs is None:
             return span.start
         plan = _Plan(self, seq, first, span)
         compute, load = plan.seconds(span.end), plan.seconds(span.start)
@@ -91,7 +91,7 @@ class PrefixLoader:
         return at
 
     def _is_late(self, seq: Sequence, rest: BlockSpan) -> bool:
-        if self._costs is None:
+        if self.costs is None:
             return False
         size = self._config.block_size
         keys = self._kv.keys_of(seq, rest.end)[rest.start :]
@@ -103,21 +103,21 @@ class PrefixLoader:
 
     def compute_seconds(self, start: int, end: int) -> float:
         """What tokens [start, end) take, beside what decodes."""
-        assert self._costs is not None
+        assert self.costs is not None
         if end <= start:
             return 0.0
-        return self._costs.recompute(end - start, start=start, chunk=self._chunk, beside=self._beside)
+        return self.costs.recompute(end - start, start=start, chunk=self._chunk, beside=self._beside)
 
     def load_seconds(self, tiers: list[str], *, is_queued: bool = True) -> float:
         """What blocks take to come from these tiers, each tier by a link of its own, behind what it moves already."""
-        assert self._costs is not None
+        assert self.costs is not None
         longest = 0.0
         for tier in TIERS:
             num_blocks = tiers.count(tier)
             if num_blocks:
-                seconds = self._costs.load(num_blocks * self._config.block_bytes, tier)
+                seconds = self.costs.load(num_blocks * self._config.block_bytes, tier)
                 if is_queued and (num_queued := self._swap.num_queued(tier)):
-                    seconds += self._costs.load(num_queued * self._config.block_bytes, tier)
+                    seconds += self.costs.load(num_queued * self._config.block_bytes, tier)
                 longest = max(longest, seconds)
         return longest
 

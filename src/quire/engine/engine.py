@@ -303,6 +303,14 @@ class Engine:
         stats.swap_bytes = tier.num_slots * block_bytes
         stats.swap_used_bytes = (tier.num_slots - tier.num_available) * block_bytes
 
+    def reset_prefix_cache(self) -> int:
+        """Have the device forget what no request holds: for measuring. Other tiers keep what they have.
+
+        Returns:
+            How many blocks were forgotten.
+        """
+        return self.scheduler.kv.pool.forget_cached()
+
     # -- a pinned prefix ----------------------------------------------------------------------------------------------
 
     def pin_prefix(self, prompt: PromptLike) -> int:

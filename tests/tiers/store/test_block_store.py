@@ -18,6 +18,7 @@ import torch
 
 from quire.tiers.store import block_store, writer
 from quire.tiers.store.block_store import BlockStore
+from quire.tiers.store.layout import files
 from tiers.store.stores import (
     BLOCK_BYTES,
     RECORD_BYTES,
@@ -382,6 +383,21 @@ def test_a_clock_that_goes_back_changes_nothing(tmp_path: Path, monkeypatch: pyt
     again = open_store(tmp_path)
     assert readable(again, keys(76, 77, 78, 79)) == keys(76, 77, 78)
     again.close()
+
+
+def test_a_process_that_was_stopped_with_a_lock_stops_nobody(
+    tmp_path: Path, store: BlockStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(store, chain(1))
+    store._writer.seal()
+    monkeypatch.setattr(files, "_LOCK_PATIENCE_S", 0.01)
+    monkeypatch.setattr(writer, "_PAUSE_S", 0.0)
+    with files.locked(tmp_path / "kv" / "lock"):
+        assert write(store, chain(2)) == [0]
+        assert readable(store, keys(1)) == keys(1)
+        with pytest.raises(ValueError, match="another process holds a lock"):
+            open_store(tmp_path)
+    assert write(store, chain(2)) == []
 
 
 def test_a_mistake_of_the_stores_own_thread_does_not_end_it(

@@ -151,6 +151,9 @@ def test_a_deletion_in_the_middle_of_a_write_wins(
         store.refresh()
         assert readable(store, keys(1, 2, 3)) == []
     third.close()
+    for path in segments(tmp_path):
+        for number in (2, 3):
+            assert contents(keys(number)).tobytes() not in path.read_bytes(), "what came too late is off the disk"
 
 
 def test_deleted_bytes_are_gone_after_compaction(tmp_path: Path, stores: tuple[BlockStore, BlockStore]) -> None:
@@ -239,6 +242,52 @@ def test_the_list_of_deletions_is_emptied_when_nothing_needs_it(tmp_path: Path) 
     again.close()
 
 
+def test_a_long_list_is_emptied_and_nobody_misses_what_it_said(
+    stores: tuple[BlockStore, BlockStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_store, "_MAX_DELETIONS_BYTES", 0)
+    mine, other = stores
+    other._tick = lambda: 60.0  # type: ignore[method-assign] # it looks when it is told to
+    write(mine, chain(1, 2, 3))
+    other.refresh()
+    decided = other.epoch
+    for number in (2, 1):
+        mine.delete(keys(number))
+        mine.compact()
+        mine._compact_some(0.0)
+        assert mine._deletions.path.stat().st_size == 64
+        if number == 2:
+            assert set(poll(other).deleted) == set(keys(2, 3))
+            assert readable(other, keys(1, 2, 3)) == keys(1)
+            assert write(other, chain(2, after=key(1), epoch=decided)) == [0]
+    assert poll(other).deleted == keys(1)
+    assert write(other, chain(1, 2, epoch=decided)) == [0, 1], "what was forgotten is not stored"
+    assert write(other, chain(1, 2)) == []
+    mine.refresh()
+    assert readable(mine, keys(1, 2)) == keys(1, 2)
+
+
+def test_who_missed_a_whole_list_takes_everything_for_deleted(
+    stores: tuple[BlockStore, BlockStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_store, "_MAX_DELETIONS_BYTES", 0)
+    mine, other = stores
+    write(mine, chain(1))
+    write(mine, chain(2))
+    write(mine, chain(3))
+    other.refresh()
+    poll(other)
+    with other._catalog.lock:  # it is stopped for a while
+        for number in (2, 1):
+            mine.delete(keys(number))
+            mine.compact()
+            mine._compact_some(0.0)
+    changes = poll(other)
+    assert set(changes.deleted) == set(keys(1, 2, 3))
+    assert changes.added == keys(3), "but for what is left"
+    assert readable(other, keys(1, 2, 3)) == keys(3)
+
+
 def test_the_list_of_deletions_may_be_lost(stores: tuple[BlockStore, BlockStore]) -> None:
     """What was deleted and not compacted is then found again; what is deleted later is not."""
     mine, other = stores
@@ -248,7 +297,7 @@ def test_the_list_of_deletions_may_be_lost(stores: tuple[BlockStore, BlockStore]
     write(mine, chain(1))
     mine._deletions.path.unlink()
     for store in stores:
-        store._deletions.reopen_if_replaced()
+        store.refresh()
     other.refresh()
     assert other.delete(keys(1)) == 1
     mine.refresh()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -178,3 +180,45 @@ def test_without_anything_to_evict_writing_pauses(
     big.unlink()
     assert write(store, chain(1)) == []
     store.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB, where this user may mount one."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    try:
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", path], check=True, stderr=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("mounting takes root")
+    yield path
+    subprocess.run(["umount", "-l", path], check=True)
+
+
+def test_a_disk_that_is_really_full(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(writer, "SEGMENT_BYTES", 32 << 10)
+    store = open_store(small_disk, max_bytes=1 << 30)
+    stored = 0
+    for at in range(0, 4000, 40):
+        failed = write(store, chain(*range(at, at + 40)))
+        stored += 40 - len(failed)
+        found = readable(store, keys(*range(at, at + 40)))
+        assert len(found) == 40 - len(failed)
+    assert stored > 1000, "evicting as it goes"
+    filler = small_disk / "something else"
+    disk = os.statvfs(small_disk)
+    filler.write_bytes(bytes(disk.f_bavail * disk.f_frsize))
+    for at in range(4000, 4400, 40):
+        failed = write(store, chain(*range(at, at + 40)))
+        assert len(readable(store, keys(*range(at, at + 40)))) == 40 - len(failed)
+    assert store.delete(keys(4399)) <= 1
+    assert readable(store, keys(4399)) == []
+    store.close()
+    filler.unlink()
+    again = open_store(small_disk, max_bytes=1 << 30)
+    assert write(again, chain(*range(5000, 5040))) == []
+    assert again.stats.failed_checks == 0
+    again.close()

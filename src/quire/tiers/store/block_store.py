@@ -45,6 +45,7 @@ _LOOK_EVERY_S = 0.1  #: at the generation, where the engine does not
 _REFRESH_EVERY_S = 1.0  #: where the generation does not move: other machines, files removed by hand
 _CLAIM_EVERY_S = 0.02
 _COMPACT_AFTER_S = 30.0  #: deletions that come together are compacted together
+_MAX_DELETIONS_BYTES = 64 << 10  #: of tombstones, once nothing that they name is left
 _SHED_BYTES = 1 << 20  #: for tombstones, where the disk is full
 _MOSTLY_DEAD = 0.5  #: such segments are not waited for
 
@@ -119,15 +120,14 @@ class BlockStore:
         with locked(directory / LOCK):
             self._open_namespace(directory, model, root, max_bytes, facts)
             _remove_leftovers(self.namespace.path)
-            self._deletions.mend()
-            self._catalog.refresh()
-            self._catalog.finish_abandoned()
-            is_alone = self._generation.is_alone()
-            if is_alone and not any(segment.num_dead for segment in self._catalog.segments.values()):
-                self._deletions.forget()
             self._writer.check_room()
+        self._deletions.mend()
+        self._catalog.refresh()
+        self._catalog.finish_abandoned()
         if any(segment.num_dead for segment in self._catalog.segments.values()):
             self._compact_at = time.monotonic()
+        elif self._deletions.has_any:
+            self._empty_deletions()
 
     def _open_namespace(
         self, directory: Path, model: str, root: bytes, max_bytes: int, facts: Mapping[str, str]
@@ -369,8 +369,17 @@ class BlockStore:
             self._deletions.append(keys, epoch)
         except OSError:  # a deletion is worth more than what is stored
             self._writer.shed(_SHED_BYTES)
-            self._deletions.refresh()
+            self._catalog.refresh_deletions()
             self._deletions.append(keys, epoch)
+
+    def _empty_deletions(self) -> None:
+        """Forget tombstones, if they have done their work."""
+        with self._deletions.exclusively():
+            self._catalog.refresh()
+            has_dead = any(segment.num_dead for segment in list(self._catalog.segments.values()))
+            if self._deletions.has_any and not has_dead:
+                self._deletions.empty()
+        self._catalog.refresh_deletions()
 
     def _apply_deletions(self, value: bytes) -> None:
         """Read the list of deletions, if the generation says that it has grown."""
@@ -393,8 +402,6 @@ class BlockStore:
         if value != self._refreshed or is_late:
             if is_late:
                 self._generation.reopen_if_replaced()
-                with self._catalog.lock:
-                    self._deletions.reopen_if_replaced()
             self._refreshed, self._refreshed_at = value, now
             self._catalog.refresh()
             self._reader.forget_gone()
@@ -428,6 +435,8 @@ class BlockStore:
     def _compact_some(self, now: float) -> None:
         if not any(segment.num_dead for segment in list(self._catalog.segments.values())):
             self._compact_at = None
+            if self._deletions.has_any and self._deletions.size > _MAX_DELETIONS_BYTES:
+                self._empty_deletions()
             return
         if self._compact_at is None:
             self._compact_at = now + _COMPACT_AFTER_S

@@ -65,7 +65,7 @@ class Catalog:
         self._by_number: dict[int, Segment] = {}
         self._numbers = itertools.count()
         self._ignored: set[str] = set()
-        self._refreshing = threading.Lock()
+        self._refreshing = threading.RLock()
         self._following = threading.Lock()
         self._tell = tell
         self._found: dict[bytes, bool] = {}  #: key -> added, or removed; since `take_changes`
@@ -178,7 +178,7 @@ class Catalog:
             }
 
     def _is_chain_alive(self, row: Row, parents: dict[bytes, bytes], allowed: dict[bytes, bool]) -> bool:
-        if row.epoch < self.deletions.floor:
+        if row.epoch < max(self.deletions.floor, self.deletions.forgotten):
             return False
         way: list[bytes] = []
         key: bytes | None = row.key
@@ -203,7 +203,11 @@ class Catalog:
     # What others write
 
     def refresh(self) -> None:
-        """Find what was written and evicted, and then what was deleted."""
+        """Find what was written, evicted and deleted.
+
+        Deletions come first, since what was deleted may be off the disk already, and last, since they go on.
+        """
+        self.refresh_deletions()
         with self._refreshing:
             for _ in range(_MAX_LOOKS):
                 if self._compare():
@@ -214,6 +218,14 @@ class Catalog:
         """Read tombstones, and apply them at once."""
         with self.lock:
             self._apply(self.deletions.refresh())
+            has_missed, self.deletions.has_missed = self.deletions.has_missed, False
+            if has_missed:  # then every key may have been deleted; the files that are left hold what was not
+                keys = self._index.all_keys()
+                self._deleted.update(dict.fromkeys(keys))
+                for key in keys:
+                    self._note(key, True)
+        if has_missed:
+            self.refresh()
         self._tell()
 
     def forget(self, segment: Segment) -> None:

@@ -142,7 +142,8 @@ class Writer:
             if place is not None:
                 segment, number = place
                 with contextlib.suppress(OSError):
-                    os.pwrite(OpenFile(segment.path, os.O_RDWR).fd, nothing, segment.offset(number))
+                    file = OpenFile(segment.path, os.O_RDWR)
+                    os.pwrite(file.fd, nothing, segment.offset(number))
                 self._catalog.blank(segment, number)
                 if segment.is_sealed:
                     segment.save_index()

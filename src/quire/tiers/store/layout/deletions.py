@@ -13,6 +13,7 @@ tombstone of the key 0 says the same.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import struct
@@ -39,7 +40,7 @@ _TOMBSTONE_BYTES = _TOMBSTONE.size + _CHECKSUM.size
 
 
 class Deletions:
-    """What one process knows of them. `refresh`, `add` and `forget` by one thread at a time."""
+    """What one process knows of them. One thread at a time."""
 
     def __init__(self, path: Path, root: bytes, read_only: bool) -> None:
         self.path = path / NAME
@@ -51,6 +52,9 @@ class Deletions:
         self.floor = 0  #: records of earlier epochs are dead, whatever their key
         self.epoch = 0  #: of the last deletion
         self.latest = 0  #: epoch of any record; greater than `epoch` only where the list was lost
+        self.forgotten = 0  #: deletions up to this epoch are not in `epochs` any more
+        self.has_missed = False  #: a list was filled and emptied, and nobody here has read it
+        self._emptied_at = 0
         self._open(read_only)
 
     @property
@@ -67,26 +71,39 @@ class Deletions:
             return True
         return False
 
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._end
+
+    @property
+    def has_any(self) -> bool:
+        return self._end > _HEADER_BYTES
+
     def refresh(self) -> list[bytes]:
         """Read what was appended. Returns the keys that were deleted; the same one may come twice."""
-        if self._file is None:
-            self._open(read_only=True)
-        if self._file is None:
-            return []
-        try:
-            data = os.pread(self._file.fd, max(0, self._file.size - self._end), self._end)
-        except OSError:
-            return []
-        return self._take(data)
+        found: list[bytes] = []
+        with contextlib.suppress(OSError):
+            if self._file is not None:
+                found = self._read_on(self._file)
+            if self._file is None or not self._file.is_at(self.path):  # emptied, or removed by hand
+                if self._file is not None:
+                    found += self._read_on(self._file)  # nobody appends to it any more
+                self._open(read_only=self._flags == os.O_RDONLY)
+                if self._file is not None:
+                    found += self._read_on(self._file)
+        return found
 
     @contextmanager
     def exclusively(self) -> Iterator[None]:
         """One process appends at a time."""
-        if self._file is None:
-            raise OSError("the list of deletions cannot be opened")
-        file = OpenFile(self.path, os.O_RDWR)
+        while True:
+            file = OpenFile(self.path, os.O_RDWR)
+            file.wait_for_lock()
+            if file.is_at(self.path):  # else it was emptied meanwhile
+                break
+            file.close()
         try:
-            file.lock(wait=True)
             yield
         finally:
             file.close()
@@ -113,19 +130,12 @@ class Deletions:
                     os.ftruncate(self._file.fd, self._end + _TOMBSTONE_BYTES)
                     self.refresh()
 
-    def forget(self) -> None:
-        """Empty the list. Only where no record is left that it names, and nobody else uses the namespace."""
-        if self.epochs or self.floor:
-            write_whole(self.path, self._header(self.epoch))
-            self._file = None
-            self.epochs.clear()
-            self.floor = 0
-            self._open(read_only=False)
+    def empty(self) -> None:
+        """Begin a new list. To be called within `exclusively`, after a refresh, where no record is left that is dead.
 
-    def reopen_if_replaced(self) -> None:
-        """Somebody may have removed the file by hand."""
-        if self._file is None or not self._file.is_at(self.path):
-            self._open(read_only=self._flags == os.O_RDONLY)
+        Other processes read the old one to its end first. Whoever missed a whole list knows it.
+        """
+        write_whole(self.path, self._header(self.epoch))
 
     def close(self) -> None:
         if self._file is not None:
@@ -143,11 +153,23 @@ class Deletions:
                 continue
             fields, checksum = header[: _HEADER.size], header[_HEADER.size :]
             if len(header) == _HEADER_BYTES and checksum == _CHECKSUM.pack(xxhash.xxh3_64_intdigest(fields)):
-                self.epoch = max(self.epoch, _HEADER.unpack(fields)[2])
+                self._begin(_HEADER.unpack(fields)[2])
             else:
                 logger.warning("kv store: the header of %s is damaged", self.path)
             self._file, self._end = file, _HEADER_BYTES
             return
+
+    def _begin(self, base: int) -> None:
+        """A list begins after so many deletions."""
+        if self._file is not None:
+            self.has_missed |= base > self.epoch
+            self.epochs = {key: epoch for key, epoch in self.epochs.items() if epoch > self._emptied_at}
+            self.forgotten = base if base > self.epoch else self._emptied_at
+            self._emptied_at = base
+        self.epoch = max(self.epoch, base)
+
+    def _read_on(self, file: OpenFile) -> list[bytes]:
+        return self._take(os.pread(file.fd, max(0, file.size - self._end), self._end))
 
     def _header(self, epoch: int) -> bytes:
         fields = _HEADER.pack(_MAGIC, VERSION, epoch, self._root)

@@ -8,8 +8,11 @@ import fcntl
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+_LOCK_PATIENCE_S = 5.0  #: what is done under a lock takes milliseconds
 
 
 class OpenFile:
@@ -41,22 +44,37 @@ class OpenFile:
             return os.path.samestat(os.fstat(self.fd), os.stat(path))
         return False
 
-    def lock(self, *, shared: bool = False, wait: bool = False) -> bool | None:
+    def lock(self, *, shared: bool = False) -> bool | None:
         """Lock the file for as long as it is open. False where another has it, None where the system has no locks."""
-        how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
         try:
-            fcntl.flock(self.fd, how)
+            fcntl.flock(self.fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as error:
             return False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
         return True
 
+    def wait_for_lock(self) -> None:
+        """Lock the file, where the system has locks, when whoever has it is done.
+
+        Raises:
+            OSError: that took too long. A process that was stopped must not stop all others.
+        """
+        until = time.monotonic() + _LOCK_PATIENCE_S
+        while self.lock() is False:
+            if time.monotonic() > until:
+                raise OSError(errno.EAGAIN, "another process holds a lock and does not go on")
+            time.sleep(1e-3)
+
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Wait for a lock, where the system has some."""
+    """Hold a lock.
+
+    Raises:
+        OSError: see `OpenFile.wait_for_lock`.
+    """
     file = OpenFile(path, os.O_RDWR | os.O_CREAT)
     try:
-        file.lock(wait=True)
+        file.wait_for_lock()
         yield
     finally:
         file.close()

@@ -19,7 +19,7 @@ UNKNOWN = b""
 
 
 class Generation:
-    """The file of one namespace. Its shared lock is held by every process that has the namespace open."""
+    """The file of one namespace."""
 
     def __init__(self, path: Path, read_only: bool) -> None:
         self.path = path / NAME
@@ -58,15 +58,6 @@ class Generation:
         if self._file is None or not self._file.is_at(self.path):
             with contextlib.suppress(OSError):
                 self._file = OpenFile(self.path, self._flags)
-                self._file.lock(shared=True)
-
-    def is_alone(self) -> bool:
-        """Take the lock that every user of the namespace shares. True where nobody else has it at this moment."""
-        if self._file is None:
-            return False
-        is_alone = self._file.lock() is True
-        self._file.lock(shared=True)
-        return is_alone
 
     def close(self) -> None:
         if self._file is not None:

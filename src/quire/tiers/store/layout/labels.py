@@ -38,7 +38,7 @@ def write_label(namespace: Path, label: Label) -> None:
     line = json.dumps(fields).encode()
     file = OpenFile(namespace / NAME, os.O_RDWR | os.O_CREAT | os.O_APPEND)
     try:
-        file.lock(wait=True)
+        file.wait_for_lock()
         os.write(file.fd, b"\n%016x %s\n" % (xxhash.xxh3_64_intdigest(line), line))  # half a line may stand before
     finally:
         file.close()
