@@ -141,8 +141,7 @@ class DiskTier:
     def _delete(self, keys: set[bytes], requests: Iterable[Request]) -> None:
         """Have nobody find these blocks any more. Who runs on them goes on, under names that nobody else knows."""
         pool = self._kv.pool
-        self._swap.delete_on_disk(keys)
-        self._swap.drop(keys)
+        self._swap.delete(keys)
         for key in keys:
             block = pool.find(key)
             if block is not None:
