@@ -1,10 +1,11 @@
-"""What is deleted is gone for everyone, and whatever goes wrong with the disk, each token is right and no step fails."""
+"""What is deleted is gone for all, and whatever goes wrong with the disk, each token is right and no step fails."""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,36 @@ def test_a_document_that_is_deleted_while_it_is_computed_is_not_kept(tmp_path: P
     other.refresh()
     assert other.num_blocks == 0
     other.close()
+    llm.close()
+
+
+def test_a_document_that_is_deleted_while_it_is_loaded_is_not_found_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    giver, llm = DocumentLLM("llama", tmp_path), DocumentLLM("llama", tmp_path)
+    drive(giver, [ask(0, SHORT)])
+    read, has_read, may_tell = llm.store.read, threading.Event(), threading.Event()
+
+    def read_and_wait(keys: Sequence[bytes], into: Any) -> list[int]:
+        failed = read(keys, into)
+        has_read.set()
+        assert may_tell.wait(60)
+        return failed
+
+    monkeypatch.setattr(llm.store, "read", read_and_wait)
+    loading, later = ask(1, SHORT), ask(2, SHORT)
+    loading.send(llm.engine)
+    while not has_read.is_set():
+        llm.engine.step()
+    assert giver.store.delete(keys_of(llm, loading)[:1]) == FULL
+    llm.engine.step()
+    may_tell.set()
+    later.send(llm.engine)
+    drive(llm, [])
+    assert_all_greedy("llama", [loading, later])
+    assert cached(later) == {}
+    assert len(llm.on_disk) == FULL
+    giver.close()
     llm.close()
 
 
