@@ -237,8 +237,8 @@ class Soak:
         for number, document in enumerate(self.documents):
             if document.num_computed > 1 + document.num_excuses:
                 report.problems.append(
-                    f"document {number} was computed {document.num_computed} times, and {document.num_excuses} of those "
-                    "who may have computed it were killed"
+                    f"document {number} was computed {document.num_computed} times, and {document.num_excuses} who "
+                    "may have computed it were killed"
                 )
         found = verify(self.kv_dir)
         report.verified = {"blocks": found.num_blocks, "damaged": len(found.damaged), "torn": len(found.torn)}
