@@ -171,6 +171,19 @@ def test_ten_requests_load_one_document_once(pair: tuple[DocumentLLM, DocumentLL
     assert second.moved["save"] == 0
 
 
+def test_ten_requests_compute_once_what_is_missing_on_disk(tmp_path: Path) -> None:
+    """As after a process was killed while it kept a document."""
+    killed = DocumentLLM("llama", tmp_path)
+    drive(killed, [ask(0, ONE, document=DOCUMENT[:20])])
+    killed.close()
+    llm = DocumentLLM("llama", tmp_path)
+    jobs = drive(llm, [ask(i, ONE) for i in range(10)])
+    assert_all_greedy("llama", jobs[:4])
+    assert llm.num_computed == NUM_FULL - 20 + sum(1 + len(question) for question in QUESTIONS)
+    assert llm.moved == {"load": 5, "save": FULL - 5}
+    llm.close()
+
+
 def begin(llm: DocumentLLM, job: Job) -> None:
     """Step until a request has its claim, and runs."""
     job.send(llm.engine)
