@@ -31,7 +31,8 @@ URL = "http://127.0.0.1:8000"
 SYSTEMS = {  # what the README's first table calls a system, and where its code lives or will live
     "paged engine": "core",
     "recovery": "core/recovery",
-    "KV of retrieved documents": "rag",
+    "documents' KV": "tiers/store",
+    "retrieval of documents": "rag",
     "progressive loading": "progressive",
     "Ray": "cluster",
 }
@@ -60,6 +61,8 @@ def test_every_file_that_the_readme_links_is_there() -> None:
 @pytest.mark.parametrize("command", [command for command in COMMANDS if not command.startswith("serve")])
 def test_a_command_of_the_readme_runs(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "handbook.txt").write_text("What everybody ought to know. " * 4)
+    (tmp_path / "kv").mkdir(mode=0o700)
     monkeypatch.setenv("QUIRE_NUM_KV_BLOCKS", "512")
     (tmp_path / "trace.csv").write_text(TRACE)
     result = CliRunner().invoke(app, shlex.split(command, comments=True), input="Hello there!\n")

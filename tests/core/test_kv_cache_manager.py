@@ -420,6 +420,20 @@ class TestCrossTalk:
         begin(kv, make_sequence(PROMPT, mine))
         assert len(kv.find_prefix(make_sequence(PROMPT, theirs))) == num_found
 
+    def test_a_tenants_request_begins_with_the_public_blocks_that_its_prompt_has(self) -> None:
+        kv = make_manager()
+        begin(kv, make_sequence([*PROMPT[:4], 99, 98, 97, 96]))
+        mine = make_sequence(PROMPT, ((0, self.ann),))
+        kv.begin_public(mine.request, lambda key: False)
+        assert mine.request.domains == ((0, PUBLIC), (4, self.ann))
+        assert begin(kv, mine) == 1
+        theirs = make_sequence(PROMPT, ((0, self.bob),))
+        kv.begin_public(theirs.request, lambda key: False)
+        assert len(kv.find_prefix(theirs)) == 1, "what follows is each one's own"
+        salted = make_sequence(PROMPT, ((0, PUBLIC.salted("x")),))
+        kv.begin_public(salted.request, lambda key: False)
+        assert kv.find_prefix(salted) == [], "where there are no keys, public blocks may be anybody's"
+
     def test_requests_of_different_namespaces_find_nothing_of_each_other(self) -> None:
         namespace = {"dtype": "float32", "kv_dtype": "float32", "geometry": "g", "rope": "r", "arithmetic": "a"}
         sequences = []

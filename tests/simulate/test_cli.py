@@ -84,9 +84,94 @@ def test_a_trace_and_a_calibrated_profile(tmp_path: Path) -> None:
     assert "at most 3 sequences and 96 tokens a step; prefix caching on" in result.output  # as the profile's engine
 
 
+ABOUT = ["--trace", "TRACE", "--documents", "3", "--document-tokens", "256", "--num-blocks", "40", "--seeds", "2"]
+
+
+@pytest.fixture
+def about(tmp_path: Path) -> list[str]:
+    """Requests that come one after the other, on documents of which the device holds two."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text(TRACE.splitlines()[0] + "".join(f"\n2023-11-16 18:15:{at}.0,{20 + at},4" for at in range(10, 30)))
+    return [str(trace) if word == "TRACE" else word for word in ABOUT]
+
+
+def test_documents_on_disk_are_compared_with_the_same_ones_on_the_device_alone(
+    about: list[str], tmp_path: Path
+) -> None:
+    written, drawn = tmp_path / "s.json", tmp_path / "s.png"
+    disk = ["--kv-dir-bandwidth", "100GB", "--policies", "recompute,cost"]
+    result = quire("simulate", *about, *disk, "--json", str(written), "--plot", str(drawn))
+    assert result.exit_code == 0, result.output
+    for text in (
+        "20 requests on 3 documents of 256 tokens",
+        "256 tokens (3.0 MiB of KV) stand before its own prompt",
+        "100,000 MB/s and 0.1 ms a transfer, either way (assumed)",
+        "With documents' KV on disk against without",
+        "Each policy against the others",
+        "prefix caching on",
+    ):
+        assert text in result.output
+    assert "The paper's CPS" not in result.output
+    data = json.loads(written.read_text())
+    figures = data["figures"]
+    assert [figure["policy"] for figure in figures] == ["recompute"] * 2 + ["cost"] * 2
+    assert [figure["kv_dir"] for figure in figures] == ["no", "yes"] * 2
+    without, beside = figures[:2]
+    assert set(without["hit_share"]) == {"device"}
+    assert set(beside["hit_share"]) == {"device", "disk"}
+    assert beside["hit_share"]["device"] == without["hit_share"]["device"]
+    assert sum(beside["prefix_ways"].values()) > 0
+    assert (without["prefix_ways"], without["ways"]) == ({}, "–")
+    change = beside["ttft_mean_s"]["mean"] / without["ttft_mean_s"]["mean"] - 1
+    assert beside["change_by_kv_dir"]["ttft_mean_s"]["mean"] == pytest.approx(change, abs=0.02)
+    assert change < 0
+    assert "change_by_kv_dir" not in without
+    assert [list(f["changes"]) for f in figures] == [["cost"], ["cost"], ["recompute"], ["recompute"]]
+    assert drawn.stat().st_size > 1000
+
+
+def test_documents_without_a_disk_share_the_devices_cache(about: list[str], tmp_path: Path) -> None:
+    result = quire("simulate", *about, "--policies", "recompute", "--json", str(tmp_path / "s.json"))
+    assert result.exit_code == 0, result.output
+    assert "there is no disk" in result.output
+    assert "on disk against without" not in result.output
+    (figure,) = json.loads((tmp_path / "s.json").read_text())["figures"]
+    assert list(figure["hit_share"]) == ["device"]
+    assert figure["runs"][0]["num_prompt_tokens"] == 20 * 256 + sum(range(30, 50))
+    assert figure["runs"][0]["hits_by_tier"] != figure["runs"][1]["hits_by_tier"], "seeds draw other documents"
+
+
+def test_a_profiles_own_disk_is_used_where_it_was_measured(about: list[str], tmp_path: Path) -> None:
+    model = CostModel.from_dict(json.loads(calibrated(tmp_path / "profile.json").read_text())["cost_model"])
+    for at in range(50):
+        for kind in ("save", "load"):
+            model.observe_transfer(kind, 4096 * (1 + at % 16), 1e-5 * (1 + at % 16), tier="disk")
+    data = json.loads((tmp_path / "profile.json").read_text())
+    (tmp_path / "profile.json").write_text(json.dumps({**data, "cost_model": model.to_dict()}))
+    options = ["--profile", str(tmp_path / "profile.json"), "--policies", "cost", "--json", str(tmp_path / "s.json")]
+    result = quire("simulate", *about, *options)
+    assert result.exit_code == 0, result.output
+    assert "Measured: steps, saves and loads, and the disk." in result.output
+    assert "The disk: as fast as it was measured" in result.output
+    figures = json.loads((tmp_path / "s.json").read_text())["figures"]
+    assert [figure["kv_dir"] for figure in figures] == ["no", "yes"]
+    assert figures[1]["hit_share"]["disk"]["mean"] > 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--kv-dir-bandwidth", "500MB"], "--kv-dir-bandwidth is for documents; give --documents N"),
+        (["--document-tokens", "99"], "--document-tokens is for documents; give --documents N"),
+        (["--documents", "0"], "documents=0 must be at least 1"),
+        (["--documents", "2", "--document-tokens", "9"], "is less than a block of 16"),
+        (["--documents", "2", "--kv-dir-bandwidth", "5"], "kv_dir_bandwidth=5 is 5 bytes; write its unit"),
+        (["--documents", "2", "--kv-dir-bandwidth", "fast"], "'fast' is not a size"),
+        (
+            ["--documents", "2", "--kv-dir-bandwidth", "1GB", "--no-enable-prefix-caching"],
+            "leave out --no-enable-prefix-caching",
+        ),
+        (["--documents", "2", "--document-tokens", "9000", "--num-requests", "2"], "none of 2 requests fits"),
         (["--policies", "magic"], "'magic' is none of"),
         (["--policies", "swap,swap"], "names something twice"),
         (["--profile", "/no/such/file"], "cannot read the profile /no/such/file"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from quire.simulate.hardware import with_disk
 from quire.simulate.recording import Recording
 from quire.simulate.replay import ReplayDiffers, predict, replay
 from simulate.machines import BLOCK_BYTES, FakeEngine, limits, machine, write_recording
@@ -98,6 +99,20 @@ def test_the_simulator_is_held_against_the_recording(tmp_path: Path) -> None:
     assert simulated.num_requests == 12
     assert simulated.num_output_tokens == engine.num_output_tokens
     assert simulated.makespan_s > 0
+
+
+def test_the_simulator_has_the_recordings_disk_tier_where_the_profile_knows_a_disk(tmp_path: Path) -> None:
+    config = limits(num_blocks=14, enable_prefix_caching=True, has_disk_tier=True)
+    played = FakeEngine(1, "cost", config)
+    played.run(only_plain=True)
+    recording = played.recording(tmp_path / "run.jsonl")
+    engine = replay(recording)
+    assert any(arrival.documents for arrival in engine.arrivals)
+    without = predict(recording, engine.arrivals, machine())
+    assert (without.hits_by_tier.get("disk"), without.num_requests) == (None, 12)
+    beside = predict(recording, engine.arrivals, with_disk(machine(), 1000 * BLOCK_BYTES, latency_s=0.0))
+    assert beside.hits_by_tier["disk"] > 0
+    assert beside.num_output_tokens == engine.num_output_tokens
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from quire.core.recovery.policies import make_policy
 from quire.core.request import Request
 from quire.core.scheduler import Scheduler
-from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, TransferReport
+from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StoreChanges, TransferReport
 from quire.sampling_params import BeamSearchParams, SamplingParams
+from quire.simulate.hardware import with_disk
 from quire.simulate.virtual_runner import VirtualLink, VirtualRunner
 from simulate.machines import ExactCosts, limits, machine
 
@@ -83,6 +86,10 @@ def test_a_forgotten_sequence_comes_back_as_what_it_is_said_to_be() -> None:
     again = new_sequence(0, 5, computed=4, prompt=4)
     result = runner.execute(step(2, (0, 1), new_sequences=[again], removed_seq_ids=[0]))
     assert (result.seq_ids, runner.last.shape.context_decode) == ([0], 4)
+
+
+def of_disk(transfers: list[BlockTransfer]) -> list[BlockTransfer]:
+    return [replace(transfer, tier="disk") for transfer in transfers]
 
 
 def told(reports: list[TransferReport]) -> list[tuple[str, list[int]]]:
@@ -171,6 +178,49 @@ def test_with_nothing_to_compute_the_clock_goes_to_the_next_transfers_end() -> N
     assert (runner.now, runner.last.wait_s, [report.kind for report in result.transfers]) == (0.75, 0.5, ["load"])
     assert runner.execute(step(3)).transfers == []
     assert runner.now == 0.75
+
+
+@pytest.mark.parametrize("swap_is_synchronous", [False, True])
+def test_each_tier_has_a_link_of_its_own_and_the_disks_never_stops_the_engine(swap_is_synchronous: bool) -> None:
+    hardware = with_disk(machine(swap_is_synchronous=swap_is_synchronous), BLOCK, latency_s=1.0)
+    runner = VirtualRunner(hardware, BLOCK)
+    result = runner.execute(step(1, transfers=[*of_disk(loads(3)), *saves(1), *of_disk(saves(2))]))
+    assert [(report.kind, report.op_ids, report.tier) for report in result.transfers] == [("save", [1], "host")]
+    assert runner.now == 0.25
+    assert runner.links["disk"].next_end == 2.0
+    result = runner.execute(step(2))
+    assert [(report.kind, report.op_ids, report.tier, report.copy_s) for report in result.transfers] == [
+        ("save", [2], "disk", 2.0)
+    ]
+    result = runner.execute(step(3))
+    assert [(report.kind, report.op_ids, report.tier) for report in result.transfers] == [("load", [3], "disk")]
+    assert runner.now == 4.0
+
+
+def test_a_wait_ends_when_somebody_comes() -> None:
+    runner = VirtualRunner(with_disk(machine(), BLOCK, latency_s=0.0), BLOCK)
+    result = runner.execute(step(1, transfers=of_disk(loads(1))), until=0.5)
+    assert (runner.now, runner.last.wait_s, result.transfers) == (0.5, 0.5, [])
+    result = runner.execute(step(2), until=9.0)
+    assert (runner.now, runner.last.wait_s, told(result.transfers)) == (1.0, 0.5, [("load", [1])])
+
+
+def test_a_disks_transfers_can_be_cancelled_too() -> None:
+    runner = VirtualRunner(with_disk(machine(), BLOCK), BLOCK)
+    runner.execute(step(1, transfers=[*saves(1, 2), *of_disk(saves(3, 4))]))
+    result = runner.execute(step(2, (0, 16), new_sequences=[new_sequence(0, 16)], cancelled=[2, 4]))
+    cancelled = [(report.op_ids, report.tier) for report in result.transfers if report.is_cancelled]
+    assert cancelled == [([4], "disk")], "the swap tier's had begun"
+
+
+def test_claims_are_granted_before_the_next_step_and_no_time_passes() -> None:
+    runner = VirtualRunner(machine(), BLOCK)
+    assert runner.poll_store() is None
+    runner.execute(step(1, claims=[(b"one", 5.0), (b"two", 5.0)], transfers=loads(1)))
+    assert runner.now == 0.0
+    runner.execute(step(2, claims=[(b"three", 5.0)], dropped_claims=[b"two", b"unknown"]))
+    assert runner.poll_store() == StoreChanges(granted=[b"one", b"three"])
+    assert runner.poll_store() is None
 
 
 @pytest.mark.parametrize("policy", ["recompute", "swap", "threshold:12"])

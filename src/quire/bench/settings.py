@@ -270,12 +270,33 @@ class SimulateSettings(Settings):
     swap_is_synchronous: bool | None = setting(
         None, "Whether the engine stands still while blocks are copied; by default the profile's."
     )
+    documents: int | None = setting(
+        None, "Each request is about one of so many documents, drawn by Zipf's law; by default about none.", at_least=1
+    )
+    document_tokens: int = setting(1024, "Tokens of each document, before a request's own prompt.", at_least=1)
+    kv_dir_bandwidth: int | None = setting(
+        None,
+        "Also keep documents' KV on a disk that moves so many bytes a second, and compare; by default on the profile's "
+        "own disk, if one was measured.",
+        read=parse_size,
+        at_least=1,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_unit(swap_space=self.swap_space)
+        check_unit(swap_space=self.swap_space, kv_dir_bandwidth=self.kv_dir_bandwidth)
         _refuse_repeats(self, "policies")
         _refuse_repeats(self, "decode_scale")
+        of_documents = self.changed("document_tokens", "kv_dir_bandwidth")
+        if self.documents is None and of_documents:
+            raise ValueError(f"--{of_documents[0].replace('_', '-')} is for documents; give --documents N")
+        if self.documents is not None and self.document_tokens < self.block_size:
+            raise ValueError(
+                f"document_tokens={self.document_tokens} is less than a block of {self.block_size}, and only whole "
+                "blocks are shared; make documents longer or --block-size smaller"
+            )
+        if self.kv_dir_bandwidth is not None and self.enable_prefix_caching is False:
+            raise ValueError("blocks on disk are found by prefix caching; leave out --no-enable-prefix-caching")
 
 
 @dataclass(frozen=True)

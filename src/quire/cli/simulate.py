@@ -16,7 +16,8 @@ _BESIDE_RECORDING = ("recording", "profile", "json")
 
 @options()
 def simulate(ctx: typer.Context, settings: SimulateSettings, json: Json = None, plot: Plot = None) -> None:
-    """Recovery policies compared on a virtual clock: the real scheduler against a machine's costs."""
+    """Recovery policies, or documents' KV on disk and not, compared on a virtual clock: the real scheduler against a
+    machine's costs."""
     if settings.recording is not None:
         _play_again(ctx, settings.recording, json)
         return

@@ -67,7 +67,7 @@ class Namespace:
 class Domain(NamedTuple):
     """Who may share a block. Along a sequence it may narrow at a block boundary and never widen."""
 
-    level: int  #: 0 public, 1 collection, 2 tenant
+    level: int  #: 0 public, 1 collection, 2 tenant (`TENANT`)
     name: bytes = b""
     salt: bytes = b""  #: narrows it to those who send the same; it never stands for a tenant
 
@@ -77,6 +77,7 @@ class Domain(NamedTuple):
 
 
 PUBLIC = Domain(0)
+TENANT = 2  #: the level of tenants' domains
 
 
 def collection_domain(name: str) -> Domain:
@@ -85,7 +86,7 @@ def collection_domain(name: str) -> Domain:
 
 def tenant_domain(key_id: str, server_secret: bytes) -> Domain:
     """The domain of one API key: an HMAC, so that names on disk tell nothing and stay the same over restarts."""
-    return Domain(2, hmac.new(server_secret, key_id.encode(), hashlib.sha256).digest())
+    return Domain(TENANT, hmac.new(server_secret, key_id.encode(), hashlib.sha256).digest())
 
 
 DomainSpans = tuple[tuple[int, Domain], ...]  #: (first token, domain), by first token

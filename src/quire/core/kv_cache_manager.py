@@ -16,11 +16,11 @@ the scheduler decides what that means.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from itertools import count
 
-from quire.core.block_keys import extend_keys
+from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, TENANT, extend_keys
 from quire.core.block_pool import BlockPool
 from quire.core.request import Request, Sequence
 from quire.outputs import BlockTransfer
@@ -177,6 +177,28 @@ class KVCacheManager:
         for block in blocks:
             self.pool.withdraw(block)
         return [key for key in keys if key is not None]
+
+    def begin_public(self, request: Request, can_load: Callable[[bytes], bool]) -> None:
+        """Let a tenant's request that begins with public blocks share them: what follows is as private as before.
+
+        Where there are tenants, public blocks are the operator's: pinned prefixes, documents that were warmed.
+
+        Args:
+            request: that has not begun.
+            can_load: whether another tier has a key's block.
+        """
+        (start, domain), *later = request.domains
+        if not self.enable_prefix_caching or domain.level != TENANT or later:
+            return
+        tokens, keys = request.prompt_token_ids, list[bytes]()
+        num_found = 0
+        while (num_found + 1) * self.block_size < len(tokens):
+            extend_keys(keys, request.root, PUBLIC_ONLY, tokens, self.block_size, num_found + 1)
+            if self.pool.find(keys[-1]) is None and not can_load(keys[-1]):
+                break
+            num_found += 1
+        if num_found:
+            request.domains = ((start, PUBLIC), (num_found * self.block_size, domain))
 
     def rename(self, request: Request) -> None:
         """Give a request's blocks, from now on, names that nobody else finds. Those that they had are as they were."""

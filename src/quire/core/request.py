@@ -149,6 +149,7 @@ class Request:
         self.num_to_keep = len(self.prompt_token_ids) if keeps_prompt else max(documents, default=0)  #: tokens
         self.num_kept = 0  #: blocks at the front that are on disk, or on their way there
         self.waits_for: str | None = None  #: beside the queue: what for
+        self.is_settled = False  #: whether its domains are what they will be
         self.status = RequestStatus.WAITING
         self.sequences: list[Sequence] = []  #: all, by index; of a beam search the running beams
         self.unfinished: list[Sequence] = []  #: sequences that still want tokens

@@ -98,7 +98,7 @@ class Scheduler:
                 self._schedule_group(request)
             if request.status is RequestStatus.RUNNING:  # else it preempted itself, and the next one has its place
                 at += 1
-        while waiting and step.budget > 0 and self._fits(waiting[0]):
+        while waiting and step.budget > 0 and self._fits(self._first_waiting()):
             request = waiting.pop(0)
             if self.disk is not None and self.disk.must_wait(request):
                 self._set_aside(request, "document")
@@ -352,6 +352,14 @@ class Scheduler:
         self._next_seq_id += 1
         self._sequences[seq.seq_id] = seq
         return seq
+
+    def _first_waiting(self) -> Request:
+        """The head of the queue. If it begins with blocks that everyone may share, let it share them."""
+        request = self.waiting[0]
+        if not request.is_settled:
+            request.is_settled = True
+            self.kv.begin_public(request, self.swap.can_load)
+        return request
 
     # -- room --------------------------------------------------------------------------------------------------------
 

@@ -66,6 +66,18 @@ class DocumentWarmer:
         computed = 0 if found is None else end - found
         return Warmed(end, before * size, kept * size, found or 0, computed)
 
+    def label(self, name: str, prompt: Prompt, start: int) -> None:
+        """Name the documents of a prompt that is warm, for people: `quire kv ls` shows them, and `rm` deletes them.
+
+        Args:
+            start: the first document's first token.
+        """
+        disk = getattr(self._engine.runner, "disk", None)
+        keys = self._keys(prompt)
+        first = start // self._engine.scheduler.config.block_size
+        if disk is not None and first < len(keys):
+            disk.store.label(name, keys[first], keys[-1], prompt.documents[-1] - start, "public")
+
     def finish(self) -> None:
         """Wait until all that is under way to disk has come there."""
         while self._engine.has_unfinished():

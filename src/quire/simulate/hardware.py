@@ -12,6 +12,7 @@ from pathlib import Path
 
 from quire.core.costs.cost_model import CostModel
 from quire.core.costs.interface import Costs
+from quire.simulate.disk_costs import LATENCY_S, WithDisk
 from quire.simulate.table_costs import DecodeCosts, TableCosts
 
 PAPER = "cps-paper"
@@ -48,6 +49,7 @@ class HardwareProfile:
     costs: Costs
     bytes_per_token: int  #: of KV
     swap_is_synchronous: bool = False  #: the engine stands still while blocks are copied; else the link works beside it
+    has_disk: bool = False  #: the costs know those of a disk tier
     limits: EngineLimits = EngineLimits()  #: of the engine behind it
     published: str = ""  #: the published figures, in words; "" where there are none
     measured: str = ""  #: the measured ones
@@ -62,6 +64,15 @@ class HardwareProfile:
             *(f"{heading}: {text}." for heading, text in parts if text),
             f"Swapping {how}.",
         ]
+
+
+def with_disk(profile: HardwareProfile, bytes_per_s: float, latency_s: float = LATENCY_S) -> HardwareProfile:
+    """The same machine with a disk of this speed, whatever it had (`WithDisk`).
+
+    Raises:
+        ValueError: as there.
+    """
+    return replace(profile, costs=WithDisk(profile.costs, bytes_per_s, latency_s), has_disk=True)
 
 
 def cps_paper(decode_scale: float = 1.0) -> HardwareProfile:
@@ -147,10 +158,16 @@ def read_profile(path: str | Path) -> HardwareProfile:
         model=str(data.get("model") or "a model that the file does not name"),
         costs=model,
         bytes_per_token=bytes_per_token,
+        has_disk=model.links["disk"].is_calibrated,
         limits=limits,
-        measured="steps, saves and loads" if model.is_calibrated else "",
+        measured=_describe_measured(model),
         assumed=assumed,
     )
+
+
+def _describe_measured(model: CostModel) -> str:
+    parts = ["steps, saves and loads"] * model.is_calibrated + ["the disk"] * model.links["disk"].is_calibrated
+    return ", and ".join(parts)
 
 
 def find_profile(name: str, *, decode_scale: float = 1.0, swap_is_synchronous: bool | None = None) -> HardwareProfile:

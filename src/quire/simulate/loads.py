@@ -46,6 +46,33 @@ def draw_totals(rng: random.Random, num_short: int, num_long: int) -> list[int]:
     return totals
 
 
+def ask_about_documents(
+    arrivals: Iterable[Arrival], num_documents: int, num_tokens: int, seed: int = 0
+) -> list[Arrival]:
+    """The same requests, each about a document that stands before its own prompt.
+
+    The k-th document is drawn in proportion to 1 / k (Zipf's law): few are asked about often, and many now and then.
+
+    Args:
+        arrivals: without prompts of their own, or with ones that no document's tokens can be mistaken for.
+        num_documents: that there are to draw from.
+        num_tokens: of each.
+        seed: who asks about which.
+    """
+    rng = random.Random(f"documents, {seed}")  # other numbers than those of a load with this seed
+    arrivals = list(arrivals)
+    weights = [1 / rank for rank in range(1, num_documents + 1)]
+    drawn = rng.choices(range(num_documents), weights, k=len(arrivals))
+    asked = []
+    for number, (arrival, document) in enumerate(zip(arrivals, drawn, strict=True), start=num_documents):
+        own = arrival.prompt_token_ids
+        if own is None:  # one token over and over, which no other prompt and no document has
+            own = [number] * arrival.num_prompt_tokens
+        prompt = [document] * num_tokens + list(own)
+        asked.append(arrival._replace(num_prompt_tokens=len(prompt), prompt_token_ids=prompt, documents=(num_tokens,)))
+    return asked
+
+
 def speed_up(arrivals: Iterable[Arrival], factor: float) -> list[Arrival]:
     """The same requests in another tempo: 2 is twice as fast."""
     if not 0 < factor < float("inf"):

@@ -148,7 +148,8 @@ class _Replay:
             if request.width == 1 and is_whole:
                 seq = request.sequences[0]
                 prompt = request.prompt_token_ids
-                told.append((seq.seq_id, Arrival(time, len(prompt), seq.num_output_tokens, prompt)))
+                arrival = Arrival(time, len(prompt), seq.num_output_tokens, prompt, documents=request.documents)
+                told.append((seq.seq_id, arrival))
         ttft_s, tpot_s = latencies(self.timeline, told)
         counts, before = self.scheduler.counts, self.counts_before
         return ReplayFigures(
@@ -175,9 +176,11 @@ def predict(recording: Recording, arrivals: Sequence[Arrival], hardware: Hardwar
     Args:
         recording: its policy and limits.
         arrivals: as they were replayed; requests with several outputs are left out.
-        hardware: where the seconds come from.
+        hardware: where the seconds come from. Without costs of a disk it has no disk tier; else that is empty at first.
     """
     config = recording.config
+    if not hardware.has_disk:
+        config = replace(config, has_disk_tier=False)
     if not config.block_bytes:
         config = replace(config, block_bytes=hardware.bytes_per_token * config.block_size)
     return simulate(arrivals, hardware, config, make_policy(recording.policy, hardware.costs))

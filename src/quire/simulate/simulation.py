@@ -6,6 +6,7 @@ profile, limits and policy give the same figures.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ class Arrival(NamedTuple):
     num_output_tokens: int
     prompt_token_ids: Sequence[int] | None = None  #: where prompts may share prefixes; else no two share anything
     priority: int = 0  #: smaller goes first
+    documents: tuple[int, ...] = ()  #: with which its prompt begins: the tokens after each one's last, as of `Request`
 
 
 @dataclass
@@ -48,6 +50,8 @@ class SimulationFigures:
     compute_s: float = 0.0  #: the engine computed
     stall_s: float = 0.0  #: the engine stood still while blocks were copied
     wait_s: float = 0.0  #: no request could go on before a block had arrived
+    hits_by_tier: dict[str, int] = field(default_factory=dict)  #: tokens of prefixes that were found, by where
+    prefix_ways: dict[str, int] = field(default_factory=dict)  #: prefixes in another tier: load, compute, both
     ttft_s: Distribution | None = None
     tpot_s: Distribution | None = None
     itl_s: Distribution | None = None
@@ -83,23 +87,33 @@ def simulate(
     Args:
         arrivals: in whatever order; each answer ends exactly when it has its tokens.
         hardware: what steps and transfers cost.
-        config: the pool and the limits, with `block_bytes`.
+        config: the pool and the limits, with `block_bytes`. A disk tier is empty at first and keeps all documents.
         policy: fresh, since policies remember.
         learner: the policy's costs, where they are not the profile itself: it is told of every step and transfer.
 
     Raises:
-        ValueError: no request of the load fits the limits, a prompt has not the tokens that it is said to have, or
-            `block_bytes` is missing.
+        ValueError: no request of the load fits the limits, a prompt has not the tokens or the documents that it is said
+            to have, `block_bytes` is missing, or there is a disk tier and the profile knows no costs of one.
         RuntimeError: the scheduler schedules nothing although there are requests.
     """
-    if config.num_swap_slots and not config.block_bytes:
+    if (config.num_swap_slots or config.has_disk_tier) and not config.block_bytes:
         raise ValueError("block_bytes=0: how large a block is decides what swapping it costs; set it")
+    if config.has_disk_tier and not hardware.has_disk:
+        raise ValueError(f"{hardware.name} says nothing of a disk; give it one (with_disk), or leave out the disk tier")
     ordered = sorted(arrivals, key=lambda arrival: arrival.time_s)
-    for _, num_tokens, _, prompt, _ in ordered:
-        if prompt is not None and len(prompt) != num_tokens:
-            raise ValueError(f"a prompt has {len(prompt)} tokens, and num_prompt_tokens says {num_tokens}")
+    for arrival in ordered:
+        _check_prompt(arrival)
     scheduler = Scheduler(config, policy, learner or hardware.costs)
     return _Simulation(ordered, scheduler, VirtualRunner(hardware, config.block_bytes), learner).run()
+
+
+def _check_prompt(arrival: Arrival) -> None:
+    num_tokens, prompt, ends = arrival.num_prompt_tokens, arrival.prompt_token_ids, arrival.documents
+    if prompt is not None and len(prompt) != num_tokens:
+        raise ValueError(f"a prompt has {len(prompt)} tokens, and num_prompt_tokens says {num_tokens}")
+    if ends and (prompt is None or not 0 < ends[0] <= ends[-1] <= num_tokens):
+        given = "no prompt_token_ids" if prompt is None else f"a prompt of {num_tokens} tokens"
+        raise ValueError(f"documents={ends} are at the front of a prompt, and there is {given}")
 
 
 class _Simulation:
@@ -122,8 +136,10 @@ class _Simulation:
             while num_taken < len(self.arrivals) and self.arrivals[num_taken].time_s <= runner.now:
                 self._add(num_taken)
                 num_taken += 1
-            if scheduler.has_unfinished():
-                self._step()
+            if scheduler.requests or (scheduler.disk is None and scheduler.has_unfinished()):
+                # Saves to disk take long, and hold up nobody who comes while they go on.
+                has_next = scheduler.disk is not None and num_taken < len(self.arrivals)
+                self._step(until=self.arrivals[num_taken].time_s if has_next else math.inf)
             elif num_taken < len(self.arrivals):
                 runner.wait_until(self.arrivals[num_taken].time_s)
             else:
@@ -144,6 +160,7 @@ class _Simulation:
             priority=arrival.priority,
             max_tokens=arrival.num_output_tokens,
             seed=number,
+            documents=arrival.documents,
         )
         try:
             self.scheduler.add(request)
@@ -151,16 +168,19 @@ class _Simulation:
             self.figures.num_refused += 1
             return
         self.figures.num_cut += request.max_tokens < arrival.num_output_tokens
-        took = arrival._replace(num_output_tokens=request.max_tokens, prompt_token_ids=None)
+        took = arrival._replace(num_output_tokens=request.max_tokens, prompt_token_ids=None, documents=())
         self.started.append((request.sequences[0].seq_id, took))
 
-    def _step(self) -> None:
+    def _step(self, until: float) -> None:
         scheduler, runner = self.scheduler, self.runner
+        if (changes := runner.poll_store()) is not None:
+            scheduler.note_store(changes)
         out = scheduler.schedule()
-        result = runner.execute(out)
-        if not out.seq_ids and not result.transfers and scheduler.requests:
-            raise RuntimeError(f"step {out.step_id}: {len(scheduler.requests)} requests, and none goes on")
+        result = runner.execute(out, until)
         took = runner.last
+        has_happened = out.seq_ids or out.claims or result.transfers or took.wait_s
+        if not has_happened and scheduler.requests:
+            raise RuntimeError(f"step {out.step_id}: {len(scheduler.requests)} requests, and none goes on")
         if self.observer is not None:
             self.observer.note(took.shape, took.compute_s, result.transfers)
         else:
@@ -192,6 +212,8 @@ class _Simulation:
         figures.itl_s = self.timeline.gaps()
         figures.num_preemptions = scheduler.counts.preemptions
         figures.num_recomputed_tokens = scheduler.counts.recomputed_tokens
+        figures.hits_by_tier = dict(sorted(scheduler.counts.hits_by_tier.items()))
+        figures.prefix_ways = dict(sorted(scheduler.prefixes.ways.items()))
         modes = Counter(recovery.outcome for recovery in self.recoveries)
         figures.preemptions_by_mode = dict(sorted(modes.items()))
         figures.save_s = sum(recovery.save_s for recovery in self.recoveries)

@@ -1,18 +1,19 @@
 """A runner that computes nothing and takes the time that a machine would have taken.
 
-It keeps a clock of its own. A step moves the clock by its cost in the hardware profile. Saves and loads go over one
-link, first come, first served, beside the steps, or within them where the profile says that swapping stops the engine.
-Tokens are made up.
+It keeps a clock of its own. A step moves the clock by its cost in the hardware profile. Saves and loads go over a link
+for each tier, first come, first served, beside the steps; swapping within them, where the profile says that it stops
+the engine. Tokens are made up.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from quire.core.costs.interface import EMPTY_STEP, Costs, StepShape, transfer_seconds
-from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, TokenLogprobs, TransferReport
+from quire.core.costs.interface import EMPTY_STEP, TIERS, Costs, StepShape, transfer_seconds
+from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, StoreChanges, TokenLogprobs, TransferReport
 from quire.simulate.hardware import HardwareProfile
 from quire.tiers.piece_size import PieceSize, take_piece
 
@@ -56,17 +57,19 @@ class _Batch:
 
 
 class VirtualLink:
-    """A link between the pool and the swap tier, first come, first served. It moves and reports pieces, as the real one
-    does (`tiers.transfer_worker`).
+    """A link between the pool and a tier, first come, first served. It moves and reports pieces, as the real one does
+    (`tiers.transfer_worker`).
 
     Args:
         costs: of a batch; its fixed cost falls to the first piece.
         block_bytes: of one KV block.
+        tier: "host" or "disk".
     """
 
-    def __init__(self, costs: Costs, block_bytes: int) -> None:
+    def __init__(self, costs: Costs, block_bytes: int, tier: str = "host") -> None:
         self._costs = costs
         self._block_bytes = block_bytes
+        self._tier = tier
         self._batches: deque[_Batch] = deque()
         self._piece: tuple[float, TransferReport] | None = None  #: that it is moving, and when it ends
         self._ended: list[TransferReport] = []
@@ -103,7 +106,7 @@ class VirtualLink:
             op_ids, is_cancelled = take_piece(batch.op_ids, lambda op_id: op_id not in self._waiting, batch.piece_size)
             self._waiting.difference_update(op_ids)
             if is_cancelled:
-                self._ended.append(TransferReport(batch.kind, op_ids, 0, 0.0, is_cancelled=True))
+                self._ended.append(TransferReport(batch.kind, op_ids, 0, 0.0, is_cancelled=True, tier=self._tier))
             else:
                 self._begin_piece(batch, op_ids, now)
             if not batch.op_ids:
@@ -111,20 +114,48 @@ class VirtualLink:
 
     def _begin_piece(self, batch: _Batch, op_ids: list[int], now: float) -> None:
         before, num_bytes = batch.num_moved * self._block_bytes, len(op_ids) * self._block_bytes
-        seconds_before = transfer_seconds(self._costs, batch.kind, before)
-        seconds = max(0.0, transfer_seconds(self._costs, batch.kind, before + num_bytes) - seconds_before)
+        seconds_before = transfer_seconds(self._costs, batch.kind, before, self._tier)
+        seconds = max(0.0, transfer_seconds(self._costs, batch.kind, before + num_bytes, self._tier) - seconds_before)
         batch.piece_size.note(len(op_ids), seconds)
         report = TransferReport(
-            batch.kind, op_ids, num_bytes, seconds, continues=batch.num_moved > 0, has_more=bool(batch.op_ids)
+            batch.kind,
+            op_ids,
+            num_bytes,
+            seconds,
+            continues=batch.num_moved > 0,
+            has_more=bool(batch.op_ids),
+            tier=self._tier,
         )
         batch.num_moved += len(op_ids)
         self._piece = now + seconds, report
 
 
+class VirtualStore:
+    """What the disk tier tells the scheduler. It belongs to this one process and has room for everything: a claim is
+    granted at the next step, and nothing goes. What was saved or lost, the link's reports tell."""
+
+    def __init__(self) -> None:
+        self._granted: list[bytes] = []
+
+    def tell(self, out: SchedulerOutput) -> None:
+        """Take in what a step has for the store."""
+        for key in out.dropped_claims:
+            if key in self._granted:
+                self._granted.remove(key)
+        self._granted += (key for key, _ in out.claims)
+
+    def poll(self) -> StoreChanges | None:
+        """What has changed since the last call; None where nothing has."""
+        if not self._granted:
+            return None
+        granted, self._granted = self._granted, []
+        return StoreChanges(granted=granted)
+
+
 class VirtualRunner:
     """Executes steps in no time and says how long they took.
 
-    The saves of one step are one batch on the link, and so are its loads.
+    A step's saves to a tier are one batch on that tier's link, and so are its loads from there.
 
     Args:
         hardware: what steps and transfers cost.
@@ -136,52 +167,74 @@ class VirtualRunner:
         self.block_bytes = block_bytes
         self.now = 0.0  #: seconds on the virtual clock
         self.last = StepTime(EMPTY_STEP, 0.0)  #: where the seconds of the last step went
-        self.link = VirtualLink(hardware.costs, block_bytes)
+        self.links = {tier: VirtualLink(hardware.costs, block_bytes, tier) for tier in TIERS}
+        self.store = VirtualStore()
         self._rows: dict[int, _Row] = {}
         self._steady_ids: list[int] = []  #: of a step in which all got their next token from one
         self._steady_context = 0  #: what these have computed together
         self._num_unnoted = 0  #: such steps since, which their rows do not know of yet
 
-    def execute(self, out: SchedulerOutput) -> StepOutput:
-        """Run a step: the contract of `Runner`."""
-        saves = [transfer for transfer in out.transfers if transfer.kind == "save"]
-        loads = [transfer for transfer in out.transfers if transfer.kind == "load"]
+    def execute(self, out: SchedulerOutput, until: float = math.inf) -> StepOutput:
+        """Run a step: the contract of `Runner`.
+
+        Args:
+            until: when waiting for a transfer ends at the latest, where there is nothing to compute.
+        """
         result = StepOutput(out.step_id)
         stall_s = 0.0
-        if saves or loads:
-            stall_s = self._transfer("save", saves, result) + self._transfer("load", loads, result)
+        if out.transfers:
+            stall_s = self._transfer("save", out.transfers, result) + self._transfer("load", out.transfers, result)
             self.now += stall_s
             result.stall_s = stall_s
         if out.cancelled:
-            self.link.cancel(out.cancelled)
+            for link in self.links.values():
+                link.cancel(out.cancelled)
+        self.store.tell(out)
         shape = self._advance(out, result)
         compute_s = self.hardware.costs.step(shape) if shape.num_seqs else 0.0
         self.now += compute_s
-        result.transfers += self.link.take_ended(self.now)
+        self._take_reports(result)
         wait_s = 0.0
-        if not out.seq_ids and not result.transfers and self.link.next_end is not None:
-            wait_s = self.link.next_end - self.now
-            self.now = self.link.next_end
-            result.transfers += self.link.take_ended(self.now)
+        if not out.seq_ids and not result.transfers and not out.claims:
+            wait_s = self._wait(until)
+            self._take_reports(result)
         self.last = StepTime(shape, compute_s, stall_s, wait_s)
         return result
+
+    def poll_store(self) -> StoreChanges | None:
+        """What has changed in the disk tier, before a step is made."""
+        return self.store.poll()
 
     def wait_until(self, now: float) -> None:
         """Let the clock run: there is nothing to do before."""
         self.now = max(self.now, now)
 
     def _transfer(self, kind: str, transfers: Sequence[BlockTransfer], result: StepOutput) -> float:
-        """Have the link move blocks. Returns the seconds for which the engine stands still."""
-        if not transfers:
+        """Have the links move one kind of blocks. Returns the seconds for which the engine stands still."""
+        stall_s = 0.0
+        for tier, link in self.links.items():
+            op_ids = [transfer.op_id for transfer in transfers if transfer.kind == kind and transfer.tier == tier]
+            if not op_ids:
+                continue
+            if tier == "host" and self.hardware.swap_is_synchronous:
+                num_bytes = len(op_ids) * self.block_bytes
+                stall_s = transfer_seconds(self.hardware.costs, kind, num_bytes)
+                result.transfers.append(TransferReport(kind, op_ids, num_bytes, stall_s))
+            else:
+                link.submit(kind, op_ids, self.now)
+        return stall_s
+
+    def _take_reports(self, result: StepOutput) -> None:
+        for link in self.links.values():
+            result.transfers += link.take_ended(self.now)
+
+    def _wait(self, until: float) -> float:
+        """Let the clock run to the next transfer's end, or to `until`. Returns the seconds; 0 where none is going."""
+        ends = [link.next_end for link in self.links.values() if link.next_end is not None]
+        if not ends:
             return 0.0
-        op_ids = [transfer.op_id for transfer in transfers]
-        if self.hardware.swap_is_synchronous:
-            num_bytes = len(transfers) * self.block_bytes
-            seconds = transfer_seconds(self.hardware.costs, kind, num_bytes)
-            result.transfers.append(TransferReport(kind, op_ids, num_bytes, seconds))
-            return seconds
-        self.link.submit(kind, op_ids, self.now)
-        return 0.0
+        began, self.now = self.now, min(*ends, max(self.now, until))
+        return self.now - began
 
     # -- sequences -----------------------------------------------------------------------------------------------
 

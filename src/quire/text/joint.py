@@ -31,11 +31,13 @@ class Joined:
         token_ids: of the whole prompt.
         documents: the tokens after each document's last, ascending. None where the template writes something of the
             request's own in front of the documents, tools for example: nobody else may share KV behind that.
+        start: the first document's first token.
     """
 
     text: str
     token_ids: list[int]
     documents: tuple[int, ...]
+    start: int = 0
 
 
 def join_text(tokenizer: Tokenizer, documents: Sequence[str], rest: str = "", *, head: str = "") -> Joined:
@@ -52,9 +54,10 @@ def join_text(tokenizer: Tokenizer, documents: Sequence[str], rest: str = "", *,
     text = "".join((head, *documents, rest))
     head, documents = _give_blank(head, documents)
     ids = _opening(tokenizer) + (tokenizer.encode(head, add_special_tokens=False) if head else [])
+    start = len(ids)
     ids, ends = _add_documents(tokenizer, ids, documents, is_start=not head)
     ids += _encode_behind(lambda text: tokenizer.encode(text, add_special_tokens=False), rest)
-    return Joined(text, ids, ends)
+    return Joined(text, ids, ends, start)
 
 
 def join_messages(
@@ -108,10 +111,11 @@ def join_messages(
     opening, documents = _give_blank(opening, documents)
     text, ids = tokenizer.encode_chat(opening) if opening else ("", [])
     ids = [*(_opening(tokenizer) if add_special_tokens else ()), *ids]
+    start = len(ids)
     ids, ends = _add_documents(tokenizer, ids, documents, is_start=not opening)
     ids += _encode_behind(lambda text: tokenizer.encode_chat(text)[1], rest)
     text = "".join((text, *documents, tokenizer.encode_chat(rest)[0]))
-    return Joined(text, ids, ends if has_fixed_opening else ())
+    return Joined(text, ids, ends if has_fixed_opening else (), start)
 
 
 def opening_messages(role: str = "user", content: str = "") -> list[dict[str, str]]:

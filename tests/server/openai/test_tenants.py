@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
@@ -44,6 +45,23 @@ def test_a_salt_narrows_a_key_and_never_stands_for_one() -> None:
 
         assert [cached("ann", cache_salt="x") for _ in range(2)] == [0, 32]
         assert cached("ann") == cached("ann", cache_salt="y") == cached("bob", cache_salt="x") == 0
+
+
+def test_every_key_finds_the_operators_prefix_and_nothing_of_the_others(tmp_path: Path) -> None:
+    text = "The operator's own words, which stand in front of all. "
+    (tmp_path / "prefix.txt").write_text(text)
+    settings = ServerSettings(api_keys=("ann", "bob"), tenant_secret=b"secret")
+    config = replace(SMALL, pin_prefix=str(tmp_path / "prefix.txt"))
+    with running(make_model(config), settings=settings) as server:
+
+        def cached(key: str) -> int:
+            usage = ask(server, key, text + "Something that only Ann knows.").json()["usage"]
+            return int(usage["prompt_tokens_details"]["cached_tokens"])
+
+        pinned = cached("ann")
+        assert pinned == len(text) // 16 * 16
+        assert cached("ann") > pinned
+        assert cached("bob") == pinned
 
 
 def test_every_endpoint_but_health_needs_a_key() -> None:

@@ -1,27 +1,29 @@
 """`quire simulate`: recovery policies on a virtual clock, on the same requests, against a machine that is a table.
 
-Every seed draws one load, and every policy gets that same load, so that policies are compared in pairs. The virtual
-clock knows no noise: what differs from seed to seed is the load. How far to trust it: docs/simulate.md.
+Every seed draws one load, and every policy gets that same load, so that policies are compared in pairs; so is each
+policy with documents' KV on disk and without. The virtual clock knows no noise: what differs from seed to seed is the
+load. How far to trust it: docs/simulate.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from quire.bench.plots import ENOUGH, FEW, Row, draw_rows
 from quire.bench.progress import progress
+from quire.bench.recovery import simulate_documents as documents
 from quire.bench.report import Column, Report
 from quire.bench.settings import SimulateSettings
 from quire.bench.workload import read_trace
 from quire.config import SchedulerConfig
 from quire.core.recovery.policies import make_policy
 from quire.simulate.figures import interval, paired_changes, value_of
-from quire.simulate.hardware import PAPER, HardwareProfile, find_profile
-from quire.simulate.loads import draw_short_long, speed_up
+from quire.simulate.hardware import PAPER, HardwareProfile, find_profile, with_disk
+from quire.simulate.loads import ask_about_documents, draw_short_long, speed_up
 from quire.simulate.simulation import Arrival, SimulationFigures, simulate
 
 SHORT_LONG = "short-long"
@@ -35,7 +37,8 @@ PAPERS_CLAIM = (
 )
 
 _COMPARED = ("ttft_mean_s", "tpot_mean_s", "tpot_p99_s")
-_HEADINGS = {"ttft_mean_s": "mean TTFT", "tpot_mean_s": "mean TPOT", "tpot_p99_s": "P99 TPOT"}
+_COMPARED_ON_DISK = ("ttft_mean_s", "ttft_p99_s", "tpot_mean_s")
+_HEADINGS = {"ttft_mean_s": "mean TTFT", "ttft_p99_s": "P99 TTFT", "tpot_mean_s": "mean TPOT", "tpot_p99_s": "P99 TPOT"}
 
 
 @dataclass
@@ -45,6 +48,7 @@ class Case:
     policy: str
     decode_scale: float
     runs: list[SimulationFigures] = field(default_factory=list)
+    has_kv_dir: bool = False  #: documents' KV is kept on disk
 
     def values(self, name: str) -> list[float]:
         """One figure a seed, by the name that it has in the table."""
@@ -66,27 +70,45 @@ def run(settings: SimulateSettings, json_path: Path | None = None, plot_path: Pa
     Raises:
         ValueError: a setting makes no sense, or a file cannot be read.
     """
-    profiles = {
-        scale: find_profile(settings.profile, decode_scale=scale, swap_is_synchronous=settings.swap_is_synchronous)
-        for scale in settings.decode_scale
-    }
+    profiles = {scale: make_profile(settings, scale) for scale in settings.decode_scale}
     first = next(iter(profiles.values()))
     config = scheduler_config(settings, first)
     for policy in settings.policies:
         make_policy(policy, first.costs)  # a name that is none is noticed before anything runs
     loads = make_loads(settings)
     cases = play(settings, profiles, config, loads)
-    report = Report("simulate", _title(settings, loads, first), COLUMNS)
+    columns = COLUMNS if settings.documents is None else documents.COLUMNS
+    report = Report("simulate", _title(settings, loads, first), columns)
     report.settings = {**settings.as_json(), "scheduler": asdict(config)}
     report.figures = figures(cases)
+    if settings.documents is not None:
+        for case, figure in zip(cases, report.figures, strict=True):
+            figure |= documents.figures(case.runs, has_kv_dir=case.has_kv_dir)
     report.rows = [{**figure, "decode": _scale_cell(figure["decode_scale"], settings)} for figure in report.figures]
-    if first.name == PAPER and settings.trace is None:
+    if _is_papers(settings, first):
         shown = {name: f"{value * 1e3:,.2f}" for name, value in PAPERS_FIGURES.items()}
         report.rows = [*report.rows, {"policy": "(the paper's CPS)", **shown}]
     report.notes = notes(settings, first, config, cases)
     report.publish(json_path, plot_path, lambda figure: draw(figure, cases))
+    if any(case.has_kv_dir for case in cases):
+        documents.show_changes(report.rows, {name: _HEADINGS[name] for name in _COMPARED_ON_DISK})
     if len(settings.policies) > 1:
         _show_changes(report)
+
+
+def make_profile(settings: SimulateSettings, decode_scale: float) -> HardwareProfile:
+    """The machine that was asked for, with the disk that was.
+
+    Raises:
+        ValueError: there is none, or it cannot be scaled.
+    """
+    found = find_profile(settings.profile, decode_scale=decode_scale, swap_is_synchronous=settings.swap_is_synchronous)
+    return found if settings.kv_dir_bandwidth is None else with_disk(found, settings.kv_dir_bandwidth)
+
+
+def _is_papers(settings: SimulateSettings, profile: HardwareProfile) -> bool:
+    """Whether it is the experiment of the CPS paper."""
+    return profile.name == PAPER and settings.trace is None and settings.documents is None
 
 
 def scheduler_config(settings: SimulateSettings, profile: HardwareProfile) -> SchedulerConfig:
@@ -97,13 +119,16 @@ def scheduler_config(settings: SimulateSettings, profile: HardwareProfile) -> Sc
         return getattr(profile.limits, name) if given is None else given
 
     block_bytes = profile.bytes_per_token * settings.block_size
+    has_caching = chosen("enable_prefix_caching")
+    if settings.documents is not None and settings.enable_prefix_caching is None:
+        has_caching = True  # else nobody could share a document
     return SchedulerConfig(
         num_blocks=settings.num_blocks,
         block_size=settings.block_size,
         max_num_seqs=chosen("max_num_seqs"),
         max_num_batched_tokens=chosen("max_num_batched_tokens"),
         max_model_len=settings.max_model_len or settings.num_blocks * settings.block_size,
-        enable_prefix_caching=chosen("enable_prefix_caching"),
+        enable_prefix_caching=has_caching,
         watermark_blocks=int(settings.watermark * settings.num_blocks),
         num_swap_slots=settings.swap_space // block_bytes,
         block_bytes=block_bytes,
@@ -111,15 +136,25 @@ def scheduler_config(settings: SimulateSettings, profile: HardwareProfile) -> Sc
 
 
 def make_loads(settings: SimulateSettings) -> list[list[Arrival]]:
-    """One load a seed; a trace is one load.
+    """One load a seed; a trace is one load, but for who asks about which document.
 
     Raises:
         ValueError: the settings contradict each other.
     """
+    plain, num_documents = _make_plain_loads(settings), settings.documents
+    if num_documents is None:
+        return plain
+    if settings.trace is not None:
+        plain *= settings.seeds or 1
+    num_tokens = settings.document_tokens
+    return [ask_about_documents(load, num_documents, num_tokens, seed) for seed, load in enumerate(plain)]
+
+
+def _make_plain_loads(settings: SimulateSettings) -> list[list[Arrival]]:
     if settings.trace is not None:
         if settings.lengths is not None:
             raise ValueError("--trace and --lengths both say what is asked; give one of them")
-        if settings.seeds not in (None, 1):
+        if settings.seeds not in (None, 1) and settings.documents is None:
             raise ValueError(f"--seeds {settings.seeds}: a trace is one load, and nothing of it is drawn; leave it out")
         lengths = read_trace(settings.trace).first(settings.num_requests)
         trace = [Arrival(*each) for each in zip(lengths.arrival_s, lengths.prompt, lengths.output, strict=True)]
@@ -139,12 +174,15 @@ def play(
     config: SchedulerConfig,
     loads: Sequence[Sequence[Arrival]],
 ) -> list[Case]:
-    """Every load under every policy, on every profile."""
-    cases = [Case(policy, scale) for scale, policy in product(profiles, settings.policies)]
+    """Every load under every policy, on every profile; with documents, and a disk, with their KV there and without."""
+    has_disk = settings.documents is not None and next(iter(profiles.values())).has_disk
+    ways = (False, True) if has_disk else (False,)
+    cases = [Case(policy, scale, has_kv_dir=way) for scale, policy, way in product(profiles, settings.policies, ways)]
     with progress(len(cases) * len(loads)) as show:
         for number, (case, load) in enumerate(product(cases, loads), start=1):
             profile = profiles[case.decode_scale]
-            case.runs.append(simulate(load, profile, config, make_policy(case.policy, profile.costs)))
+            policy = make_policy(case.policy, profile.costs)
+            case.runs.append(simulate(load, profile, replace(config, has_disk_tier=case.has_kv_dir), policy))
             show(number, "")
     return cases
 
@@ -168,7 +206,7 @@ CHANGE_COLUMNS = (
     Column("decode", "decode"),
     Column("policy", "policy"),
     Column("base", "against"),
-    *(Column(name, heading, scale=100, unit=" %", is_change=True) for name, heading in _HEADINGS.items()),
+    *(Column(name, _HEADINGS[name], scale=100, unit=" %", is_change=True) for name in _COMPARED),
 )
 
 
@@ -184,17 +222,31 @@ def figures(cases: Sequence[Case]) -> list[dict[str, Any]]:
         figure["cut"] = sum(run.num_cut for run in case.runs)
         figure["requests"] = sum(run.num_requests for run in case.runs)
         figure["changes"] = {
-            base.policy: _changes(case, base)
+            base.policy: _changes(case, base, _COMPARED)
             for base in cases
-            if base is not case and base.decode_scale == case.decode_scale
+            if base.policy != case.policy and _same_but_policy(base, case)
         }
+        if (without := _without_kv_dir(case, cases)) is not None:
+            figure["change_by_kv_dir"] = _changes(case, without, _COMPARED_ON_DISK)
         figure["runs"] = [asdict(run) for run in case.runs]
         found.append(figure)
     return found
 
 
-def _changes(case: Case, base: Case) -> dict[str, dict[str, Any]]:
-    pairs = {name: (case.values(name), base.values(name)) for name in _COMPARED}
+def _same_but_policy(case: Case, other: Case) -> bool:
+    return (case.decode_scale, case.has_kv_dir) == (other.decode_scale, other.has_kv_dir)
+
+
+def _without_kv_dir(case: Case, cases: Sequence[Case]) -> Case | None:
+    """The same policy on the same profile, where documents' KV is not kept."""
+    if not case.has_kv_dir:
+        return None
+    whose = (case.policy, case.decode_scale, False)
+    return next(each for each in cases if (each.policy, each.decode_scale, each.has_kv_dir) == whose)
+
+
+def _changes(case: Case, base: Case, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    pairs = {name: (case.values(name), base.values(name)) for name in names}
     return {name: asdict(interval(found)) for name, pair in pairs.items() if (found := paired_changes(*pair))}
 
 
@@ -205,14 +257,19 @@ def _by_mode(case: Case) -> dict[str, float]:
 
 def _show_changes(report: Report) -> None:
     """Each policy against those named before it, on the same requests."""
+    alike = ("decode", "kv_dir")
     rows = [
-        {**{name: row[name] for name in ("decode", "policy")}, "base": base["policy"], **row["changes"][base["policy"]]}
+        {**{name: row.get(name) for name in (*alike, "policy")}, "base": other, **row["changes"][other]}
         for at, row in enumerate(report.rows)
         for base in report.rows[:at]
-        if "changes" in row and row["decode"] == base["decode"]
+        if (other := base["policy"]) in row.get("changes", ())
+        and all(row.get(name) == base.get(name) for name in alike)
     ]
     title = "Each policy against the others on the same requests, mean over the seeds with 95 % bounds"
-    Report("simulate", title, CHANGE_COLUMNS, rows=rows).show()
+    columns = [*CHANGE_COLUMNS]
+    if any(row["kv_dir"] for row in rows):
+        columns.insert(1, documents.KV_DIR_COLUMN)
+    Report("simulate", title, columns, rows=rows).show()
 
 
 def _scale_cell(scale: float, settings: SimulateSettings) -> str:
@@ -230,6 +287,8 @@ def notes(
             "The load: 128 to 2,048 tokens a request, half of them short, all at once (published); lengths even within "
             f"short and long, of which {low:.0%} to {high:.0%} are the prompt (assumed)."
         )
+    if settings.documents is not None:
+        lines += documents.notes(settings, profile)
     slots = f"{config.num_swap_slots:,} blocks in the swap tier" if config.num_swap_slots else "no swap tier"
     caching = "on" if config.enable_prefix_caching else "off"
     lines.append(
@@ -239,38 +298,45 @@ def notes(
         "The policy cost asks the profile itself, so its predictions are exact."
     )
     if len(cases[0].runs) > 1:
-        lines.append(
-            f"±: 95 % of the mean over {len(cases[0].runs)} seeds (Student's t). Wasted: tokens computed again."
-        )
+        wasted = " Wasted: tokens computed again." if settings.documents is None else ""
+        lines.append(f"±: 95 % of the mean over {len(cases[0].runs)} seeds (Student's t).{wasted}")
     refused, cut = cases[0].runs[0].num_refused, cases[0].runs[0].num_cut
     if refused or cut:
         lines.append(
             f"max_model_len={config.max_model_len}: {refused:,} requests were refused, since their prompts do not fit, "
             f"and {cut:,} answers were cut."
         )
-    if profile.name == PAPER and settings.trace is None:
+    if _is_papers(settings, profile):
         lines.append(PAPERS_CLAIM)
     return lines
 
 
 def _title(settings: SimulateSettings, loads: Sequence[Sequence[Arrival]], profile: HardwareProfile) -> str:
+    about = "" if settings.documents is None else f" {documents.describe(settings)}"
     if settings.trace is None:
-        return f"{len(loads[0])} requests, {SHORT_LONG}, {len(loads)} seeds, simulated on {profile.name}"
+        return f"{len(loads[0])} requests{about}, {SHORT_LONG}, {len(loads)} seeds, simulated on {profile.name}"
     tempo = "" if settings.speed_up == 1 else f", {settings.speed_up:g} times as fast"
-    return f"{settings.trace.stem}: {len(loads[0]):,} requests{tempo}, simulated on {profile.name}"
+    seeds = f", {len(loads)} seeds" if len(loads) > 1 else ""
+    return f"{settings.trace.stem}: {len(loads[0]):,} requests{about}{tempo}{seeds}, simulated on {profile.name}"
 
 
 def draw(figure: Any, cases: Sequence[Case]) -> None:
-    """A panel a metric, a row a policy: its change against the first one, seed by seed; a lone policy's own seconds."""
+    """A panel a metric, a row a policy: its change against the first one, or by documents' KV on disk, seed by seed; a
+    lone policy's own seconds."""
     base = cases[0].policy
-    others = [case for case in cases if case.policy != base]
-    seeds = len(cases[0].runs)
-    title = f"Against {base} on the same requests: left of the line is better" if others else f"{base}: left is better"
-    figure.suptitle(f"{title}\n{_describe_rows(seeds)}")
-    for axes, name in zip(figure.subplots(1, len(_COMPARED), sharey=True), _COMPARED, strict=True):
-        if others:
-            bases = {case.decode_scale: case.values(name) for case in cases if case.policy == base}
-            found = [(case, paired_changes(case.values(name), bases[case.decode_scale])) for case in others]
+    title, compared = f"Against {base} on the same requests: left of the line is better", _COMPARED
+    pairs = [(case, without) for case in cases if (without := _without_kv_dir(case, cases)) is not None]
+    if pairs:
+        title = "Documents' KV also on disk, against the device's cache alone: left of the line is better"
+        compared = _COMPARED_ON_DISK
+    else:
+        bases = {case.decode_scale: case for case in cases if case.policy == base}
+        pairs = [(case, bases[case.decode_scale]) for case in cases if case.policy != base]
+        title = title if pairs else f"{base}: left is better"
+    figure.suptitle(f"{title}\n{_describe_rows(len(cases[0].runs))}")
+    for axes, name in zip(figure.subplots(1, len(compared), sharey=True), compared, strict=True):
+        if pairs:
+            found = [(case, paired_changes(case.values(name), other.values(name))) for case, other in pairs]
             rows = [_row(case, [100 * change for change in each], cases) for case, each in found if each]
             draw_rows(axes, rows, f"{_HEADINGS[name]}, change in %", is_change=True)
         else:

@@ -75,7 +75,7 @@ def _warm_all(config: EngineConfig, files: list[Path], join: Callable[[Any, str]
     try:
         for file, text in texts.items():
             try:
-                row = _warm_one(warmer, engine, join(engine.tokenizer, text))
+                row = _warm_one(warmer, engine, str(file), join(engine.tokenizer, text))
             except (ValueError, RuntimeError) as error:  # the others go on
                 row = {"error": str(error)}
             row = {"file": str(file), **row}
@@ -100,7 +100,7 @@ def _read(file: Path) -> str:
     return text
 
 
-def _warm_one(warmer: Any, engine: Any, joined: Any) -> dict[str, Any]:
+def _warm_one(warmer: Any, engine: Any, name: str, joined: Any) -> dict[str, Any]:
     from quire.prompt import Prompt
 
     started = time.monotonic()
@@ -112,7 +112,9 @@ def _warm_one(warmer: Any, engine: Any, joined: Any) -> dict[str, Any]:
             "error": f"{num_tokens} tokens, and max_model_len={longest + 1} takes documents of up to {longest}; split "
             "the file, or raise --max-model-len",
         }
-    warmed = warmer.warm(Prompt(token_ids=joined.token_ids[:num_tokens], documents=joined.documents))
+    prompt = Prompt(token_ids=joined.token_ids[:num_tokens], documents=joined.documents)
+    warmed = warmer.warm(prompt)
+    warmer.label(name, prompt, joined.start)
     size = engine.scheduler.config.block_size
     row = {
         "num_tokens": num_tokens,

@@ -1,0 +1,51 @@
+"""A disk of a given speed beside any other costs: that of a machine which one thinks of, or has not measured."""
+
+from __future__ import annotations
+
+import math
+
+from quire.core.costs.interface import Costs, StepShape
+
+LATENCY_S = 1e-4  #: until the first byte comes; a round guess for a solid-state disk
+
+
+class WithDisk:
+    """Costs with a disk tier whose transfers take a fixed time, and then their bytes over a bandwidth, either way.
+
+    Args:
+        costs: all the rest.
+        bytes_per_s: of the disk.
+        latency_s: of each transfer.
+
+    Raises:
+        ValueError: the bandwidth is not above 0, or the latency is below.
+    """
+
+    def __init__(self, costs: Costs, bytes_per_s: float, latency_s: float = LATENCY_S) -> None:
+        if not 0 < bytes_per_s < math.inf or not 0 <= latency_s < math.inf:
+            raise ValueError(
+                f"a disk of {bytes_per_s:g} bytes a second and {latency_s:g} s; expected a bandwidth above 0 and a "
+                "latency of at least 0"
+            )
+        self.costs = costs
+        self.bytes_per_s = bytes_per_s
+        self.latency_s = latency_s
+
+    @property
+    def is_link_usable(self) -> bool:
+        return self.costs.is_link_usable
+
+    def step(self, shape: StepShape) -> float:
+        return self.costs.step(shape)
+
+    def recompute(self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None) -> float:
+        return self.costs.recompute(num_tokens, start=start, chunk=chunk, beside=beside)
+
+    def save(self, num_bytes: int, tier: str = "host") -> float:
+        return self._move(num_bytes) if tier == "disk" else self.costs.save(num_bytes, tier)
+
+    def load(self, num_bytes: int, tier: str = "host") -> float:
+        return self._move(num_bytes) if tier == "disk" else self.costs.load(num_bytes, tier)
+
+    def _move(self, num_bytes: int) -> float:
+        return self.latency_s + num_bytes / self.bytes_per_s if num_bytes > 0 else 0.0
