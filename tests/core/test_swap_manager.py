@@ -184,3 +184,15 @@ class TestGivingTransfersUp:
         assert swap.take_in_loaded(seq)
         assert seq.num_computed_tokens == 16
         assert len(seq.block_table) == 4
+
+
+def test_what_was_deleted_while_it_was_saved_to_disk_is_not_there() -> None:
+    swap = make_swap(0)
+    seq = make_sequence(list(range(8)))
+    compute(swap.kv, seq)
+    for block, key in zip(seq.block_table, seq.block_keys, strict=True):
+        swap.save_to_disk(block, key, b"", 0.0)
+    swap.delete({seq.block_keys[0]})
+    saves = [transfer.op_id for transfer in swap.take_transfers()]
+    assert swap.end_transfers([TransferReport("save", saves, 2, 0.01, tier="disk")]) == seq.block_keys
+    assert swap.on_disk == {seq.block_keys[1]}

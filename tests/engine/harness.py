@@ -18,9 +18,12 @@ import torch
 
 from checkpoints import make_checkpoint, make_reference
 from quire import LLM, BeamSearchParams, SamplingParams
+from quire.core.block_keys import PUBLIC_ONLY, DomainSpans
 from quire.core.recovery.policies import Candidate, Preemption, RecoveryMode, SystemState
+from quire.engine.engine import Engine
 from quire.engine.request_state import RequestState
 from quire.outputs import RequestOutput
+from quire.prompt import Prompt
 
 NUM_TOKENS = 20  # how far references are computed; what asks for less takes their beginning
 CLOSE = 1e-5  # of the logits' range: nearer than this, two best logits may change places
@@ -149,12 +152,18 @@ class Job:
     arrival: int = 0  #: step
     priority: int = 0
     abort_at: int | None = None  #: step
+    documents: tuple[int, ...] = ()
+    domains: DomainSpans = PUBLIC_ONLY
     answer: RequestState | None = None
 
     @property
     def output(self) -> RequestOutput:
         assert self.answer is not None, "it has not come yet"
         return self.answer.to_output()
+
+    def send(self, engine: Engine) -> None:
+        prompt = Prompt(token_ids=list(self.prompt), domains=self.domains, documents=self.documents)
+        self.answer = engine.add_request(prompt, self.params, priority=self.priority)
 
 
 def check_books(llm: LLM) -> None:
@@ -176,7 +185,7 @@ def drive(
     for step in range(max_steps):
         for job in jobs:
             if job.answer is None and job.arrival <= step:
-                job.answer = engine.add_request(list(job.prompt), job.params, priority=job.priority)
+                job.send(engine)
             if job.answer is not None and job.abort_at == step:
                 engine.abort(job.answer.request.request_id)
         if before_step is not None:

@@ -139,18 +139,24 @@ class DiskTier:
         return woken
 
     def _delete(self, keys: set[bytes], requests: Iterable[Request]) -> None:
-        """Have nobody find these blocks any more. Who runs on them goes on, under names that nobody else knows."""
+        """Have nobody find these blocks any more, nor what requests have computed after them. Who runs on them goes on,
+        under names that nobody else knows."""
+        doomed, concerned = set(keys), list[Request]()
+        for request in requests:
+            if any(not keys.isdisjoint(seq.block_keys) for seq in request.unfinished):
+                concerned.append(request)
+                for seq in request.unfinished:
+                    first = next((at for at, key in enumerate(seq.block_keys) if key in keys), len(seq.block_keys))
+                    doomed.update(seq.block_keys[first:])
+        self._swap.delete(doomed)
         pool = self._kv.pool
-        self._swap.on_disk -= keys
-        self._swap.drop(keys)
-        for key in keys:
+        for key in doomed:
             block = pool.find(key)
             if block is not None:
                 pool.withdraw(block)
-        for request in requests:
-            if any(not keys.isdisjoint(seq.block_keys) for seq in request.unfinished):
-                self._keeping.pop(request.request_id, None)
-                self._kv.rename(request)
+        for request in concerned:
+            self._keeping.pop(request.request_id, None)
+            self._kv.rename(request)
 
     # -- what is kept ------------------------------------------------------------------------------------------------
 

@@ -92,6 +92,23 @@ class KVCacheManager:
         self.num_logical_blocks += len(blocks)
         self.num_kv_tokens += seq.num_computed_tokens
 
+    def adopt_following(self, seq: Sequence) -> int:
+        """Extend `seq`'s table, all of whose blocks are computed, by what is found of its next ones.
+
+        Returns:
+            The number of blocks.
+        """
+        num_held = len(seq.block_table)
+        if seq.num_computed_tokens != num_held * self.block_size:
+            return 0
+        blocks = self.find_prefix(seq)[num_held:]
+        for block in blocks:
+            self.pool.acquire(block)
+        self.extend_table(seq, blocks)
+        if blocks:
+            self.count_loaded(seq, len(seq.block_table) * self.block_size)
+        return len(blocks)
+
     def append_slots(self, seq: Sequence, num_new_tokens: int) -> tuple[list[int], BlockTransfer | None] | None:
         """Make room for the KV of `seq`'s next tokens and count them as computed.
 
@@ -223,7 +240,7 @@ class KVCacheManager:
         return cut
 
     def count_loaded(self, seq: Sequence, end: int) -> None:
-        """Count the tokens before `end`, whose blocks have been loaded and named, as computed."""
+        """Count the tokens before `end`, whose blocks are there and named, as computed."""
         self.num_kv_tokens += end - seq.num_computed_tokens
         seq.num_computed_tokens = end
         seq.num_registered = end // self.block_size

@@ -139,6 +139,10 @@ class Scheduler:
             if (loaded := self.swap.take_in_loaded(seq)) is not None:
                 step.forget(seq)  # the runner knows the blocks before the loaded ones alone
                 self._count_loaded(request, loaded)
+                if not _must_compute(seq):  # who waited for the same blocks may have computed what follows
+                    num_more = kv.adopt_following(seq)
+                    if request.num_preemptions == 0:
+                        self._count_cached(request, "device", num_more)
         if not self._make_room_for(request) and not is_oldest:
             return  # preempted itself
         has_progress = False

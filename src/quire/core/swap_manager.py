@@ -39,6 +39,7 @@ class _Transfer:
     entry: Entry | None  #: of the swap tier; None for the disk
     waiting: list[Sequence] = field(default_factory=list)  #: for a load
     is_cancelled: bool = False  #: it will not begin, unless it has
+    is_deleted: bool = False  #: its key was, meanwhile: nobody finds what it brings
 
 
 class SwapManager:
@@ -295,7 +296,7 @@ class SwapManager:
                 else:
                     _forget(self._disk_save_of, ended)
                     ended_saves.append(ended.key)
-                    if not is_lost:
+                    if not is_lost and not ended.is_deleted:
                         self.on_disk.add(ended.key)
         return ended_saves
 
@@ -312,7 +313,7 @@ class SwapManager:
         if is_lost or has_no_source:
             for seq in ended.waiting:
                 self._cut(seq, seq.block_table.index(transfer.dst))
-        else:
+        elif not ended.is_deleted:
             self.kv.pool.register(transfer.dst, ended.key)
         self.kv.pool.release(transfer.dst)
 
@@ -372,6 +373,19 @@ class SwapManager:
         """
         transfer = BlockTransfer(next(self.kv.op_ids), "save", block, -1, key, "disk", parent, cost_s)
         self._disk_save_of[key] = self._send(transfer, None)
+
+    def delete(self, keys: set[bytes]) -> None:
+        """Forget blocks that were deleted on disk, in all tiers. Who waits for one that is being loaded still gets it.
+
+        What is on its way to disk is refused there, or was deleted as well.
+        """
+        self.on_disk -= keys
+        self.drop(keys)
+        for op_of in (self._disk_save_of, self._load_of):
+            for key in keys & op_of.keys():
+                self._under_way[op_of[key]].is_deleted = True
+        for key in keys:
+            self._load_of.pop(key, None)
 
     def num_queued(self, tier: str) -> int:
         """Blocks under way on one tier's link, either way."""

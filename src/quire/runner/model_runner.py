@@ -111,7 +111,7 @@ class ModelRunner:
         return result
 
     def poll_store(self) -> StoreChanges | None:
-        return None if self.disk is None else self.disk.store.poll()
+        return None if self.disk is None else self.disk.poll()
 
     def _links(self) -> list[TransferWorker]:
         links = (self.transfer_worker, None if self.disk is None else self.disk.worker)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from quire.outputs import BlockTransfer, SchedulerOutput
+from quire.outputs import BlockTransfer, SchedulerOutput, StoreChanges
 from quire.tiers.store.block_store import BlockStore, StoredBlock
 from quire.tiers.streams import Done
 from quire.tiers.transfer_worker import TransferWorker
@@ -27,11 +27,11 @@ class StoreSpace:
         self.block_bytes = block_bytes
         self._announced: dict[bytes, StoredBlock] = {}  #: by key, what is about to be written
 
-    def announce(self, saves: Iterable[BlockTransfer]) -> None:
-        """Tell what is saved with blocks that will be written."""
+    def announce(self, saves: Iterable[BlockTransfer], epoch: int) -> None:
+        """Tell what is saved with blocks that will be written, and of which epoch the decision is."""
         for save in saves:
             assert save.key is not None
-            self._announced[save.key] = StoredBlock(save.key, save.parent, save.cost_s, self.store.epoch)
+            self._announced[save.key] = StoredBlock(save.key, save.parent, save.cost_s, epoch)
 
     def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
         return self.store.write([self._announced.pop(key) for key in keys], blocks)
@@ -62,10 +62,19 @@ class DiskLink:
         self._space = StoreSpace(store, block_bytes)
         self.worker = TransferWorker(cache, self._space, bandwidth=bandwidth, tier="disk", on_report=self.news.set)
         store.on_change = self.news.set
+        self._epoch = store.epoch  #: when the saves of the step that is being made were decided
+
+    def poll(self) -> StoreChanges | None:
+        """See `BlockStore.poll`. To be called once a step, before the step is made.
+
+        A step's saves were decided at the end of the step before: without regard to deletions that this tells of.
+        """
+        self._epoch = self.store.epoch
+        return self.store.poll()
 
     def submit(self, transfers: Sequence[BlockTransfer]) -> Done:
         """See `TransferWorker.submit`."""
-        self._space.announce(transfer for transfer in transfers if transfer.kind == "save")
+        self._space.announce((transfer for transfer in transfers if transfer.kind == "save"), self._epoch)
         return self.worker.submit(transfers)
 
     def tell(self, out: SchedulerOutput) -> None:

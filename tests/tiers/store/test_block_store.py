@@ -160,6 +160,14 @@ def test_other_namespaces_see_nothing(tmp_path: Path, store: BlockStore) -> None
     other.close()
 
 
+def test_a_model_that_lies_elsewhere_finds_its_blocks(tmp_path: Path, store: BlockStore) -> None:
+    """A path may be relative, or another on the machine that exported them."""
+    write(store, chain(1))
+    moved = open_store(tmp_path, model="/srv/models/tiny")
+    assert readable(moved, keys(1)) == keys(1)
+    moved.close()
+
+
 def test_a_person_can_read_what_a_namespace_is(tmp_path: Path) -> None:
     open_store(tmp_path, facts={"dtype": "float32"}).close()
     (path,) = tmp_path.glob("kv/*/namespace.json")

@@ -80,7 +80,7 @@ def open_namespace(
     """
     if len(root) != KEY_BYTES:
         raise ValueError(f"a namespace's root has {KEY_BYTES} bytes")
-    path = directory / directory_name(model, root)
+    path = _place(directory, model, root)
     if read_only:
         if not path.is_dir():
             raise ValueError(
@@ -104,6 +104,13 @@ def open_namespace(
     if (known.get("root"), known.get("block_bytes")) != (root.hex(), block_bytes):
         raise ValueError(f"{str(path)!r} belongs to another namespace; remove it, or name another kv_dir")
     return Namespace(path, model, root, block_bytes, dict(facts))
+
+
+def _place(directory: Path, model: str, root: bytes) -> Path:
+    """Where a namespace lies, or will: one that was made under another name of the model, such as the path that it had
+    on the machine of an export, is found by its root."""
+    path = directory / directory_name(model, root)
+    return path if path.is_dir() else min(directory.glob(f"*-{root.hex()[:12]}"), default=path)
 
 
 def read_namespace(path: Path) -> Namespace | None:

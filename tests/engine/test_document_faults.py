@@ -1,0 +1,276 @@
+"""What is deleted is gone for all, and whatever goes wrong with the disk, each token is right and no step fails."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.documents import DOCUMENT, NUM_FULL, DocumentLLM, ask, cached
+from engine.harness import Job, assert_all_greedy, check_books, checkpoint, drive, greedy_params, random_ids
+from quire.tiers.store.block_store import BlockStore
+from quire.tiers.store.offline import list_namespaces
+from unprivileged import open_folder, unprivileged
+
+FULL = NUM_FULL // 4
+SHORT = greedy_params(4)
+
+
+def other_store(llm: DocumentLLM) -> BlockStore:
+    """As another process has it open."""
+    own, known = llm.store, llm.store.namespace
+    return BlockStore(
+        known.path.parent, model=known.model, root=known.root, block_bytes=own.block_bytes, max_bytes=1 << 30
+    )
+
+
+def keys_of(llm: DocumentLLM, job: Job, num_blocks: int = FULL) -> list[bytes]:
+    """Of the blocks of its document, in their order; it is alive."""
+    seq = job.answer.request.sequences[0]  # type: ignore[union-attr]
+    return llm.engine.scheduler.kv.keys_of(seq, num_blocks)
+
+
+# -- deleting --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first_deleted", [0, 5])
+def test_what_another_process_deletes_is_found_nowhere_and_who_runs_on_it_goes_on(
+    tmp_path: Path, first_deleted: int
+) -> None:
+    llm = DocumentLLM("llama", tmp_path)
+    drive(llm, [ask(0, SHORT)])
+    running = [ask(1, greedy_params(16)), ask(2, greedy_params(16, n=2))]
+    for job in running:
+        job.send(llm.engine)
+    while len(list(llm.engine.scheduler.sequences())) < 3:
+        llm.engine.step()
+    keys = keys_of(llm, running[0])
+    assert set(keys) == llm.on_disk
+    other = other_store(llm)
+    assert other.delete([keys[first_deleted]]) == FULL - first_deleted
+    later = ask(3, SHORT)
+    later.send(llm.engine)
+    while llm.engine.has_unfinished():
+        llm.engine.step()
+        check_books(llm)
+    assert_all_greedy("llama", [*running, later])
+    assert all(sum(cached(job).values()) == NUM_FULL for job in running)
+    assert sum(cached(later).values()) == 4 * first_deleted
+    assert llm.on_disk == set(keys), "whoever asks later keeps it again"
+    assert llm.moved["save"] == FULL + FULL - first_deleted
+    other.delete(keys[:1])
+    other.compact()
+    llm.engine.step()
+    assert llm.on_disk == set()
+    other.close()
+    llm.close()
+
+
+def test_a_document_that_is_deleted_while_it_is_computed_is_not_kept(tmp_path: Path) -> None:
+    """A request that began before the deletion brings nothing back: not what is on its way to disk, and not what it was
+    about to send there."""
+    llm = DocumentLLM("llama", tmp_path, max_num_batched_tokens=8)
+    drive(llm, [ask(0, SHORT)])
+    asked = ask(1, SHORT, document=[*DOCUMENT[:20], *random_ids(40, 3)])
+    asked.send(llm.engine)
+    while not (seqs := list(llm.engine.scheduler.sequences())) or seqs[0].num_computed_tokens < 36:
+        llm.engine.step()
+    keys = keys_of(llm, asked, 15)
+    assert llm.engine.scheduler.swap.num_saving_to_disk == 2
+    other = other_store(llm)
+    assert other.delete(keys[:1]) >= FULL
+    drive(llm, [])
+    pool = llm.engine.scheduler.kv.pool
+    assert [pool.find(key) for key in keys] == [None] * 15
+    assert_all_greedy("llama", [asked])
+    assert llm.on_disk == set()
+    other.refresh()
+    assert other.num_blocks == 0
+    other.close()
+    llm.close()
+
+
+def test_a_document_that_is_deleted_while_it_is_loaded_is_not_found_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    giver, llm = DocumentLLM("llama", tmp_path), DocumentLLM("llama", tmp_path)
+    drive(giver, [ask(0, SHORT)])
+    read, has_read, may_tell = llm.store.read, threading.Event(), threading.Event()
+
+    def read_and_wait(keys: Sequence[bytes], into: Any) -> list[int]:
+        failed = read(keys, into)
+        has_read.set()
+        assert may_tell.wait(60)
+        return failed
+
+    monkeypatch.setattr(llm.store, "read", read_and_wait)
+    loading, later = ask(1, SHORT), ask(2, SHORT)
+    loading.send(llm.engine)
+    while not has_read.is_set():
+        llm.engine.step()
+    assert giver.store.delete(keys_of(llm, loading)[:1]) == FULL
+    llm.engine.step()
+    may_tell.set()
+    later.send(llm.engine)
+    drive(llm, [])
+    assert_all_greedy("llama", [loading, later])
+    assert cached(later) == {}
+    assert len(llm.on_disk) == FULL
+    giver.close()
+    llm.close()
+
+
+# -- faults ----------------------------------------------------------------------------------------------------------
+
+
+def fails_all(wanted: Sequence[Any], data: Any) -> list[int]:
+    return list(range(len(wanted)))
+
+
+def raises(wanted: Sequence[Any], data: Any) -> list[int]:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def check_serves(llm: DocumentLLM, num_questions: int = 3) -> list[Job]:
+    """Several at once, and one more afterwards."""
+    jobs = drive(llm, [ask(i, SHORT, arrival=i) for i in range(num_questions)])
+    jobs += drive(llm, [ask(num_questions, SHORT)])
+    assert_all_greedy("llama", jobs)
+    return jobs
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """A KV directory with the document."""
+    llm = DocumentLLM("llama", tmp_path / "kv")
+    drive(llm, [ask(9, SHORT)])
+    assert len(llm.on_disk) == FULL
+    llm.close()
+    return tmp_path / "kv"
+
+
+@pytest.mark.parametrize(("fail", "budget"), [(fails_all, 7), (raises, 7), (fails_all, 512)])
+def test_where_every_read_fails_it_computes(
+    kept: Path, monkeypatch: pytest.MonkeyPatch, fail: Any, budget: int
+) -> None:
+    llm = DocumentLLM("llama", kept, max_num_batched_tokens=budget)
+    monkeypatch.setattr(llm.store, "read", fail)
+    jobs = check_serves(llm)
+    assert all("disk" not in cached(job) for job in jobs)
+    assert llm.moved["load"] == 0 < llm.failed["load"]
+    llm.close()
+
+
+@pytest.mark.parametrize("fail", [fails_all, raises])
+def test_where_every_write_fails_it_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail: Any) -> None:
+    llm, other = DocumentLLM("llama", tmp_path), DocumentLLM("llama", tmp_path)
+    monkeypatch.setattr(llm.store, "write", fail)
+    check_serves(llm)
+    assert (llm.on_disk, llm.moved["save"]) == (set(), 0)
+    assert llm.failed["save"] > 0
+    check_serves(other)  # which waits for no claim of the first
+    assert len(other.on_disk) == FULL
+    llm.close()
+    other.close()
+
+
+def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = DocumentLLM("llama", tmp_path)
+
+    def full(*arguments: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        for name in ("pwrite", "pwritev"):
+            patch.setattr(os, name, full)
+        check_serves(llm)
+        assert llm.on_disk == set()
+    llm.close()
+
+
+def test_a_store_that_is_full_evicts(tmp_path: Path) -> None:
+    llm = DocumentLLM("llama", tmp_path, kv_dir_size=1 << 20, max_model_len=256)
+    jobs = []
+    for i in range(5):
+        jobs += drive(llm, [ask(i, greedy_params(1), document=random_ids(240, i))])
+    assert llm.moved["save"] == 5 * 60
+    for i in range(5, 8):
+        jobs += drive(llm, [ask(i, greedy_params(1), document=random_ids(240, i))])
+    assert_all_greedy("llama", jobs[-1:])
+    assert len(llm.on_disk) < 8 * 60
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) <= 1 << 20
+    llm.close()
+
+
+def test_a_directory_that_cannot_be_written_to(kept: Path) -> None:
+    with open_folder() as folder:
+        directory = folder / "kv"
+        shutil.copytree(kept, directory)
+        for path in [directory, *directory.rglob("*")]:
+            if os.geteuid() == 0:
+                os.chown(path, 65534, 65534)
+            path.chmod(0o500 if path.is_dir() else 0o400)
+        model = shutil.copytree(checkpoint("llama"), folder / checkpoint("llama").name)
+        for path in [model, *model.iterdir()]:
+            path.chmod(0o755)
+        with unprivileged():
+            llm = DocumentLLM(model, directory)
+            assert llm.store.is_read_only
+            jobs = check_serves(llm)
+            assert cached(jobs[0]) == {"disk": NUM_FULL}
+            new = ask(1, SHORT, document=random_ids(33, 1))
+            assert_all_greedy("llama", drive(llm, [new]))
+            assert len(llm.on_disk) == FULL
+            llm.close()
+
+
+def unlink_segments(directory: Path) -> None:
+    for path in directory.glob("*/*.seg"):
+        path.unlink()
+
+
+def unlink_all(directory: Path) -> None:
+    shutil.rmtree(directory)
+
+
+def cut_segments(directory: Path) -> None:
+    for path in directory.glob("*/*.seg"):
+        os.truncate(path, path.stat().st_size // 2)
+
+
+def flip_a_bit_of_each_record(directory: Path) -> None:
+    (namespace,) = list_namespaces(directory)
+    for path in directory.glob("*/*.seg"):
+        data = bytearray(path.read_bytes())
+        record_bytes = (len(data) - 128) // FULL
+        assert record_bytes > namespace.block_bytes
+        for row in range(FULL):
+            at = 128 + row * record_bytes + (row * 9 if row % 2 else 131 + row * 4)  # of headers, and of numbers
+            data[at] ^= 1 << row % 8
+        with path.open("r+b") as file:  # in place, as a disk does it
+            file.write(data)
+
+
+@pytest.mark.parametrize("harm", [unlink_segments, unlink_all, cut_segments, flip_a_bit_of_each_record])
+def test_files_that_are_harmed_under_a_running_engine(kept: Path, harm: Callable[[Path], None]) -> None:
+    llm = DocumentLLM("llama", kept)
+    drive(llm, [Job((1, 2, 3), SHORT)])
+    assert len(llm.on_disk) == FULL
+    harm(kept)
+    jobs = check_serves(llm)
+    assert cached(jobs[0]).get("disk", 0) == (4 * (FULL // 2) if harm is cut_segments else 0)
+    new = ask(1, SHORT, document=random_ids(33, 1))
+    assert_all_greedy("llama", drive(llm, [new]))
+    llm.close()
+    if harm is not unlink_all:
+        again = DocumentLLM("llama", kept)
+        (job,) = drive(again, [ask(5, SHORT)])
+        assert_all_greedy("llama", [job])
+        assert cached(job) == {"disk": NUM_FULL}, "what was lost was kept again"
+        again.close()
