@@ -155,7 +155,7 @@ def document_schedules(draw: st.DrawFn) -> Schedule:
     return Schedule(config, tuple(asked), failing, poisoned, draw(st.none() | st.integers(1, 1000)), *link)
 
 
-@deep(120)
+@deep(80)
 @given(document_schedules())
 def test_what_comes_from_disk_is_right_whatever_others_do_to_it(schedule: Schedule) -> None:
     play(schedule)
