@@ -13,16 +13,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from quire.bench.report import (
-    Column,
-    Repetition,
-    Report,
-    check_writable,
-    summarise,
-    timing_figures,
-    write_json,
-    writing,
-)
+from quire.bench.files import check_writable, write_json, writing
+from quire.bench.report import Column, Repetition, Report, summarise, timing_figures
 
 
 def test_a_measured_quantity_has_median_minimum_and_maximum() -> None:

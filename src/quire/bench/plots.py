@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from quire.bench.report import check_writable, writing
+from quire.bench.files import check_writable, writing
 
 #: Okabe and Ito's palette, https://jfly.uni-koeln.de/color/, without its yellow, which is faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

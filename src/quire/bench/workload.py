@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from quire.bench.report import writing
+from quire.bench.files import writing
 
 #: Above special tokens and the 256 bytes of any usual tokenizer, and inside the vocabulary of any usual model.
 TOKEN_IDS = range(300, 15_900)

@@ -20,7 +20,7 @@ from quire.settings import EnvironmentSettings, Settings, integers, option_name,
 def check_json(path: Path | None) -> Path | None:
     """The file that figures go to: what is wrong with it shows before they are measured."""
     if path is not None:
-        from quire.bench.report import check_writable
+        from quire.bench.files import check_writable
 
         check_writable(path)
     return path

@@ -14,13 +14,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from quire.bench.files import check_writable, writing
 from quire.bench.plots import COLOURS
 from quire.bench.recovery.calibrate import format_rate
 from quire.bench.recovery.crossing import bandwidth_for_crossing, crossings_at
 from quire.bench.recovery.load import make_mix
 from quire.bench.recovery.run import SLOWER, LinkPlan, RecoveryRun, first_difference, run_once, transfer_worker_of
 from quire.bench.recovery.simulate_recording import FORECAST_COLUMNS
-from quire.bench.report import Column, Report, check_writable, summarise, writing
+from quire.bench.report import Column, Report, summarise
 from quire.bench.settings import RecoverySettings
 from quire.bench.timing import warm_up
 from quire.bench.workload import Workload, token_range

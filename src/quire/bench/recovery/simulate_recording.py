@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from quire.bench.report import Column, Report, write_json
+from quire.bench.files import write_json
+from quire.bench.report import Column, Report
 from quire.simulate.figures import compare
 from quire.simulate.hardware import HardwareProfile, find_profile
 from quire.simulate.recording import Recording

@@ -16,8 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from quire.bench.files import check_writable, writing
 from quire.bench.progress import progress
-from quire.bench.report import Report, check_writable, writing
+from quire.bench.report import Report
 from quire.bench.serving.arrivals import Load, scale_trace
 from quire.bench.serving.figures import serving_figures
 from quire.bench.serving.load_client import LoadClient, LoadResult

@@ -44,7 +44,7 @@ def warm(
         raise ValueError(f"{name} is about a conversation; give --chat too")
     rows = _warm_all(engine, files, _joiner(head, role, chat_template) if chat else _joiner(head))
     if json is not None:
-        from quire.bench.report import write_json
+        from quire.bench.files import write_json
 
         write_json({"model": engine.model, "kv_dir": engine.kv_dir, "files": rows}, json)
     if any("error" in row for row in rows):
