@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import currently_in_test_context, event
 
 from emulated_runner import Contents, DomainOf, EmulatedRunner, StepFailed, likeliest, mix, next_token
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
-from quire.core.block_keys import PUBLIC_ONLY, DomainSpans, domain_of_block
+from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, TENANT, DomainSpans, domain_of_block
 from quire.core.costs.interface import StepShape
 from quire.core.recovery.interface import MAX_PREEMPTIONS
 from quire.core.recovery.policies import Candidate, Preemption, RecoveryMode, RecoveryPolicy, SystemState
@@ -342,6 +342,12 @@ def check_outcomes(schedule: Schedule, player: Player) -> None:
     may_fail = bool(schedule.failing or schedule.poisoned)
     for plan, request in zip(plans, player.requests, strict=True):
         note(f"ended by {request.status.value}")
+        if request.domains != plan.domains:  # it began with public blocks, and what follows is its own
+            note("began with public blocks")
+            ((_, own),) = plan.domains
+            assert own.level == TENANT
+            assert [domain for _, domain in request.domains] == [PUBLIC, own]
+            plan = replace(plan, domains=request.domains)
         assert may_fail or request.status is not RequestStatus.FINISHED_ERROR
         assert (request.error is not None) == (request.status is RequestStatus.FINISHED_ERROR)
         is_cut = request.status in (RequestStatus.FINISHED_ABORTED, RequestStatus.FINISHED_ERROR)
