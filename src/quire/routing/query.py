@@ -136,11 +136,9 @@ def _measure(question: str, parsed: Question) -> Iterator[tuple[str, float]]:
     yield "words", math.log(max(1, parsed.num_words) / 10)
     yield "sentences", _counted(len(_SENTENCE_END.findall(parsed.text)))
     yield "clauses", _counted(parsed.text.count(" , "))
-    yield "questions", _counted(parsed.text.count(" ? ") - 1)
     yield "numbers", _counted(len(_NUMBER.findall(parsed.text)))
     yield "names", _counted(len(_NAME.findall(question)))
     yield "fragment", float(parsed.is_fragment)
-    yield "in_place", float(parsed.is_in_place)
 
 
 def _counted(count: int) -> float:

@@ -48,9 +48,9 @@ _COURTESY = re.compile(
 )
 # Main clause after what sets the scene: "In the film where ..., who plays the father".
 _AFTER_COMMA = re.compile(rf"(?:[,:] |(?<= )(?:and|but|so|or) )(?={_PREPOSITION}? ?{_WH} )")
+_YES_OR_NO_AFTER_COMMA = re.compile(r"[,:] (?=(?:is|are|was|were|do|does|did|has|have|can|could|should|would|will) )")
 _AFTER_SCENE = re.compile(rf"(?<= )(?=(?:what|how|why) {_BE} )")
 _IN_PLACE = re.compile(rf"(?<= )(?=(?:{_PREPOSITION} )?(?:(?:what|which|whom|how) |(?:who|where|when) \?))")
-_CLAUSE_END = re.compile(r"(?:[,.:;?!]|\b(?:and|but|or|so|me|know|wondering|wonder|remember))$")
 # A relative clause tells which one is meant; its words say little about what is asked.
 _RELATIVE = re.compile(
     rf" (?:{_PREPOSITION} )?(?:that|which|who|whom|whose|where|when|why|how|because|if|while|after|before|as) | , "
@@ -67,7 +67,6 @@ class Question:
         head: `asks` up to its first relative clause.
         setting: what stands before `asks`.
         is_fragment: no question word, auxiliary or known beginning was found: "capital of france".
-        is_in_place: the question word stands where the answer would: "each deacon is a member of what".
     """
 
     text: str
@@ -75,7 +74,6 @@ class Question:
     head: str
     setting: str
     is_fragment: bool
-    is_in_place: bool
 
     @property
     def num_words(self) -> int:
@@ -105,8 +103,7 @@ def parse(question: str) -> Question:
     relative = _RELATIVE.search(asks, min(len(asks), _end_of_word(asks, 3)))
     head = asks[: relative.start() + 1] if relative else asks
     before = " ".join(" ".join(setting).split())
-    is_in_place = start > 0 and before != "" and not _CLAUSE_END.search(before)
-    return Question(f" {words} ", asks, head, f" {before} ", is_fragment, is_in_place)
+    return Question(f" {words} ", asks, head, f" {before} ", is_fragment)
 
 
 def _find_start(sentence: str, is_asked: bool) -> int | None:
@@ -118,6 +115,8 @@ def _find_start(sentence: str, is_asked: bool) -> int | None:
     if commas := [found.end() for found in _AFTER_COMMA.finditer(sentence, start)]:
         # The last clause asks, unless it only adds to the one before: "what is X, and why".
         return _skip_courtesy(sentence, commas[0] if len(sentence[commas[-1] :].split()) < 4 else commas[-1])
+    if sentence.endswith("?") and (found := _YES_OR_NO_AFTER_COMMA.search(sentence, start)):
+        return found.end()
     if found := _AFTER_SCENE.search(sentence, start):
         return found.start()
     if sentence.endswith("?") and (found := _IN_PLACE.search(sentence, start)):
