@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 _WORD = r"\w\S*"
 _PART_OF_WORD = r"[\w'.%-]*"
-_ANY_WORDS = r"(?:(?![.?!;] )\S+ )*?"  # within the sentence
+_ANY_WORDS = r"(?:(?![.?!;] )\S+ ){0,24}?"  # within the sentence; bounded, since time grows with it
 
 
 def compile_phrases(phrases: Sequence[str], words: Mapping[str, Sequence[str]]) -> re.Pattern[str]:

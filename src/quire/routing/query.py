@@ -20,7 +20,7 @@ from quire.routing.question import Question, parse
 SMALL, LARGE = "small", "large"
 DEFAULT_FILE = Path(__file__).with_name("query_policy.yaml")
 _PARTS = ("asks", "head", "setting", "text")
-_MOST_CHARACTERS = 4000  # what is longer is read at both ends: its question stands there
+_MOST_CHARACTERS = 1000  # what is longer is read at both ends: its question stands there
 _SENTENCE_END = re.compile(r"[.?!;](?= \w)")
 _NUMBER = re.compile(r" \d")
 _NAME = re.compile(r"(?<=[\w,'] )[A-Z]\w")
