@@ -23,7 +23,6 @@ _PARTS = ("asks", "head", "setting", "text")
 _MOST_CHARACTERS = 1000  # what is longer is read at both ends: its question stands there
 _SENTENCE_END = re.compile(r"[.?!;](?= \w)")
 _NUMBER = re.compile(r" \d")
-_NAME = re.compile(r"(?<=[\w,'] )[A-Z]\w")
 _MOST_COUNTED = 3
 
 
@@ -89,7 +88,7 @@ class QueryScoring:
         parsed = parse(question)
         parts = {part: getattr(parsed, part) for part in _PARTS}
         found = {form.name: float(form.pattern.search(parts[form.where]) is not None) for form in self.forms}
-        return found | dict(_measure(question, parsed))
+        return found | dict(_measure(parsed))
 
     def score(self, question: str) -> float:
         """Log odds that a question is complex."""
@@ -132,12 +131,11 @@ class QueryPolicy:
         return Choice(self._models[role], self.name, why, numbers, role)
 
 
-def _measure(question: str, parsed: Question) -> Iterator[tuple[str, float]]:
+def _measure(parsed: Question) -> Iterator[tuple[str, float]]:
     yield "words", math.log(max(1, parsed.num_words) / 10)
     yield "sentences", _counted(len(_SENTENCE_END.findall(parsed.text)))
     yield "clauses", _counted(parsed.text.count(" , "))
     yield "numbers", _counted(len(_NUMBER.findall(parsed.text)))
-    yield "names", _counted(len(_NAME.findall(question)))
     yield "fragment", float(parsed.is_fragment)
 
 
@@ -146,7 +144,7 @@ def _counted(count: int) -> float:
 
 
 #: What is measured beside the forms; `query_policy.yaml` says what each is.
-MEASURES = tuple(name for name, _ in _measure("", parse("")))
+MEASURES = tuple(name for name, _ in _measure(parse("")))
 
 
 def _sigmoid(value: float) -> float:

@@ -23,6 +23,7 @@ _REWRITINGS = [
         (r"\bi'm\b", "i am"),
         (r"\b(i|you|we|they)'(?:ve|d|ll)\b", r"\1"),
         (r"\bwich\b", "which"),
+        (r"\b(what|who|which) (?:has|have|had) been\b", r"\1 was"),
         (r"(?<=\d)[.,:](?=\d)", ""),
         (r"\.\.+", " , "),
         (r"\b(?:e\.g|i\.e|mr|mrs|dr|st|vs)\.", " "),
