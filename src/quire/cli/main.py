@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 import quire
-from quire.cli import bench, calibrate, chat, complete, digest, generate, serve, simulate
+from quire.cli import bench, calibrate, chat, complete, digest, generate, route, serve, simulate
 from quire.cli.kv import commands as kv
 from quire.cli.serve_arguments import ServeCommand
 from quire.config import format_size
@@ -51,6 +51,7 @@ app.command(epilog=complete.EXAMPLE)(complete.complete)
 app.command(epilog=calibrate.EXAMPLE)(calibrate.calibrate)
 app.command(epilog=digest.EXAMPLE)(digest.digest)
 app.command(epilog=simulate.EXAMPLE)(simulate.simulate)
+app.command(cls=route.RouteCommand, epilog=route.EXAMPLE)(route.route)
 app.command(epilog=generate.EXAMPLE)(generate.generate)
 
 

@@ -1,0 +1,159 @@
+"""`quire route`: which model would answer a question, and why; how often a policy is right about labelled ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+if TYPE_CHECKING:
+    from quire.routing import Router
+    from quire.routing.domain import Embedder
+    from quire.routing.evaluation import RoutingScore
+
+EXAMPLE = 'Example: quire route "How do vaccines work?" --policy query --models small=quire-mini,large=quire-chat'
+
+_PRINT = "-"
+_DEFAULT_MODELS = {
+    "query": "small=quire-mini,large=quire-chat",
+    "domain": "reading=quire-mini,chat=quire-chat",
+    "round-robin": "small=quire-mini,large=quire-chat",
+}
+_MOST_TERMS = 12
+
+
+class RouteCommand(TyperCommand):
+    """Lets --json stand without a file: then figures are printed."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for at, argument in enumerate(args):
+            if argument == "--json" and (at + 1 == len(args) or args[at + 1].startswith("-")):
+                args = [*args[: at + 1], _PRINT, *args[at + 1 :]]
+                break
+        return super().parse_args(ctx, args)
+
+
+def _check_json(path: Path | None) -> Path | None:
+    from quire.cli.options import check_json
+
+    return path if path is None or str(path) == _PRINT else check_json(path)
+
+
+def route(
+    question: Annotated[str | None, typer.Argument(help="To be routed; or --evaluate.")] = None,
+    policy: Annotated[str | None, typer.Option(help="round-robin, query or domain. (default: query)")] = None,
+    models: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROLE=NAME,...",
+            help="Served names by role: small and large for query, the roles of the examples for domain. "
+            "(default: quire-mini and quire-chat)",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="YAML with policy, models, and what the policies need.")
+    ] = None,
+    evaluate: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Labelled questions, as JSONL: how often the policy chooses as they say."),
+    ] = None,
+    examples: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="YAML with example queries by role, for domain.")
+    ] = None,
+    embedder: Annotated[
+        str, typer.Option(help="For domain: a directory, a hub id, all-MiniLM-L6-v2, or hashing for tests.")
+    ] = "all-MiniLM-L6-v2",
+    json: Annotated[
+        Path | None,
+        typer.Option(
+            "--json",
+            metavar="[FILE]",
+            callback=_check_json,
+            help="Write the figures for programs; without a file, print them and nothing else.",
+        ),
+    ] = None,
+) -> None:
+    """Which of several models would answer a question, and why. No model is loaded."""
+    if (question is None) == (evaluate is None):
+        raise ValueError("give a question in quotes, or --evaluate a file with labelled ones")
+    router = _make_router(policy, models, config, examples, embedder)
+    if question is not None:
+        choice = router.route(question)
+        if not _print_json(json, choice):
+            typer.echo(f"{choice.model} ({choice.policy}): {choice.why}")
+            for name, number in list(choice.numbers.items())[:_MOST_TERMS]:
+                typer.echo(f"  {number:8.3f}  {name}")
+        return
+    assert evaluate is not None
+    from quire.routing.evaluation import evaluate as score_questions
+    from quire.routing.evaluation import read_labelled
+
+    score = score_questions(router, read_labelled(evaluate))
+    if not _print_json(json, score):
+        _print_score(score, list(router.config.models))
+
+
+def _make_router(
+    policy: str | None, models: str | None, config: Path | None, examples: Path | None, embedder: str
+) -> Router:
+    from dataclasses import replace
+
+    from quire.routing import Router, RoutingConfig, parse_models
+
+    if config is not None:
+        made = RoutingConfig.from_file(config)
+        given: dict[str, Any] = {
+            "policy": policy,
+            "models": parse_models(models) if models else None,
+            "domain_examples": examples,
+        }
+        made = replace(made, **{name: value for name, value in given.items() if value is not None})
+    else:
+        policy = policy or "query"
+        made = RoutingConfig(policy, parse_models(models or _DEFAULT_MODELS.get(policy, "small,large")))
+        made = made if examples is None else replace(made, domain_examples=examples)
+    return Router(made, embedder=_load_embedder(embedder) if made.policy == "domain" else None)
+
+
+def _load_embedder(name: str) -> Embedder:
+    from importlib import import_module
+
+    try:
+        module = import_module("quire.rag.embedder")
+    except ModuleNotFoundError:
+        raise ValueError("the policy domain needs an embedder, and this version of Quire has none") from None
+    found = module.load_embedder(module.find_embedder(name))
+
+    class Vectors:
+        def embed(self, texts: Any) -> Any:
+            return found.embed(texts).vectors
+
+    return Vectors()
+
+
+def _print_json(path: Path | None, figures: Any) -> bool:
+    """Whether the figures were printed, and nothing else is to be."""
+    if path is None:
+        return False
+    import json
+    from dataclasses import asdict
+
+    text = json.dumps(asdict(figures), indent=2, ensure_ascii=False) + "\n"
+    if str(path) == _PRINT:
+        typer.echo(text, nl=False)
+        return True
+    path.write_text(text, encoding="utf-8")
+    return False
+
+
+def _print_score(score: RoutingScore, roles: list[str]) -> None:
+    typer.echo(f"{score.policy}: {score.accuracy:.1%} of {score.num_questions:,} questions")
+    for label, share in score.per_class.items():
+        went = ", ".join(f"{score.confusion[label][role]} to {role}" for role in roles)
+        typer.echo(f"  {label}: {share:.1%} right; {went}")
+    if score.wrong:
+        typer.echo("wrong:")
+    for each in score.wrong:
+        typer.echo(f"  {each.label} to {each.role}: {each.question}\n      {each.why}")

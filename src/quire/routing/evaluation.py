@@ -1,0 +1,143 @@
+"""How often a policy chooses as labelled questions say. The policy is given the question alone."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from quire.routing.policy import RoutingError
+from quire.routing.query import LARGE, SMALL
+from quire.routing.router import Router
+
+#: What a label of the policy `query` asks for; other labels are roles themselves.
+ROLE_OF_LABEL = {"simple": SMALL, "complex": LARGE}
+
+
+@dataclass(frozen=True)
+class LabelledQuestion:
+    """A question, and what it should be taken for."""
+
+    question: str
+    label: str
+    task: str = ""  #: the policy that it is for; any where it says nothing
+    source: str = ""
+
+    @property
+    def role(self) -> str:
+        return ROLE_OF_LABEL.get(self.label, self.label)
+
+
+@dataclass(frozen=True)
+class Routed:
+    """A labelled question, and where it went."""
+
+    question: str
+    label: str
+    source: str
+    model: str
+    role: str
+    is_right: bool
+    why: str
+    numbers: dict[str, float]
+
+
+@dataclass(frozen=True)
+class RoutingScore:
+    """What `evaluate` found.
+
+    Args:
+        policy: whose choices these are.
+        accuracy: the share of questions that went where their label says.
+        per_class: the same for each label.
+        confusion: label -> role -> how many.
+        wrong: the questions that went elsewhere.
+        routed: all of them.
+    """
+
+    policy: str
+    num_questions: int
+    accuracy: float
+    per_class: dict[str, float]
+    confusion: dict[str, dict[str, int]]
+    wrong: list[Routed]
+    routed: list[Routed]
+
+
+def read_labelled(path: Path) -> list[LabelledQuestion]:
+    """Questions from a JSONL file: `question` and `label`, and where they have them `task` and `source`.
+
+    Raises:
+        RoutingError: the file cannot be read, or the line that is wrong.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RoutingError(f"{path} cannot be read: {error}") from None
+    return list(_read_lines(text, path))
+
+
+def _read_lines(text: str, path: Path) -> Iterator[LabelledQuestion]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            data = json.loads(line)
+        except ValueError:
+            data = None
+        if not isinstance(data, dict) or not all(isinstance(data.get(key), str) for key in ("question", "label")):
+            raise RoutingError(
+                f'{path}, line {number}: expected {{"question": "...", "label": "..."}}, got {line[:80]!r}'
+            )
+        others = {key: data[key] for key in ("task", "source") if isinstance(data.get(key), str)}
+        yield LabelledQuestion(data["question"], data["label"], **others)
+
+
+def evaluate(router: Router, questions: Sequence[LabelledQuestion]) -> RoutingScore:
+    """Route every question that is for this policy, and compare with its label.
+
+    Raises:
+        RoutingError: none is for this policy, or a label is no role of the router's models.
+    """
+    policy = router.config.policy
+    roles = router.config.models
+    chosen = [each for each in questions if each.task in ("", policy)]
+    if not chosen:  # a policy that has no questions of its own, such as round-robin
+        chosen = [each for each in questions if each.role in roles]
+    if not chosen:
+        tasks = sorted({each.task for each in questions})
+        raise RoutingError(f"no question is for {policy!r}, or has one of its roles as label; tasks: {tasks or 'none'}")
+    if unknown := sorted({each.label for each in chosen if each.role not in roles}):
+        raise RoutingError(
+            f"the label {unknown[0]!r} is no role of the models ({', '.join(roles)}); give it one: {unknown[0]}=NAME"
+        )
+    routed = []
+    for each in chosen:
+        choice = router.route(each.question)
+        is_right = choice.role == each.role
+        routed.append(
+            Routed(
+                each.question,
+                each.label,
+                each.source,
+                choice.model,
+                choice.role,
+                is_right,
+                choice.why,
+                dict(choice.numbers),
+            )
+        )
+    totals = Counter(each.label for each in routed)
+    rights = Counter(each.label for each in routed if each.is_right)
+    pairs = Counter((each.label, each.role) for each in routed)
+    return RoutingScore(
+        policy=policy,
+        num_questions=len(routed),
+        accuracy=rights.total() / len(routed),
+        per_class={label: rights[label] / totals[label] for label in totals},
+        confusion={label: {role: pairs[label, role] for role in roles} for label in totals},
+        wrong=[each for each in routed if not each.is_right],
+        routed=routed,
+    )

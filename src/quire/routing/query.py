@@ -1,0 +1,167 @@
+"""The policy `query`: a question that asks for one fact goes to the small model, a harder one to the large.
+
+A linear model over forms that a reader can name ("how it is done", "asks more than one thing"). Forms, words and
+weights are in `query_policy.yaml`, which `python -m train.routing` fits; a file of the same form can take its place.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from quire.routing.files import check_keys, numbers_of, read_yaml, strings_of
+from quire.routing.forms import compile_phrases
+from quire.routing.policy import Choice, RoutingError
+from quire.routing.question import Question, parse
+
+SMALL, LARGE = "small", "large"
+DEFAULT_FILE = Path(__file__).with_name("query_policy.yaml")
+_PARTS = ("asks", "head", "setting", "text")
+_MOST_CHARACTERS = 1000  # what is longer is read at both ends: its question stands there
+_SENTENCE_END = re.compile(r"[.?!;](?= \w)")
+_NUMBER = re.compile(r" \d")
+_MOST_COUNTED = 3
+
+
+@dataclass(frozen=True)
+class Form:
+    """Something that a question may have.
+
+    Args:
+        name: as an explanation names it.
+        where: the part of the `Question` that is looked at.
+        pattern: what is looked for.
+        weight: what it adds; above zero speaks for the large model.
+    """
+
+    name: str
+    where: str
+    pattern: re.Pattern[str]
+    weight: float
+
+
+@dataclass(frozen=True)
+class QueryScoring:
+    """How questions are scored.
+
+    Args:
+        forms: each adds its weight where it is found.
+        measures: the weight of each of `MEASURES`.
+        bias: what is added always.
+    """
+
+    forms: tuple[Form, ...]
+    measures: Mapping[str, float]
+    bias: float
+
+    @classmethod
+    def from_file(cls, path: Path = DEFAULT_FILE) -> QueryScoring:
+        """Read forms, words and weights.
+
+        Raises:
+            RoutingError: the file is not there, or something in it is not as the comment in `query_policy.yaml` says.
+        """
+        data = read_yaml(path)
+        check_keys(data, required=("words", "forms", "measures", "bias"), place=str(path))
+        if not isinstance(data["words"], dict) or not isinstance(data["forms"], list):
+            raise RoutingError(f"{path}: words is a mapping of lists, and forms a list")
+        words = {str(name): str(text).split() for name, text in data["words"].items()}
+        forms = tuple(_read_form(each, words, path) for each in data["forms"])
+        measures = numbers_of(data["measures"], f"{path}: measures")
+        if unknown := sorted(set(measures) - set(MEASURES)):
+            raise RoutingError(f"{path}: there is no measure {unknown[0]!r}; there are {', '.join(MEASURES)}")
+        return cls(forms, measures, numbers_of({"bias": data["bias"]}, str(path))["bias"])
+
+    def terms(self, question: str) -> dict[str, float]:
+        """What adds to the score, by the names of forms and measures; the bias is not among them."""
+        values = self.values(question)
+        weights = {form.name: form.weight for form in self.forms} | dict(self.measures)
+        return {name: weights[name] * value for name, value in values.items() if value and weights.get(name)}
+
+    def values(self, question: str) -> dict[str, float]:
+        """Each form, 1.0 where the question has it, and each measure."""
+        if len(question) > _MOST_CHARACTERS:
+            question = f"{question[: _MOST_CHARACTERS // 2]} . {question[-_MOST_CHARACTERS // 2 :]}"
+        parsed = parse(question)
+        parts = {part: getattr(parsed, part) for part in _PARTS}
+        found = {form.name: float(form.pattern.search(parts[form.where]) is not None) for form in self.forms}
+        return found | dict(_measure(parsed))
+
+    def score(self, question: str) -> float:
+        """Log odds that a question is complex."""
+        return self.bias + sum(self.terms(question).values())
+
+
+class QueryPolicy:
+    """Scores the question, and takes the large model above a threshold.
+
+    Args:
+        models: served names of the roles small and large.
+        file: forms and weights; by default those that come with Quire.
+        threshold: log odds above which the large model is taken; higher spares it.
+
+    Raises:
+        RoutingError: other roles, or a file that cannot be used.
+    """
+
+    name = "query"
+
+    def __init__(self, models: Mapping[str, str], file: Path | None = None, threshold: float = 0.0) -> None:
+        if set(models) != {SMALL, LARGE}:
+            raise RoutingError(
+                f"the policy query takes two models, by their roles: small=NAME,large=NAME; got {', '.join(models)}"
+            )
+        self._models = dict(models)
+        self._threshold = threshold
+        self.scoring = QueryScoring.from_file(file or DEFAULT_FILE)
+
+    def choose(self, question: str) -> Choice:
+        terms = self.scoring.terms(question)
+        score = self.scoring.bias + sum(terms.values())
+        is_complex = score > self._threshold
+        role = LARGE if is_complex else SMALL
+        speaking = sorted(terms, key=lambda name: -terms[name] if is_complex else terms[name])
+        reasons = [name for name in speaking[:3] if (terms[name] > 0) == is_complex]
+        why = f"{'complex' if is_complex else 'simple'}: {'; '.join(reasons) or 'nothing speaks against it'}"
+        numbers = {"score": score, "threshold": self._threshold, "p_complex": _sigmoid(score)}
+        numbers |= {"bias": self.scoring.bias} | dict(sorted(terms.items(), key=lambda item: -abs(item[1])))
+        return Choice(self._models[role], self.name, why, numbers, role)
+
+
+def _measure(parsed: Question) -> Iterator[tuple[str, float]]:
+    yield "words", math.log(max(1, parsed.num_words) / 10)
+    yield "sentences", _counted(len(_SENTENCE_END.findall(parsed.text)))
+    yield "clauses", _counted(parsed.text.count(" , "))
+    yield "numbers", _counted(len(_NUMBER.findall(parsed.text)))
+    yield "fragment", float(parsed.is_fragment)
+
+
+def _counted(count: int) -> float:
+    return float(min(_MOST_COUNTED, max(0, count)))
+
+
+#: What is measured beside the forms; `query_policy.yaml` says what each is.
+MEASURES = tuple(name for name, _ in _measure(parse("")))
+
+
+def _sigmoid(value: float) -> float:
+    return 1 / (1 + math.exp(-max(-30.0, min(30.0, value))))
+
+
+def _read_form(entry: object, words: Mapping[str, list[str]], path: Path) -> Form:
+    if not isinstance(entry, dict):
+        raise RoutingError(f"{path}: a form is a mapping with name, weight and any, got {entry!r}")
+    place = f"{path}: the form {entry.get('name', '?')!r}"
+    check_keys(entry, required=("name", "weight", "any"), optional=("where",), place=place)
+    where = entry.get("where", "asks")
+    if where not in _PARTS:
+        raise RoutingError(f"{place}: where is one of {', '.join(_PARTS)}, got {where!r}")
+    phrases = strings_of(entry["any"], f"{place}: any")
+    weight = numbers_of({"weight": entry["weight"]}, place)["weight"]
+    try:
+        return Form(str(entry["name"]), where, compile_phrases(phrases, words), weight)
+    except ValueError as error:
+        raise RoutingError(f"{place}: {error}") from None

@@ -1,0 +1,141 @@
+"""Which model answers a question: the face of routing, and its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from quire.routing.domain import DEFAULT_EXAMPLES, DEFAULT_TOP_K, DomainPolicy, Embedder, read_examples
+from quire.routing.files import check_keys, numbers_of, read_yaml
+from quire.routing.policy import Choice, Policy, RoutingError
+from quire.routing.query import QueryPolicy
+from quire.routing.round_robin import RoundRobinPolicy
+
+
+@dataclass(frozen=True)
+class RoutingConfig:
+    """How questions to `model: "auto"` are routed.
+
+    Args:
+        policy: one of `POLICIES`.
+        models: served names by role: small and large for query, the roles of the examples for domain.
+        query_file: forms and weights in place of those that come with Quire.
+        query_threshold: log odds above which a question goes to the large model.
+        domain_examples: a file with example queries by role.
+        domain_top_k: how many of a model's nearest examples count.
+
+    Raises:
+        RoutingError: an unknown policy, or no models.
+    """
+
+    policy: str
+    models: Mapping[str, str] = field(default_factory=dict)
+    query_file: Path | None = None
+    query_threshold: float = 0.0
+    domain_examples: Path = DEFAULT_EXAMPLES
+    domain_top_k: int = DEFAULT_TOP_K
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise RoutingError(f"there is no policy {self.policy!r}; there are {', '.join(POLICIES)}")
+        if not self.models:
+            raise RoutingError("no models are named; give each as ROLE=NAME, such as small=quire-mini,large=quire-chat")
+
+    @classmethod
+    def from_file(cls, path: Path) -> RoutingConfig:
+        """Read a YAML file with `policy`, `models`, and under `query` and `domain` what these policies need.
+
+            policy: query
+            models: {small: quire-mini, large: quire-chat}
+            query: {file: my_forms.yaml, threshold: 0.5}
+            domain: {examples: my_examples.yaml, top_k: 8}
+
+        Files are named relative to this one.
+
+        Raises:
+            RoutingError: what is wrong, and where.
+        """
+        data = read_yaml(path)
+        check_keys(data, required=("policy", "models"), optional=("query", "domain"), place=str(path))
+        models = data["models"]
+        if not isinstance(models, dict) or not all(isinstance(name, str) for name in models.values()):
+            raise RoutingError(f"{path}: models should be a mapping of roles to served names, got {models!r}")
+        query, domain = (_section(data, name, path) for name in ("query", "domain"))
+        check_keys(query, optional=("file", "threshold"), place=f"{path}: query")
+        check_keys(domain, optional=("examples", "top_k"), place=f"{path}: domain")
+        top_k = domain.get("top_k", DEFAULT_TOP_K)
+        if not isinstance(top_k, int) or isinstance(top_k, bool):
+            raise RoutingError(f"{path}: domain: top_k should be a whole number, got {top_k!r}")
+        return cls(
+            policy=str(data["policy"]),
+            models={str(role): name for role, name in models.items()},
+            query_file=path.parent / str(query["file"]) if "file" in query else None,
+            query_threshold=numbers_of({"threshold": query.get("threshold", 0)}, f"{path}: query")["threshold"],
+            domain_examples=path.parent / str(domain["examples"]) if "examples" in domain else DEFAULT_EXAMPLES,
+            domain_top_k=top_k,
+        )
+
+
+class Router:
+    """Chooses the model for each question by one policy. May be called from several threads.
+
+    Args:
+        config: the policy, and its models.
+        served: names that are served; None does not check.
+        embedder: what `domain` compares with.
+
+    Raises:
+        RoutingError: a model is not served, or the policy cannot be made of the configuration.
+    """
+
+    def __init__(
+        self, config: RoutingConfig, served: Sequence[str] | None = None, embedder: Embedder | None = None
+    ) -> None:
+        for role, model in config.models.items():
+            if served is not None and model not in served:
+                raise RoutingError(f"the model {model!r} ({role}) is not served; served are {', '.join(served)}")
+        self.config = config
+        self.policy = POLICIES[config.policy](config, embedder)
+
+    def route(self, question: str) -> Choice:
+        """The model for a question, and why. Any text is routed."""
+        return self.policy.choose(question)
+
+
+def parse_models(text: str) -> dict[str, str]:
+    """Served names by role from "small=quire-mini,large=quire-chat"; a name without a role is its own.
+
+    Raises:
+        RoutingError: something is empty, or a role is there twice.
+    """
+    models: dict[str, str] = {}
+    for part in text.split(","):
+        role, equals, name = (each.strip() for each in part.partition("="))
+        if not role or (equals and not name):
+            raise RoutingError(f"models={text!r} is not a list of ROLE=NAME, such as small=quire-mini,large=quire-chat")
+        if role in models:
+            raise RoutingError(f"models={text!r} names {role!r} twice")
+        models[role] = name if equals else role
+    return models
+
+
+def _make_domain(config: RoutingConfig, embedder: Embedder | None) -> Policy:
+    if embedder is None:
+        raise RoutingError("the policy domain compares vectors, and there is no embedder; name one")
+    return DomainPolicy(config.models, read_examples(config.domain_examples), embedder, config.domain_top_k)
+
+
+#: A policy is one file, and one line here.
+POLICIES: dict[str, Callable[[RoutingConfig, Embedder | None], Policy]] = {
+    "round-robin": lambda config, embedder: RoundRobinPolicy(config.models),
+    "query": lambda config, embedder: QueryPolicy(config.models, config.query_file, config.query_threshold),
+    "domain": _make_domain,
+}
+
+
+def _section(data: Mapping[str, object], name: str, path: Path) -> dict[str, object]:
+    section = data.get(name) or {}
+    if not isinstance(section, dict):
+        raise RoutingError(f"{path}: {name} should be a mapping, got {section!r}")
+    return section

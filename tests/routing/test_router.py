@@ -1,0 +1,120 @@
+"""Which policy there is, which models it chooses from, and what is wrong with a configuration."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from quire.routing import POLICIES, Router, RoutingConfig, RoutingError, parse_models
+from quire.routing.evaluation import LabelledQuestion, evaluate, read_labelled
+from routing.bags import BagOfWords
+
+MODELS = {"small": "mini", "large": "chat"}
+
+
+def test_round_robin_gives_each_its_turn_from_any_thread():
+    router = Router(RoutingConfig("round-robin", {"a": "x", "b": "y", "c": "z"}))
+    assert [router.route("?").model for _ in range(4)] == ["x", "y", "z", "x"]
+    with ThreadPoolExecutor(4) as threads:
+        models = list(threads.map(lambda _: router.route("?").model, range(30)))
+    assert [models.count(each) for each in "xyz"] == [10, 10, 10]
+
+
+def test_a_file_configures_a_router_and_names_others_beside_it(tmp_path: Path):
+    (tmp_path / "examples.yaml").write_text("a: [red fish]\nb: [blue bird]\n")
+    path = tmp_path / "routing.yaml"
+    path.write_text("policy: domain\nmodels: {a: x, b: y}\ndomain: {examples: examples.yaml, top_k: 2}\n")
+    config = RoutingConfig.from_file(path)
+    assert (config.domain_examples, config.domain_top_k) == (tmp_path / "examples.yaml", 2)
+    assert Router(config, ["y", "x"], BagOfWords()).route("a bird").model == "y"
+    path.write_text("policy: query\nmodels: {small: x, large: y}\nquery: {threshold: 100}\n")
+    assert Router(RoutingConfig.from_file(path)).route("Why?").model == "x"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("policy: best\nmodels: {a: x}", "no policy 'best'; there are round-robin, query, domain"),
+        ("policy: query", "lacks 'models'"),
+        ("policy: query\nmodels: {}", "no models are named"),
+        ("policy: query\nmodels: [x, y]", "a mapping of roles"),
+        ("policy: query\nmodels: {small: x}", "small=NAME,large=NAME; got small"),
+        ("policy: query\nmodels: {small: x, large: z}", "'z' (large) is not served; served are x, y"),
+        ("policy: query\nmodels: {small: x, large: y}\nquery: {limit: 1}", "query has 'limit'; known are file, thresh"),
+        ("policy: query\nmodels: {small: x, large: y}\nquery: {file: none.yaml}", "none.yaml cannot be read"),
+        ("policy: query\nmodels: {small: x, large: y}\nquery: 3", "query should be a mapping"),
+        ("policy: domain\nmodels: {a: x}\ndomain: {top_k: many}", "top_k should be a whole number"),
+        ("policy: domain\nmodels: {a: x}", "there is no embedder"),
+        ("- policy", "should be a mapping"),
+        ("policy: [", "is no YAML"),
+    ],
+)
+def test_a_wrong_configuration_says_what_is_wrong(tmp_path: Path, text: str, message: str):
+    path = tmp_path / "routing.yaml"
+    path.write_text(text)
+    with pytest.raises(RoutingError) as error:
+        Router(RoutingConfig.from_file(path), ["x", "y"])
+    assert message in str(error.value)
+
+
+def test_a_file_without_examples_for_a_role_is_refused(tmp_path: Path):
+    (tmp_path / "examples.yaml").write_text("a: []\n")
+    config = RoutingConfig("domain", {"a": "x"}, domain_examples=tmp_path / "examples.yaml")
+    with pytest.raises(RoutingError, match=r"the examples of 'a' should be a list of texts"):
+        Router(config, embedder=BagOfWords())
+
+
+def test_models_are_named_by_role_or_by_themselves():
+    assert parse_models("small=a, large=b") == {"small": "a", "large": "b"}
+    assert parse_models("a,b") == {"a": "a", "b": "b"}
+    for wrong in ("", "a=", "=a", "a=1,a=2", "a,,b"):
+        with pytest.raises(RoutingError):
+            parse_models(wrong)
+
+
+def test_evaluation_counts_by_label_and_shows_what_went_wrong():
+    questions = [
+        LabelledQuestion("Who wrote Emma?", "simple", "query", "written"),
+        LabelledQuestion("Who wrote Persuasion?", "complex", "query", "written"),
+        LabelledQuestion("Why did she write?", "complex", "query"),
+        LabelledQuestion("hello", "chat", "domain"),
+    ]
+    score = evaluate(Router(RoutingConfig("query", MODELS)), questions)
+    assert (score.num_questions, score.accuracy) == (3, pytest.approx(2 / 3))
+    assert score.per_class == {"simple": 1.0, "complex": 0.5}
+    assert score.confusion == {"simple": {"small": 1, "large": 0}, "complex": {"small": 1, "large": 1}}
+    assert [(each.question, each.model) for each in score.wrong] == [("Who wrote Persuasion?", "mini")]
+    assert len(score.routed) == 3
+    by_turns = evaluate(Router(RoutingConfig("round-robin", MODELS)), questions)
+    assert (by_turns.num_questions, by_turns.accuracy) == (3, pytest.approx(2 / 3))  # small, large, small
+
+
+def test_a_policy_is_shown_questions_and_nothing_else(monkeypatch: pytest.MonkeyPatch):
+    seen: list[object] = []
+    router = Router(RoutingConfig("query", MODELS))
+    choose = router.policy.choose
+    monkeypatch.setattr(router.policy, "choose", lambda *given: seen.append(given) or choose(*given))
+    evaluate(router, [LabelledQuestion("Why?", "complex", "query", "written")])
+    assert seen == [("Why?",)]
+
+
+def test_labels_without_a_model_and_files_that_are_broken_are_refused(tmp_path: Path):
+    router = Router(RoutingConfig("query", MODELS))
+    with pytest.raises(RoutingError, match="label 'easy' is no role of the models"):
+        evaluate(router, [LabelledQuestion("Why?", "easy")])
+    with pytest.raises(RoutingError, match="no question is for 'query'"):
+        evaluate(router, [LabelledQuestion("Why?", "chat", "domain")])
+    path = tmp_path / "questions.jsonl"
+    path.write_text('{"question": "Why?", "label": "complex"}\n\n{"question": 3}\n')
+    with pytest.raises(RoutingError, match="line 3: expected"):
+        read_labelled(path)
+    with pytest.raises(RoutingError, match="cannot be read"):
+        read_labelled(tmp_path / "none")
+
+
+def test_every_policy_has_its_name():
+    assert set(POLICIES) == {"round-robin", "query", "domain"}
+    for name in ("round-robin", "query"):
+        assert Router(RoutingConfig(name, MODELS)).policy.name == name
