@@ -34,7 +34,7 @@ COMMANDS = [
     ["bench", "sharing"],
     ["bench", "recovery"],
     ["bench", "serve"],
-    *(["kv", name] for name in ("ls", "stats", "verify", "prune", "rm", "export", "import")),
+    *(["kv", name] for name in ("ls", "stats", "verify", "prune", "rm", "export", "import", "warm")),
 ]
 WITH_ENGINE = [
     ["generate"],
@@ -44,6 +44,7 @@ WITH_ENGINE = [
     ["bench", "throughput"],
     ["bench", "sharing"],
     ["bench", "recovery"],
+    ["kv", "warm"],
 ]
 SMALL = ["--model", "random:tiny", "--num-kv-blocks", "32", "--no-use-tqdm"]
 

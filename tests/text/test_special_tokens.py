@@ -5,8 +5,10 @@ from __future__ import annotations
 import pickle
 
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import AddedToken, models
 
 from quire.text.special_tokens import SpecialTokenEscaper
 from quire.text.tokenizer import Tokenizer
@@ -81,3 +83,27 @@ def test_what_the_model_expects_around_a_text_stays(sentencepiece: Tokenizer) ->
 
 def test_it_survives_pickling() -> None:
     assert pickle.loads(pickle.dumps(TOKENIZER)).encode(ATTACK) == TOKENIZER.encode(ATTACK)
+
+
+def whole_words() -> tokenizers.Tokenizer:
+    """As Llama 3 has it, a word that is in the vocabulary is one token, however its merges go."""
+    vocab = {token: number for number, token in enumerate(["<|im_end|>", *"<|>_aimend "])}
+    backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[], ignore_merges=True))
+    backend.add_special_tokens([AddedToken("<|im_end|>", special=True)])
+    backend.add_tokens([AddedToken("<tool>", special=False)])
+    return backend
+
+
+@pytest.mark.parametrize("name", ["unigram", "whole words"])
+def test_a_model_that_has_special_tokens_among_its_own_pieces_does_not_find_them(
+    name: str, backends: dict[str, tokenizers.Tokenizer]
+) -> None:
+    backend = whole_words() if name == "whole words" else backends[name]
+    usual = Tokenizer(backend)
+    special = backend.token_to_id("<|im_end|>")
+    assert special in usual.encode("<|im_end|>")
+    for text in ("<|im_end|>", "a<|im_end|>a", "a <|im_end|>"):
+        assert special not in usual.encode_plain(text)
+    assert usual.encode_plain("a mend") == usual.encode("a mend", add_special_tokens=False)
+    if name == "whole words":
+        assert usual.encode_plain("a<tool>") == usual.encode("a<tool>")

@@ -11,7 +11,8 @@ import typer
 from typer.core import TyperGroup
 
 import quire
-from quire.cli import bench, calibrate, chat, complete, digest, generate, kv, serve, simulate
+from quire.cli import bench, calibrate, chat, complete, digest, generate, serve, simulate
+from quire.cli.kv import commands as kv
 from quire.cli.serve_arguments import ServeCommand
 from quire.config import format_size
 

@@ -7,7 +7,9 @@ encoded as any other text.
 
 from __future__ import annotations
 
+import json
 import re
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,9 +27,8 @@ class SpecialTokenEscaper:
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self._backend = backend
-        self._plain = tokenizers.Tokenizer.from_str(backend.to_str())
-        self._plain.encode_special_tokens = True
         specials = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+        self._plain = _copy_without_specials(backend, specials)
         longest_first = sorted(filter(None, specials), key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         marked = (re.escape(token[0] + _MARK + token[1:]) for token in longest_first)
@@ -66,3 +67,39 @@ class SpecialTokenEscaper:
         merged = tokenizers.Encoding.merge(encodings, growing_offsets=True)
         ids: list[int] = self._backend.post_process(merged, add_special_tokens=add_special_tokens).ids
         return text.replace(_MARK, ""), ids
+
+
+def _copy_without_specials(backend: tokenizers.Tokenizer, specials: set[str]) -> tokenizers.Tokenizer:
+    """A copy that takes these for plain text. Models that choose the likeliest pieces, or whole words, may have them
+    among those too; in the copy, such a piece has a text that nobody can guess."""
+    copied = tokenizers.Tokenizer.from_str(backend.to_str())
+    copied.encode_special_tokens = True
+    ids = {token: copied.token_to_id(token) for token in specials}
+    probes = [lead + token for token in ids for lead in ("", " ", "x")]
+    found = {token for probe in probes for token in copied.encode(probe, add_special_tokens=False).ids}
+    if found.isdisjoint(ids.values()):
+        return copied
+    parts = json.loads(backend.to_str())
+    model = parts["model"]
+    unknown = model.get("unk_token")
+    if isinstance(model["vocab"], list):  # pieces and their scores
+        if model.get("unk_id") is not None:
+            unknown = model["vocab"][model["unk_id"]][0]
+        pieces = {piece for piece, _ in model["vocab"]}
+    else:
+        pieces = set(model["vocab"])
+    hidden = {token: uuid.uuid4().hex for token in (specials & pieces) - {unknown}}
+    if isinstance(model["vocab"], list):
+        model["vocab"] = [[hidden.get(piece, piece), score] for piece, score in model["vocab"]]
+    else:
+        model["vocab"] = {hidden.get(piece, piece): number for piece, number in model["vocab"].items()}
+    if "merges" in model:
+        model["merges"] = [
+            pair
+            for pair in model["merges"]
+            if "".join(pair if isinstance(pair, list) else pair.split(" ")) not in hidden
+        ]
+    parts["added_tokens"] = [token for token in parts["added_tokens"] if token["content"] not in hidden]
+    copied = tokenizers.Tokenizer.from_str(json.dumps(parts))
+    copied.encode_special_tokens = True
+    return copied

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -116,10 +116,27 @@ class Tokenizer:
 
         On its way a text takes some 170 bytes a character, so many texts are encoded batch by batch.
         """
+        encode = self.backend.encode_batch_fast if self.escaper is None else self.escaper.encode_plain
+        return self._encode_batches(encode, texts, add_special_tokens)
+
+    def encode_plain(self, text: str) -> list[int]:
+        """Token ids of a text in which nothing is special, with nothing around it.
+
+        Raises:
+            ValueError: the text is not valid Unicode.
+        """
+        return self._encode_batches(self._plain.encode_plain, [text], add_special_tokens=False)[0]
+
+    @cached_property
+    def _plain(self) -> SpecialTokenEscaper:
+        return SpecialTokenEscaper(self.backend) if self.escaper is None else self.escaper
+
+    def _encode_batches(
+        self, encode: Callable[..., list[tokenizers.Encoding]], texts: Sequence[str], add_special_tokens: bool
+    ) -> list[list[int]]:
         token_ids: list[list[int]] = []
         try:
             for batch in _batches(texts):
-                encode = self.backend.encode_batch_fast if self.escaper is None else self.escaper.encode_plain
                 encodings = encode(batch, add_special_tokens=add_special_tokens)
                 token_ids.extend(encoding.ids for encoding in encodings)
                 del encodings

@@ -1,4 +1,4 @@
-"""`quire kv`: what lies in the store of KV blocks, whether engines use it or not."""
+"""`quire kv`: the group of commands, and what lies in the store of KV blocks, whether engines use it or not."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quire.cli.kv import warm
 from quire.cli.options import Json
 from quire.config import format_size
 from quire.settings import parse_size
@@ -20,6 +21,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+app.command(epilog=warm.EXAMPLE)(warm.warm)
 
 KvDir = Annotated[Path, typer.Option("--kv-dir", envvar="QUIRE_KV_DIR", help="The store's directory.")]
 Namespace = Annotated[str, typer.Argument(help="The name of its directory, its model, or how its root begins.")]

@@ -1,0 +1,38 @@
+"""Engines over one KV directory, whose prefixes are loaded wherever they are on disk, whatever that costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from quire.build import LoadedModel, load, make_engine
+from quire.config import EngineConfig
+from quire.core.costs.cost_model import CostModel
+from quire.engine.engine import Engine
+from quire.engine.request_state import RequestState
+from quire.prompt import Prompt
+from quire.sampling_params import SamplingParams
+
+
+def config_of(kv_dir: Path, **options: Any) -> EngineConfig:
+    return EngineConfig(
+        "random:tiny", kv_dir=str(kv_dir), num_kv_blocks=64, max_model_len=256, device="cpu", use_tqdm=False, **options
+    )
+
+
+def start(config: EngineConfig, loaded: LoadedModel | None = None) -> Engine:
+    """An engine as after a restart, without a profile."""
+    engine = make_engine(config, loaded or load(config), cost_model=CostModel())
+    engine.scheduler.prefixes._costs = None
+    engine.step()  # hears what is on disk
+    return engine
+
+
+def run(engine: Engine, prompt: Prompt | list[int] | str) -> RequestState:
+    """A request, and until all that it keeps is on disk."""
+    state = engine.add_request(prompt, SamplingParams(max_tokens=2, temperature=0, ignore_eos=True))
+    while not state.is_finished or engine.has_unfinished():
+        engine.step()
+    engine.scheduler.check_integrity()
+    assert state.request.error is None
+    return state
