@@ -31,7 +31,8 @@ URL = "http://127.0.0.1:8000"
 SYSTEMS = {  # what the README's first table calls a system, and where its code lives or will live
     "paged engine": "core",
     "recovery": "core/recovery",
-    "KV of retrieved documents": "rag",
+    "documents' KV": "tiers/store",
+    "retrieval": "rag",
     "progressive loading": "progressive",
     "Ray": "cluster",
 }

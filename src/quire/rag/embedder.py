@@ -97,6 +97,8 @@ def find_embedder(name: str = DEFAULT_EMBEDDER) -> EmbedderSource:
             raise ModelLoadError(f"{name}: there is no such directory")
         packaged = _packaged() if name in (DEFAULT_EMBEDDER, _HUB_ID) else None
         path = packaged or _download(_HUB_ID if name == DEFAULT_EMBEDDER else name)
+    else:
+        name = str(path.absolute())  # a collection keeps it
     check_pooling(path)
     return EmbedderSource(name, path)
 
