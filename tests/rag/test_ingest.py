@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -46,6 +47,7 @@ def folder(tmp_path: Path) -> Path:
     (folder / "deep" / "b.md").write_text("# Dogs\n\nDogs bark.")
     (folder / ".hidden.txt").write_text("hidden")
     (folder / "picture.png").write_text("png")
+    os.mkfifo(folder / "pipe.txt")  # whoever reads it waits for ever
     return folder
 
 

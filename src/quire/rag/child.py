@@ -13,6 +13,7 @@ import os
 import resource
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -31,11 +32,11 @@ class ChildError(RuntimeError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a process may take."""
+    """What a process may take; None for any amount."""
 
-    memory_bytes: int = 1 << 30  #: of address space
-    cpu_s: float = 60.0  #: of processor time, for each question, to the next full second
-    wall_s: float = 120.0  #: until it has answered
+    memory_bytes: int | None = 1 << 30  #: of address space
+    cpu_s: float | None = 60.0  #: of processor time, for each question, to the next full second
+    wall_s: float = 120.0  #: until it has answered, its start included
 
 
 class Child:
@@ -46,13 +47,11 @@ class Child:
     Args:
         make: makes the worker, there; must survive pickling. A ValueError that it or the worker raises is raised here.
         name: of the process, for messages.
-        limits: None for none.
+        limits: of the process.
         niceness: of the process.
     """
 
-    def __init__(
-        self, make: Callable[[], Worker], name: str, *, limits: Limits | None = None, niceness: int = 0
-    ) -> None:
+    def __init__(self, make: Callable[[], Worker], name: str, *, limits: Limits, niceness: int = 0) -> None:
         self._make = make
         self._name = name
         self._limits = limits
@@ -89,21 +88,26 @@ class Child:
             self._start()
         assert self._process is not None
         assert self._connection is not None
+        begin = time.monotonic()
+        alarm = threading.Timer(self._limits.wall_s, self._process.kill)  # also where it does not even read
+        alarm.daemon = True
+        alarm.start()
         try:
             self._connection.send_bytes(question)
-            if not self._connection.poll(self._limits.wall_s if self._limits is not None else None):
-                assert self._limits is not None
-                raise ChildError(f"the {self._name} process took more than {self._limits.wall_s:g} s")
             return self._connection.recv_bytes()
         except (EOFError, OSError):
             self._process.join()
-            raise ChildError(f"the {self._name} process {self._how_it_ended()}") from None
+            raise ChildError(f"the {self._name} process {self._how_it_ended(time.monotonic() - begin)}") from None
+        finally:
+            alarm.cancel()
 
-    def _how_it_ended(self) -> str:
+    def _how_it_ended(self, seconds: float) -> str:
         assert self._process is not None
         status = self._process.exitcode or 0
-        if status == -signal.SIGXCPU and self._limits is not None:
-            return f"took more than {self._limits.cpu_s:g} s of processor time"
+        if status == -signal.SIGKILL and seconds >= self._limits.wall_s:
+            return f"took more than {self._limits.wall_s:g} s"
+        if status == -signal.SIGXCPU:
+            return f"took more than {self._limits.cpu_s} s of processor time"
         return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
     def _start(self) -> None:
@@ -145,7 +149,7 @@ def _signals_blocked() -> Iterator[None]:
 # -- in the process --------------------------------------------------------------------------------------------------
 
 
-def _serve(connection: Connection, make: Callable[[], Worker], limits: Limits | None, niceness: int) -> None:
+def _serve(connection: Connection, make: Callable[[], Worker], limits: Limits, niceness: int) -> None:
     for number in _GROUP_SIGNALS:  # the parent says when to stop
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _GROUP_SIGNALS)
@@ -153,14 +157,14 @@ def _serve(connection: Connection, make: Callable[[], Worker], limits: Limits | 
     assert parent is not None
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     os.nice(niceness)
-    if limits is not None:
+    if limits.memory_bytes is not None:
         resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it would be as large
     worker: Worker | None = None
     with suppress(EOFError, OSError):  # the parent is gone
         while True:
             question = connection.recv_bytes()
-            if limits is not None:
+            if limits.cpu_s is not None:
                 used = resource.getrusage(resource.RUSAGE_SELF)
                 until = math.ceil(used.ru_utime + used.ru_stime + limits.cpu_s)
                 resource.setrlimit(resource.RLIMIT_CPU, (until, resource.getrlimit(resource.RLIMIT_CPU)[1]))

@@ -9,9 +9,11 @@ from functools import partial
 
 import numpy as np
 
-from quire.rag.child import Child, Worker
+from quire.rag.child import Child, Limits, Worker
 from quire.rag.embedder import EmbedderFacts, EmbedderSource, Embeddings, load_embedder
 from quire.threads import default_num_threads, spin_briefly
+
+_LIMITS = Limits(memory_bytes=None, cpu_s=None, wall_s=600.0)  # its texts are hostile, its files are not
 
 
 class EmbedderProcess:
@@ -25,7 +27,7 @@ class EmbedderProcess:
     def __init__(self, source: EmbedderSource, *, num_threads: int | None = None, niceness: int = 0) -> None:
         self.source = source
         make = partial(_make_worker, source, num_threads or default_num_threads())
-        self._child = Child(make, "embedder", niceness=niceness)
+        self._child = Child(make, "embedder", limits=_LIMITS, niceness=niceness)
         self._facts: EmbedderFacts | None = None
 
     @property

@@ -56,23 +56,28 @@ def find_files(paths: Sequence[Path]) -> list[SourceFile]:
     """The files at these paths: of directories, those of a kind that is read, hidden ones left out.
 
     Raises:
-        ValueError: there is no such path.
+        ValueError: there is no such path, or a folder cannot be looked into.
     """
     found: dict[Path, SourceFile] = {}
     for given in paths:
         root = Path(os.path.abspath(given.expanduser()))
         if root.is_dir():
-            for folder, folders, names in os.walk(root):
+            for folder, folders, names in os.walk(root, onerror=_refuse):
                 folders[:] = sorted(each for each in folders if not each.startswith("."))
                 for name in sorted(names):
                     path = Path(folder, name)
-                    if not name.startswith(".") and kind_of(name) is not None:
+                    if not name.startswith(".") and kind_of(name) is not None and path.is_file():
                         found.setdefault(path, SourceFile(path, str(path.relative_to(root.parent)), root))
         elif root.is_file():
             found.setdefault(root, SourceFile(root, root.name, root))
         else:
             raise ValueError(f"{given}: there is no such file or directory")
     return list(found.values())
+
+
+def _refuse(error: OSError) -> None:
+    """What is not seen would be taken for removed."""
+    raise ValueError(f"{error.filename} cannot be read: {error.strerror}")
 
 
 def ingest(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -208,6 +209,8 @@ def _collections(rag_dir: Path | None) -> Iterator[Collections]:
         yield collections
     except ChildError as error:
         raise ValueError(f"{error}; what was done is kept, try again") from None
+    except sqlite3.Error as error:  # a full disk, a database that others keep busy
+        raise ValueError(f"{collections.directory}: {error}; what was done is kept, try again") from None
     finally:
         collections.close()
 
