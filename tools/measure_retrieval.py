@@ -136,10 +136,10 @@ def measure_search(num_vectors: int, num_queries: int, dimension: int = 384) -> 
         times = []
         for query in queries:
             start = time.perf_counter()
-            found = index.search(query, 5)
+            found = index.search(query, 21)  # as for five passages
             times.append(time.perf_counter() - start)
-        exact = np.argsort(-(vectors @ queries[-1]))[:5].tolist()
-        assert [id_ for id_, _ in found] == exact
+        exact = {int(id_) for id_ in np.argsort(-(vectors @ queries[-1]))[:5]}
+        assert exact <= {id_ for id_, _ in found}
     return {
         "num_vectors": num_vectors,
         "num_queries": num_queries,
@@ -161,11 +161,10 @@ def main() -> None:
     parser.add_argument("--num-compared", type=int, default=200, help="texts whose vectors are compared")
     parser.add_argument("--num-vectors", type=int, default=100_000)
     parser.add_argument("--num-queries", type=int, default=500)
-    parser.add_argument("--num-threads", type=int)
+    parser.add_argument("--num-threads", type=int, default=2, help="of the embedders")
     parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args()
-    if arguments.num_threads:
-        torch.set_num_threads(arguments.num_threads)
+    torch.set_num_threads(arguments.num_threads)
     figures: dict[str, Any] = {"search": measure_search(arguments.num_vectors, arguments.num_queries)}
     if arguments.squad:
         figures["texts"] = measure_texts(arguments.squad, arguments.num_compared)

@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -189,3 +190,30 @@ def test_a_database_that_cannot_be_used_is_refused_in_words(tmp_path: Path, monk
         Collections(Path("/dev/null/rag"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert default_directory() == tmp_path / "quire" / "rag"
+
+
+def test_threads_and_processes_search_while_another_adds(collections: Collections) -> None:
+    collection = collections.create("c", EMBEDDER.facts)
+    collection.change([document("word 0")])
+    other = Collections(collections.directory)
+    same = other.get("c")
+    wrong: list[object] = []
+
+    def search() -> None:
+        seen = 0
+        while seen < 20:
+            found = find(same, "word", 99)
+            if not seen <= len(found) == len(set(found)):
+                wrong.append(found)
+                return
+            seen = len(found)
+
+    threads = [threading.Thread(target=search) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for number in range(1, 20):
+        collection.change([document(f"word {number}")])
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    other.close()

@@ -34,6 +34,7 @@ Filter = Mapping[str, Plain | Sequence[Plain]]
 DEFAULT_CHUNK_TOKENS = 256
 DEFAULT_OVERLAP_TOKENS = 32
 _MAX_NAME = 200
+_SPARE = 16  # candidates of the index beyond those that are wanted, which are scored exactly
 _BATCH = 500  # ids in a statement
 
 
@@ -205,9 +206,7 @@ class Collections:
         self._database.shrink()
 
     def _collection(self, id_: str) -> Collection:
-        if id_ not in self._open:
-            self._open[id_] = Collection(self._database, self.directory, id_)
-        return self._open[id_]
+        return self._open.setdefault(id_, Collection(self._database, self.directory, id_))
 
     def close(self) -> None:
         self._database.close()
@@ -341,9 +340,10 @@ class Collection:
         with self._database.reading() as connection:  # index, filter and texts are of one moment
             index = self._current_index(connection)
             among = None if not where else self._chunks_where(connection, where)
-            found = index.search(vector, top_k, among)
-            passages = [self._passage(connection, id_, score) for id_, score in found]
-        return [passage for passage in passages if passage is not None]
+            found = index.search(vector, top_k + _SPARE, among)
+            ids, vectors = _vectors(connection, [id_ for id_, _ in found], len(vector))
+            best = sorted(zip((vectors @ vector).tolist(), ids, strict=True), key=lambda pair: (-pair[0], pair[1]))
+            return [self._passage(connection, id_, score) for score, id_ in best[:top_k]]
 
     def save_index(self) -> None:
         """Bring the index's file up to date. Without it, the next process that searches does."""
@@ -385,14 +385,12 @@ class Collection:
         )
         return np.fromiter((row[0] for row in rows), np.int64)
 
-    def _passage(self, connection: sqlite3.Connection, chunk_id: int, score: float) -> Passage | None:
+    def _passage(self, connection: sqlite3.Connection, chunk_id: int, score: float) -> Passage:
         row: Any = connection.execute(
             "SELECT substr(d.text, c.start + 1, c.end - c.start), c.start, c.end, c.num_tokens, c.id, d.id, d.name, "
             "d.metadata FROM chunks c JOIN documents d ON d.id = c.document_id WHERE c.id = ? AND c.collection_id = ?",
             (chunk_id, self.id),
         ).fetchone()
-        if row is None:
-            return None
         text, start, end, num_tokens, id_, document_id, name, metadata = row
         return Passage(score, text, start, end, num_tokens, id_, document_id, name, json.loads(metadata))
 

@@ -90,18 +90,25 @@ class Database:
         run("PRAGMA synchronous = NORMAL")
         run("PRAGMA foreign_keys = ON")
         run("PRAGMA secure_delete = ON")  # what was deleted is not to be found in the file
+        if self._version() == 0:
+            self._make()
+        if (version := self._version()) != _VERSION:
+            raise ValueError(
+                f"{self.path} is of version {version}, and this Quire reads {_VERSION}; use the Quire that made it"
+            )
+        os.chmod(self.path, 0o600)
+
+    def _version(self) -> int:
+        ((version,),) = self._connection.execute("PRAGMA user_version")
+        return int(version)
+
+    def _make(self) -> None:
         with self.writing() as connection:
-            ((version,),) = connection.execute("PRAGMA user_version")
-            if version == 0:
+            if self._version() == 0:  # nobody else has made it meanwhile
                 for statement in _SCHEMA.split(";\n"):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
                 connection.execute(f"PRAGMA user_version = {_VERSION}")
-            elif version != _VERSION:
-                raise ValueError(
-                    f"{self.path} is of version {version}, and this Quire reads {_VERSION}; use the Quire that made it"
-                )
-        os.chmod(self.path, 0o600)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
