@@ -152,6 +152,9 @@ def test_changes_are_whole_or_none(collections: Collections) -> None:
     assert find(collection, "never seen words", 9) == ["kept words"]
     with pytest.raises(ValueError, match="no string, number"):
         collection.change([document("x", bad=[1])])
+    for bad in (float("nan"), float("inf"), 2**63):
+        with pytest.raises(ValueError, match="no string, number"):
+            collection.change([document("x", bad=bad)])
 
 
 def test_vectors_of_other_embedders_are_refused(collections: Collections) -> None:

@@ -90,6 +90,17 @@ def test_other_places_are_left_alone(collection: Collection, folder: Path) -> No
         run(collection, folder / "gone")
 
 
+def test_an_emptied_folder_empties_its_part_and_any_name_will_do(collection: Collection, folder: Path) -> None:
+    odd = os.fsencode(folder / "deep") + b"/od\xffd\x1b\n.txt"
+    Path(os.fsdecode(odd)).write_text("Odd names.")
+    assert counts(run(collection, folder)) == (3, 0, 0, 0)
+    assert "docs/deep/od\\xffd\\x1b\\n.txt" in [document.name for document in collection.documents()]
+    assert counts(run(collection, folder)) == (0, 0, 3, 0)
+    for file in (folder / "deep").iterdir():
+        file.unlink()
+    assert counts(run(collection, folder / "deep")) == (0, 0, 0, 2)
+
+
 def test_chunks_that_stayed_are_not_embedded_again(collection: Collection, folder: Path) -> None:
     sentences = [f"This is the sentence number {number} here." for number in "abcdef"]
     (folder / "a.txt").write_text(" ".join(sentences))

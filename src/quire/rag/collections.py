@@ -34,6 +34,7 @@ Filter = Mapping[str, Plain | Sequence[Plain]]
 DEFAULT_CHUNK_TOKENS = 256
 DEFAULT_OVERLAP_TOKENS = 32
 _MAX_NAME = 200
+_LARGEST = 2**63 - 1  #: number that SQLite compares exactly
 _SPARE = 16  # candidates of the index beyond those that are wanted, which are scored exactly
 _BATCH = 500  # ids in a statement
 
@@ -398,7 +399,8 @@ class Collection:
 def check_metadata(metadata: Mapping[str, Any]) -> None:
     """Raise ValueError where a value is no string, number or boolean."""
     for key, value in metadata.items():
-        if not isinstance(key, str) or not isinstance(value, str | int | float) or value != value:
+        is_plain = isinstance(value, str) or (isinstance(value, int | float) and -_LARGEST <= value <= _LARGEST)
+        if not isinstance(key, str) or not is_plain:
             raise ValueError(f"metadata {key!r:.60}: {value!r:.60} is no string, number or boolean")
 
 

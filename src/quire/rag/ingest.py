@@ -31,7 +31,11 @@ class SourceFile:
 
     path: Path  #: in full
     name: str  #: for people: from the given directory's name on
-    root: Path  #: the path that was given
+
+    @property
+    def origin(self) -> str:
+        """What documents remember of it."""
+        return _printable(self.path)
 
 
 @dataclass
@@ -60,19 +64,30 @@ def find_files(paths: Sequence[Path]) -> list[SourceFile]:
     """
     found: dict[Path, SourceFile] = {}
     for given in paths:
-        root = Path(os.path.abspath(given.expanduser()))
+        root = _absolute(given)
         if root.is_dir():
             for folder, folders, names in os.walk(root, onerror=_refuse):
                 folders[:] = sorted(each for each in folders if not each.startswith("."))
                 for name in sorted(names):
                     path = Path(folder, name)
                     if not name.startswith(".") and kind_of(name) is not None and path.is_file():
-                        found.setdefault(path, SourceFile(path, str(path.relative_to(root.parent)), root))
+                        found.setdefault(path, SourceFile(path, _printable(path.relative_to(root.parent))))
         elif root.is_file():
-            found.setdefault(root, SourceFile(root, root.name, root))
+            found.setdefault(root, SourceFile(root, _printable(Path(root.name))))
         else:
             raise ValueError(f"{given}: there is no such file or directory")
     return list(found.values())
+
+
+def _absolute(path: Path) -> Path:
+    """A path in full; links are not followed."""
+    return Path(os.path.abspath(path.expanduser()))
+
+
+def _printable(path: Path) -> str:
+    """A name may hold bytes that are no Unicode, and signs that a terminal obeys: they are written out."""
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def _refuse(error: OSError) -> None:
@@ -110,7 +125,7 @@ def ingest(
     with collection.changing():
         run = _Ingest(collection, embedder, parser, counters, dict(metadata or {}), report or IngestReport())
         try:
-            run.run(files, on_progress)
+            run.run(files, [_absolute(path) for path in paths], on_progress)
         finally:
             collection.save_index()
     return run.report
@@ -148,13 +163,13 @@ class _Ingest:
         self.info = collection.info
         self.drafts: list[_Draft] = []
 
-    def run(self, files: Sequence[SourceFile], on_progress: Progress) -> None:
+    def run(self, files: Sequence[SourceFile], roots: Sequence[Path], on_progress: Progress) -> None:
         known: dict[str, list[DocumentInfo]] = {}
         for document in self.collection.documents():
             known.setdefault(document.origin, []).append(document)
         for number, file in enumerate(files):
             on_progress(number, len(files), self.report)
-            self._take(file, known.get(str(file.path), []))
+            self._take(file, known.get(file.origin, []))
             self.report.num_files += 1
             while sum(len(draft.chunks) for draft in self.drafts) >= _BATCH_CHUNKS:
                 self._keep_some()
@@ -162,11 +177,11 @@ class _Ingest:
         while self.drafts:
             self._keep_some()
             on_progress(len(files), len(files), self.report)
-        origins, roots = {str(file.path) for file in files}, {file.root for file in files}
+        origins, places = {file.origin for file in files}, {Path(_printable(root)) for root in roots}
         self._remove(
             document
             for origin, documents in known.items()
-            if origin not in origins and roots & {Path(origin), *Path(origin).parents}
+            if origin not in origins and places & {Path(origin), *Path(origin).parents}
             for document in documents
         )
         on_progress(len(files), len(files), self.report)
@@ -237,7 +252,7 @@ class _Ingest:
 
     def _finish(self, draft: _Draft, vectors: dict[str, np.ndarray]) -> NewDocument:
         return NewDocument(
-            origin=str(draft.file.path),
+            origin=draft.file.origin,
             name=draft.file.name,
             metadata=draft.metadata,
             text=draft.parsed.text,
