@@ -38,7 +38,7 @@ def document(text: str, *, origin: str | None = None, replaces: int | None = Non
         start += len(line) + 1
     vectors = EMBEDDER.embed(text.split("\n")).vectors
     name = origin or text.split()[0]
-    return NewDocument(name, name, metadata, text, text.encode(), b"", chunks, vectors, replaces)  # type: ignore[arg-type]
+    return NewDocument(name, name, metadata, text, text.encode(), chunks, vectors, replaces)  # type: ignore[arg-type]
 
 
 def find(collection: Collection, text: str, top_k: int = 1, **options: object) -> list[str]:

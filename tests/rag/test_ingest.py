@@ -163,6 +163,25 @@ def test_what_was_done_before_an_interruption_is_kept(collection: Collection, fo
     assert counts(run(collection, folder)) == (152 - 64, 0, 64, 0)
 
 
+def test_a_file_of_which_only_a_part_was_kept_is_read_again(collection: Collection, tmp_path: Path) -> None:
+    file = tmp_path / "squad.json"
+    paragraphs = [{"context": f"Paragraph number {number}."} for number in range(100)]
+    file.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+
+    class Interrupted(HashingEmbedder):
+        def embed(self, texts: Sequence[str]) -> Embeddings:
+            if collection.info.num_documents:
+                raise KeyboardInterrupt
+            return super().embed(texts)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(collection, file, embedder=Interrupted())
+    assert counts(run(collection, file)) == (36, 0, 64, 0)
+    assert counts(run(collection, file)) == (0, 0, 100, 0)
+    collection.change(removed=[collection.documents()[5].id])
+    assert counts(run(collection, file)) == (1, 0, 99, 0)
+
+
 def test_two_at_once_are_refused(collection: Collection, folder: Path) -> None:
     with collection.changing(), pytest.raises(ValueError, match="another process adds"):
         run(collection, folder)

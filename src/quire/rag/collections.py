@@ -36,6 +36,7 @@ DEFAULT_OVERLAP_TOKENS = 32
 _MAX_NAME = 200
 _LARGEST = 2**63 - 1  #: number that SQLite compares exactly
 _SPARE = 16  # candidates of the index beyond those that are wanted, which are scored exactly
+_MARK = "UPDATE documents SET origin_hash = ? WHERE collection_id = ? AND origin = ?"
 _BATCH = 500  # ids in a statement
 
 
@@ -86,7 +87,7 @@ class DocumentInfo:
     num_chunks: int
     added: float
     content_hash: bytes = field(repr=False)
-    origin_hash: bytes = field(repr=False)  #: of the whole file that it was read from
+    origin_hash: bytes = field(repr=False)  #: of the whole file that it was read from; b"" if that is not all there
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,6 @@ class NewDocument:
     metadata: Metadata
     text: str
     content_hash: bytes
-    origin_hash: bytes
     chunks: Sequence[Chunk]
     vectors: np.ndarray  #: float32 [chunks, dimension]
     replaces: int | None = None  #: the id of the older one, which it keeps
@@ -282,8 +282,17 @@ class Collection:
             rows = connection.execute("SELECT start, end, vector FROM chunks WHERE document_id = ?", (document_id,))
             return {text[start:end]: np.frombuffer(vector, np.float32) for start, end, vector in rows}
 
-    def change(self, added: Sequence[NewDocument] = (), removed: Sequence[int] = ()) -> None:
+    def change(
+        self,
+        added: Sequence[NewDocument] = (),
+        removed: Sequence[int] = (),
+        complete: Mapping[str, bytes] | None = None,
+    ) -> None:
         """Add and replace documents and remove others by their ids: all at once or, where it fails, nothing.
+
+        Args:
+            complete: origins all of whose documents are there with this, and their hashes. Others, of which some are
+                added or removed, are not complete from now on.
 
         Raises:
             ValueError: the collection was deleted, or a document's metadata are not plain values.
@@ -292,19 +301,22 @@ class Collection:
             check_metadata(document.metadata)
         with self._database.writing() as connection:
             self._grow_version(connection)
-            connection.executemany(
-                "DELETE FROM documents WHERE collection_id = ? AND id = ?", [(self.id, id_) for id_ in removed]
-            )
+            for id_ in removed:
+                connection.execute(
+                    "UPDATE documents SET origin_hash = x'' WHERE collection_id = ?1 AND origin = "
+                    "(SELECT origin FROM documents WHERE collection_id = ?1 AND id = ?2)",
+                    (self.id, id_),
+                )
+                connection.execute("DELETE FROM documents WHERE collection_id = ? AND id = ?", (self.id, id_))
             for document in added:
                 self._put(connection, document)
+            for origin, origin_hash in (complete or {}).items():
+                connection.execute(_MARK, (origin_hash, self.id, origin))
 
-    def touch(self, document_ids: Sequence[int], origin_hash: bytes) -> None:
-        """Note that a file has changed, and these documents in it have not."""
+    def mark(self, origin: str, origin_hash: bytes) -> None:
+        """Note that what is here of a file is all of it; or, with b"", that it may not be."""
         with self._database.writing() as connection:
-            connection.executemany(
-                "UPDATE documents SET origin_hash = ? WHERE collection_id = ? AND id = ?",
-                [(origin_hash, self.id, id_) for id_ in document_ids],
-            )
+            connection.execute(_MARK, (origin_hash, self.id, origin))
 
     def _grow_version(self, connection: sqlite3.Connection) -> None:
         done = connection.execute("UPDATE collections SET version = version + 1 WHERE id = ?", (self.id,))
@@ -318,7 +330,7 @@ class Collection:
             connection.execute("DELETE FROM documents WHERE collection_id = ? AND id = ?", (self.id, id_))
         metadata = json.dumps(dict(new.metadata), ensure_ascii=False)
         row = (id_, self.id, new.origin, new.name, metadata, new.text, len(new.text), new.content_hash,
-               new.origin_hash, time.time())  # fmt: skip
+               b"", time.time())  # fmt: skip
         id_ = connection.execute(f"INSERT INTO documents VALUES ({', '.join('?' * len(row))})", row).lastrowid
         connection.executemany(
             "INSERT INTO chunks (collection_id, document_id, start, end, num_tokens, vector) VALUES (?, ?, ?, ?, ?, ?)",

@@ -139,9 +139,9 @@ class _Draft:
     parsed: ParsedDocument
     metadata: Metadata
     content_hash: bytes
-    origin_hash: bytes
     chunks: Sequence[Chunk]
     replaces: int | None
+    completes: bytes = b""  #: the hash of its file, if it is the last one of it
 
     @property
     def texts(self) -> list[str]:
@@ -209,18 +209,23 @@ class _Ingest:
             title = {"title": each.title} if each.title else {}
             metadata: Metadata = {"kind": kind, **title, **self.metadata}
             hashes.setdefault(self._hash(each.text.encode(), json.dumps(metadata).encode()), (each, metadata))
-        same = [document.id for document in known if document.content_hash in hashes]
         old = [document for document in known if document.content_hash not in hashes]
         known_hashes = {document.content_hash for document in known}
-        self.report.unchanged += len(same)
-        if same:
-            self.collection.touch(same, origin_hash)
+        self.report.unchanged += len(known) - len(old)
+        if known:  # whoever stops this from now on, it will be read again
+            self.collection.mark(file.origin, b"")
+        drafts: list[_Draft] = []
         for content_hash, (each, metadata) in hashes.items():
             if content_hash not in known_hashes:
                 chunks = cut(each.text, self.counters, self.info.chunk_tokens, self.info.overlap_tokens)
                 replaces = old.pop(0).id if old else None  # in the order in which they stand in the file
-                self.drafts.append(_Draft(file, each, metadata, content_hash, origin_hash, chunks, replaces))
+                drafts.append(_Draft(file, each, metadata, content_hash, chunks, replaces))
         self._remove(old)
+        if drafts:
+            drafts[-1].completes = origin_hash
+            self.drafts += drafts
+        else:
+            self.collection.mark(file.origin, origin_hash)
 
     def _hash(self, *parts: bytes) -> bytes:
         digest = hashlib.sha256(_VERSION + json.dumps(sorted(self.metadata.items())).encode())
@@ -243,7 +248,8 @@ class _Ingest:
         for start in range(0, len(new), _BATCH_CHUNKS):  # a long document has many
             some = new[start : start + _BATCH_CHUNKS]
             vectors |= zip(some, self.embedder.embed(some).vectors, strict=True)
-        self.collection.change([self._finish(draft, vectors) for draft in drafts])
+        complete = {draft.file.origin: draft.completes for draft in drafts if draft.completes}
+        self.collection.change([self._finish(draft, vectors) for draft in drafts], complete=complete)
         del self.drafts[:count]
         self.report.added += sum(draft.replaces is None for draft in drafts)
         self.report.changed += sum(draft.replaces is not None for draft in drafts)
@@ -257,7 +263,6 @@ class _Ingest:
             metadata=draft.metadata,
             text=draft.parsed.text,
             content_hash=draft.content_hash,
-            origin_hash=draft.origin_hash,
             chunks=draft.chunks,
             vectors=np.stack([vectors[text] for text in draft.texts]),
             replaces=draft.replaces,
