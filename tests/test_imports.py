@@ -171,6 +171,7 @@ def test_the_command_line_answers_before_torch_is_imported() -> None:
 
 def test_a_servers_process_imports_no_torch() -> None:
     modules = ("cli.serve", "async_engine.process", "loading", "server.app", "server.lifecycle", "text.chat_template")
+    modules += ("rag.collections", "rag.embedder_process", "rag.ingest", "rag.readers")
     code = "import sys\n" + "".join(f"import quire.{module}\n" for module in modules) + "print('torch' in sys.modules)"
     assert run_python(code) == "False"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from quire.cli.chat_screens import PlainScreen
+from quire.cli.chat.screens import PlainScreen
 from quire.cli.pipes import printable, write_answer, write_text
 from quire.client.chunk import Chunk, ChunkStream
 

@@ -11,8 +11,10 @@ import typer
 from typer.core import TyperGroup
 
 import quire
-from quire.cli import bench, calibrate, chat, complete, digest, generate, route, serve, simulate
+from quire.cli import bench, calibrate, complete, digest, generate, route, serve, simulate
+from quire.cli.chat import commands as chat
 from quire.cli.kv import commands as kv
+from quire.cli.rag import commands as rag
 from quire.cli.serve_arguments import ServeCommand
 from quire.config import format_size
 
@@ -45,6 +47,7 @@ app = typer.Typer(
 )
 app.add_typer(bench.app, name="bench")
 app.add_typer(kv.app, name="kv")
+app.add_typer(rag.app, name="rag")
 app.command(cls=ServeCommand, epilog=serve.EXAMPLE)(serve.serve)
 app.command(epilog=chat.EXAMPLE)(chat.chat)
 app.command(epilog=complete.EXAMPLE)(complete.complete)

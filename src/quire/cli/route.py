@@ -118,13 +118,9 @@ def _make_router(
 
 
 def _load_embedder(name: str) -> Embedder:
-    from importlib import import_module
+    from quire.rag.embedder import find_embedder, load_embedder
 
-    try:
-        module = import_module("quire.rag.embedder")
-    except ModuleNotFoundError:
-        raise ValueError("the policy domain needs an embedder, and this version of Quire has none") from None
-    found = module.load_embedder(module.find_embedder(name))
+    found = load_embedder(find_embedder(name))
 
     class Vectors:
         def embed(self, texts: Any) -> Any:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from quire.cli.kv import warm
 from quire.cli.options import Json
+from quire.cli.tables import print_table, show_time, write_figures
 from quire.config import format_size
 from quire.settings import parse_size
 
@@ -38,14 +39,14 @@ def ls(kv_dir: KvDir, json: Json = None) -> None:
         for each in namespaces
         for document in each.documents
     ]
-    _print(
+    print_table(
         ("namespace", "model", "blocks", "size", "last used"),
         [(each.name, each.model, each.num_blocks, format_size(each.num_bytes), _last_use(each)) for each in namespaces],
     )
     if rows:
         typer.echo()
-        _print(("namespace", "document", "tokens", "blocks found"), rows)
-    _write(json, namespaces)
+        print_table(("namespace", "document", "tokens", "blocks found"), rows)
+    write_figures(json, namespaces)
 
 
 @app.command(epilog="Example: quire kv stats --kv-dir ~/kv --json kv.json")
@@ -54,7 +55,7 @@ def stats(kv_dir: KvDir, json: Json = None) -> None:
     from quire.tiers.store.offline import list_namespaces
 
     namespaces = list_namespaces(kv_dir)
-    _print(
+    print_table(
         ("namespace", "blocks", "of", "segments", "size", "deleted", "first used", "last used"),
         [
             (
@@ -64,14 +65,14 @@ def stats(kv_dir: KvDir, json: Json = None) -> None:
                 each.num_segments,
                 format_size(each.num_bytes),
                 format_size(each.dead_bytes),
-                _time(each.oldest_use),
+                show_time(each.oldest_use),
                 _last_use(each),
             )
             for each in namespaces
         ],
     )
     typer.echo(f"\n{format_size(sum(each.num_bytes for each in namespaces))} in {kv_dir}")
-    _write(json, namespaces)
+    write_figures(json, namespaces)
 
 
 @app.command(epilog="Example: quire kv verify --kv-dir ~/kv")
@@ -84,13 +85,13 @@ def verify(kv_dir: KvDir, json: Json = None) -> None:
     with Progress(transient=True) as progress:
         task = progress.add_task("checking", total=None)
         found = check(kv_dir, lambda done, total: progress.update(task, completed=done, total=total))
-    _print(
+    print_table(
         ("intact blocks", "read", "damaged", "torn ends"),
         [(found.num_blocks, format_size(found.num_bytes), len(found.damaged), len(found.torn))],
     )
     for place in found.damaged:
         typer.echo(f"damaged: {place}")
-    _write(json, found)
+    write_figures(json, found)
     if found.damaged:
         raise typer.Exit(1)
 
@@ -109,8 +110,8 @@ def prune(
     before = sum(each.num_bytes for each in list_namespaces(kv_dir))
     removed = evict(kv_dir, parse_size(max_bytes), namespace)
     after = sum(each.num_bytes for each in list_namespaces(kv_dir))
-    _print(("segments removed", "before", "now"), [(len(removed), format_size(before), format_size(after))])
-    _write(json, {"num_removed": len(removed), "num_bytes_before": before, "num_bytes": after})
+    print_table(("segments removed", "before", "now"), [(len(removed), format_size(before), format_size(after))])
+    write_figures(json, {"num_removed": len(removed), "num_bytes_before": before, "num_bytes": after})
 
 
 @app.command(epilog="Example: quire kv rm tiny manual.pdf --kv-dir ~/kv")
@@ -138,41 +139,5 @@ def import_(file: Annotated[Path, typer.Argument(help="That export wrote.")], kv
     typer.echo(f"{count} blocks are in {name}")
 
 
-def _print(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    if not rows:
-        typer.echo("nothing is kept")
-        return
-    table = Table(*head, box=None)
-    for row in rows:
-        table.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else str(cell)) for cell in row))  # no markup
-    console = Console()
-    # Names are there to be copied: in a narrow terminal, long lines go on in the next one.
-    needed = console.measure(table, options=console.options.update(max_width=1000)).maximum
-    console.width = max(console.width, needed)
-    console.print(table, highlight=False, crop=False)
-
-
-def _write(path: Path | None, figures: Any) -> None:
-    if path is not None:
-        import json
-        from dataclasses import asdict, is_dataclass
-
-        def plain(value: Any) -> Any:
-            return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-
-        data = [plain(each) for each in figures] if isinstance(figures, list) else plain(figures)
-        path.write_text(json.dumps(data, indent=2) + "\n")
-
-
 def _last_use(namespace: NamespaceFigures) -> str:
-    return _time(namespace.newest_use)
-
-
-def _time(seconds: float | None) -> str:
-    from datetime import datetime
-
-    return "never" if seconds is None else datetime.fromtimestamp(seconds).isoformat(" ", "minutes")
+    return show_time(namespace.newest_use)

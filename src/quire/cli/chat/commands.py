@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from quire.cli.chat_screens import Screen, choose_screen
+from quire.cli.chat.screens import Screen, choose_screen
 from quire.cli.client_options import Address, Sampling, asked_for, opened_model
 from quire.cli.options import options
 from quire.config import EngineConfig

@@ -1,0 +1,1 @@
+"""`quire chat`: `commands.py` is the command, `screens.py` where its conversation is shown."""

@@ -1,0 +1,1 @@
+"""`quire rag`: collections of documents."""

@@ -1,0 +1,306 @@
+"""`quire rag`: documents are read into collections, and found in them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quire.cli.options import Json
+from quire.cli.tables import print_table, show_time, write_figures
+
+if TYPE_CHECKING:
+    from quire.rag.collections import Collection, Collections, DocumentInfo, Plain
+    from quire.rag.embedder_process import EmbedderProcess
+    from quire.rag.ingest import IngestReport
+
+app = typer.Typer(
+    help="Collections of documents: read files into one, and find the passages that answer a question.",
+    epilog="Example: quire rag ingest docs --collection manual, and then quire rag query 'How do I start it?' "
+    "--collection manual",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+RagDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--rag-dir", envvar="QUIRE_RAG_DIR", help="Where collections are kept; by default in ~/.local/share/quire/rag."
+    ),
+]
+Name = Annotated[str, typer.Option("--collection", "-c", help="The collection's name.")]
+EmbedderName = Annotated[
+    str | None,
+    typer.Option(
+        help="What makes vectors: a directory, a hub id, all-MiniLM-L6-v2 (the default), or hashing, for tests."
+    ),
+]
+
+
+@app.command(epilog="Example: quire rag ingest docs notes.pdf --collection manual")
+def ingest(
+    paths: Annotated[list[Path], typer.Argument(help="Files and folders: text, Markdown, HTML, PDF, SQuAD JSON.")],
+    collection: Name,
+    model: Annotated[
+        list[str] | None, typer.Option(help="A model that will read the chunks, which then fit it; may be repeated.")
+    ] = None,
+    embedder: EmbedderName = None,
+    chunk_tokens: Annotated[int | None, typer.Option(help="Of a new collection; 256 by default.")] = None,
+    overlap_tokens: Annotated[int | None, typer.Option(help="Of neighbouring chunks; 32 by default.")] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Of all these documents; may be repeated.")
+    ] = None,
+    num_threads: Annotated[int | None, typer.Option(help="Of the embedder; by default one a core.")] = None,
+    rag_dir: RagDir = None,
+    json: Json = None,
+) -> None:
+    """Make a collection hold what is in these files now: only what changed is embedded again.
+
+    The collection is made if there is none. Ends with status 1 where a file could not be read; the rest is kept.
+    """
+    with _collections(rag_dir) as collections:
+        from rich.progress import Progress
+
+        from quire.rag.ingest import IngestReport, find_files
+        from quire.rag.ingest import ingest as take
+        from quire.rag.parser import Parser
+        from quire.rag.readers import counters
+
+        find_files(paths)  # a typing error should not leave an empty collection
+        found = collections.find(collection)
+        report, parser = IngestReport(), Parser()
+        with _embedder(embedder, found, num_threads) as vectors:
+            found = found or _create(collections, collection, vectors, model or [], chunk_tokens, overlap_tokens)
+            info = found.info
+            _check_unchanged(found, model, chunk_tokens, overlap_tokens)
+            try:
+                with Progress(transient=True) as progress:
+                    task = progress.add_task("reading", total=None)
+                    take(
+                        found,
+                        paths,
+                        embedder=vectors,
+                        parser=parser,
+                        counters=counters(vectors.source, info.readers),
+                        metadata=_pairs(metadata),
+                        report=report,
+                        on_progress=lambda done, total, so_far: progress.update(
+                            task, completed=done, total=total, description=f"{so_far.num_chunks:,} chunks"
+                        ),
+                    )
+            except KeyboardInterrupt:
+                typer.echo(f"interrupted: {_words(report)}; that is kept, and the same command goes on", err=True)
+                raise typer.Exit(130) from None
+            finally:
+                parser.close()
+        info = found.info
+        write_figures(json, {**vars(report), "collection": info.name, "collection_id": info.id,
+                             "num_documents": info.num_documents, "num_chunks_in_all": info.num_chunks})  # fmt: skip
+        typer.echo(f"{_words(report)}; {info.num_documents:,} documents in {info.num_chunks:,} chunks in {info.name!r}")
+    for name, reason in report.failed:
+        typer.secho(f"not read: {name}: {reason}", fg=typer.colors.RED, err=True)
+    if report.failed:
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: quire rag query 'How do I start it?' --collection manual --top-k 3")
+def query(
+    question: Annotated[str, typer.Argument(help="What to look for.")],
+    collection: Name,
+    top_k: Annotated[int, typer.Option(min=1, help="Passages to show.")] = 5,
+    where: Annotated[
+        list[str] | None,
+        typer.Option("--filter", metavar="KEY=VALUE", help="Of documents with this metadata; may be repeated."),
+    ] = None,
+    rag_dir: RagDir = None,
+    json: Json = None,
+) -> None:
+    """The passages nearest to a question, with their scores (cosines) and places."""
+    with _collections(rag_dir) as collections:
+        found = collections.get(collection)
+        with _embedder(None, found, None) as embedder:
+            found.check_embedder(embedder.facts)
+            (vector,) = embedder.embed([question]).vectors
+        passages = found.search(vector, top_k, _filter(where))
+    for passage in passages:
+        title = f"  {passage.metadata['title']}" if "title" in passage.metadata else ""
+        typer.secho(f"{passage.score:.3f}  {passage.document} [{passage.start}:{passage.end}]{title}", bold=True)
+        typer.echo("    " + passage.text.replace("\n", "\n    ") + "\n")
+    if not passages:
+        typer.echo("nothing is found")
+    write_figures(json, passages)
+
+
+@app.command(epilog="Example: quire rag ls --collection manual")
+def ls(
+    collection: Annotated[str | None, typer.Option("--collection", "-c", help="Its documents.")] = None,
+    rag_dir: RagDir = None,
+    json: Json = None,
+) -> None:
+    """The collections that there are, or the documents of one."""
+    with _collections(rag_dir) as collections:
+        if collection is None:
+            infos = collections.infos()
+            print_table(
+                ("collection", "documents", "chunks", "of tokens", "embedder", "made", "id"),
+                [
+                    (each.name, each.num_documents, each.num_chunks, each.chunk_tokens, each.embedder,
+                     show_time(each.created), each.id[:12])
+                    for each in infos
+                ],
+                empty="there are no collections",
+            )  # fmt: skip
+            write_figures(json, infos)
+            return
+        documents = collections.get(collection).documents()
+        print_table(
+            ("id", "document", "title", "characters", "chunks", "added"),
+            [
+                (f"#{each.id}", each.name, each.metadata.get("title", ""), each.num_chars, each.num_chunks,
+                 show_time(each.added))
+                for each in documents
+            ],
+            empty="there are no documents",
+        )  # fmt: skip
+        kept = ("id", "name", "origin", "metadata", "num_chars", "num_chunks", "added")
+        write_figures(json, [{name: getattr(each, name) for name in kept} for each in documents])
+
+
+@app.command(epilog="Example: quire rag rm --collection manual docs/old.md")
+def rm(
+    collection: Name,
+    documents: Annotated[
+        list[str] | None, typer.Argument(help="Names or #ids as ls lists them; without any, all.")
+    ] = None,
+    rag_dir: RagDir = None,
+) -> None:
+    """Delete documents, or a whole collection."""
+    with _collections(rag_dir) as collections:
+        found = collections.get(collection)
+        if not documents:
+            count = found.info.num_documents
+            collections.delete(collection)
+            typer.echo(f"{collection!r} is deleted, with {count:,} documents")
+            return
+        there = found.documents()
+        if missing := sorted(set(documents) - {name for each in there for name in _names(each)}):
+            raise ValueError(f"there is no document {missing[0]!r} in {collection!r}; `quire rag ls -c {collection}`")
+        ids = [each.id for each in there if set(_names(each)) & set(documents)]
+        with found.changing():
+            found.change(removed=ids)
+            found.save_index()
+        typer.echo(f"{len(ids):,} documents deleted")
+
+
+@contextmanager
+def _collections(rag_dir: Path | None) -> Iterator[Collections]:
+    try:
+        from quire.rag.collections import Collections, default_directory
+    except ModuleNotFoundError as error:
+        raise ValueError(f"collections need {error.name}, which is not installed: pip install 'quire[rag]'") from None
+    from quire.rag.child import ChildError
+
+    collections = Collections((rag_dir or default_directory()).expanduser())
+    try:
+        yield collections
+    except ChildError as error:
+        raise ValueError(f"{error}; what was done is kept, try again") from None
+    except sqlite3.Error as error:  # a full disk, a database that others keep busy
+        raise ValueError(f"{collections.directory}: {error}; what was done is kept, try again") from None
+    finally:
+        collections.close()
+
+
+@contextmanager
+def _embedder(name: str | None, collection: Collection | None, num_threads: int | None) -> Iterator[EmbedderProcess]:
+    """The one that is asked for, else the collection's."""
+    from quire.rag.embedder import DEFAULT_EMBEDDER, find_embedder
+    from quire.rag.embedder_process import EmbedderProcess
+
+    source = find_embedder(name or (collection.info.embedder if collection is not None else DEFAULT_EMBEDDER))
+    embedder = EmbedderProcess(source, num_threads=num_threads)
+    try:
+        yield embedder
+    finally:
+        embedder.close()
+
+
+def _create(
+    collections: Collections,
+    name: str,
+    embedder: EmbedderProcess,
+    models: list[str],
+    chunk_tokens: int | None,
+    overlap_tokens: int | None,
+) -> Collection:
+    from quire.rag.collections import DEFAULT_CHUNK_TOKENS, DEFAULT_OVERLAP_TOKENS
+    from quire.rag.readers import chunk_limit
+
+    wanted = chunk_tokens or DEFAULT_CHUNK_TOKENS
+    limit = min(embedder.facts.max_tokens, chunk_limit(models) or wanted)
+    if wanted > limit:
+        typer.echo(f"chunks of {limit} tokens, not {wanted}: what reads them takes no more", err=True)
+    size = min(wanted, limit)
+    overlap = min(DEFAULT_OVERLAP_TOKENS, size // 2) if overlap_tokens is None else overlap_tokens
+    return collections.create(name, embedder.facts, chunk_tokens=size, overlap_tokens=overlap, readers=models)
+
+
+def _check_unchanged(
+    collection: Collection, models: list[str] | None, chunk_tokens: int | None, overlap_tokens: int | None
+) -> None:
+    """Chunks are cut once for a collection."""
+    info = collection.info
+    is_new = info.version == 0
+    wanted = ((chunk_tokens, info.chunk_tokens), (overlap_tokens, info.overlap_tokens))
+    others = [model for model in models or [] if model not in info.readers]
+    if not is_new and (others or any(given not in (None, kept) for given, kept in wanted)):
+        readers = f" for {', '.join(info.readers)}" if info.readers else ""
+        raise ValueError(
+            f"collection {info.name!r} was cut into chunks of {info.chunk_tokens} tokens that overlap by "
+            f"{info.overlap_tokens}{readers}; delete it to cut it anew (quire rag rm -c {info.name})"
+        )
+
+
+def _words(report: IngestReport) -> str:
+    counts = {name: getattr(report, name) for name in ("added", "changed", "unchanged", "removed")}
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())
+
+
+def _names(document: DocumentInfo) -> tuple[str, str]:
+    """One file may hold several documents, which have its name all of them."""
+    return document.name, f"#{document.id}"
+
+
+def _pairs(given: list[str] | None) -> dict[str, Plain]:
+    pairs: dict[str, Plain] = {}
+    for each in given or []:
+        key, separator, value = each.partition("=")
+        if not key or not separator:
+            raise ValueError(f"{each!r} is not KEY=VALUE")
+        pairs[key] = _plain(value)
+    return pairs
+
+
+def _filter(given: list[str] | None) -> dict[str, list[Plain]]:
+    """A key that is given twice means either value."""
+    wanted: dict[str, list[Plain]] = {}
+    for each in given or []:
+        for key, value in _pairs([each]).items():
+            wanted.setdefault(key, []).append(value)
+    return wanted
+
+
+def _plain(value: str) -> Plain:
+    """Numbers as numbers, true and false as booleans, in metadata and filters alike."""
+    if value in ("true", "false"):
+        return value == "true"
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value

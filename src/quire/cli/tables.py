@@ -1,0 +1,47 @@
+"""What commands print of what is kept: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str = "nothing is kept") -> None:
+    """Numbers with commas, names whole: in a narrow terminal, long lines go on in the next one."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    if not rows:
+        typer.echo(empty)
+        return
+    table = Table(*head, box=None)
+    for row in rows:
+        table.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else str(cell)) for cell in row))  # no markup
+    console = Console()
+    needed = console.measure(table, options=console.options.update(max_width=1000)).maximum
+    console.width = max(console.width, needed)
+    console.print(table, highlight=False, crop=False)
+
+
+def write_figures(path: Path | None, figures: Any) -> None:
+    """A dataclass, a list of them, or plain values; nothing without a path."""
+    if path is not None:
+        import json
+        from dataclasses import asdict, is_dataclass
+
+        def plain(value: Any) -> Any:
+            return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+        data = [plain(each) for each in figures] if isinstance(figures, list) else plain(figures)
+        path.write_text(json.dumps(data, indent=2) + "\n")
+
+
+def show_time(seconds: float | None) -> str:
+    """Seconds since the epoch, to the minute."""
+    from datetime import datetime
+
+    return "never" if seconds is None else datetime.fromtimestamp(seconds).isoformat(" ", "minutes")

@@ -1,0 +1,184 @@
+"""Work in a process of its own: bytes go in, bytes come out.
+
+What it does to its process (a crash, all of the memory, no end) is an error for who asked, and the next question starts
+another process. Answers are bytes and never pickles: what reads hostile files is not believed more than they are.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import multiprocessing
+import os
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+
+Worker = Callable[[bytes], bytes]
+_DONE, _REFUSED = b"+", b"-"
+_GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # a terminal or a supervisor sends them to all processes at once
+
+
+class ChildError(RuntimeError):
+    """The process ended, or was ended, before it had answered. The next question starts another."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a process may take; None for any amount."""
+
+    memory_bytes: int | None = 1 << 30  #: of address space
+    cpu_s: float | None = 60.0  #: of processor time, for each question, to the next full second
+    wall_s: float = 120.0  #: until it has answered, its start included
+
+
+class Child:
+    """A worker in a process of its own, from the first question on. Threads may ask at once; one waits for the other.
+
+    It ends with this process, however that ends.
+
+    Args:
+        make: makes the worker, there; must survive pickling. A ValueError that it or the worker raises is raised here.
+        name: of the process, for messages.
+        limits: of the process.
+        niceness: of the process.
+    """
+
+    def __init__(self, make: Callable[[], Worker], name: str, *, limits: Limits, niceness: int = 0) -> None:
+        self._make = make
+        self._name = name
+        self._limits = limits
+        self._niceness = niceness
+        self._turn = threading.Lock()
+        self._process: BaseProcess | None = None
+        self._connection: Connection | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """None where no process runs."""
+        return self._process.pid if self._process is not None else None
+
+    def ask(self, question: bytes) -> bytes:
+        """The worker's answer.
+
+        Raises:
+            ValueError: as the worker raised it.
+            ChildError: the process ended, or took more than its limits.
+        """
+        with self._turn:
+            try:
+                answer = self._ask(question)
+            except BaseException:  # KeyboardInterrupt too: an answer that nobody reads would be taken for the next one
+                self._end()
+                raise
+        if answer[:1] == _DONE:
+            return answer[1:]
+        raise ValueError(answer[1:].decode(errors="replace"))
+
+    def _ask(self, question: bytes) -> bytes:
+        if self._process is None or not self._process.is_alive():
+            self._end()
+            self._start()
+        assert self._process is not None
+        assert self._connection is not None
+        begin = time.monotonic()
+        alarm = threading.Timer(self._limits.wall_s, self._process.kill)  # also where it does not even read
+        alarm.daemon = True
+        alarm.start()
+        try:
+            self._connection.send_bytes(question)
+            return self._connection.recv_bytes()
+        except (EOFError, OSError):
+            self._process.join()
+            raise ChildError(f"the {self._name} process {self._how_it_ended(time.monotonic() - begin)}") from None
+        finally:
+            alarm.cancel()
+
+    def _how_it_ended(self, seconds: float) -> str:
+        assert self._process is not None
+        status = self._process.exitcode or 0
+        if status == -signal.SIGKILL and seconds >= self._limits.wall_s:
+            return f"took more than {self._limits.wall_s:g} s"
+        if status == -signal.SIGXCPU:
+            return f"took more than {self._limits.cpu_s} s of processor time"
+        return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")  # a fork would take threads' locks along, held for good
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(
+            target=_serve, args=(theirs, self._make, self._limits, self._niceness), name=self._name, daemon=True
+        )
+        with _signals_blocked():  # the child has them blocked too, until it can ignore them
+            self._process.start()
+        theirs.close()
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        atexit.unregister(self._end)
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+        if self._connection is not None:
+            self._connection.close()
+        self._process = self._connection = None
+
+    def close(self) -> None:
+        """End the process. The next question would start another."""
+        with self._turn:
+            self._end()
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    resource_tracker.ensure_running()  # starting it, as the first process does, would unblock them
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+# -- in the process --------------------------------------------------------------------------------------------------
+
+
+def _serve(connection: Connection, make: Callable[[], Worker], limits: Limits, niceness: int) -> None:
+    for number in _GROUP_SIGNALS:  # the parent says when to stop
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _GROUP_SIGNALS)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    os.nice(niceness)
+    if limits.memory_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it would be as large
+    worker: Worker | None = None
+    with suppress(EOFError, OSError):  # the parent is gone
+        while True:
+            question = connection.recv_bytes()
+            if limits.cpu_s is not None:
+                used = resource.getrusage(resource.RUSAGE_SELF)
+                until = math.ceil(used.ru_utime + used.ru_stime + limits.cpu_s)
+                resource.setrlimit(resource.RLIMIT_CPU, (until, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+            try:
+                worker = worker or make()
+                answer = _DONE + worker(question)
+            except ValueError as error:
+                answer = _REFUSED + str(error).encode(errors="replace")
+            except MemoryError:
+                answer = _REFUSED + b"it needs more memory than it may have"
+            connection.send_bytes(answer)
+    os._exit(0)
+
+
+def _end_with(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(0)

@@ -1,0 +1,443 @@
+"""Collections of documents: made, listed, changed, searched, deleted.
+
+Text, metadata and vectors are in one SQLite database a directory; each collection has a Faiss index beside it, which is
+derived. Where documents come from is the business of `ingest.py`, and what makes vectors that of the embedder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quire.rag.chunks import Chunk
+from quire.rag.database import Database
+from quire.rag.embedder import EmbedderFacts
+from quire.rag.index import VectorIndex
+
+Plain = str | int | float | bool
+Metadata = Mapping[str, Plain]
+Filter = Mapping[str, Plain | Sequence[Plain]]
+"""By fields of the metadata: the value, or a list of those that will do. All fields must fit."""
+
+DEFAULT_CHUNK_TOKENS = 256
+DEFAULT_OVERLAP_TOKENS = 32
+_MAX_NAME = 200
+_LARGEST = 2**63 - 1  #: number that SQLite compares exactly
+_SPARE = 16  # candidates of the index beyond those that are wanted, which are scored exactly
+_MARK = "UPDATE documents SET origin_hash = ? WHERE collection_id = ? AND origin = ?"
+_BATCH = 500  # ids in a statement
+
+
+def default_directory() -> Path:
+    """`$XDG_DATA_HOME/quire/rag`, or ~/.local/share/quire/rag where that is not set or not absolute.
+
+    Raises:
+        ValueError: this user has no home.
+    """
+    data = Path(os.environ.get("XDG_DATA_HOME", ""))
+    if not data.is_absolute():
+        try:
+            data = Path("~/.local/share").expanduser()
+        except RuntimeError:
+            raise ValueError("this user has no home directory; say with --rag-dir where collections are kept") from None
+    return data / "quire" / "rag"
+
+
+@dataclass(frozen=True)
+class CollectionInfo:
+    """A collection as it is now."""
+
+    id: str  #: random: new when a collection is made again
+    name: str
+    owner: str  #: whose it is; "" on the command line
+    is_public: bool
+    created: float  #: seconds since the epoch
+    embedder: str
+    fingerprint: str  #: of the embedder: vectors of others cannot be compared with its own
+    dimension: int
+    chunk_tokens: int
+    overlap_tokens: int
+    readers: tuple[str, ...]  #: models whose tokens chunks are counted in, beside the embedder's
+    version: int  #: one more with every change
+    num_documents: int
+    num_chunks: int
+
+
+@dataclass(frozen=True)
+class DocumentInfo:
+    """A document as it is kept, without its text."""
+
+    id: int
+    origin: str
+    name: str
+    metadata: dict[str, Plain]
+    num_chars: int
+    num_chunks: int
+    added: float
+    content_hash: bytes = field(repr=False)
+    origin_hash: bytes = field(repr=False)  #: of the whole file that it was read from; b"" if that is not all there
+
+
+@dataclass(frozen=True)
+class NewDocument:
+    """A document to keep, in the place of an older one or beside the others."""
+
+    origin: str
+    name: str
+    metadata: Metadata
+    text: str
+    content_hash: bytes
+    chunks: Sequence[Chunk]
+    vectors: np.ndarray  #: float32 [chunks, dimension]
+    replaces: int | None = None  #: the id of the older one, which it keeps
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A chunk that was found."""
+
+    score: float  #: the cosine with the query
+    text: str
+    start: int  #: in characters of its document
+    end: int
+    num_tokens: int
+    chunk_id: int
+    document_id: int
+    document: str  #: its name
+    metadata: dict[str, Plain]
+
+
+class Collections:
+    """The collections in a directory. Threads and processes may share it.
+
+    Raises:
+        ValueError: its database cannot be used.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        try:
+            self._database = Database(directory)
+        except (OSError, sqlite3.OperationalError) as error:
+            raise ValueError(f"{directory} cannot be written ({error}); choose another place for collections") from None
+        self._open: dict[str, Collection] = {}
+
+    def create(
+        self,
+        name: str,
+        embedder: EmbedderFacts,
+        *,
+        chunk_tokens: int = DEFAULT_CHUNK_TOKENS,
+        overlap_tokens: int = DEFAULT_OVERLAP_TOKENS,
+        readers: Sequence[str] = (),
+        owner: str = "",
+        is_public: bool = False,
+    ) -> Collection:
+        """A new collection.
+
+        Raises:
+            ValueError: the owner has one of that name, the name cannot be one, or the sizes do not fit.
+        """
+        if not name.strip() or len(name) > _MAX_NAME or not name.isprintable():
+            raise ValueError(f"{name!r:.60} cannot name a collection; take 1 to {_MAX_NAME} printable characters")
+        if not 8 <= chunk_tokens <= embedder.max_tokens:
+            raise ValueError(
+                f"chunks of {chunk_tokens} tokens; {embedder.name} takes 8 to {embedder.max_tokens} of them"
+            )
+        if not 0 <= overlap_tokens <= chunk_tokens // 2:
+            raise ValueError(f"an overlap of {overlap_tokens} tokens in chunks of {chunk_tokens}; take at most half")
+        id_ = secrets.token_hex(16)
+        row = (id_, owner, name, is_public, time.time(), embedder.name, embedder.fingerprint, embedder.dimension,
+               chunk_tokens, overlap_tokens, json.dumps(list(readers)), 0)  # fmt: skip
+        try:
+            with self._database.writing() as connection:
+                connection.execute(f"INSERT INTO collections VALUES ({', '.join('?' * len(row))})", row)
+        except sqlite3.IntegrityError:
+            raise ValueError(
+                f"there is a collection {name!r} already; delete it first, or choose another name"
+            ) from None
+        return self._collection(id_)
+
+    def find(self, name: str, owner: str = "") -> Collection | None:
+        """The owner's collection of that name, if there is one."""
+        with self._database.reading() as connection:
+            row = connection.execute(
+                "SELECT id FROM collections WHERE owner = ? AND name = ?", (owner, name)
+            ).fetchone()
+        return None if row is None else self._collection(row[0])
+
+    def get(self, name: str, owner: str = "") -> Collection:
+        """As `find`; ValueError where there is none."""
+        if (found := self.find(name, owner)) is None:
+            names = [each.name for each in self.infos(owner)]
+            there = f"there are {', '.join(names[:10])}" if names else "there are none"
+            raise ValueError(f"there is no collection {name!r:.80} in {self.directory}; {there}")
+        return found
+
+    def infos(self, owner: str | None = None) -> list[CollectionInfo]:
+        """All collections, or an owner's, by name."""
+        with self._database.reading() as connection:
+            rows = connection.execute("SELECT id, owner FROM collections ORDER BY name, owner").fetchall()
+            return [_info(connection, id_) for id_, its_owner in rows if owner in (None, its_owner)]
+
+    def delete(self, name: str, owner: str = "") -> None:
+        """Delete a collection with all that is in it.
+
+        Raises:
+            ValueError: there is none.
+        """
+        collection = self.get(name, owner)
+        with self._database.writing() as connection:
+            connection.execute("DELETE FROM collections WHERE id = ?", (collection.id,))
+        self._open.pop(collection.id, None)
+        for path in self.directory.glob(f"{collection.id}.*"):
+            path.unlink(missing_ok=True)
+        self._database.shrink()
+
+    def _collection(self, id_: str) -> Collection:
+        return self._open.setdefault(id_, Collection(self._database, self.directory, id_))
+
+    def close(self) -> None:
+        self._database.close()
+
+
+class Collection:
+    """One collection: its documents, and the search among them. `Collections` makes it."""
+
+    def __init__(self, database: Database, directory: Path, id_: str) -> None:
+        self.id = id_
+        self._database = database
+        self._directory = directory
+        self._index: VectorIndex | None = None
+
+    @property
+    def info(self) -> CollectionInfo:
+        """Raises ValueError where it was deleted."""
+        with self._database.reading() as connection:
+            return _info(connection, self.id)
+
+    def check_embedder(self, embedder: EmbedderFacts) -> None:
+        """Raise ValueError where its vectors were made by another embedder."""
+        info = self.info
+        if info.fingerprint != embedder.fingerprint:
+            raise ValueError(
+                f"collection {info.name!r} was embedded by {info.embedder}, not by {embedder.name} as it is here; use "
+                "that one, or delete the collection and ingest again"
+            )
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """For whoever adds what it has compared with what is there: one at a time.
+
+        Raises:
+            ValueError: another process is at it.
+        """
+        with (self._directory / f"{self.id}.lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(
+                    f"another process adds to collection {self.info.name!r} now; try again when it is done"
+                ) from None
+            yield
+
+    def documents(self) -> list[DocumentInfo]:
+        """All documents, in the order in which they were first added."""
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                "SELECT id, origin, name, metadata, num_chars, (SELECT count(*) FROM chunks WHERE document_id = d.id), "
+                "added, content_hash, origin_hash FROM documents d WHERE collection_id = ? ORDER BY id",
+                (self.id,),
+            ).fetchall()
+        return [
+            DocumentInfo(id_, origin, name, json.loads(metadata), *rest) for id_, origin, name, metadata, *rest in rows
+        ]
+
+    def text(self, document_id: int) -> str:
+        """The whole text of a document; ValueError where there is none."""
+        with self._database.reading() as connection:
+            row = connection.execute(
+                "SELECT text FROM documents WHERE collection_id = ? AND id = ?", (self.id, document_id)
+            ).fetchone()
+        if row is None:
+            raise ValueError(f"there is no document {document_id} in this collection")
+        return row[0]
+
+    def vectors_of(self, document_id: int) -> dict[str, np.ndarray]:
+        """The vectors of a document's chunks by their texts."""
+        text = self.text(document_id)
+        with self._database.reading() as connection:
+            rows = connection.execute("SELECT start, end, vector FROM chunks WHERE document_id = ?", (document_id,))
+            return {text[start:end]: np.frombuffer(vector, np.float32) for start, end, vector in rows}
+
+    def change(
+        self,
+        added: Sequence[NewDocument] = (),
+        removed: Sequence[int] = (),
+        complete: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """Add and replace documents and remove others by their ids: all at once or, where it fails, nothing.
+
+        Args:
+            complete: origins all of whose documents are there with this, and their hashes. Others, of which some are
+                added or removed, are not complete from now on.
+
+        Raises:
+            ValueError: the collection was deleted, or a document's metadata are not plain values.
+        """
+        for document in added:
+            check_metadata(document.metadata)
+        with self._database.writing() as connection:
+            self._grow_version(connection)
+            for id_ in removed:
+                connection.execute(
+                    "UPDATE documents SET origin_hash = x'' WHERE collection_id = ?1 AND origin = "
+                    "(SELECT origin FROM documents WHERE collection_id = ?1 AND id = ?2)",
+                    (self.id, id_),
+                )
+                connection.execute("DELETE FROM documents WHERE collection_id = ? AND id = ?", (self.id, id_))
+            for document in added:
+                self._put(connection, document)
+            for origin, origin_hash in (complete or {}).items():
+                connection.execute(_MARK, (origin_hash, self.id, origin))
+
+    def mark(self, origin: str, origin_hash: bytes) -> None:
+        """Note that what is here of a file is all of it; or, with b"", that it may not be."""
+        with self._database.writing() as connection:
+            connection.execute(_MARK, (origin_hash, self.id, origin))
+
+    def _grow_version(self, connection: sqlite3.Connection) -> None:
+        done = connection.execute("UPDATE collections SET version = version + 1 WHERE id = ?", (self.id,))
+        if not done.rowcount:
+            raise ValueError("the collection was deleted meanwhile")
+
+    def _put(self, connection: sqlite3.Connection, new: NewDocument) -> None:
+        id_ = new.replaces
+        if id_ is not None:
+            connection.execute("DELETE FROM chunks WHERE collection_id = ? AND document_id = ?", (self.id, id_))
+            connection.execute("DELETE FROM documents WHERE collection_id = ? AND id = ?", (self.id, id_))
+        metadata = json.dumps(dict(new.metadata), ensure_ascii=False)
+        row = (id_, self.id, new.origin, new.name, metadata, new.text, len(new.text), new.content_hash,
+               b"", time.time())  # fmt: skip
+        id_ = connection.execute(f"INSERT INTO documents VALUES ({', '.join('?' * len(row))})", row).lastrowid
+        connection.executemany(
+            "INSERT INTO chunks (collection_id, document_id, start, end, num_tokens, vector) VALUES (?, ?, ?, ?, ?, ?)",
+            [
+                (self.id, id_, chunk.start, chunk.end, chunk.num_tokens, vector.astype(np.float32).tobytes())
+                for chunk, vector in zip(new.chunks, new.vectors, strict=True)
+            ],
+        )
+
+    def search(self, vector: np.ndarray, top_k: int = 5, where: Filter | None = None) -> list[Passage]:
+        """The chunks nearest to a query, best first.
+
+        Args:
+            vector: float32 [dimension], of length 1, by the collection's embedder.
+            where: of documents with these metadata alone.
+
+        Raises:
+            ValueError: the collection was deleted, or the filter is none.
+        """
+        with self._database.reading() as connection:  # index, filter and texts are of one moment
+            index = self._current_index(connection)
+            among = None if not where else self._chunks_where(connection, where)
+            found = index.search(vector, top_k + _SPARE, among)
+            ids, vectors = _vectors(connection, [id_ for id_, _ in found], len(vector))
+            best = sorted(zip((vectors @ vector).tolist(), ids, strict=True), key=lambda pair: (-pair[0], pair[1]))
+            return [self._passage(connection, id_, score) for score, id_ in best[:top_k]]
+
+    def save_index(self) -> None:
+        """Bring the index's file up to date. Without it, the next process that searches does."""
+        with self._database.reading() as connection:
+            index = self._current_index(connection)
+            with contextlib.suppress(OSError):  # a full disk: it is made again when needed
+                index.save()
+
+    def _current_index(self, connection: sqlite3.Connection) -> VectorIndex:
+        info = connection.execute("SELECT version, dimension FROM collections WHERE id = ?", (self.id,)).fetchone()
+        if info is None:
+            self._index = None
+            raise ValueError("the collection was deleted")
+        version, dimension = info
+        if self._index is None:
+            self._index = VectorIndex(self._directory / f"{self.id}.faiss", dimension)
+        if self._index.version != version:
+            was_missing = self._index.version == -1
+            ids = connection.execute("SELECT id FROM chunks WHERE collection_id = ?", (self.id,))
+            every = np.fromiter((row[0] for row in ids), np.int64)
+            self._index.update(version, every, lambda wanted: _vectors(connection, wanted, dimension))
+            if was_missing:
+                with contextlib.suppress(OSError):
+                    self._index.save()
+        return self._index
+
+    def _chunks_where(self, connection: sqlite3.Connection, where: Filter) -> np.ndarray:
+        sql = ""
+        values: list[Plain] = [self.id]
+        for key, wanted in where.items():
+            choices = [wanted] if isinstance(wanted, str | int | float) else list(wanted)
+            for choice in choices:
+                check_metadata({key: choice})
+            marks = ", ".join("?" * len(choices))
+            sql += f" AND EXISTS (SELECT 1 FROM json_each(d.metadata) WHERE key = ? AND value IN ({marks}))"
+            values += [key, *choices]
+        rows = connection.execute(
+            "SELECT c.id FROM documents d JOIN chunks c ON c.document_id = d.id WHERE d.collection_id = ?" + sql, values
+        )
+        return np.fromiter((row[0] for row in rows), np.int64)
+
+    def _passage(self, connection: sqlite3.Connection, chunk_id: int, score: float) -> Passage:
+        row: Any = connection.execute(
+            "SELECT substr(d.text, c.start + 1, c.end - c.start), c.start, c.end, c.num_tokens, c.id, d.id, d.name, "
+            "d.metadata FROM chunks c JOIN documents d ON d.id = c.document_id WHERE c.id = ? AND c.collection_id = ?",
+            (chunk_id, self.id),
+        ).fetchone()
+        text, start, end, num_tokens, id_, document_id, name, metadata = row
+        return Passage(score, text, start, end, num_tokens, id_, document_id, name, json.loads(metadata))
+
+
+def check_metadata(metadata: Mapping[str, Any]) -> None:
+    """Raise ValueError where a value is no string, number or boolean."""
+    for key, value in metadata.items():
+        is_plain = isinstance(value, str) or (isinstance(value, int | float) and -_LARGEST <= value <= _LARGEST)
+        if not isinstance(key, str) or not is_plain:
+            raise ValueError(f"metadata {key!r:.60}: {value!r:.60} is no string, number or boolean")
+
+
+def _info(connection: sqlite3.Connection, id_: str) -> CollectionInfo:
+    row: Any = connection.execute(
+        "SELECT id, name, owner, is_public, created, embedder, fingerprint, dimension, chunk_tokens, overlap_tokens, "
+        "readers, version, (SELECT count(*) FROM documents WHERE collection_id = c.id), "
+        "(SELECT count(*) FROM chunks WHERE collection_id = c.id) FROM collections c WHERE id = ?",
+        (id_,),
+    ).fetchone()
+    if row is None:
+        raise ValueError("the collection was deleted")
+    values = dict(zip((each.name for each in fields(CollectionInfo)), row, strict=True))
+    return CollectionInfo(
+        **values | {"is_public": bool(values["is_public"]), "readers": tuple(json.loads(values["readers"]))}
+    )
+
+
+def _vectors(connection: sqlite3.Connection, ids: Sequence[int], dimension: int) -> tuple[list[int], np.ndarray]:
+    found: list[int] = []
+    vectors = np.empty((len(ids), dimension), np.float32)
+    for start in range(0, len(ids), _BATCH):
+        some = ids[start : start + _BATCH]
+        marks = ", ".join("?" * len(some))
+        for id_, vector in connection.execute(f"SELECT id, vector FROM chunks WHERE id IN ({marks})", some):
+            vectors[len(found)] = np.frombuffer(vector, np.float32)
+            found.append(id_)
+    return found, vectors[: len(found)]

