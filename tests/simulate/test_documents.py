@@ -67,11 +67,11 @@ def test_a_slow_disks_document_is_computed() -> None:
 
 
 def test_in_between_the_front_is_computed_while_the_back_is_loaded() -> None:
-    # Loading all takes 4 s, and as long as computing. Of both at once: five blocks in steps of 16 and 4 tokens, while
-    # three come in 1.5 s.
+    # Loading all takes 4 s, and as long as computing. Of both at once: four blocks in a step of 16 tokens, while the
+    # other four come in 2 s.
     found = run([FIRST, FLOOD, AGAIN], block_s=0.5)
-    assert found.makespan_s == 1000 + 2 + 1.25 + 1.25 < 1000 + min(COMPUTED_S, 4 + 1.25)
-    assert (found.hits_by_tier, found.prefix_ways) == ({"disk": 12}, {"both": 1})
+    assert found.makespan_s == 1000 + 2 + 1.25 < 1000 + min(COMPUTED_S, 4 + 1.25)
+    assert (found.hits_by_tier, found.prefix_ways) == ({"disk": 16}, {"both": 1})
 
 
 def test_what_the_device_has_is_not_loaded() -> None:

@@ -219,13 +219,17 @@ class Catalog:
         with self.lock:
             self._apply(self.deletions.refresh())
             has_missed, self.deletions.has_missed = self.deletions.has_missed, False
-            if has_missed:  # then every key may have been deleted; the files that are left hold what was not
-                keys = self._index.all_keys()
-                self._deleted.update(dict.fromkeys(keys))
-                for key in keys:
-                    self._note(key, True)
+            keys = list(self._index.all_keys()) if has_missed else []  # then every one may have been deleted
+            for key in keys:
+                self._found.pop(key, None)
+                self._deleted[key] = None
+                self.has_changed = True
         if has_missed:
             self.refresh()
+            with self.lock:  # the files that are left hold what was not
+                for key in keys:
+                    if key in self._index:
+                        self._note(key, True)
         self._tell()
 
     def forget(self, segment: Segment) -> None:
