@@ -12,6 +12,7 @@ Computing and loading both ends of a prefix at once is the idea of Cake (Jin et 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from math import ceil
 
@@ -80,12 +81,7 @@ class PrefixLoader:
         compute, load = plan.seconds(span.end), plan.seconds(span.start)
         pure, at = min((load, span.start), (compute, span.end))
         low, high = span.start + 1, span.end - 1
-        while low < high:
-            middle = (low + high) // 2
-            if plan.is_computing_longer(middle):
-                high = middle
-            else:
-                low = middle + 1
+        low += bisect_left(range(low, high), True, key=plan.is_computing_longer)
         both = [(plan.seconds(m), m) for m in (low - 1, low) if span.start < m < span.end]
         if both and min(both)[0] < _MARGIN * pure:
             return min(both)[1]

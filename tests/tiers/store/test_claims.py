@@ -5,21 +5,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from quire.tiers.store.block_store import BlockStore
 from tiers.store.stores import chain, key, keys, open_store, poll_until, readable, write
-
-
-@pytest.fixture
-def stores(tmp_path: Path) -> Iterator[tuple[BlockStore, BlockStore]]:
-    pair = open_store(tmp_path), open_store(tmp_path)
-    yield pair
-    for store in pair:
-        store.close()
 
 
 def granted(store: BlockStore, number: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,14 +13,6 @@ from quire.tiers.store import block_store
 from quire.tiers.store.block_store import BlockStore
 from quire.tiers.store.compaction import compact
 from tiers.store.stores import BLOCK_BYTES, ROOT, chain, contents, key, keys, open_store, readable, segments, write
-
-
-@pytest.fixture
-def stores(tmp_path: Path) -> Iterator[tuple[BlockStore, BlockStore]]:
-    pair = open_store(tmp_path), open_store(tmp_path)
-    yield pair
-    for store in pair:
-        store.close()
 
 
 def everything(directory: Path) -> bytes:

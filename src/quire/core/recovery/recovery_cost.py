@@ -17,6 +17,7 @@ blocks that are still cached then (`eviction_stats`): every cost is the mean ove
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from quire.core.costs.interface import Costs
@@ -114,12 +115,7 @@ class CandidateCosts:
             return None
         places = {self.num_full - lost for lost in self._lost}
         places.add(self._candidate.to_save_from.index(0))
-        while low < high:
-            middle = (low + high) // 2
-            if self._is_computing_longer(middle):
-                high = middle
-            else:
-                low = middle + 1
+        low += bisect_left(range(low, high), True, key=self._is_computing_longer)
         places |= {low - 1, low}
         options = [self.mixed(at) for at in sorted(places) if self.first < at < self.num_full]
         found = [option for option in options if option is not None]
