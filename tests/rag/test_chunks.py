@@ -32,6 +32,10 @@ def test_chunks_fit_cover_and_move_on(text: str, limit: int, data: st.DataObject
     assert ends == sorted(set(ends))
 
 
+def test_an_overlap_alone_is_no_chunk() -> None:
+    assert [chunk.end for chunk in cut("b a \na.\n", [LETTERS], 7, 3)] == [3, 7]
+
+
 def test_chunks_end_and_begin_with_sentences() -> None:
     text = "One two three. Four five six seven. Eight nine ten eleven. Twelve."
     chunks = [text[chunk.start : chunk.end] for chunk in cut(text, [WORDS], 11, 5)]

@@ -65,6 +65,9 @@ class _Cutter:
                 if count <= num_tokens or limit == 1:
                     break
                 limit = max(1, min(limit - 1, limit * num_tokens // count))  # alone, a span may have more tokens
+            if stop <= before:  # nothing but what overlaps, and blanks
+                start, stop = self._skip_space(before), before
+                continue
             yield Chunk(start, stop, count)
             if self._skip_space(end) >= len(self.text):
                 return
