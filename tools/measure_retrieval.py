@@ -22,7 +22,8 @@ import torch
 
 from quire.rag.chunks import cut
 from quire.rag.collections import DEFAULT_CHUNK_TOKENS, DEFAULT_OVERLAP_TOKENS
-from quire.rag.embedder import Embedder, find_embedder, load_embedder
+from quire.rag.embedder import find_embedder, load_embedder
+from quire.rag.embedding import Embedder
 from quire.rag.index import VectorIndex
 
 BATCH = 32

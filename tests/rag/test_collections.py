@@ -17,7 +17,8 @@ import pytest
 from quire.rag.chunks import Chunk
 from quire.rag.collections import Collection, Collections, NewDocument, default_directory
 from quire.rag.database import FILE
-from quire.rag.embedder import EmbedderFacts, HashingEmbedder
+from quire.rag.embedder import HashingEmbedder
+from quire.rag.embedding import EmbedderFacts
 from quire.rag.index import VectorIndex
 
 EMBEDDER = HashingEmbedder()

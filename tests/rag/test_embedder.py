@@ -15,7 +15,8 @@ from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from quire.loading import ModelLoadError
 from quire.rag.bert import BertConfig, load_encoder
-from quire.rag.embedder import HASHING, Embedder, find_embedder, load_embedder
+from quire.rag.embedder import HASHING, find_embedder, load_embedder
+from quire.rag.embedding import Embedder
 
 TEXTS = ["a cat", "", "the dog sat on the mat and a cat sat there", "dog " * 40, "a cat", "mat cat"]
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "the", "cat", "dog", "sat", "on", "mat", "and", "##s"]

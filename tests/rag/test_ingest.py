@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from quire.rag.collections import Collection, Collections
-from quire.rag.embedder import Embeddings, HashingEmbedder, TokenCounter, hashing_spans
+from quire.rag.embedder import HashingEmbedder, TokenCounter, hashing_spans
+from quire.rag.embedding import Embeddings
 from quire.rag.ingest import IngestReport, ingest
 from quire.rag.parse import parse
 from quire.rag.parser import Parser

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from quire.loading.known_digest import checkpoint_digest
 from quire.loading.source import read_json_object
 from quire.rag.bert import BertConfig, load_encoder
-from quire.rag.embedder import EmbedderFacts, Embeddings
+from quire.rag.embedding import EmbedderFacts, Embeddings
 from quire.text.tokenizer import Tokenizer
 
 _BATCH_TOKENS = 2048  # padding included; larger batches were no faster on two cores

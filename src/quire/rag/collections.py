@@ -23,7 +23,7 @@ import numpy as np
 
 from quire.rag.chunks import Chunk
 from quire.rag.database import Database
-from quire.rag.embedder import EmbedderFacts
+from quire.rag.embedding import EmbedderFacts
 from quire.rag.index import VectorIndex
 
 Plain = str | int | float | bool

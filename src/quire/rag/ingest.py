@@ -17,7 +17,8 @@ import numpy as np
 from quire.rag.child import ChildError
 from quire.rag.chunks import Chunk, cut
 from quire.rag.collections import Collection, DocumentInfo, Metadata, NewDocument, check_metadata
-from quire.rag.embedder import Embedder, TokenCounter
+from quire.rag.embedder import TokenCounter
+from quire.rag.embedding import Embedder
 from quire.rag.parse import KINDS, ParsedDocument, kind_of
 from quire.rag.parser import MAX_FILE_BYTES, Parser
 
