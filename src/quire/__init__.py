@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from quire.config import EngineConfig
 from quire.sampling_params import BeamSearchParams, SamplingParams
-from quire.threads import spin_briefly
+from quire.system.threads import spin_briefly
 
 if TYPE_CHECKING:
     from quire.llm import LLM

@@ -29,7 +29,6 @@ from quire.loading.errors import ModelLoadError
 from quire.loading.known_digest import WeightFiles, checkpoint_digest, known_digest, stat_weights
 from quire.loading.load import load_model
 from quire.loading.source import ModelSource, resolve_model
-from quire.malloc import keep_freed_memory
 from quire.memory_plan import plan_pool, plan_swap_slots
 from quire.models.base import CausalLM
 from quire.models.model_config import ModelConfig, check_tokenizer_fits
@@ -37,9 +36,10 @@ from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner
 from quire.sampling_params import SamplingParams
+from quire.system.malloc import keep_freed_memory
+from quire.system.threads import default_num_threads
 from quire.text.special_tokens import SpecialTokenEscaper
 from quire.text.tokenizer import Tokenizer
-from quire.threads import default_num_threads
 from quire.tiers.disk_link import DiskLink
 from quire.tiers.disk_space import DiskSpace
 from quire.tiers.host_space import HostSpace

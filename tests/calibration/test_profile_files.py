@@ -79,7 +79,7 @@ def test_a_profile_that_cannot_be_written_leaves_the_old_one(
         raise OSError("no space left on device")
 
     before = place.path.read_bytes()
-    monkeypatch.setattr("quire.user_cache.os.replace", full)
+    monkeypatch.setattr("quire.system.user_cache.os.replace", full)
     with pytest.raises(OSError, match="no space"):
         place.save(CostModel())
     assert place.path.read_bytes() == before

@@ -78,7 +78,7 @@ def test_engines_in_processes_of_their_own_share_the_cores_as_far_as_nobody_says
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     configs = {"a": EngineConfig("random:tiny"), "b": EngineConfig("random:tiny", num_threads=5)}
     for num_cores, share in ((8, 4), (1, 1)):
-        monkeypatch.setattr("quire.threads.num_cores", lambda num_cores=num_cores: num_cores)
+        monkeypatch.setattr("quire.system.threads.num_cores", lambda num_cores=num_cores: num_cores)
         shared = _share_threads(configs)
         assert {name: config.num_threads for name, config in shared.items()} == {"a": share, "b": 5}
 

@@ -16,10 +16,9 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from logging.handlers import QueueHandler
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -32,6 +31,7 @@ from quire.async_engine.messages import Command, Heartbeat, ModelState, Report, 
 from quire.async_engine.serialization import FrameReader, dump, frame, load
 from quire.async_engine.watchdog import EXIT_STATUS, Watchdog
 from quire.engine.input_processor import InputProcessor
+from quire.system.child_processes import GROUP_SIGNALS, signals_blocked
 
 if TYPE_CHECKING:
     from quire.engine.engine import Engine  # torch with it, and a process that serves has no need of that
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("quire")
 
 _PIECE = 1 << 16  # what a pipe holds
-_GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # a terminal or a supervisor sends them to all processes at once
 _POLL_S = 1.0  # between two looks at the process
 _QUIET_S = 5.0  # without news of it, after which it is asked for an answer
 _GRACE_S = 5.0  # beyond the limit of a step: the process's own watchdog goes first, since it can say where it hangs
@@ -274,18 +273,6 @@ class _Reports:
                 self._is_over.set()
 
 
-@contextmanager
-def signals_blocked() -> Iterator[None]:
-    """Processes that are started within begin with SIGINT and SIGTERM blocked: a terminal's Ctrl-C reaches them while
-    they import, long before they can say what they make of it."""
-    resource_tracker.ensure_running()  # starting it, as the first process does, would unblock them
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP_SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _state(process: BaseProcess) -> str:
     """What the system says that a process does, such as "T (stopped)"; it cannot say so itself."""
     try:
@@ -322,7 +309,7 @@ def _serve(
     log_level: int,
 ) -> None:
     """The engine process: the loop, which sends its reports itself, in the main thread, and a thread for commands."""
-    for number in _GROUP_SIGNALS:  # the parent says when to stop
+    for number in GROUP_SIGNALS:  # the parent says when to stop
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
     sys.setswitchinterval(switch_interval)

@@ -23,8 +23,8 @@ from quire.config import EngineConfig
 from quire.core.costs.cost_model import CostModel
 from quire.models.base import CausalLM
 from quire.outputs import Stats
+from quire.system.user_cache import replace_file, user_cache
 from quire.tiers.transfer_worker import TransferWorker
-from quire.user_cache import replace_file, user_cache
 
 logger = logging.getLogger("quire")
 

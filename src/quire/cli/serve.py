@@ -113,7 +113,7 @@ def _start_engine(config: EngineConfig, *, memory_share: float) -> Engine:
 def _share_threads(engines: dict[str, EngineConfig]) -> dict[str, EngineConfig]:
     """Engines that know nothing of each other must not have more threads than there are cores: threads of one wait for
     each other by spinning, and two engines with all cores each took ten times as long together as one alone."""
-    from quire.threads import default_num_threads
+    from quire.system.threads import default_num_threads
 
     share = max(1, default_num_threads() // len(engines))
     logger.info("%d models share the cores; threads of each, where --num-threads does not say: %d", len(engines), share)

@@ -28,7 +28,7 @@ from quire.loading.checkpoint import weight_files
 from quire.loading.digest import hash_checkpoint
 from quire.loading.errors import ModelLoadError
 from quire.loading.progress import bytes_progress
-from quire.user_cache import replace_file, user_cache
+from quire.system.user_cache import replace_file, user_cache
 
 logger = logging.getLogger(__name__)
 

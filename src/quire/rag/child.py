@@ -14,16 +14,16 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
+from quire.system.child_processes import GROUP_SIGNALS, end_with_parent, signals_blocked
+
 Worker = Callable[[bytes], bytes]
 _DONE, _REFUSED = b"+", b"-"
-_GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # a terminal or a supervisor sends them to all processes at once
 
 
 class ChildError(RuntimeError):
@@ -116,7 +116,7 @@ class Child:
         self._process = context.Process(
             target=_serve, args=(theirs, self._make, self._limits, self._niceness), name=self._name, daemon=True
         )
-        with _signals_blocked():  # the child has them blocked too, until it can ignore them
+        with signals_blocked():  # the child has them blocked too, until it can ignore them
             self._process.start()
         theirs.close()
         atexit.register(self._end)
@@ -136,26 +136,14 @@ class Child:
             self._end()
 
 
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    resource_tracker.ensure_running()  # starting it, as the first process does, would unblock them
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP_SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 # -- in the process --------------------------------------------------------------------------------------------------
 
 
 def _serve(connection: Connection, make: Callable[[], Worker], limits: Limits, niceness: int) -> None:
-    for number in _GROUP_SIGNALS:  # the parent says when to stop
+    for number in GROUP_SIGNALS:  # the parent says when to stop
         signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _GROUP_SIGNALS)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
+    end_with_parent()
     os.nice(niceness)
     if limits.memory_bytes is not None:
         resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
@@ -176,9 +164,4 @@ def _serve(connection: Connection, make: Callable[[], Worker], limits: Limits, n
             except MemoryError:
                 answer = _REFUSED + b"it needs more memory than it may have"
             connection.send_bytes(answer)
-    os._exit(0)
-
-
-def _end_with(parent: BaseProcess) -> None:
-    parent.join()
     os._exit(0)

@@ -33,13 +33,13 @@ from starlette.types import ASGIApp
 
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import ModelState
-from quire.malloc import share_one_heap
 from quire.server.http.protocol import HttpProtocol
 from quire.server.load_log import LoadLog
 from quire.server.metrics import Metrics
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
 from quire.server.systemd import keep_alive, notify
+from quire.system.malloc import share_one_heap
 
 logger = logging.getLogger("quire.server")
 

@@ -10,7 +10,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
-from quire.malloc import give_memory_back
+from quire.system.malloc import give_memory_back
 from quire.text.special_tokens import SpecialTokenEscaper
 from quire.text.token_pieces import TokenPieces, byte_level_alphabet
 from quire.text.tokenizer_files import read_tokenizer_files

@@ -28,13 +28,13 @@ from typing import Any
 
 import httpx
 
-from quire.async_engine.process import signals_blocked
 from quire.bench.report import Column, Report, summarise
 from quire.bench.serving.load_target import Target, find_target
 from quire.bench.serving.stream_client import Stream, StreamClient, connect_to
 from quire.bench.settings import HttpSettings
 from quire.bench.workload import Workload, WorkloadRequest, fixed_lengths, make_workload, token_range
 from quire.config import EngineConfig
+from quire.system.child_processes import signals_blocked
 
 #: By figure, what it may be at most: a step's time over the offline engine; with the others queued; and of the 99th
 #: percentiles, while a body is sent.

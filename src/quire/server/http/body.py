@@ -10,12 +10,10 @@ import multiprocessing
 import os
 import reprlib
 import signal
-import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Any, TypeVar, get_args
@@ -27,6 +25,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from quire.server.errors import RETRY_SOON, ApiError
+from quire.system.child_processes import end_with_parent
 
 T = TypeVar("T", bound=BaseModel)
 #: By the models' names, None for the default one: raises `ApiError` for a body that cannot be served, whatever else is
@@ -182,18 +181,9 @@ def _try_parse(
 
 
 def _set_up_child() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    end_with_parent()
     os.nice(_NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides when to end
-
-
-def _end_with(parent: BaseProcess) -> None:
-    """An executor's child waits for work on a pipe of which it holds both ends, so that it would outlive a parent that
-    was killed."""
-    parent.join()
-    os._exit(0)
 
 
 def _refusal(errors: list[ErrorDetails], kind: Any) -> ApiError:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from quire import threads
-from quire.threads import default_num_threads, num_cores
+from quire.system import threads
+from quire.system.threads import default_num_threads, num_cores
 
 
 @pytest.fixture

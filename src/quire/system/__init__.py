@@ -1,0 +1,1 @@
+"""The operating system: freed memory, cores, the user's cache, child processes."""
