@@ -59,6 +59,7 @@ class Child:
         self._turn = threading.Lock()
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
+        self._is_stopped = False
 
     @property
     def pid(self) -> int | None:
@@ -86,6 +87,8 @@ class Child:
         if self._process is None or not self._process.is_alive():
             self._end()
             self._start()
+        if self._is_stopped:
+            raise ChildError(f"the {self._name} process was stopped")
         assert self._process is not None
         assert self._connection is not None
         begin = time.monotonic()
@@ -134,6 +137,13 @@ class Child:
         """End the process. The next question would start another."""
         with self._turn:
             self._end()
+
+    def stop(self) -> None:
+        """End the process at once, and for good: whoever waits for an answer, or asks later, gets a ChildError."""
+        self._is_stopped = True
+        if (process := self._process) is not None:
+            process.kill()
+        self.close()
 
 
 # -- in the process --------------------------------------------------------------------------------------------------
