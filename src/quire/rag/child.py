@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 from quire.system.child_processes import GROUP_SIGNALS, end_with_parent, signals_blocked
 
@@ -34,7 +35,7 @@ class ChildError(RuntimeError):
 class Limits:
     """What a process may take; None for any amount."""
 
-    memory_bytes: int | None = 1 << 30  #: of address space
+    memory_bytes: int | None = 1 << 30  #: of address space, beyond what it begins with
     cpu_s: float | None = 60.0  #: of processor time, for each question, to the next full second
     wall_s: float = 120.0  #: until it has answered, its start included
 
@@ -156,7 +157,8 @@ def _serve(connection: Connection, make: Callable[[], Worker], limits: Limits, n
     end_with_parent()
     os.nice(niceness)
     if limits.memory_bytes is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
+        most = _address_space() + limits.memory_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it would be as large
     worker: Worker | None = None
     with suppress(EOFError, OSError):  # the parent is gone
@@ -175,3 +177,11 @@ def _serve(connection: Connection, make: Callable[[], Worker], limits: Limits, n
                 answer = _REFUSED + b"it needs more memory than it may have"
             connection.send_bytes(answer)
     os._exit(0)
+
+
+def _address_space() -> int:
+    """Bytes; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except OSError:
+        return 0
