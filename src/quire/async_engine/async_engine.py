@@ -35,6 +35,7 @@ from quire.async_engine.messages import (
 from quire.async_engine.watchdog import Watchdog
 from quire.config import SchedulerConfig
 from quire.engine.input_processor import InputProcessor
+from quire.forecast import Forecast
 from quire.outputs import RequestOutput, Stats
 from quire.prompt import PromptLike
 from quire.sampling_params import BeamSearchParams, SamplingParams
@@ -103,6 +104,8 @@ class AsyncEngine:
         self._engine_state = ModelState.LOADING
         self._is_draining = False
         self._input_processor: InputProcessor | None = None
+        self._forecast: Forecast | None = None  #: the engine's latest
+        self._untaken: dict[int, int] = {}  #: by key, tokens of the prompts that it has not reported to have
         self._keys = itertools.count()
         self._sent: dict[int, _Sent] = {}  #: requests that have not ended, by key
         self._request_ids: set[str] = set()  #: of the requests that have not ended
@@ -146,6 +149,15 @@ class AsyncEngine:
         if facts is None:
             raise self._unavailable()
         return facts
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """What a request that is sent now would see (`Forecast.predict`). None where the model takes no requests."""
+        with self._lock:
+            if self.state is not ModelState.READY or self._forecast is None:
+                return None
+            untaken = self._untaken.values()
+            return self._forecast.later(time.monotonic() - self._forecast.time, len(untaken), sum(untaken))
 
     def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Start the thread, which loads the model.
@@ -250,6 +262,7 @@ class AsyncEngine:
             stream.keys.append(add.key)
             self._request_ids.add(add.request_id)
             self.num_queued += 1
+            self._untaken[add.key] = len(add.processed.prompt.token_ids)
             self._host.send(add)
 
     def _abort(self, sent: _Sent) -> bool:
@@ -264,6 +277,7 @@ class AsyncEngine:
         if self._sent.pop(sent.add.key, None) is None:
             return False
         self._request_ids.discard(sent.add.request_id)
+        self._untaken.pop(sent.add.key, None)
         self.num_queued -= not sent.is_started
         return True
 
@@ -289,6 +303,9 @@ class AsyncEngine:
             self._call(self._on_stats, report.stats)
         for output in report.outputs:
             self._call(self._on_finished, output)
+        forecast = report.stats.forecast if report.stats is not None else None
+        if report.taken or forecast is not None:
+            self._take_forecast(forecast, report.taken)
         if not report.events:
             return
         batches: dict[OutputCollector, list[Delivery]] = {}
@@ -308,6 +325,12 @@ class AsyncEngine:
                 for stream, _, _ in batch:
                     self.leave(stream)
 
+    def _take_forecast(self, forecast: Forecast | None, taken: list[int]) -> None:
+        with self._lock:
+            self._forecast = forecast or self._forecast
+            for key in taken:
+                self._untaken.pop(key, None)
+
     def _call(self, listener: Callable[..., None] | None, *values: Any) -> None:
         if listener is None:
             return
@@ -326,6 +349,7 @@ class AsyncEngine:
             self.error = report.error
             if report.input_processor is not None:
                 self._input_processor = report.input_processor
+                self._forecast = report.forecast
             lost = [] if report.state is ModelState.READY else list(self._sent.values())
             if report.state is ModelState.LOADING:
                 lost = [sent for sent in lost if not self._try_again(sent)]
@@ -344,6 +368,7 @@ class AsyncEngine:
         if sent.is_started or sent.is_second_try:
             return False
         sent.is_second_try = True
+        self._untaken[sent.add.key] = len(sent.add.processed.prompt.token_ids)
         self._host.send(sent.add)
         return True
 

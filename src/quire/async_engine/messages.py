@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 
 from quire.engine.input_processor import InputProcessor, ProcessedRequest
+from quire.forecast import Forecast
 from quire.outputs import CompletionOutput, Delta, RequestMetrics, RequestOutput, Stats
 
 # -- what a client of a request sees ---------------------------------------------------------------------------------
@@ -129,6 +130,7 @@ class StepReport:
     events: list[tuple[int, Event | Exception]] = field(default_factory=list)  #: by the requests' keys
     outputs: list[RequestOutput] = field(default_factory=list)  #: of all that ended, aborted ones too
     stats: Stats | None = None
+    taken: list[int] = field(default_factory=list)  #: keys of requests that the engine has got since the last report
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,7 @@ class StateReport:
     state: ModelState
     error: str | None = None
     input_processor: InputProcessor | None = None  #: once READY
+    forecast: Forecast | None = None  #: likewise
 
 
 Report = StepReport | StateReport | Heartbeat

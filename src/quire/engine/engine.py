@@ -18,6 +18,7 @@ from typing import Any
 from quire.config import SchedulerConfig
 from quire.core.block_keys import Namespace
 from quire.core.costs.cost_model import CostModel
+from quire.core.forecaster import Forecaster
 from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.observer import CostObserver
 from quire.core.request import Request, RequestStatus
@@ -72,6 +73,7 @@ class Engine:
         cost_model = cost_model or CostModel()
         self.scheduler = Scheduler(scheduler_config, recovery, cost_model)
         self.costs = CostObserver(cost_model, self.scheduler.recovery.log)
+        self.forecaster = Forecaster(self.scheduler, cost_model)
         self.runner = runner
         self.vocab_size = vocab_size
         self.tokenizer = tokenizer
@@ -232,6 +234,8 @@ class Engine:
         stats.preemptions = counts.preemptions - before.preemptions
         stats.recovery = scheduler.recovery.log.take_stats()
         self._describe_state(stats)
+        is_steady = out.total_tokens == len(out.seq_ids)
+        stats.forecast = self.forecaster.note_step(stats.time, stats.busy_s, is_steady=is_steady)
         self.last_stats = stats
         for listener in self.on_stats:
             listener(stats)
@@ -284,6 +288,7 @@ class Engine:
         """The engine's state now, as the figures of a step that did nothing: after aborts between two steps, say."""
         stats = Stats(self.last_stats.step_id if self.last_stats is not None else 0, self.clock())
         self._describe_state(stats)
+        stats.forecast = self.forecaster.forecast(stats.time)
         return stats
 
     def _describe_state(self, stats: Stats) -> None:
