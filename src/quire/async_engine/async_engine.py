@@ -7,7 +7,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,6 +22,7 @@ from quire.async_engine.messages import (
     Command,
     EngineUnavailable,
     Finished,
+    Forget,
     Heartbeat,
     ModelState,
     QueueFull,
@@ -37,7 +38,7 @@ from quire.config import SchedulerConfig
 from quire.engine.input_processor import InputProcessor
 from quire.forecast import Forecast
 from quire.outputs import RequestOutput, Stats
-from quire.prompt import PromptLike
+from quire.prompt import Prompt, PromptLike
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
 if TYPE_CHECKING:
@@ -226,6 +227,10 @@ class AsyncEngine:
         processed = await asyncio.to_thread(input_processor.accept, prompt, params, priority=priority)
         self._send(stream, number, Add(next(self._keys), request_id, processed, arrival_time, wants_progress))
         self._call(self._on_accepted, processed.n, processed.max_tokens)
+
+    def forget(self, prompts: Sequence[Prompt]) -> None:
+        """Have the KV of the prompts' documents deleted from disk, soon; where no engine runs, nothing is."""
+        self._host.send(Forget(tuple(prompts)))
 
     def leave(self, stream: EventStream) -> None:
         """Nobody reads a stream any more: abort its requests that have not ended."""

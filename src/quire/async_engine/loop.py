@@ -22,6 +22,7 @@ from quire.async_engine.messages import (
     Add,
     Command,
     Finished,
+    Forget,
     Heartbeat,
     ModelState,
     Preempted,
@@ -177,6 +178,8 @@ class EngineLoop:
                     self._pending[command.request_id] = command
                 case Abort():
                     self._abort(engine, command, ended)
+                case Forget():
+                    self._forget_documents(engine, command)
                 case Heartbeat():
                     self._report(command)
                 case Stop():
@@ -195,6 +198,12 @@ class EngineLoop:
             return self.inbox.get_nowait()
         except queue.Empty:
             return None
+
+    def _forget_documents(self, engine: Engine, forget: Forget) -> None:
+        try:
+            engine.forget(forget.prompts)
+        except (OSError, ValueError) as error:
+            logger.error("%s: KV of deleted documents could not be deleted: %s", self._name, error)
 
     def _add(self, engine: Engine, add: Add, ended: StepReport) -> None:
         if add.request_id in self._clients:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from quire.engine.input_processor import InputProcessor, ProcessedRequest
 from quire.forecast import Forecast
 from quire.outputs import CompletionOutput, Delta, RequestMetrics, RequestOutput, Stats
+from quire.prompt import Prompt
 
 # -- what a client of a request sees ---------------------------------------------------------------------------------
 
@@ -107,6 +108,13 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
+class Forget:
+    """Delete the KV of documents from disk, in every process."""
+
+    prompts: tuple[Prompt, ...]  #: encoded; up to the last document's end
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     """Goes in as a command and comes back as a report."""
 
@@ -118,7 +126,7 @@ class Stop:
     """Run no further step."""
 
 
-Command = Add | Abort | Heartbeat | Stop
+Command = Add | Abort | Forget | Heartbeat | Stop
 
 # -- reports ---------------------------------------------------------------------------------------------------------
 

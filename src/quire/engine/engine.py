@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from quire.config import SchedulerConfig
-from quire.core.block_keys import Namespace
+from quire.core.block_keys import Namespace, extend_keys
 from quire.core.costs.cost_model import CostModel
 from quire.core.forecaster import Forecaster
 from quire.core.recovery.interface import RecoveryPolicy
@@ -26,7 +26,7 @@ from quire.core.scheduler import Scheduler
 from quire.engine.input_processor import InputProcessor, ProcessedRequest
 from quire.engine.request_state import RequestState
 from quire.outputs import Stats, StepOutput, TransferReport
-from quire.prompt import PromptLike
+from quire.prompt import Prompt, PromptLike
 from quire.runner.model_runner import Runner
 from quire.runner.random import derived_seed
 from quire.sampling_params import BeamSearchParams, SamplingParams
@@ -315,6 +315,28 @@ class Engine:
             How many blocks were forgotten.
         """
         return self.scheduler.kv.pool.forget_cached()
+
+    def forget(self, prompts: Sequence[Prompt]) -> int:
+        """Delete the KV of the prompts' documents, and of what was computed after them, from disk, for every process.
+
+        Returns:
+            How many blocks were deleted.
+
+        Raises:
+            ValueError: the directory cannot be written to.
+            OSError: the disk failed; some may still be found.
+        """
+        disk = getattr(self.runner, "disk", None)
+        if disk is None:
+            return 0
+        size = self.scheduler.config.block_size
+        keys: set[bytes] = set()
+        for prompt in prompts:
+            of_prompt: list[bytes] = []
+            num_blocks = prompt.documents[-1] // size
+            extend_keys(of_prompt, self.root, prompt.domains, prompt.token_ids, size, num_blocks)
+            keys.update(of_prompt)
+        return disk.store.delete(keys)
 
     # -- a pinned prefix ----------------------------------------------------------------------------------------------
 

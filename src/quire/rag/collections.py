@@ -360,6 +360,11 @@ class Collection:
             raise ValueError(f"there is no document {document_id} in this collection")
         return row[0]
 
+    def passages_of(self, document_id: int) -> list[str]:
+        """The texts of a document's chunks; none where there is no such document."""
+        with self._database.reading() as connection:
+            return self._chunk_texts(connection, document_id)
+
     def vectors_of(self, document_id: int) -> dict[str, np.ndarray]:
         """The vectors of a document's chunks by their texts."""
         try:

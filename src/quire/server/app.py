@@ -14,6 +14,9 @@ from starlette.routing import Route
 
 import quire
 from quire.async_engine.messages import EngineUnavailable, RequestFailed
+from quire.routing.router import Router
+from quire.server.auto import AutoModel
+from quire.server.collections.library import Library
 from quire.server.errors import ApiError, error_response
 from quire.server.http.access_log import AccessLog
 from quire.server.http.auth import Authenticate
@@ -44,11 +47,20 @@ _ALIASES = {
 }
 
 
-def make_app(registry: ModelRegistry, settings: ServerSettings, metrics: Metrics | None = None) -> FastAPI:
+def make_app(
+    registry: ModelRegistry,
+    settings: ServerSettings,
+    metrics: Metrics | None = None,
+    *,
+    library: Library | None = None,
+    router: Router | None = None,
+) -> FastAPI:
     """The application over engines that somebody else starts and ends.
 
     Args:
         metrics: what GET /metrics shows; without them there is no such route.
+        library: collections to answer from.
+        router: chooses for `model: "auto"`.
     """
     app = FastAPI(
         title="Quire",
@@ -59,17 +71,18 @@ def make_app(registry: ModelRegistry, settings: ServerSettings, metrics: Metrics
         servers=[{"url": settings.root_path}] if settings.root_path else None,
     )
     app.state.bodies = BodyReader(registry.prompt_limits, ignore_unknown_fields=settings.ignore_unknown_fields)
+    auto = AutoModel(registry, router)
     routers = (
-        ChatEndpoint(registry, settings).route(),
-        CompletionEndpoint(registry, settings).route(),
+        ChatEndpoint(auto, settings, library).route(),
+        CompletionEndpoint(auto, settings, library).route(),
         tokenize_routes(registry, settings),
         model_routes(registry),
         health_routes(registry, settings),
         page_routes(registry, settings),
         *([metrics_routes(metrics)] if metrics is not None else []),
     )
-    for router in routers:
-        app.include_router(router)
+    for each in routers:
+        app.include_router(each)
     for kind in (ApiError, EngineUnavailable, RequestFailed):
         app.add_exception_handler(kind, _refuse)
     app.add_exception_handler(HTTPException, _refuse_route)
@@ -77,7 +90,7 @@ def make_app(registry: ModelRegistry, settings: ServerSettings, metrics: Metrics
     app.openapi = lambda: describe(app, needs_key=bool(settings.api_keys))  # type: ignore[method-assign]
     _put_before(app, settings)
     if metrics is not None:
-        paths = frozenset(route.path for router in routers for route in router.routes if isinstance(route, Route))
+        paths = frozenset(route.path for each in routers for route in each.routes if isinstance(route, Route))
         app.add_middleware(CountRequests, metrics=metrics, paths=paths)
     app.add_middleware(PlainPaths, root_path=settings.root_path, aliases=_ALIASES)
     app.add_middleware(AccessLog)
