@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,7 +89,7 @@ def ask(
             "ttft_s": ttft_s,
             "num_prompt_tokens": num_tokens,
             "cached_tokens_by_tier": cached,
-            "sources": used,
+            "sources": [asdict(passage) for passage in used],
         },
     )
 
@@ -107,13 +107,13 @@ def warm(
 
     Servers with the same --kv-dir find it, too.
     """
-    warm_collection(engine, collection, chat, template, rag_dir, json)
+    write_figures(json, warm_collection(engine, collection, rag_dir, chat, template))
 
 
 def warm_collection(
-    engine: EngineConfig, name: str, chat: bool | None, template: str | None, rag_dir: Path | None, json: Path | None
-) -> None:
-    """As the command."""
+    engine: EngineConfig, name: str, rag_dir: Path | None, chat: bool | None = None, template: str | None = None
+) -> dict[str, Any]:
+    """As the command. Returns the figures."""
     from rich.progress import Progress
 
     from quire.engine.document_warmer import DocumentWarmer
@@ -144,7 +144,7 @@ def warm_collection(
         f"{counts['passages']:,} passages of {name!r} for {config.model}: {counts['computed_tokens']:,} tokens "
         f"computed, {counts['found_tokens']:,} were there{left_out}"
     )
-    write_figures(json, {"collection": name, "model": config.model, "kv_dir": config.kv_dir, **counts})
+    return {"collection": name, "model": config.model, "kv_dir": config.kv_dir, **counts}
 
 
 def _passages(collection: Collection) -> Iterator[str]:

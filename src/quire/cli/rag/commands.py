@@ -19,6 +19,7 @@ from quire.cli.rag.collections import (
     to_metadata,
 )
 from quire.cli.tables import print_table, show_time, write_figures
+from quire.config import EngineConfig
 
 if TYPE_CHECKING:
     from quire.rag.collections import Collection, Collections, DocumentInfo
@@ -49,6 +50,14 @@ def ingest(
     overlap_tokens: Annotated[int | None, typer.Option(help="Of neighbouring chunks; 32 by default.")] = None,
     metadata: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Of all these documents; may be repeated.")
+    ] = None,
+    warm: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL", help="Compute the passages' KV for this model, too; may be repeated."),
+    ] = None,
+    kv_dir: Annotated[
+        str | None,
+        typer.Option(envvar="QUIRE_KV_DIR", help="With --warm: where KV is kept; by default beside the collections."),
     ] = None,
     num_threads: Annotated[int | None, typer.Option(help="Of the embedder; by default one a core.")] = None,
     rag_dir: RagDir = None,
@@ -97,6 +106,8 @@ def ingest(
         write_figures(json, {**vars(report), "collection": info.name, "collection_id": info.id,
                              "num_documents": info.num_documents, "num_chunks_in_all": info.num_chunks})  # fmt: skip
         typer.echo(f"{_words(report)}; {info.num_documents:,} documents in {info.num_chunks:,} chunks in {info.name!r}")
+    for each in warm or []:
+        ask.warm_collection(EngineConfig.from_env(model=each, kv_dir=kv_dir), collection, rag_dir)
     for name, reason in report.failed:
         typer.secho(f"not read: {name}: {reason}", fg=typer.colors.RED, err=True)
     if report.failed:
