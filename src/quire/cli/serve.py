@@ -41,7 +41,8 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
     from quire.async_engine.process import ProcessEngine
     from quire.loading import find_model
     from quire.server.app import make_app
-    from quire.server.http.auth import load_api_keys, load_tenant_secret
+    from quire.server.collections.start import make_library
+    from quire.server.http.auth import ADMIN_KEYS_VARIABLE, load_api_keys, load_tenant_secret
     from quire.server.lifecycle import serve as serve_until_stopped
     from quire.server.log_format import configure_logging
     from quire.server.metrics import Metrics
@@ -53,7 +54,11 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
         find_model(config.model)  # what is not there is said before anything starts
     configure_logging(settings.log_format)
     keys = load_api_keys(settings.api_keys, file=settings.api_key_file)
-    settings = replace(settings, api_keys=keys, tenant_secret=load_tenant_secret() if keys else None)
+    admins = load_api_keys(
+        settings.admin_keys, file=settings.admin_key_file, option="--admin-key", variable=ADMIN_KEYS_VARIABLE
+    )
+    secret = load_tenant_secret() if keys or admins else None
+    settings = replace(settings, api_keys=keys, admin_keys=admins, tenant_secret=secret)
     template = read_chat_template(settings.chat_template) if settings.chat_template is not None else None
     metrics = Metrics(engines)
     if settings.engine_process and len(engines) > 1:
@@ -83,12 +88,13 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
         for name, config in engines.items()
     ]
     registry = ModelRegistry(models, accepts_any_name=settings.accept_any_model_name)
+    library = make_library(registry, settings, metrics)
     status = serve_until_stopped(
-        make_app(registry, settings, metrics),
+        make_app(registry, settings, metrics, library),
         registry,
         settings,
         metrics=metrics,
-        banner=partial(_banner, list(engines), has_keys=bool(keys)),
+        banner=partial(_banner, list(engines), has_keys=bool(settings.api_keys)),
     )
     raise typer.Exit(status)
 
