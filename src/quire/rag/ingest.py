@@ -128,9 +128,9 @@ class IngestReport:
 Progress = Callable[[int, int, IngestReport], None]
 #: Told of a source, of what became of some of its documents (added, changed, unchanged, removed), and how many.
 Listener = Callable[[Source, str, int], None]
-#: Asked before documents are embedded: how many more there will be of them, and of bytes. Its ValueError refuses the
-#: source.
-Gate = Callable[[int, int], None]
+#: Asked before a source's documents are embedded: how many more there will be of them, and of bytes. Its ValueError
+#: refuses the source.
+Gate = Callable[[Source, int, int], None]
 Cut = Callable[[str], Sequence[Chunk]]
 
 
@@ -220,7 +220,7 @@ def ingest_uploads(
     embedder: Embedder,
     parser: Parser,
     cut: Cut,
-    gate: Gate = lambda num_documents, num_bytes: None,
+    gate: Gate = lambda source, num_documents, num_bytes: None,
     listener: Listener = lambda source, what, count: None,
     on_progress: Progress = lambda done, total, report: None,
 ) -> IngestReport:
@@ -267,7 +267,7 @@ class _Ingest:
     parser: Parser
     cut: Cut
     report: IngestReport
-    gate: Gate = lambda num_documents, num_bytes: None
+    gate: Gate = lambda source, num_documents, num_bytes: None
     listener: Listener = lambda source, what, count: None
     drafts: list[_Draft] = field(default_factory=list)
 
@@ -324,7 +324,7 @@ class _Ingest:
         num_bytes = sum(
             size_of(source.name, each.metadata, each.parsed.text, len(each.chunks) * dimension) for each in drafts
         )
-        self.gate(len(drafts) - len(old), num_bytes - sum(document.num_bytes for document in old))
+        self.gate(source, len(drafts) - len(old), num_bytes - sum(document.num_bytes for document in old))
         self._tell(source, "unchanged", len(known) - len(old))
         if known:  # whoever stops this from now on, it will be read again
             self.collection.mark(source.origin, b"")

@@ -137,7 +137,7 @@ def test_what_cannot_be_is_refused_by_name(town: RunningServer, body: dict[str, 
 
 def test_a_server_without_collections_says_how_to_have_them(server: RunningServer) -> None:
     answer = server.complete(**asked())
-    assert answer.status_code == 400
+    assert answer.status_code == 404
     assert "--rag-dir" in answer.json()["error"]["message"]
 
 

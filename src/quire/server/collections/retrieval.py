@@ -10,7 +10,7 @@ from quire.rag.collections import Passage
 from quire.rag.prompt_template import PromptTemplate
 from quire.sampling_params import SamplingParams
 from quire.server.collections.library import Library
-from quire.server.errors import ApiError, invalid
+from quire.server.errors import invalid
 from quire.server.openai.prompts import Passages
 from quire.server.openai.schema import GenerationRequest, Message, RetrievalReply, Source
 
@@ -73,7 +73,7 @@ class Retrieved:
         return RetrievalReply(collection=self.collection, sources=sources)
 
 
-async def retrieve(library: Library | None, key_id: str, body: GenerationRequest, question: str | None) -> Retrieved:
+async def retrieve(library: Library, key_id: str, body: GenerationRequest, question: str | None) -> Retrieved:
     """Search for what a body asks.
 
     Args:
@@ -84,9 +84,6 @@ async def retrieve(library: Library | None, key_id: str, body: GenerationRequest
     """
     asked = body.retrieval
     assert asked is not None
-    if library is None:
-        message = "this server keeps no collections; start it with --rag-dir DIR"
-        raise ApiError(400, message, "retrieval", "retrieval_not_enabled")
     for name in _EXCLUDED:
         if getattr(body, name, None):
             raise invalid(f"{name} does not go with retrieval; leave it out", name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +23,15 @@ _TURN_TEXTS = 8  #: embedded together: some 0.2 s of MiniLM on a slow core, whic
 
 
 class SharedEmbedder:
-    """An `Embedder` for threads that share it. Its process starts with the first text, and again if it dies."""
+    """An `Embedder` for threads that share it. Its process starts with the first text, and again if it dies.
 
-    def __init__(self, source: EmbedderSource) -> None:
+    Args:
+        on_embedded: told what texts were embedded for, and how many tokens they had.
+    """
+
+    def __init__(self, source: EmbedderSource, on_embedded: Callable[[str, int], None] | None = None) -> None:
         self.source = source
+        self._on_embedded = on_embedded or (lambda use, num_tokens: None)
         threads = max(1, default_num_threads() // 2)  # the engines want the cores, too
         self._process = EmbedderProcess(source, num_threads=threads, niceness=_NICENESS)
         self._turns = Turns()
@@ -35,6 +40,11 @@ class SharedEmbedder:
     def name(self) -> str:
         """By which clients know it: of a directory, its last part."""
         return Path(self.source.name).name if self.source.name.startswith("/") else self.source.name
+
+    @property
+    def place(self) -> str:
+        """Where another process finds it."""
+        return str(self.source.path or self.source.name)
 
     @property
     def facts(self) -> EmbedderFacts:
@@ -48,11 +58,11 @@ class SharedEmbedder:
         except ChildError as error:
             raise _lost(error) from None
 
-    def embed(self, texts: Sequence[str], *, hurries: bool = False) -> Embeddings:
+    def embed(self, texts: Sequence[str], *, use: str = "ingest") -> Embeddings:
         """As an embedder does, a few texts at a time.
 
         Args:
-            hurries: others let it pass: somebody waits for an answer.
+            use: search, which others let pass, since somebody waits for an answer; ingest or embeddings.
 
         Raises:
             ApiError: its process ended.
@@ -64,11 +74,12 @@ class SharedEmbedder:
         for start in range(0, len(texts), _TURN_TEXTS):
             some = texts[start : start + _TURN_TEXTS]
             try:
-                with self._turns.take(hurries=hurries):
+                with self._turns.take(hurries=use == "search"):
                     found = self._process.embed(some)
             except ChildError as error:
                 raise _lost(error) from None
             vectors[start : start + len(some)] = found.vectors
+            self._on_embedded(use, sum(found.num_tokens))
             num_tokens += found.num_tokens
             is_truncated += found.is_truncated
         return Embeddings(vectors, num_tokens, is_truncated)

@@ -51,7 +51,7 @@ class Endpoint(ABC, Generic[B]):
     prompt_field: ClassVar[str]  #: where a body has its prompts
     builder: ClassVar[type[ResponseBuilder[Any]]]
 
-    def __init__(self, auto: AutoModel, settings: ServerSettings, library: Library | None = None) -> None:
+    def __init__(self, auto: AutoModel, settings: ServerSettings, library: Library) -> None:
         self.auto = auto
         self.settings = settings
         self.library = library
