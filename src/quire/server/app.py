@@ -85,7 +85,7 @@ def make_app(
         ChatEndpoint(auto, settings, library).route(),
         CompletionEndpoint(auto, settings, library).route(),
         tokenize_routes(registry, settings),
-        model_routes(registry),
+        model_routes(registry, has_auto=router is not None),
         collection_routes(library),
         warm_routes(library, kept),
         embedding_routes(library, accepts_any_name=settings.accept_any_model_name),

@@ -143,6 +143,8 @@ def test_a_server_without_collections_says_how_to_have_them(server: RunningServe
 
 def test_auto_takes_turns_and_says_why(tmp_path: Path) -> None:
     with serving(tmp_path, TWO, "round-robin") as server:
+        assert [card["id"] for card in server.get("/v1/models").json()["data"]] == ["one", "two", "auto"]
+        assert server.get("/v1/models/auto").json()["state"] == "ready"
         answers = [server.complete(model="auto").json() for _ in range(2)]
         assert [answer["model"] for answer in answers] == ["one", "two"]
         assert answers[0]["routing"]["policy"] == "round-robin"
