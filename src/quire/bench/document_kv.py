@@ -47,8 +47,8 @@ _PIECE = 1 << 20  #: bytes of a raw read
 #: What a document from disk may take beyond the device's, in raw reads of its bytes and in seconds.
 _MOST_READS, _MOST_S = 1.5, 0.02
 _WORSE = 1.05  #: of the better pure way, that choosing may take
-_NUM_TO_CROSS = 3  #: documents computed to know the crossing
-_MOST_TO_LEARN, _KNOWN = 3, 0.1  #: loads to learn a bandwidth from; error of what is predicted of one that is learnt
+_NUM_TO_CROSS = 3  #: times that a document is computed to know the crossing
+_NUM_TO_LEARN = 2  #: times that it is loaded for the cost model to learn a bandwidth
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,8 @@ class Bench:
         held = Held(factor, self._crossing(tokens))
         self.link.bandwidth = held.bandwidth
         try:
-            self._learn(tokens, self.num_bytes / held.bandwidth)
+            for _ in range(_NUM_TO_LEARN):
+                self.ask_disk(tokens, _LOAD)
             ways = list(held.ttft_s)
             for turn in range(self.settings.runs):
                 for i in range(len(ways)):
@@ -260,13 +261,6 @@ class Bench:
             for _ in range(_NUM_TO_CROSS)
         ]
         return self.num_bytes / max(1e-6, statistics.median(seconds))
-
-    def _learn(self, tokens: Sequence[int], load_s: float) -> None:
-        """Load until the cost model knows what that takes."""
-        for _ in range(_MOST_TO_LEARN):
-            self.ask_disk(tokens, _LOAD)
-            if abs(self._costs.load(self.num_bytes, "disk") - load_s) <= _KNOWN * load_s:
-                break
 
     def store(self) -> list[int]:
         """A document that is on disk from now on, and its question."""
