@@ -11,7 +11,7 @@ from quire.engine.engine import Engine
 from quire.rag.embedder import find_embedder
 from quire.rag.prompt_template import join_passage
 from quire.server.collections.library import Library
-from serving import MODEL, SMALL, RunningServer, make_model, running, wait_until
+from serving import SMALL, RunningServer, make_model, running, wait_until
 
 CLOCKS = "Ann Verrow mends old clocks in Ashby, and never on a Sunday."
 BREAD = "Tom Weber bakes bread in Marlow. He rises at three every morning."
