@@ -69,6 +69,22 @@ def test_a_command_of_the_readme_runs(command: str, tmp_path: Path, monkeypatch:
     assert result.exit_code == 0, result.output
 
 
+def test_the_answers_from_documents_are_those_that_the_readme_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (block,) = [block for block in BLOCKS["console"] if "rag ask" in block]
+    shown = [line.removeprefix("$ .venv/bin/quire ") for line in block.splitlines() if "pip install" not in line]
+    commands = {command: answer for command, answer in zip(shown[::2], shown[1::2], strict=True)}
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("QUIRE_RAG_DIR", str(tmp_path))
+    for command, answer in commands.items():
+        words = shlex.split(command) + (["--embedder", "hashing"] if "ingest" in command else [])
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output
+        assert answer in result.output.splitlines()
+    assert "from disk" in result.output
+
+
 def test_the_readmes_python_that_needs_no_server_runs(capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = [block for block in BLOCKS["python"] if "LLM(" in block]
     exec(code, {})
