@@ -14,6 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from quire.cli.main import app
+from quire.rag.embedder import HashingEmbedder
+from quire.rag.embedder_process import EmbedderProcess
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -74,7 +76,9 @@ def test_the_answers_from_documents_are_those_that_the_readme_shows(
 ) -> None:
     (block,) = [block for block in BLOCKS["console"] if "rag ask" in block]
     shown = [line.removeprefix("$ .venv/bin/quire ") for line in block.splitlines() if "pip install" not in line]
-    commands = {command: answer for command, answer in zip(shown[::2], shown[1::2], strict=True)}
+    commands = dict(zip(shown[::2], shown[1::2], strict=True))
+    monkeypatch.setattr(EmbedderProcess, "facts", HashingEmbedder.facts)
+    monkeypatch.setattr(EmbedderProcess, "embed", lambda self, texts: HashingEmbedder().embed(texts))
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("QUIRE_RAG_DIR", str(tmp_path))
     for command, answer in commands.items():
