@@ -21,6 +21,7 @@ from quire.build import start_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.server.app import make_app
+from quire.server.collections.library import Library
 from quire.server.http.protocol import HttpProtocol
 from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
@@ -94,12 +95,13 @@ def make_model(
 def running(
     *models: ServedModel,
     settings: ServerSettings | None = None,
+    library: Library | None = None,
     is_ready: bool = True,
     send_buffer: int | None = None,
 ) -> Iterator[RunningServer]:
     """A server that listens; `send_buffer` bounds what the system takes for clients that do not read."""
     registry = ModelRegistry(models)
-    app = make_app(registry, settings or ServerSettings())
+    app = make_app(registry, settings or ServerSettings(), library=library)
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if send_buffer is not None:

@@ -277,6 +277,12 @@ class Collections:
     def _collection(self, id_: str) -> Collection:
         return self._open.setdefault(id_, Collection(self._database, self.directory, id_, self._on_deleted))
 
+    def save_indexes(self) -> None:
+        """Bring the files of the indexes that were searched up to date."""
+        for collection in list(self._open.values()):
+            with contextlib.suppress(CollectionGone):
+                collection.save_searched()
+
     def close(self) -> None:
         self._database.close()
 
@@ -470,6 +476,11 @@ class Collection:
             index = self._current_index(connection)
             with contextlib.suppress(OSError):  # a full disk: it is made again when needed
                 index.save()
+
+    def save_searched(self) -> None:
+        """As `save_index`, where there was a search since this was opened."""
+        if self._index is not None:
+            self.save_index()
 
     def _current_index(self, connection: sqlite3.Connection) -> VectorIndex:
         info = connection.execute("SELECT version, dimension FROM collections WHERE id = ?", (self.id,)).fetchone()

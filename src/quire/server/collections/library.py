@@ -198,7 +198,10 @@ class Library:
     ) -> CollectionInfo:
         from quire.rag.collections import DEFAULT_CHUNK_TOKENS, DEFAULT_OVERLAP_TOKENS, check_name
 
-        check_name(name)
+        try:
+            check_name(name)
+        except ValueError as error:
+            raise invalid(str(error), "name") from None
         owner, writing = self.owner(key_id), self.storage.writing
         check_collections(self._quotas, writing.usage(owner))
         if writing.find(name, owner) is not None or (is_public and writing.find_public(name) is not None):
@@ -242,14 +245,14 @@ class Library:
         uploads = self._uploads
         assert uploads is not None
 
-        def prepare() -> tuple[Collection, Room]:
+        def prepare() -> tuple[CollectionInfo, Collection, Room]:
             found = self.find_own(key_id, name)
             info = found.info
             self.check_embedder(info)
-            return found, Room(self._quotas, self.storage.reading.usage(info.owner))
+            return info, found, Room(self._quotas, self.storage.reading.usage(info.owner))
 
-        found, room = await self.run(prepare, name)
-        outcomes = await uploads.take(key_id, found, given, room)
+        info, found, room = await self.run(prepare, name)
+        outcomes = await uploads.take(key_id, info, found, given, room)
         for outcome in outcomes:
             self._metrics.observe_documents({**outcome.counts, "failed": int(outcome.error is not None)})
         return outcomes
@@ -289,14 +292,18 @@ class Library:
                 code="other_embedder",
             )
 
+    def stop(self) -> None:
+        """End the processes: what goes on ends with an error, and what it has kept stays."""
+        if self._uploads is not None:
+            self._uploads.stop()
+        if self._embedder is not None:
+            self._embedder.stop()
+
     def close(self) -> None:
-        """End the embedder's process and the threads; keep what was learnt."""
+        """`stop`, and end the threads, too."""
+        self.stop()
         for lane in (self._searches, self._embeddings, self._others):
             lane.close()
-        if self._uploads is not None:
-            self._uploads.close()
-        if self._embedder is not None:
-            self._embedder.close()
         if self._storage is not None:
             self._storage.close()
 

@@ -35,6 +35,7 @@ class SharedEmbedder:
         threads = max(1, default_num_threads() // 2)  # the engines want the cores, too
         self._process = EmbedderProcess(source, num_threads=threads, niceness=_NICENESS)
         self._turns = Turns()
+        self._is_stopping = False
 
     @property
     def name(self) -> str:
@@ -56,7 +57,7 @@ class SharedEmbedder:
             message = "the embedder cannot be loaded; the server's log says why"
             raise ApiError(503, message, code="embedder_failed") from None
         except ChildError as error:
-            raise _lost(error) from None
+            raise self._lost(error) from None
 
     def embed(self, texts: Sequence[str], *, use: str = "ingest") -> Embeddings:
         """As an embedder does, a few texts at a time.
@@ -77,19 +78,21 @@ class SharedEmbedder:
                 with self._turns.take(hurries=use == "search"):
                     found = self._process.embed(some)
             except ChildError as error:
-                raise _lost(error) from None
+                raise self._lost(error) from None
             vectors[start : start + len(some)] = found.vectors
             self._on_embedded(use, sum(found.num_tokens))
             num_tokens += found.num_tokens
             is_truncated += found.is_truncated
         return Embeddings(vectors, num_tokens, is_truncated)
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """End the process; whoever waits for it gets an error."""
+        self._is_stopping = True
         self._process.stop()
 
-
-def _lost(error: ChildError) -> ApiError:
-    logger.error("%s", error)
-    message = "the embedder's process ended; it is started again, so try once more"
-    return ApiError(503, message, code="embedder_failed", headers=RETRY_SOON)
+    def _lost(self, error: ChildError) -> ApiError:
+        if self._is_stopping:
+            return ApiError(503, "the server is shutting down", code="shutting_down", headers=RETRY_SOON)
+        logger.error("%s", error)
+        message = "the embedder's process ended; it is started again, so try once more"
+        return ApiError(503, message, code="embedder_failed", headers=RETRY_SOON)
