@@ -19,7 +19,9 @@ from quire.system.threads import default_num_threads
 logger = logging.getLogger("quire.server")
 
 _NICENESS = 5  # it gives way to engines
-_TURN_TEXTS = 8  #: embedded together: some 0.2 s of MiniLM on a slow core, which is what a search may wait for
+# Embedded together: two chunks, or many questions. A search may have to wait for that: 0.1 s of MiniLM on an idle core.
+_TURN_CHARACTERS = 2048
+_TURN_TEXTS = 32
 
 
 class SharedEmbedder:
@@ -72,8 +74,9 @@ class SharedEmbedder:
         vectors = np.empty((len(texts), facts.dimension), np.float32)
         num_tokens: list[int] = []
         is_truncated: list[bool] = []
-        for start in range(0, len(texts), _TURN_TEXTS):
-            some = texts[start : start + _TURN_TEXTS]
+        while len(num_tokens) < len(texts):
+            start = len(num_tokens)
+            some = texts[start : start + _turn_size(texts, start)]
             try:
                 with self._turns.take(hurries=use == "search"):
                     found = self._process.embed(some)
@@ -96,3 +99,14 @@ class SharedEmbedder:
         logger.error("%s", error)
         message = "the embedder's process ended; it is started again, so try once more"
         return ApiError(503, message, code="embedder_failed", headers=RETRY_SOON)
+
+
+def _turn_size(texts: Sequence[str], start: int) -> int:
+    """How many of the texts from `start` on are embedded in one turn."""
+    count = characters = 0
+    for text in texts[start : start + _TURN_TEXTS]:
+        characters += len(text)
+        if count and characters > _TURN_CHARACTERS:
+            break
+        count += 1
+    return count
