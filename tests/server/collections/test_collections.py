@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -185,7 +186,7 @@ def test_filters_and_queries_are_checked(client: TestClient) -> None:
     assert error_of(much) == (400, "invalid_value", "chunk_tokens")
 
 
-def test_a_server_without_them_says_how_to_have_them(tmp_path: Path) -> None:
+def test_a_server_without_them_says_how_to_have_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with served(ServerSettings()) as client:
         assert error_of(client.get("/v1/collections")) == (404, "collections_off", None)
         assert "--rag-dir" in client.post("/v1/collections", json={"name": "a"}).text
@@ -195,6 +196,10 @@ def test_a_server_without_them_says_how_to_have_them(tmp_path: Path) -> None:
     with served(ServerSettings(rag_dir=tmp_path / "rag", embedder="hashing")) as client:
         (tmp_path / "rag" / "collections.sqlite3").write_bytes(b"damaged" * 1000)
         broken = client.get("/v1/collections")
+        monkeypatch.setitem(sys.modules, "quire.rag.collections", None)
+        lacking = client.get("/v1/collections")
+    assert error_of(lacking) == (501, "not_installed", None)
+    assert "pip install 'quire[rag]'" in lacking.json()["error"]["message"]
     assert error_of(broken) == (503, "storage_failed", None)
     assert str(tmp_path) not in broken.text
 
