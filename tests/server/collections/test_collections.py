@@ -190,6 +190,8 @@ def test_a_server_without_them_says_how_to_have_them(tmp_path: Path, monkeypatch
     with served(ServerSettings()) as client:
         assert error_of(client.get("/v1/collections")) == (404, "collections_off", None)
         assert "--rag-dir" in client.post("/v1/collections", json={"name": "a"}).text
+        documents = {"documents": [{"name": "a", "text": "x"}]}
+        assert "--rag-dir" in client.post("/v1/collections/a/documents", json=documents).text
         assert error_of(client.post("/v1/embeddings", json={"input": "a"})) == (404, "embeddings_off", None)
     with pytest.raises(ValueError, match="--rag-dir /dev/null/rag cannot be written"):
         served(ServerSettings(rag_dir=Path("/dev/null/rag"), embedder="hashing"))

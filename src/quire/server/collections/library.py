@@ -239,11 +239,8 @@ class Library:
         """Add documents, or replace those of the same names. See `Uploads.take`.
 
         Raises:
-            ApiError: what the collection or the embedder lack; 413 where there was room for none of them.
+            ApiError: what the collection or the embedder lack.
         """
-        assert self.embedder is not None  # it says so itself
-        uploads = self._uploads
-        assert uploads is not None
 
         def prepare() -> tuple[CollectionInfo, Collection, Room]:
             found = self.find_own(key_id, name)
@@ -252,7 +249,8 @@ class Library:
             return info, found, Room(self._quotas, self.storage.reading.usage(info.owner))
 
         info, found, room = await self.run(prepare, name)
-        outcomes = await uploads.take(key_id, info, found, given, room)
+        assert self._uploads is not None  # or `prepare` has said that there is no embedder
+        outcomes = await self._uploads.take(key_id, info, found, given, room)
         for outcome in outcomes:
             self._metrics.observe_documents({**outcome.counts, "failed": int(outcome.error is not None)})
         return outcomes
