@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_QUERY_CHARACTERS = 16_384  #: of a longer query, the beginning counts
+_MAX_VECTORS = 1_000_000  # of searched collections, in memory: 776 bytes each for 384 dimensions
 _MAX_FILTER_FIELDS = 32
 _MAX_FILTER_VALUES = 100
 _SEARCH_THREADS = 4
@@ -141,6 +142,7 @@ class Library:
             _check_filter(where)
             embeddings = self.embedder.embed([query[:MAX_QUERY_CHARACTERS]], use="search")
             passages = found.search(embeddings.vectors[0], top_k, where)
+            self.storage.reading.trim(_MAX_VECTORS)
         return Found(info, passages, embeddings.num_tokens[0])
 
     async def embed(self, texts: Sequence[str]) -> Embeddings:
