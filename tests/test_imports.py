@@ -171,9 +171,11 @@ def test_the_command_line_answers_before_torch_is_imported() -> None:
 
 def test_a_servers_process_imports_no_torch() -> None:
     modules = ("cli.serve", "async_engine.process", "loading", "server.app", "server.lifecycle", "text.chat_template")
-    modules += ("rag.collections", "rag.embedder_process", "rag.ingest", "rag.readers")
-    code = "import sys\n" + "".join(f"import quire.{module}\n" for module in modules) + "print('torch' in sys.modules)"
-    assert run_python(code) == "False"
+    modules += ("server.collections.start",)
+    later = ("rag.collections", "rag.embedder_process", "rag.ingest", "rag.readers")  # when they are first needed
+    first, second = ("".join(f"import quire.{module}\n" for module in group) for group in (modules, later))
+    code = f"import sys\n{first}print('faiss' in sys.modules)\n{second}print('torch' in sys.modules)"
+    assert run_python(code).split() == ["False", "False"]
 
 
 def test_the_command_line_imports_the_house_inside_functions_only() -> None:

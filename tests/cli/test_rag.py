@@ -51,6 +51,7 @@ def test_documents_are_ingested_found_listed_and_deleted(tmp_path: Path, docs: P
         tmp_path / "json",
         "--metadata",
         "year=1",
+        "--public",
     )
     assert "2 added, 0 changed, 0 unchanged, 0 removed" in quire(tmp_path, *ingest).output
     assert "0 added, 0 changed, 2 unchanged, 0 removed" in quire(tmp_path, *ingest).output
@@ -66,7 +67,8 @@ def test_documents_are_ingested_found_listed_and_deleted(tmp_path: Path, docs: P
     assert "Dogs bark at [bold]night." in quire(tmp_path, *only_text).output
     assert "nothing is found" in quire(tmp_path, "query", "cats", "-c", "pets", "--filter", "year=2").output
 
-    assert "pets" in quire(tmp_path, "ls").output
+    assert "pets" in quire(tmp_path, "ls", "--json", tmp_path / "json").output
+    assert json.loads((tmp_path / "json").read_text())[0]["is_public"]
     assert "docs/dogs.txt" in quire(tmp_path, "ls", "-c", "pets").output
     assert "1 documents deleted" in quire(tmp_path, "rm", "-c", "pets", "docs/dogs.txt").output
     assert "no document 'docs/dogs.txt'" in quire(tmp_path, "rm", "-c", "pets", "docs/dogs.txt", status=2).output

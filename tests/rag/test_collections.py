@@ -64,6 +64,19 @@ def test_the_nearest_chunks_are_found_with_their_places(collections: Collections
     assert best.score == pytest.approx(float(vector @ EMBEDDER.embed([best.text]).vectors[0]))
 
 
+def test_the_memory_of_what_was_searched_longest_ago_is_given_back(collections: Collections) -> None:
+    made = [collections.create(name, EMBEDDER.facts) for name in ("a", "b", "c")]
+    for collection in made:
+        collection.change([document(f"{collection.info.name} word")])
+    for name in ("b", "a", "c", "a"):
+        find(collections.get(name), "word")
+    collections.trim(2)
+    assert [collections.get(name).num_vectors for name in ("a", "b", "c")] == [1, 0, 1]
+    collections.trim(0)
+    assert [collections.get(name).num_vectors for name in ("a", "b", "c")] == [0, 0, 1]
+    assert find(collections.get("b"), "word") == ["b word"]
+
+
 def test_filters_are_by_value_and_all_fields_must_fit(collections: Collections) -> None:
     collection = collections.create("c", EMBEDDER.facts)
     collection.change([document(f"word {year}", year=year, kind=kind) for year, kind in ((1, "x"), (2, "x"), (3, "y"))])

@@ -68,7 +68,7 @@ def test_every_panel_follows_the_choice_of_data_source_and_model(board: dict[str
     for panel in board["panels"]:
         assert panel["datasource"]["uid"] == "${datasource}"
     for expression in expressions(board):
-        of_models = re.findall(r"quire_(?!http_requests|request_rejections)\w+", expression)
+        of_models = re.findall(r"quire_(?!http_requests|request_rejections|collection_|embedder_)\w+", expression)
         assert expression.count('{model_name=~"$model"}') == len(of_models)
 
 

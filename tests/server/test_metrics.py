@@ -53,6 +53,9 @@ PROMISED = {
     "quire_cache_config_info": "gauge",
     "quire_http_requests_total": "counter",
     "quire_request_rejections_total": "counter",
+    "quire_collection_search_seconds": "histogram",
+    "quire_collection_documents_total": "counter",
+    "quire_embedder_tokens_total": "counter",
     "quire_recovery_preemptions_total": "counter",
     "quire_recovery_seconds_total": "counter",
     "quire_recovery_recomputed_tokens_total": "counter",
@@ -91,7 +94,10 @@ def test_every_promised_name_is_there_from_the_start_with_its_type_and_the_model
     types = dict(line.split()[2:4] for line in text.splitlines() if line.startswith("# TYPE quire_"))
     assert types == PROMISED
     for line in text.splitlines():
-        assert line.startswith(("#", "process_")) or 'model_name="quire-mini"' in line
+        assert (
+            line.startswith(("#", "process_", "quire_collection_", "quire_embedder_"))
+            or 'model_name="quire-mini"' in line
+        )
     assert 'quire_request_success_total{finished_reason="stop",model_name="quire-mini"} 0.0' in text
     for mode in RecoveryMode:
         assert f'quire_recovery_preemptions_total{{mode="{mode.value}",model_name="quire-mini"}} 0.0' in text

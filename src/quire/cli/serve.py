@@ -99,6 +99,7 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
         settings,
         metrics=metrics,
         banner=partial(_banner, list(engines), has_keys=bool(settings.api_keys)),
+        on_stop=library.stop,
     )
     raise typer.Exit(status)
 

@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import sqlite3
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -163,7 +164,8 @@ class Collections:
             self._database = Database(directory)
         except (OSError, sqlite3.OperationalError) as error:
             raise ValueError(f"{directory} cannot be written ({error}); choose another place for collections") from None
-        self._open: dict[str, Collection] = {}
+        self._opening = threading.Lock()
+        self._open: dict[str, Collection] = {}  #: by id, the one that was used last at the end
 
     def create(
         self,
@@ -272,10 +274,31 @@ class Collections:
 
     def forget(self, id_: str) -> None:
         """Give the memory of a collection's index back."""
-        self._open.pop(id_, None)
+        with self._opening:
+            self._open.pop(id_, None)
+
+    def trim(self, max_vectors: int) -> None:
+        """Give the memory of the indexes that were searched longest ago back, until the others have so many vectors
+        at most. The last one stays."""
+        with self._opening:
+            num_vectors = sum(each.num_vectors for each in self._open.values())
+            for id_, collection in list(self._open.items())[:-1]:
+                if num_vectors <= max_vectors:
+                    break
+                num_vectors -= collection.num_vectors
+                del self._open[id_]
 
     def _collection(self, id_: str) -> Collection:
-        return self._open.setdefault(id_, Collection(self._database, self.directory, id_, self._on_deleted))
+        with self._opening:
+            found = self._open.pop(id_, None) or Collection(self._database, self.directory, id_, self._on_deleted)
+            self._open[id_] = found  # the last one
+            return found
+
+    def save_indexes(self) -> None:
+        """Bring the files of the indexes that were searched up to date."""
+        for collection in list(self._open.values()):
+            with contextlib.suppress(CollectionGone):
+                collection.save_searched()
 
     def close(self) -> None:
         self._database.close()
@@ -290,6 +313,11 @@ class Collection:
         self._directory = directory
         self._on_deleted = on_deleted
         self._index: VectorIndex | None = None
+
+    @property
+    def num_vectors(self) -> int:
+        """In memory, for searches."""
+        return len(self._index) if self._index is not None else 0
 
     @property
     def info(self) -> CollectionInfo:
@@ -475,6 +503,11 @@ class Collection:
             index = self._current_index(connection)
             with contextlib.suppress(OSError):  # a full disk: it is made again when needed
                 index.save()
+
+    def save_searched(self) -> None:
+        """As `save_index`, where there was a search since this was opened."""
+        if self._index is not None:
+            self.save_index()
 
     def _current_index(self, connection: sqlite3.Connection) -> VectorIndex:
         info = connection.execute("SELECT version, dimension FROM collections WHERE id = ?", (self.id,)).fetchone()

@@ -65,6 +65,7 @@ def serve(
     *,
     metrics: Metrics | None = None,
     banner: Callable[[str], str] | None = None,
+    on_stop: Callable[[], None] = lambda: None,
 ) -> int:
     """Serve until told to stop. Call it in the main thread.
 
@@ -74,6 +75,7 @@ def serve(
         settings: where to listen, and for how long to drain.
         metrics: source of the load lines; None writes none.
         banner: makes the text that is printed once a model is ready, from the server's URL.
+        on_stop: ends what goes on beside the engines, once they are drained.
 
     Returns:
         The exit status: 0 after SIGTERM, 130 after Ctrl-C, 2 where no model could be loaded, 1 where the last was lost.
@@ -118,6 +120,7 @@ def serve(
             url,
             LoadLog(metrics) if metrics is not None else None,
             banner,
+            on_stop,
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(process.run())
@@ -142,6 +145,7 @@ class _Process:
     url: str
     load_log: LoadLog | None
     banner: Callable[[str], str] | None
+    on_stop: Callable[[], None]
 
     async def run(self) -> int:
         told_to_stop: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -162,6 +166,7 @@ class _Process:
             notify("STOPPING=1")
             if told_to_stop.done():
                 await self._drain(told_to_stop.result())
+            await asyncio.to_thread(self.on_stop)
             self.server.should_exit = True
             await asyncio.gather(serving, return_exceptions=True)
             if self.settings.uds is not None:

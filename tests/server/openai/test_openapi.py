@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -17,6 +18,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from quire.rag.embedder import find_embedder
+from quire.server.collections.library import Library
 from serving import PATIENCE_S, SMALL, RunningServer, make_model, running
 
 CHECKS = (
@@ -29,9 +32,11 @@ CHECKS = (
 
 
 @pytest.fixture(scope="module")
-def small_server() -> Iterator[RunningServer]:
+def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     config = replace(SMALL, max_model_len=48, max_num_seqs=4)  # answers are short, whatever is asked for
-    with running(make_model(config)) as server:
+    library = Library(tmp_path_factory.mktemp("rag"), find_embedder("hashing"))
+    with running(make_model(config), library=library) as server:
+        server.post("/v1/collections", name="0")  # as schemathesis names one by default
         yield server
         server.wait_until_idle()
 
@@ -50,13 +55,17 @@ def small_server() -> Iterator[RunningServer]:
         "/load",
         "/props",
         "/apply-template",
+        "/v1/embeddings",
+        "/v1/collections",
+        "/v1/collections/{name}/documents",
+        "/v1/collections/{name}/search",
     ],
 )
 def test_what_the_document_allows_is_answered_as_it_says(small_server: RunningServer, path: str) -> None:
     document = schemathesis.openapi.from_url(f"{small_server.url}/openapi.json")
-    (operation,) = document[path].values()
+    operations = list(document[path].values())
 
-    @given(case=operation.as_strategy())
+    @given(case=st.one_of(*(operation.as_strategy() for operation in operations)))
     @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     def fuzz(case: Any) -> None:
         case.call_and_validate(checks=CHECKS, timeout=PATIENCE_S)
@@ -68,7 +77,9 @@ def test_every_endpoint_is_in_the_document(server: RunningServer) -> None:
     document = server.get("/openapi.json").json()
     assert {
         "/v1/chat/completions", "/v1/completions", "/v1/models", "/v1/models/{model}", "/tokenize", "/detokenize",
-        "/health", "/version", "/load", "/props", "/apply-template",
+        "/health", "/version", "/load", "/props", "/apply-template", "/v1/embeddings", "/v1/collections",
+        "/v1/collections/{name}", "/v1/collections/{name}/documents", "/v1/collections/{name}/documents/{document}",
+        "/v1/collections/{name}/search",
     } <= set(document["paths"])  # fmt: skip
 
 
@@ -89,6 +100,10 @@ def test_every_field_is_explained(server: RunningServer) -> None:
         "TokenizeRequest",
         "DetokenizeRequest",
         "TemplateRequest",
+        "CollectionRequest",
+        "DocumentUpload",
+        "SearchRequest",
+        "EmbeddingRequest",
         "Message",
     ):
         for field, about in schemas[name]["properties"].items():

@@ -119,7 +119,7 @@ def test_a_filter_that_nothing_fits_gives_the_plain_answer(town: RunningServer) 
 @pytest.mark.parametrize(
     ("body", "param", "words"),
     [
-        ({"retrieval": {"collection": "nowhere"}}, "collection", "there is no collection 'nowhere'"),
+        ({"retrieval": {"collection": "nowhere"}}, "retrieval.collection", "there is no collection 'nowhere'"),
         (asked(template="{question}"), "retrieval.template", "{documents} once"),
         (asked(top_k=0), "retrieval.top_k", "nearest passages"),
         ({**asked(), "echo": True}, "echo", "does not go with retrieval"),

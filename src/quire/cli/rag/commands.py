@@ -48,6 +48,10 @@ def ingest(
     embedder: EmbedderName = None,
     chunk_tokens: Annotated[int | None, typer.Option(help="Of a new collection; 256 by default.")] = None,
     overlap_tokens: Annotated[int | None, typer.Option(help="Of neighbouring chunks; 32 by default.")] = None,
+    public: Annotated[
+        bool,
+        typer.Option("--public", help="A new collection: all keys of a server may read it, not the admins' alone."),
+    ] = False,
     metadata: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Of all these documents; may be repeated.")
     ] = None,
@@ -79,7 +83,9 @@ def ingest(
         found = collections.find(collection)
         report, parser = IngestReport(), Parser()
         with open_embedder(embedder, found, num_threads) as vectors:
-            found = found or _create(collections, collection, vectors, model or [], chunk_tokens, overlap_tokens)
+            found = found or _create(
+                collections, collection, vectors, model or [], chunk_tokens, overlap_tokens, is_public=public
+            )
             info = found.info
             _check_unchanged(found, model, chunk_tokens, overlap_tokens)
             try:
@@ -210,6 +216,8 @@ def _create(
     models: list[str],
     chunk_tokens: int | None,
     overlap_tokens: int | None,
+    *,
+    is_public: bool,
 ) -> Collection:
     from quire.rag.collections import DEFAULT_CHUNK_TOKENS, DEFAULT_OVERLAP_TOKENS
     from quire.rag.readers import chunk_limit
@@ -220,7 +228,9 @@ def _create(
         typer.echo(f"chunks of {limit} tokens, not {wanted}: what reads them takes no more", err=True)
     size = min(wanted, limit)
     overlap = min(DEFAULT_OVERLAP_TOKENS, size // 2) if overlap_tokens is None else overlap_tokens
-    return collections.create(name, embedder.facts, chunk_tokens=size, overlap_tokens=overlap, readers=models)
+    return collections.create(
+        name, embedder.facts, chunk_tokens=size, overlap_tokens=overlap, readers=models, is_public=is_public
+    )
 
 
 def _check_unchanged(

@@ -34,14 +34,17 @@ class Lane:
         """The result of `work`, from one of the threads. Who gives up waiting does not end the work.
 
         Raises:
-            ApiError: 429, too much waits already.
+            ApiError: 429, too much waits already; 503, the lane is closed.
         """
         if self._num >= self._max_waiting:
             message = f"{self._num} requests wait for {self._name} already; try again soon"
             raise ApiError(429, message, code="queue_full", headers=RETRY_SOON)
+        try:
+            future = self._threads.submit(work)
+        except RuntimeError:  # after `close`
+            raise ApiError(503, "the server is shutting down", code="shutting_down", headers=RETRY_SOON) from None
         with self._counting:
             self._num += 1
-        future = self._threads.submit(work)
         future.add_done_callback(self._count_down)
         return await asyncio.wrap_future(future)
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_QUERY_CHARACTERS = 16_384  #: of a longer query, the beginning counts
+_MAX_VECTORS = 1_000_000  # of searched collections, in memory: 776 bytes each for 384 dimensions
 _MAX_FILTER_FIELDS = 32
 _MAX_FILTER_VALUES = 100
 _SEARCH_THREADS = 4
@@ -141,6 +142,7 @@ class Library:
             _check_filter(where)
             embeddings = self.embedder.embed([query[:MAX_QUERY_CHARACTERS]], use="search")
             passages = found.search(embeddings.vectors[0], top_k, where)
+            self.storage.reading.trim(_MAX_VECTORS)
         return Found(info, passages, embeddings.num_tokens[0])
 
     async def embed(self, texts: Sequence[str]) -> Embeddings:
@@ -198,7 +200,10 @@ class Library:
     ) -> CollectionInfo:
         from quire.rag.collections import DEFAULT_CHUNK_TOKENS, DEFAULT_OVERLAP_TOKENS, check_name
 
-        check_name(name)
+        try:
+            check_name(name)
+        except ValueError as error:
+            raise invalid(str(error), "name") from None
         owner, writing = self.owner(key_id), self.storage.writing
         check_collections(self._quotas, writing.usage(owner))
         if writing.find(name, owner) is not None or (is_public and writing.find_public(name) is not None):
@@ -236,20 +241,18 @@ class Library:
         """Add documents, or replace those of the same names. See `Uploads.take`.
 
         Raises:
-            ApiError: what the collection or the embedder lack; 413 where there was room for none of them.
+            ApiError: what the collection or the embedder lack.
         """
-        assert self.embedder is not None  # it says so itself
-        uploads = self._uploads
-        assert uploads is not None
 
-        def prepare() -> tuple[Collection, Room]:
+        def prepare() -> tuple[CollectionInfo, Collection, Room]:
             found = self.find_own(key_id, name)
             info = found.info
             self.check_embedder(info)
-            return found, Room(self._quotas, self.storage.reading.usage(info.owner))
+            return info, found, Room(self._quotas, self.storage.reading.usage(info.owner))
 
-        found, room = await self.run(prepare, name)
-        outcomes = await uploads.take(key_id, found, given, room)
+        info, found, room = await self.run(prepare, name)
+        assert self._uploads is not None  # or `prepare` has said that there is no embedder
+        outcomes = await self._uploads.take(key_id, info, found, given, room)
         for outcome in outcomes:
             self._metrics.observe_documents({**outcome.counts, "failed": int(outcome.error is not None)})
         return outcomes
@@ -289,14 +292,18 @@ class Library:
                 code="other_embedder",
             )
 
+    def stop(self) -> None:
+        """End the processes: what goes on ends with an error, and what it has kept stays."""
+        if self._uploads is not None:
+            self._uploads.stop()
+        if self._embedder is not None:
+            self._embedder.stop()
+
     def close(self) -> None:
-        """End the embedder's process and the threads; keep what was learnt."""
+        """`stop`, and end the threads, too."""
+        self.stop()
         for lane in (self._searches, self._embeddings, self._others):
             lane.close()
-        if self._uploads is not None:
-            self._uploads.close()
-        if self._embedder is not None:
-            self._embedder.close()
         if self._storage is not None:
             self._storage.close()
 

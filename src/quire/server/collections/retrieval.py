@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from quire.prompt import Prompt
 from quire.rag.collections import Passage
 from quire.rag.prompt_template import PromptTemplate
 from quire.sampling_params import SamplingParams
 from quire.server.collections.library import Library
-from quire.server.errors import invalid
+from quire.server.errors import ApiError, invalid
 from quire.server.openai.prompts import Passages
-from quire.server.openai.schema import GenerationRequest, Message, RetrievalReply, Source
+from quire.server.openai.schema import GenerationRequest, Message, Retrieval, RetrievalReply, Source
 
 _EXCLUDED = ("truncate_prompt_tokens", "echo")  #: fields that would cut passages off, or show them again
 
@@ -96,7 +96,11 @@ async def retrieve(library: Library, key_id: str, body: GenerationRequest, quest
     query = asked.query or question
     if not query.strip():
         raise invalid("there is no question to search by; send one, or retrieval.query", "retrieval.query")
-    found = await library.search(key_id, asked.collection, query, top_k=asked.top_k or 1, where=asked.filter)
+    try:
+        found = await library.search(key_id, asked.collection, query, top_k=asked.top_k or 1, where=asked.filter)
+    except ApiError as error:
+        param = f"retrieval.{error.param}" if error.param in Retrieval.model_fields else error.param
+        raise replace(error, param=param) from None
     return Retrieved(asked.collection, found.collection.id, found.passages, template)
 
 

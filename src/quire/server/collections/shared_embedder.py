@@ -19,7 +19,9 @@ from quire.system.threads import default_num_threads
 logger = logging.getLogger("quire.server")
 
 _NICENESS = 5  # it gives way to engines
-_TURN_TEXTS = 8  #: embedded together: some 0.2 s of MiniLM on a slow core, which is what a search may wait for
+# Embedded together: two chunks, or many questions. A search may have to wait for that: 0.1 s of MiniLM on an idle core.
+_TURN_CHARACTERS = 2048
+_TURN_TEXTS = 32
 
 
 class SharedEmbedder:
@@ -35,6 +37,7 @@ class SharedEmbedder:
         threads = max(1, default_num_threads() // 2)  # the engines want the cores, too
         self._process = EmbedderProcess(source, num_threads=threads, niceness=_NICENESS)
         self._turns = Turns()
+        self._is_stopping = False
 
     @property
     def name(self) -> str:
@@ -56,7 +59,7 @@ class SharedEmbedder:
             message = "the embedder cannot be loaded; the server's log says why"
             raise ApiError(503, message, code="embedder_failed") from None
         except ChildError as error:
-            raise _lost(error) from None
+            raise self._lost(error) from None
 
     def embed(self, texts: Sequence[str], *, use: str = "ingest") -> Embeddings:
         """As an embedder does, a few texts at a time.
@@ -71,25 +74,39 @@ class SharedEmbedder:
         vectors = np.empty((len(texts), facts.dimension), np.float32)
         num_tokens: list[int] = []
         is_truncated: list[bool] = []
-        for start in range(0, len(texts), _TURN_TEXTS):
-            some = texts[start : start + _TURN_TEXTS]
+        while len(num_tokens) < len(texts):
+            start = len(num_tokens)
+            some = texts[start : start + _turn_size(texts, start)]
             try:
                 with self._turns.take(hurries=use == "search"):
                     found = self._process.embed(some)
             except ChildError as error:
-                raise _lost(error) from None
+                raise self._lost(error) from None
             vectors[start : start + len(some)] = found.vectors
             self._on_embedded(use, sum(found.num_tokens))
             num_tokens += found.num_tokens
             is_truncated += found.is_truncated
         return Embeddings(vectors, num_tokens, is_truncated)
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """End the process; whoever waits for it gets an error."""
+        self._is_stopping = True
         self._process.stop()
 
+    def _lost(self, error: ChildError) -> ApiError:
+        if self._is_stopping:
+            return ApiError(503, "the server is shutting down", code="shutting_down", headers=RETRY_SOON)
+        logger.error("%s", error)
+        message = "the embedder's process ended; it is started again, so try once more"
+        return ApiError(503, message, code="embedder_failed", headers=RETRY_SOON)
 
-def _lost(error: ChildError) -> ApiError:
-    logger.error("%s", error)
-    message = "the embedder's process ended; it is started again, so try once more"
-    return ApiError(503, message, code="embedder_failed", headers=RETRY_SOON)
+
+def _turn_size(texts: Sequence[str], start: int) -> int:
+    """How many of the texts from `start` on are embedded in one turn."""
+    count = characters = 0
+    for text in texts[start : start + _TURN_TEXTS]:
+        characters += len(text)
+        if count and characters > _TURN_CHARACTERS:
+            break
+        count += 1
+    return count

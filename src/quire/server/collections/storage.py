@@ -9,7 +9,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,8 +67,11 @@ class Storage:
             self.on_deleted(info, texts)  # type: ignore[arg-type]
 
     def close(self) -> None:
-        """Save the indexes that were searched."""
+        """Save the indexes that were searched, which spares the next start the work."""
         with self._opening:
+            if self._reading is not None:
+                with suppress(sqlite3.Error):
+                    self._reading.save_indexes()
             for each in (self._reading, self._writing):
                 if each is not None:
                     each.close()

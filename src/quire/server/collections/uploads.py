@@ -25,7 +25,7 @@ from quire.server.collections.storage import errors_of
 from quire.server.errors import RETRY_SOON, ApiError
 
 if TYPE_CHECKING:
-    from quire.rag.collections import Collection, Metadata
+    from quire.rag.collections import Collection, CollectionInfo, Metadata
     from quire.rag.ingest import Source
 
 logger = logging.getLogger("quire.server")
@@ -79,6 +79,10 @@ class Outcome:
     is_quota: bool = False  #: the error is that there was no room
 
 
+class _ClientLeft(Exception):
+    """Nobody waits for the rest."""
+
+
 class Uploads:
     """Takes what clients send, each key's in the order in which it came."""
 
@@ -87,9 +91,12 @@ class Uploads:
         self._lane = Lane("ingests", _THREADS, _MAX_WAITING)
         self._parsers = threading.local()
         self._all_parsers: list[Parser] = []
+        self._is_stopping = False
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  #: by key: the lock, and how many hold or want it
 
-    async def take(self, key_id: str, collection: Collection, given: Sequence[Given], room: Room) -> list[Outcome]:
+    async def take(
+        self, key_id: str, info: CollectionInfo, collection: Collection, given: Sequence[Given], room: Room
+    ) -> list[Outcome]:
         """Add documents to a collection, or replace those of the same names. What was done before an error stays, as
         it does where the client leaves.
 
@@ -98,12 +105,13 @@ class Uploads:
         """
         is_left = threading.Event()
         async with self._turn(key_id):
-            work = asyncio.ensure_future(self._lane.run(partial(self._take, collection, given, room, is_left)))
+            work = asyncio.ensure_future(self._lane.run(partial(self._take, info, collection, given, room, is_left)))
             try:
                 return await asyncio.shield(work)
             finally:  # whoever comes next finds nobody at it
                 is_left.set()
                 await asyncio.wait({work})
+                work.exception()  # which is noted as seen
 
     @asynccontextmanager
     async def _turn(self, key_id: str) -> AsyncIterator[None]:
@@ -121,7 +129,12 @@ class Uploads:
                 self._turns[key_id] = lock, count - 1
 
     def _take(
-        self, collection: Collection, given: Sequence[Given], room: Room, is_left: threading.Event
+        self,
+        info: CollectionInfo,
+        collection: Collection,
+        given: Sequence[Given],
+        room: Room,
+        is_left: threading.Event,
     ) -> list[Outcome]:
         from quire.rag.ingest import Upload, ingest_uploads
 
@@ -148,13 +161,14 @@ class Uploads:
             outcomes[source.name].counts[what] += count
 
         def go_on(*_: object) -> None:
+            if self._is_stopping:
+                message = "the server is shutting down; what was added stays, and the rest is to be sent again"
+                raise ApiError(503, message, code="shutting_down", headers=RETRY_SOON)
             if is_left.is_set():
-                raise ApiError(499, "the client left")
+                raise _ClientLeft
 
-        parser, name = self._parser(), collection.id
-        with errors_of(name):
-            info = collection.info
-            name = info.name
+        parser = self._parser()
+        with errors_of(info.name):
             cut = partial(
                 parser.cut,
                 embedder=self._embedder.place,
@@ -167,6 +181,8 @@ class Uploads:
                 collection, uploads, embedder=self._embedder, parser=parser, cut=cut, gate=gate, listener=listen,
                 on_progress=go_on,
             )  # fmt: skip
+        if report.failed:
+            go_on()  # what ended the reading may be the end of the server
         for failed, reason in report.failed:
             outcomes[failed].error = reason
         return all_outcomes
@@ -179,8 +195,9 @@ class Uploads:
         parser: Parser = self._parsers.parser
         return parser
 
-    def close(self) -> None:
-        """End the threads and their processes."""
+    def stop(self) -> None:
+        """End the threads and their processes; who waits is told so."""
+        self._is_stopping = True
         self._lane.close()
         for parser in self._all_parsers:
             parser.stop()

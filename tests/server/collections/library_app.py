@@ -1,0 +1,20 @@
+"""An application with collections, asked without a socket."""
+
+from __future__ import annotations
+
+from starlette.testclient import TestClient
+
+from quire.server.app import make_app
+from quire.server.collections.start import make_library
+from quire.server.metrics import Metrics
+from quire.server.registry import ModelRegistry
+from quire.server.settings import ServerSettings
+from serving import make_model
+
+ANN, BOB, ADMIN = ({"Authorization": f"Bearer {key}"} for key in ("ann", "bob", "admin"))
+
+
+def served(settings: ServerSettings) -> TestClient:
+    """Over a model that is never loaded."""
+    registry, metrics = ModelRegistry([make_model()]), Metrics()
+    return TestClient(make_app(registry, settings, metrics, library=make_library(registry, settings, metrics)))
