@@ -35,18 +35,18 @@ def replace_with_noise(cache: torch.Tensor, blocks: list[int]) -> None:
 
 
 def share_of_changed_outputs(llm: LLM, name: str, mutation: Mutation | None) -> float:
-    num_changed = 0
-    for prompt, expected in zip(MUTATED_PROMPTS, greedy_together(name, MUTATED_PROMPTS, NUM_TOKENS), strict=True):
-        blocks = cached_blocks(llm, prompt)
-        cache = llm.engine.runner.cache.tensor
-        original = cache.clone()
+    """Of all prompts at once, each of which finds its blocks in the cache."""
+    expected = greedy_together(name, MUTATED_PROMPTS, NUM_TOKENS)
+    cache = llm.engine.runner.cache.tensor
+    original = cache.clone()
+    for blocks in [cached_blocks(llm, prompt) for prompt in MUTATED_PROMPTS]:
         if mutation is not None:
             mutation(cache, blocks)
-        job = drive(llm, [Job(prompt, greedy_params(NUM_TOKENS))])[0]
-        assert job.output.num_cached_tokens == 16, "it did not use the block"
-        num_changed += tuple(outputs(job)[0]) != expected.token_ids
-        cache.copy_(original)
-    return num_changed / NUM_PROMPTS
+    jobs = drive(llm, [Job(prompt, greedy_params(NUM_TOKENS)) for prompt in MUTATED_PROMPTS])
+    cache.copy_(original)
+    assert [job.output.num_cached_tokens for job in jobs] == [16] * NUM_PROMPTS, "they did not use the blocks"
+    pairs = zip(jobs, expected, strict=True)
+    return sum(tuple(outputs(job)[0]) != greedy.token_ids for job, greedy in pairs) / NUM_PROMPTS
 
 
 def cached_blocks(llm: LLM, prompt: tuple[int, ...]) -> list[int]:
