@@ -57,7 +57,7 @@ def test_what_the_document_allows_is_answered_as_it_says(small_server: RunningSe
     (operation,) = document[path].values()
 
     @given(case=operation.as_strategy())
-    @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     def fuzz(case: Any) -> None:
         case.call_and_validate(checks=CHECKS, timeout=PATIENCE_S)
 
