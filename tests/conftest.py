@@ -22,8 +22,8 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Collecting garbage looks at each object that there is. Half a million are there to stay, since torch, transformers
-    and the tests themselves are imported by now; looking at them takes 0.3 s wherever an engine ends."""
+    """Collecting garbage looks at each object that there is. Half a million are there to stay, since torch,
+    transformers and the tests themselves are imported by now; looking at them takes 0.3 s wherever an engine ends."""
     gc.collect()
     gc.freeze()
 

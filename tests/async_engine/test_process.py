@@ -18,10 +18,16 @@ import pytest
 
 from async_engine.child_engines import ends_while_it_loads, refuses, treacherous, usual
 from async_engine.harness import TIMEOUT_S, collect, deltas_of, finish, generate, greedy, run, until
+from nursery import fork_what_is_spawned
 from quire.async_engine.messages import EngineUnavailable, Finished, ModelState, RequestFailed, Started
 from quire.async_engine.process import ProcessEngine
 from quire.outputs import RequestOutput, Stats
 from quire.sampling_params import SamplingParams
+
+
+@pytest.fixture(autouse=True)
+def _imports_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    fork_what_is_spawned(monkeypatch, "quire.async_engine.process")
 
 
 @asynccontextmanager
@@ -91,7 +97,7 @@ def test_a_request_at_which_the_process_hangs_or_ends_every_time_is_given_up(
     token: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scene() -> None:
-        async with in_process(treacherous, hang_timeout_s=2.5) as engine:
+        async with in_process(treacherous, hang_timeout_s=1.5) as engine:
             pid = pid_of(engine)
             with pytest.raises(RequestFailed, match="engine process ended with status"):
                 await finish(engine, [token], request_id="bad")
