@@ -82,13 +82,14 @@ class Forked:
 
 
 def fork_what_is_spawned(patch: pytest.MonkeyPatch, module: str) -> None:
-    """What the module of that name starts as "spawn" is forked from one process that has imported torch and the engine.
+    """What the module of that name starts as "spawn" is forked from one process that has imported torch, the engine and
+    the server.
 
     It gets the environment of that process, which is this one's as it was at the first such fork. Tests over the
     command line see real spawns.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["quire.build", "quire.async_engine.process"])
+    context.set_forkserver_preload(["quire.build", "quire.async_engine.process", "quire.server.app"])
     patch.setattr(f"{module}.multiprocessing", SimpleNamespace(get_context=lambda method: context))
 
 
