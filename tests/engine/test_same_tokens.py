@@ -50,7 +50,7 @@ def test_the_reference_never_hesitates_on_the_committed_prompts(name: str) -> No
 def test_one_request_alone(name: str) -> None:
     llm = make_llm(name)
     for prompt in PROMPTS[:5]:
-        assert_all_greedy(name, drive(llm, [Job(prompt)]))
+        assert_all_greedy(name, drive(llm, [Job(prompt, greedy_params(10))]))
 
 
 @every_architecture
