@@ -7,6 +7,7 @@ in each process that is wanted, with a standard output, an environment and argum
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import socket
@@ -15,7 +16,11 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from types import SimpleNamespace
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
 
 _ROOT = Path(__file__).parents[1]
 _LARGEST = 1 << 20  # bytes of arguments and environment
@@ -74,6 +79,18 @@ class Forked:
 
     def _await_end(self, fate: IO[str]) -> None:
         self.returncode = os.waitstatus_to_exitcode(int(fate.readline()))
+
+
+def fork_what_is_spawned(patch: pytest.MonkeyPatch, module: str) -> None:
+    """What the module of that name starts as "spawn" is forked from one process that has imported torch, the engine and
+    the server.
+
+    It gets the environment of that process, which is this one's as it was at the first such fork. Tests over the
+    command line see real spawns.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["quire.build", "quire.async_engine.process", "quire.server.app"])
+    patch.setattr(f"{module}.multiprocessing", SimpleNamespace(get_context=lambda method: context))
 
 
 def wait_for_birth() -> Any:

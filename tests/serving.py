@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
@@ -9,11 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import openai
 import uvicorn
+import uvicorn.server
 
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import ModelState
@@ -29,6 +32,11 @@ MODEL = "random:tiny"
 MAX_MODEL_LEN = 256
 PATIENCE_S = 100  # for what must happen at once, on a machine that is busy with something else
 SMALL = EngineConfig(model=MODEL, num_kv_blocks=64, max_model_len=MAX_MODEL_LEN, use_tqdm=False)
+
+# uvicorn looks ten times a second whether it is to end and whether its connections have: hundreds of servers end here.
+uvicorn.server.asyncio = SimpleNamespace(  # type: ignore[attr-defined]
+    **{**vars(asyncio), "sleep": lambda delay: asyncio.sleep(min(delay, 0.01))}
+)
 
 
 @dataclass

@@ -18,10 +18,16 @@ import pytest
 
 from async_engine.child_engines import ends_while_it_loads, refuses, treacherous, usual
 from async_engine.harness import TIMEOUT_S, collect, deltas_of, finish, generate, greedy, run, until
+from nursery import fork_what_is_spawned
 from quire.async_engine.messages import EngineUnavailable, Finished, ModelState, RequestFailed, Started
 from quire.async_engine.process import ProcessEngine
 from quire.outputs import RequestOutput, Stats
 from quire.sampling_params import SamplingParams
+
+
+@pytest.fixture(autouse=True)
+def _imports_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    fork_what_is_spawned(monkeypatch, "quire.async_engine.process")
 
 
 @asynccontextmanager

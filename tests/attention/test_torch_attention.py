@@ -111,7 +111,7 @@ class World:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     lens=st.lists(
         st.tuples(st.integers(0, 70), st.one_of(st.just(1), st.just(1), st.integers(1, 20))), min_size=1, max_size=8

@@ -92,7 +92,9 @@ GRID = list(itertools.product(EARLY_STOPPING, LENGTH_PENALTIES, EOS))
 
 @pytest.mark.parametrize(("early_stopping", "length_penalty", "eos"), GRID)
 def test_beams_and_scores_are_the_references(early_stopping: bool | str, length_penalty: float, eos: str) -> None:
-    for width, seed in ((2, 0), (2, 1), (3, 2), (5, 3)):
+    # One of either family at each point of the grid, and every width beside every way to end.
+    is_odd = GRID.index((early_stopping, length_penalty, eos)) % 2
+    for width, seed in ((2, 1), (3, 2)) if is_odd else ((2, 0), (5, 3)):
         params = BeamSearchParams(width, 10, length_penalty=length_penalty, early_stopping=early_stopping)
         check(("llama", "gpt2")[seed % 2], seed, params, EOS[eos])
 

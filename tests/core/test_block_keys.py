@@ -40,7 +40,7 @@ PAPERS = collection_domain("papers")
 
 tokens = st.lists(st.integers(0, 2), max_size=12) | st.lists(st.integers(0, 2**40), max_size=12)
 block_sizes = st.integers(1, 4)
-examples = settings(max_examples=150, deadline=None)
+examples = settings(max_examples=50, deadline=None)
 
 
 def chain(ids: list[int], block_size: int, spans: DomainSpans = PUBLIC_ONLY, root: bytes = b"root") -> list[bytes]:

@@ -87,7 +87,7 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPool = PoolMachine.TestCase
-TestPool.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestPool.settings = settings(max_examples=30, stateful_step_count=60, deadline=None)
 
 
 @pytest.mark.slow

@@ -175,7 +175,7 @@ class TestPrefixes:
         kv.check_integrity([first])
         assert kv.pool.num_cached == 0, "the nameless copies are free at once"
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=60, deadline=None)
     @given(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=14), min_size=2, max_size=6))
     def test_exactly_the_common_full_blocks_are_found(self, prompts: list[list[int]]) -> None:
         kv = make_manager(num_blocks=64)
@@ -513,7 +513,7 @@ class ManagerMachine(RuleBasedStateMachine):
 
 
 TestManager = ManagerMachine.TestCase
-TestManager.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestManager.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.slow

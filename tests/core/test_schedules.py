@@ -82,13 +82,13 @@ def deep(max_examples: int) -> settings:
     return settings(max_examples=max_examples, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@deep(120)
+@deep(60)
 @given(schedules())
 def test_tokens_and_blocks_are_right_whatever_the_schedule(schedule: Schedule) -> None:
     play(schedule)
 
 
-@deep(80)
+@deep(40)
 @given(schedules(may_fail=True))
 def test_a_failing_step_harms_only_the_requests_in_it(schedule: Schedule) -> None:
     play(schedule)
@@ -116,7 +116,7 @@ def swapping_schedules(draw: st.DrawFn) -> Schedule:
     return Schedule(config, longer, failing, {}, draw(st.integers(1, 1000)), *link)
 
 
-@deep(90)
+@deep(45)
 @given(swapping_schedules())
 def test_what_comes_back_from_the_swap_tier_is_what_went_in(schedule: Schedule) -> None:
     play(schedule)
@@ -155,7 +155,7 @@ def document_schedules(draw: st.DrawFn) -> Schedule:
     return Schedule(config, tuple(asked), failing, poisoned, draw(st.none() | st.integers(1, 1000)), *link)
 
 
-@deep(80)
+@deep(40)
 @given(document_schedules())
 def test_what_comes_from_disk_is_right_whatever_others_do_to_it(schedule: Schedule) -> None:
     play(schedule)
@@ -193,7 +193,7 @@ def lone_requests(draw: st.DrawFn) -> Schedule:
     return Schedule(config, (replace(plan, beam=BeamSearchParams(width, max_model_len, early_stopping=early)),))
 
 
-@deep(60)
+@deep(30)
 @given(lone_requests())
 def test_a_lone_request_that_outgrows_the_pool_runs_its_sequences_in_turns(schedule: Schedule) -> None:
     player = play(schedule)

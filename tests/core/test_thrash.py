@@ -178,7 +178,7 @@ def deep(max_examples: int) -> settings:
     return settings(max_examples=max_examples, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@deep(60)
+@deep(25)
 @given(loads() | storms(), policies())
 def test_every_request_finishes_and_what_is_computed_in_vain_stays_under_its_bound(
     schedule: Schedule, policy: RecoveryPolicy

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from checkpoints import ARCHITECTURES
-from engine.harness import Job, drive, greedy, greedy_params, make_llm, outputs, random_ids
+from engine.harness import Job, drive, greedy, greedy_params, greedy_together, make_llm, outputs, random_ids
 from quire import LLM, SamplingParams
 from quire.core import kv_cache_manager
 
@@ -19,7 +19,7 @@ NUM_PROMPTS = 12
 NUM_TOKENS = 8
 BLOCK_SIZE = 4
 #: 4 full blocks and a little: what is replaced lies well before the end
-MUTATED_PROMPTS = [tuple(random_ids(18, 1000 + i)) for i in range(NUM_PROMPTS)]
+MUTATED_PROMPTS = tuple(tuple(random_ids(18, 1000 + i)) for i in range(NUM_PROMPTS))
 
 Mutation = Callable[[torch.Tensor, list[int]], None]
 
@@ -35,18 +35,18 @@ def replace_with_noise(cache: torch.Tensor, blocks: list[int]) -> None:
 
 
 def share_of_changed_outputs(llm: LLM, name: str, mutation: Mutation | None) -> float:
-    num_changed = 0
-    for prompt in MUTATED_PROMPTS:
-        blocks = cached_blocks(llm, prompt)
-        cache = llm.engine.runner.cache.tensor
-        original = cache.clone()
+    """Of all prompts at once, each of which finds its blocks in the cache."""
+    expected = greedy_together(name, MUTATED_PROMPTS, NUM_TOKENS)
+    cache = llm.engine.runner.cache.tensor
+    original = cache.clone()
+    for blocks in [cached_blocks(llm, prompt) for prompt in MUTATED_PROMPTS]:
         if mutation is not None:
             mutation(cache, blocks)
-        job = drive(llm, [Job(prompt, greedy_params(NUM_TOKENS))])[0]
-        assert job.output.num_cached_tokens == 16, "it did not use the block"
-        num_changed += tuple(outputs(job)[0]) != greedy(name, prompt, NUM_TOKENS).token_ids
-        cache.copy_(original)
-    return num_changed / NUM_PROMPTS
+    jobs = drive(llm, [Job(prompt, greedy_params(NUM_TOKENS)) for prompt in MUTATED_PROMPTS])
+    cache.copy_(original)
+    assert [job.output.num_cached_tokens for job in jobs] == [16] * NUM_PROMPTS, "they did not use the blocks"
+    pairs = zip(jobs, expected, strict=True)
+    return sum(tuple(outputs(job)[0]) != greedy.token_ids for job, greedy in pairs) / NUM_PROMPTS
 
 
 def cached_blocks(llm: LLM, prompt: tuple[int, ...]) -> list[int]:

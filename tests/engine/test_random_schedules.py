@@ -164,7 +164,7 @@ BASICS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=15, derandomize=True, **BASICS)
+@settings(max_examples=10, derandomize=True, **BASICS)
 @given(plan=plans)
 def test_whatever_comes_the_tokens_are_the_same(name: str, plan: Plan) -> None:
     run(name, plan)

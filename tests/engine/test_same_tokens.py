@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 import pytest
 import torch
@@ -26,9 +27,16 @@ from engine.harness import (
 )
 from quire import SamplingParams
 
+# What depends on a model's arithmetic is tested for every architecture: prompts whole and in chunks, batches, and what
+# preemption computes again. What the scheduler alone decides is tested for one of each kind of code.
 every_architecture = pytest.mark.parametrize("name", ARCHITECTURES)
-FAMILIES = ("llama", "llama-biases", "qwen3", "gpt2", "opt-350m")  # one of each kind of code
+FAMILIES = ("llama", "llama-biases", "qwen3", "gpt2", "opt-350m")
 one_of_each_family = pytest.mark.parametrize("name", FAMILIES)
+
+
+def with_each(values: Iterable[object], usual: object) -> list[tuple[str, object]]:
+    """The usual value for every architecture, the others for one of each family."""
+    return [(name, value) for value in values for name in ARCHITECTURES if value == usual or name in FAMILIES]
 
 
 @every_architecture
@@ -42,7 +50,7 @@ def test_the_reference_never_hesitates_on_the_committed_prompts(name: str) -> No
 def test_one_request_alone(name: str) -> None:
     llm = make_llm(name)
     for prompt in PROMPTS[:5]:
-        assert_all_greedy(name, drive(llm, [Job(prompt)]))
+        assert_all_greedy(name, drive(llm, [Job(prompt, greedy_params(10))]))
 
 
 @every_architecture
@@ -52,8 +60,7 @@ def test_many_requests_of_different_lengths_at_once(name: str) -> None:
     assert_all_greedy(name, drive(llm, jobs))
 
 
-@pytest.mark.parametrize("budget", [1, 3, 7, 16, 64])
-@every_architecture
+@pytest.mark.parametrize(("name", "budget"), with_each([1, 3, 7, 16, 64], usual=7))
 def test_prompts_computed_in_chunks(name: str, budget: int) -> None:
     llm = make_llm(name, max_num_batched_tokens=budget)
     prompts = PROMPTS if budget > 1 else PROMPTS[:4]
@@ -62,15 +69,14 @@ def test_prompts_computed_in_chunks(name: str, budget: int) -> None:
 
 
 @pytest.mark.parametrize("block_size", [1, 4, 32])
-@every_architecture
+@one_of_each_family
 def test_blocks_of_any_size(name: str, block_size: int) -> None:
     llm = make_llm(name, block_size=block_size, num_kv_blocks=600 // block_size)
     jobs = [Job(prompt, greedy_params(12), arrival=i) for i, prompt in enumerate(PROMPTS)]
     assert_all_greedy(name, drive(llm, jobs))
 
 
-@pytest.mark.parametrize("caching", [True, False])
-@every_architecture
+@pytest.mark.parametrize(("name", "caching"), with_each([True, False], usual=True))
 def test_a_pool_too_small_for_all(name: str, caching: bool) -> None:
     llm = make_llm(
         name, block_size=4, num_kv_blocks=17, max_num_batched_tokens=24, enable_prefix_caching=caching, watermark=0
@@ -81,7 +87,7 @@ def test_a_pool_too_small_for_all(name: str, caching: bool) -> None:
 
 
 @pytest.mark.parametrize("budget", [5, 64])
-@every_architecture
+@one_of_each_family
 def test_preemption_at_random_moments(name: str, budget: int) -> None:
     llm = make_llm(name, block_size=4, max_num_batched_tokens=budget)
     preemptor = Preemptor(llm, 0)
@@ -96,7 +102,7 @@ def test_preemption_at_random_moments(name: str, budget: int) -> None:
     assert_all_greedy(name, jobs)
 
 
-@every_architecture
+@one_of_each_family
 def test_a_prompt_that_was_computed_before(name: str) -> None:
     llm = make_llm(name, block_size=4)
     prompt = PROMPTS[4]  # 33 tokens: 8 full blocks
@@ -106,7 +112,7 @@ def test_a_prompt_that_was_computed_before(name: str) -> None:
         assert job.output.num_cached_tokens == expected_hits
 
 
-@every_architecture
+@one_of_each_family
 def test_a_prompt_that_is_a_whole_number_of_blocks_leaves_one_token_to_compute(name: str) -> None:
     llm = make_llm(name, block_size=4)
     for _ in range(2):
@@ -116,7 +122,7 @@ def test_a_prompt_that_is_a_whole_number_of_blocks_leaves_one_token_to_compute(n
 
 
 @pytest.mark.parametrize("arrival", [0, 1, 5])
-@every_architecture
+@one_of_each_family
 def test_prompts_that_begin_alike_in_one_step_and_in_later_ones(name: str, arrival: int) -> None:
     llm = make_llm(name, block_size=4)
     jobs = drive(llm, [Job(prompt, greedy_params(10), arrival=arrival * i) for i, prompt in enumerate(PROMPTS[5:])])
@@ -124,7 +130,7 @@ def test_prompts_that_begin_alike_in_one_step_and_in_later_ones(name: str, arriv
     assert [job.output.num_cached_tokens for job in jobs[1:]] == [16, 20, 24]
 
 
-@every_architecture
+@one_of_each_family
 def test_a_conversation_finds_its_own_earlier_turns(name: str) -> None:
     llm = make_llm(name, block_size=4)
     prompt = tuple(PROMPTS[1])
@@ -138,7 +144,7 @@ def test_a_conversation_finds_its_own_earlier_turns(name: str) -> None:
         prompt = so_far + tuple(random_ids(3, 50 + turn))
 
 
-@every_architecture
+@one_of_each_family
 def test_parallel_samples_share_a_prompt_and_differ_only_by_chance(name: str) -> None:
     llm = make_llm(name, block_size=4)
     jobs = [Job(PROMPTS[i], greedy_params(10, n=3), arrival=i) for i in (0, 3, 4)]  # prompts that end inside a block
@@ -146,7 +152,7 @@ def test_parallel_samples_share_a_prompt_and_differ_only_by_chance(name: str) ->
     assert len({tuple(ids) for job in jobs[:1] for ids in outputs(job)}) == 1
 
 
-@every_architecture
+@one_of_each_family
 def test_parallel_samples_with_a_seed_are_the_same_in_any_company(name: str) -> None:
     params = SamplingParams(n=3, seed=7, temperature=0.9, max_tokens=10, ignore_eos=True)
     alone = drive(make_llm(name), [Job(PROMPTS[3], params)])[0]
@@ -157,7 +163,7 @@ def test_parallel_samples_with_a_seed_are_the_same_in_any_company(name: str) -> 
     assert_all_greedy(name, jobs[:-1])
 
 
-@every_architecture
+@one_of_each_family
 def test_without_prefix_caching(name: str) -> None:
     llm = make_llm(name, block_size=4, enable_prefix_caching=False)
     for _ in range(2):
@@ -166,7 +172,7 @@ def test_without_prefix_caching(name: str) -> None:
         assert all(job.output.num_cached_tokens == 0 for job in jobs)
 
 
-@every_architecture
+@one_of_each_family
 def test_an_end_token_ends_the_output_where_it_ends_the_references(name: str) -> None:
     llm = make_llm(name)
     expected = greedy(name, PROMPTS[3]).token_ids

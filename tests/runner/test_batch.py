@@ -63,7 +63,7 @@ def check_batch(batch: Batch, out: SchedulerOutput, known: dict[int, Known], row
     assert batch.attention.block_tables.dtype == np.int32
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_batches_are_what_going_token_by_token_gives(data: st.DataObject) -> None:
     rows = InputBatch(MAX_NUM_SEQS, MAX_MODEL_LEN, BLOCK_SIZE)

@@ -97,7 +97,7 @@ def test_a_nucleus_takes_in_what_ties_with_its_last_token() -> None:
     assert set(draw(logits, params, 3000)) == {0, 1, 2, 3}
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(
     seed=st.integers(0, 10**6),
     temperature=st.floats(0.1, 4),
@@ -179,7 +179,7 @@ def naive(logits: torch.Tensor, params: SamplingParams, prompt: list[int], outpu
 tokens = st.integers(0, VOCAB - 1)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(
     seed=st.integers(0, 10**6),
     prompt=st.lists(tokens, min_size=1, max_size=100),

@@ -14,7 +14,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from quire.text.tokenizer import Tokenizer
 
-settings.register_profile("text", deadline=None, max_examples=150)
+settings.register_profile("text", deadline=None, max_examples=50)
 settings.load_profile("text")
 
 LINES = [

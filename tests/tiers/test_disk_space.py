@@ -88,7 +88,7 @@ def test_runs_longer_than_the_system_takes_at_once(tmp_path: Path) -> None:
     assert lost(space, list(range(count))) == []
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(at=st.integers(0, 3 * RECORD_BYTES - 1), flip=st.integers(1, 255))
 def test_a_flipped_bit_anywhere_loses_its_block_and_no_other(space: DiskSpace, at: int, flip: int) -> None:
     write(space, [0, 1, 2])

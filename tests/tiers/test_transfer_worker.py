@@ -618,7 +618,7 @@ def being_read(transfers: dict[int, BlockTransfer], reports: list[TransferReport
 
 
 @pytest.mark.parametrize("kind", SPACES)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**6), is_closed=st.booleans())
 def test_whatever_is_cancelled_every_transfer_is_reported_once_and_brings_its_bytes_or_none(
     make_link: MakeLink, kind: str, seed: int, is_closed: bool

@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -31,27 +33,34 @@ def accounts(count: int, seed: int = 0, *, held_out: bool = False):
     return [maker.draw(rng) for _ in range(count)]
 
 
-PASSAGES = accounts(4000)
+@cache
+def passages():
+    return accounts(4000)
+
+
+def stands_in(words: str, text: str) -> bool:
+    """Not as part of longer words."""
+    pieces = text.split(words)
+    return any(not before[-1:].isalnum() and not after[:1].isalnum() for before, after in pairwise(pieces))
 
 
 def texts():
-    for passage in PASSAGES:
+    for passage in passages():
         yield passage.text
         for question in passage.questions:
             yield question.text
 
 
 def test_every_answer_is_a_span_of_whole_words_that_its_question_does_not_tell():
-    for passage in PASSAGES:
+    for passage in passages():
         assert passage.questions
         for question in passage.questions:
-            span = rf"(?<!\w){re.escape(question.answer)}(?!\w)"
-            assert re.search(span, passage.text), (passage.text, question)
-            assert not re.search(span, question.text, re.IGNORECASE), question
+            assert stands_in(question.answer, passage.text), (passage.text, question)
+            assert not stands_in(question.answer.lower(), question.text.lower()), question
 
 
 def test_a_question_has_one_answer():
-    for passage in PASSAGES:
+    for passage in passages():
         answers: dict[str, set[str]] = {}
         for question in passage.questions:
             answers.setdefault(question.text, set()).add(question.answer)
@@ -93,16 +102,16 @@ def test_roles_and_single_capitals_never_reach_the_text():
 
 
 def test_wording_and_questions_vary():
-    assert len({passage.text for passage in PASSAGES}) == len(PASSAGES)
-    firsts = Counter(" ".join(q.text.split()[:3]) for p in PASSAGES for q in p.questions)
+    assert len({passage.text for passage in passages()}) == len(passages())
+    firsts = Counter(" ".join(q.text.split()[:3]) for p in passages() for q in p.questions)
     assert len(firsts) > 1500
     assert firsts.most_common(1)[0][1] < 0.05 * firsts.total()
-    assert len({q.text.split()[0] for p in PASSAGES for q in p.questions}) > 25
+    assert len({q.text.split()[0] for p in passages() for q in p.questions}) > 25
 
 
 def test_most_questions_use_a_verb_that_the_passage_does_not():
     """Of the words after "Who", auxiliaries among them, fewer than a third stand in the passage."""
-    pairs = [(p.text.lower(), q.text.lower()) for p in PASSAGES for q in p.questions if q.text.startswith("Who ")]
+    pairs = [(p.text.lower(), q.text.lower()) for p in passages() for q in p.questions if q.text.startswith("Who ")]
     assert len(pairs) > 5000
     same = sum(question.rstrip("?").split()[1] in text.split() for text, question in pairs)
     assert same < 0.33 * len(pairs)

@@ -43,7 +43,11 @@ class RemoteModel:
     ) -> None:
         self._endpoint = endpoint
         self._http = httpx.Client(
-            headers=dict(endpoint.headers), timeout=_TIMEOUT, transport=transport, trust_env=not endpoint.is_local
+            headers=dict(endpoint.headers),
+            timeout=_TIMEOUT,
+            transport=transport,
+            trust_env=not endpoint.is_local,
+            verify=endpoint.is_encrypted,
         )
         try:
             self.name = name if name is not None else self.models()[0].name

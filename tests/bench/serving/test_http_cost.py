@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from nursery import fork_what_is_spawned
 from quire.bench.serving.http_cost import measure_http_cost
 from quire.bench.serving.stream_client import Stream
 from quire.bench.settings import HttpSettings
@@ -52,7 +53,8 @@ def test_a_stream_that_was_refused_or_cut_off_is_no_measurement() -> None:
         read(HEAD + chunk(event(5)) + b"0\r\n\r\n").events()
 
 
-def test_every_case_is_measured() -> None:
+def test_every_case_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    fork_what_is_spawned(monkeypatch, "quire.bench.serving.http_cost")
     config = EngineConfig("random:tiny", num_threads=1)
     settings = HttpSettings(2, 4, 300, 3, body_size=2_000_000, runs=1, settle_s=0)
     figures = measure_http_cost(config, settings)

@@ -331,7 +331,7 @@ def never_falls(values: list[float]) -> bool:
     return all(a <= b * (1 + 1e-9) + 1e-12 for a, b in pairwise(values))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(STEPS, TRANSFERS, SHAPES, st.integers(1, 600), st.integers(0, 4000))
 def test_predictions_are_never_negative_and_never_fall(
     steps: list[tuple[StepShape, float]],

@@ -306,7 +306,7 @@ def test_a_load_waits_behind_what_the_link_has_to_do() -> None:
     assert mode_of(Cost(costs), candidate(160), busy) is RecoveryMode.RECOMPUTE
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.integers(2, 60), st.integers(0, 15), st.integers(0, 5), st.integers(0, 60), st.integers(0, 200),
     st.floats(1e-6, 1e-2), st.floats(1e-9, 1e-4), st.floats(1e-9, 1e-4), st.booleans(),
@@ -402,7 +402,7 @@ def warm_model(seed: int = 1, bandwidth: float = 150e6) -> CostModel:
     return model
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     CANDIDATES,
     st.lists(STATES, min_size=1, max_size=6),

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from nursery import fork_what_is_spawned
 from quire.server.http.body import LARGE_BODY_BYTES, BodyReader, ReceivedBody
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
@@ -33,6 +34,11 @@ if __name__ == "__main__":
     print(multiprocessing.active_children()[0].pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+@pytest.fixture(autouse=True)
+def _imports_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    fork_what_is_spawned(monkeypatch, "quire.server.http.body")
 
 
 @pytest.mark.parametrize(

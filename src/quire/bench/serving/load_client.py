@@ -132,6 +132,7 @@ class LoadClient:
             timeout=None,  # each request has a deadline of its own
             transport=self._transport,
             trust_env=not self._endpoint.is_local,
+            verify=self._endpoint.is_encrypted,
         )
 
     async def _ask(self, http: httpx.AsyncClient, request: PreparedRequest, outcome: Outcome) -> None:
