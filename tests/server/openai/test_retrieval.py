@@ -75,6 +75,7 @@ def test_the_nearest_passage_stands_in_front_and_is_told(town: RunningServer) ->
     (source,) = answer["retrieval"]["sources"]
     assert 0 < source.pop("score") <= 1
     assert source.pop("document_id") > 0
+    assert source.pop("num_tokens") == 20
     at = {"start": 0, "end": len(BREAD)}
     assert source == {"text": BREAD, "document": "bread", "metadata": {"kind": "bread"}, **at}
     plain = ask(prompt=f"Context: {BREAD}\nQuestion: Who bakes bread?\nAnswer:").json()

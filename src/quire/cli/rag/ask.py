@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quire.cli.options import Json, options
-from quire.cli.rag.collections import Name, RagDir, open_collections, open_embedder, to_filter
+from quire.cli.rag.collections import Name, RagDir, Where, open_collections, open_embedder, to_filter
 from quire.cli.tables import write_figures
 from quire.config import EngineConfig
 
@@ -41,10 +41,7 @@ def ask(
     question: Annotated[str, typer.Argument(help="What to look for and to answer.")],
     collection: Name,
     top_k: Annotated[int, typer.Option(min=1, help="Passages to read, as far as they fit.")] = 1,
-    where: Annotated[
-        list[str] | None,
-        typer.Option("--filter", metavar="KEY=VALUE", help="Of documents with this metadata; may be repeated."),
-    ] = None,
+    where: Where = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Of the answer.")] = 64,
     chat: Chat = None,
     template: Template = None,

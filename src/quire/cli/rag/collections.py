@@ -21,6 +21,10 @@ RagDir = Annotated[
     ),
 ]
 Name = Annotated[str, typer.Option("--collection", "-c", help="The collection's name.")]
+Where = Annotated[
+    list[str] | None,
+    typer.Option("--filter", metavar="KEY=VALUE", help="Of documents with this metadata; may be repeated."),
+]
 EmbedderName = Annotated[
     str | None,
     typer.Option(

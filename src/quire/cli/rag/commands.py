@@ -13,6 +13,7 @@ from quire.cli.rag.collections import (
     EmbedderName,
     Name,
     RagDir,
+    Where,
     open_collections,
     open_embedder,
     to_filter,
@@ -125,10 +126,7 @@ def query(
     question: Annotated[str, typer.Argument(help="What to look for.")],
     collection: Name,
     top_k: Annotated[int, typer.Option(min=1, help="Passages to show.")] = 5,
-    where: Annotated[
-        list[str] | None,
-        typer.Option("--filter", metavar="KEY=VALUE", help="Of documents with this metadata; may be repeated."),
-    ] = None,
+    where: Where = None,
     rag_dir: RagDir = None,
     json: Json = None,
 ) -> None:

@@ -12,7 +12,7 @@ from quire.sampling_params import SamplingParams
 from quire.server.collections.library import Library
 from quire.server.errors import ApiError, invalid
 from quire.server.openai.prompts import Passages
-from quire.server.openai.schema import GenerationRequest, Message, Retrieval, RetrievalReply, Source
+from quire.server.openai.schema import GenerationRequest, Message, PassageCard, Retrieval, RetrievalReply
 
 _EXCLUDED = ("truncate_prompt_tokens", "echo")  #: fields that would cut passages off, or show them again
 
@@ -58,19 +58,7 @@ class Retrieved:
         )
 
     def _reply(self, used: Sequence[Passage]) -> RetrievalReply:
-        sources = [
-            Source(
-                document=each.document,
-                document_id=each.document_id,
-                score=round(each.score, 6),
-                start=each.start,
-                end=each.end,
-                text=each.text,
-                metadata=each.metadata,
-            )
-            for each in used
-        ]
-        return RetrievalReply(collection=self.collection, sources=sources)
+        return RetrievalReply(collection=self.collection, sources=[PassageCard.of(each) for each in used])
 
 
 async def retrieve(library: Library, key_id: str, body: GenerationRequest, question: str | None) -> Retrieved:

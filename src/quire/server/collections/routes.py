@@ -21,7 +21,6 @@ from quire.server.collections.schema import (
     DocumentsReply,
     DocumentsRequest,
     EmbeddingUsage,
-    PassageCard,
     SearchReply,
     SearchRequest,
 )
@@ -31,6 +30,7 @@ from quire.server.http.auth import key_id_of
 from quire.server.http.body import JsonRoute
 from quire.server.http.connection import run_while_connected
 from quire.server.openai.endpoint import json_reply
+from quire.server.openai.schema import PassageCard
 
 if TYPE_CHECKING:
     from quire.rag.collections import Collection, DocumentInfo

@@ -11,25 +11,24 @@ from quire.server.openai.schema import (
     Body,
     ErrorBody,
     ErrorDetail,
+    FilterFields,
     Hint,
     Items,
     ModelBody,
+    PassageCard,
+    PlainFields,
     Reply,
     option,
 )
 
 if TYPE_CHECKING:
-    from quire.rag.collections import CollectionInfo, DocumentInfo, Passage
+    from quire.rag.collections import CollectionInfo, DocumentInfo
     from quire.server.collections.uploads import Outcome
 
 MAX_TOP_K = 100
 MAX_DOCUMENTS = 10_000  #: of a request
 MAX_INPUTS = 2048  #: of a request for embeddings
 
-Plain = str | bool | int | float
-PlainFields = dict[str, Plain]
-#: The value that a field of the metadata must have, or a list of those that will do.
-FilterFields = dict[str, Plain | list[Plain]]
 Kind = Literal["text", "markdown", "html", "pdf", "squad"]
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -189,30 +188,6 @@ class SearchRequest(Body):
         "Only of documents with these metadata: by field the value, or a list of values that will do. All fields must "
         "fit."
     )
-
-
-class PassageCard(Reply):
-    score: float = Field(description="The cosine with the query.")
-    document_id: int
-    document: str = Field(description="Its name.")
-    start: int = Field(description="Where in the document's text it begins, in characters.")
-    end: int
-    num_tokens: int
-    metadata: PlainFields = Field(description="Of the document.")
-    text: str
-
-    @classmethod
-    def of(cls, passage: Passage) -> Self:
-        return cls(
-            score=passage.score,
-            document_id=passage.document_id,
-            document=passage.document,
-            start=passage.start,
-            end=passage.end,
-            num_tokens=passage.num_tokens,
-            metadata=passage.metadata,
-            text=passage.text,
-        )
 
 
 class EmbeddingUsage(Reply):

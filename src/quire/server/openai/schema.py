@@ -7,11 +7,14 @@ counts as absent.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from quire.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from quire.rag.collections import Passage
 
 T = TypeVar("T")
 #: Lists stop at their first bad item: a body of a million bad ones is refused as fast as a body of one.
@@ -91,8 +94,10 @@ class HabitualFields(ModelBody):
     timings_per_token: Literal[False] | None = option("llama.cpp's; only false: see GET /metrics.")
 
 
-MetadataValue = str | int | float | bool
-RetrievalFilter = dict[str, MetadataValue | NonEmpty[MetadataValue]]
+Plain = str | bool | int | float
+PlainFields = dict[str, Plain]
+#: The value that a field of the metadata must have, or a list of those that will do.
+FilterFields = dict[str, Plain | list[Plain]]
 
 
 class Retrieval(Body):
@@ -102,9 +107,7 @@ class Retrieval(Body):
     top_k: int | None = option(
         "Put in front so many of the nearest passages, as far as they fit; 1 by default.", ge=1, le=64
     )
-    filter: RetrievalFilter | None = option(
-        "Only of documents whose metadata have these values; a list is any of them."
-    )
+    filter: FilterFields | None = option("Only of documents whose metadata have these values; a list is any of them.")
     query: Annotated[str, Field(min_length=1)] | None = option(
         "What to look for; by default the last message of the user, or the prompt."
     )
@@ -211,21 +214,33 @@ class Reply(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Source(Reply):
-    """A passage that stands in front of the question."""
-
-    document: str = Field(description="Its document's name.")
+class PassageCard(Reply):
+    score: float = Field(description="The cosine with the query.")
     document_id: int
-    score: float = Field(description="The cosine of question and passage.")
-    start: int = Field(description="Where in the document it begins, in characters.")
+    document: str = Field(description="Its name.")
+    start: int = Field(description="Where in the document's text it begins, in characters.")
     end: int
+    num_tokens: int
+    metadata: PlainFields = Field(description="Of the document.")
     text: str
-    metadata: dict[str, MetadataValue]
+
+    @classmethod
+    def of(cls, passage: Passage) -> Self:
+        return cls(
+            score=passage.score,
+            document_id=passage.document_id,
+            document=passage.document,
+            start=passage.start,
+            end=passage.end,
+            num_tokens=passage.num_tokens,
+            metadata=passage.metadata,
+            text=passage.text,
+        )
 
 
 class RetrievalReply(Reply):
     collection: str
-    sources: list[Source] = Field(description="Best first, as they stand in the prompt.")
+    sources: list[PassageCard] = Field(description="Best first, as they stand in the prompt.")
 
 
 class RoutingReply(Reply):
