@@ -7,7 +7,7 @@ request would see, and adds what it has sent since. Arithmetic on a few numbers,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, sqrt
 from typing import NamedTuple
 
 
@@ -16,6 +16,7 @@ class Prediction(NamedTuple):
 
     ttft_s: float
     tpot_s: float
+    spread_s: float = 0.0  #: standard deviation of the TTFT, as far as it hangs on when others end
 
 
 @dataclass(slots=True)
@@ -61,13 +62,18 @@ class Forecast:
             wait = self.decode_s + under_way * self._queued_token_s
             wait = wait - self.age_s if self.age_s < wait else wait / 2  # an old forecast: somewhere within a step
         ahead = self.queued_tokens - under_way + sent
-        wait += ahead * self._queued_token_s
-        own_s = ceil((ahead + own) / self.chunk) * self.decode_s + own * self.token_s + pairs * self.pair_s
+        num_full = ahead // self.chunk
+        wait += num_full * self.decode_s + ahead * self._queued_token_s
+        num_steps = ceil((ahead + own) / self.chunk) - num_full
+        own_s = num_steps * self.decode_s + own * self.token_s + pairs * self.pair_s
         # For a seat, or for blocks, some of those that run have to end.
         num_lacking = max(0.0, 1 + self.num_sent - self.free_seats)
         if (short := sent + num_tokens - self.free_tokens) > 0 and self.tokens_per_seq > 0:
             num_lacking = max(num_lacking, short / self.tokens_per_seq)
-        return Prediction(max(wait, num_lacking * self.seconds_to_an_end) + own_s, self.tpot_s)
+        for_room = num_lacking * self.seconds_to_an_end
+        # Ends that do not know of each other: their number has the variance of its mean (Poisson).
+        spread = sqrt(num_lacking) * self.seconds_to_an_end if for_room > wait else 0.0
+        return Prediction(max(wait, for_room) + own_s, self.tpot_s, spread)
 
     @property
     def tpot_s(self) -> float:
@@ -77,7 +83,8 @@ class Forecast:
         """
         if not self.answer_tokens:
             return self.decode_s
-        num_seqs = self.num_running + self.num_waiting + self.num_sent + 1
+        num_others = self.num_running + self.num_waiting
+        num_seqs = num_others + min(self.num_sent + 1, max(0, self.free_seats)) + min(0, self.free_seats)
         return self.decode_s + num_seqs / self.answer_tokens * self.prompt_tokens * self._queued_token_s
 
     @property
