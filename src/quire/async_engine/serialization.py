@@ -41,13 +41,16 @@ def load(data: bytes) -> Any:
     if type(message) is not tuple:
         return message
     events, outputs, taken, stats, forecast = message
+    if stats is not None:
+        stats = Stats(*stats)
+        stats.forecast = forecast and Forecast(*forecast)
     return StepReport(
         [
             (key, Progress([Delta(*values) for values in event]) if type(event) is list else event)
             for key, event in events
         ],
         outputs,
-        stats and Stats(*stats, forecast and Forecast(*forecast)),
+        stats,
         taken,
     )
 
