@@ -76,6 +76,11 @@ class Forecast:
         return Prediction(max(wait, for_room) + own_s, self.tpot_s, spread)
 
     @property
+    def is_idle(self) -> bool:
+        """Nothing runs, waits or is on its way there."""
+        return not (self.num_running or self.num_waiting or self.num_sent)
+
+    @property
     def tpot_s(self) -> float:
         """Seconds between two tokens of a newcomer: a step of all that decodes, and the prompts that come meanwhile.
 

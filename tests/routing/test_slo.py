@@ -67,6 +67,13 @@ def test_what_hangs_on_others_is_predicted_with_care() -> None:
     assert router(ttft_s=3.2).route("?", num_tokens=50, forecasts=forecasts).model == "chat"
 
 
+def test_an_idle_model_that_is_believed_to_be_slow_is_tried_now_and_then() -> None:
+    slo = router(tpot_s=0.05)
+    ages = [30, 70, 70, 110, 130, 130, 250]
+    asked = [slo.route("?", forecasts={"chat": IDLE.later(age, 0, 0), "mini": QUICK}).role for age in ages]
+    assert [age for age, role in zip(ages, asked, strict=True) if role == "large"] == [70, 130, 250]
+
+
 def test_a_model_that_takes_no_requests_is_passed_over() -> None:
     slo = router(ttft_s=5.0)
     assert slo.needs_forecasts

@@ -4,6 +4,10 @@ What a request would see comes from the forecasts that engines report with their
 model is predicted to keep the SLO, the best one is taken: the request will be late, and the other models stay in time
 for those that come after it. (Spread over all, requests that are late would make all others late too; docs/routing.md
 has what was measured.)
+
+An engine learns what it takes from what it does. One that was slow for a while, since something else ran beside it, and
+gets no requests for that would never learn that it is fast again. So a model that has been idle is tried by one request
+after a minute, then after two, four and so on, until it is predicted to keep the SLO again.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from collections.abc import Mapping
 from quire.forecast import Prediction
 from quire.routing.policy import NO_SLO, NOTHING_KNOWN, SLO, Choice, RoutingContext, RoutingError
 
+_FIRST_TRY_S = 60.0
 _CAUTION = 2.0  #: standard deviations of the predicted TTFT that have to fit below its limit, too
 
 
@@ -42,6 +47,7 @@ class SloPolicy:
         ranks = quality or {role: float(len(models) - at) for at, role in enumerate(models)}
         self._roles = sorted(models, key=lambda role: -ranks[role])  #: the best first
         self._ranks = dict(ranks)
+        self._try_after_s = dict.fromkeys(models, _FIRST_TRY_S)  #: of idleness
 
     def choose(self, question: str, context: RoutingContext = NOTHING_KNOWN) -> Choice:
         limits = SLO(context.slo.ttft_s or self._slo.ttft_s, context.slo.tpot_s or self._slo.tpot_s)
@@ -55,7 +61,12 @@ class SloPolicy:
             numbers |= {f"{role}: quality": self._ranks[role], f"{role}: TTFT s": found.ttft_s}
             numbers |= {f"{role}: TTFT's spread s": found.spread_s, f"{role}: TPOT s": found.tpot_s}
             if _keeps(found, limits):
+                self._try_after_s[role] = _FIRST_TRY_S
                 why = f"the best one that is predicted to keep the SLO: {_describe(found, limits)}"
+                return self._choice(role, why, numbers)
+            if forecast.is_idle and forecast.age_s > self._try_after_s[role]:
+                self._try_after_s[role] *= 2
+                why = f"idle for {forecast.age_s:.0f} s, and tried: {_describe(found, limits)}"
                 return self._choice(role, why, numbers)
             best = best or (role, found)
         if best is None:
