@@ -44,15 +44,15 @@ class Forecast:
     num_sent: int = 0  #: requests that were sent to the engine and that it has not counted yet
     sent_tokens: float = 0.0  #: of their prompts
 
-    def predict(self, num_tokens: int, num_cached: int | None = None) -> Prediction:
+    def predict(self, num_tokens: int, num_cached: int = 0) -> Prediction:
         """The latencies of a request that is sent now.
 
         Args:
             num_tokens: of its prompt; a good guess will do.
-            num_cached: of these, tokens whose KV the engine has; None takes the share that it found lately.
+            num_cached: of these, tokens whose KV the engine is known to have.
         """
-        cached = num_tokens * self.found_share if num_cached is None else min(num_cached, num_tokens - 1)
-        own = max(1.0, num_tokens - cached)
+        own = max(1, num_tokens - num_cached)
+        cached = num_tokens - own
         pairs = own * (cached + own / 2)
         sent = self.sent_tokens * (1 - self.found_share)
         # The step under way is closed: a newcomer shares the next one at the earliest.

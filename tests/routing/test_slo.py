@@ -26,11 +26,12 @@ def test_a_request_waits_for_the_step_under_way_and_for_the_prompts_before_its_o
     assert IDLE.predict(50).ttft_s == pytest.approx(0.15)
     assert IDLE.predict(150).ttft_s == pytest.approx(0.35), "two steps"
     assert IDLE.predict(150, num_cached=100).ttft_s == pytest.approx(0.15)
-    assert replace(IDLE, found_share=0.5).predict(100).ttft_s == pytest.approx(0.15)
     busy = replace(IDLE, num_running=2, queued_tokens=150.0)
     assert busy.predict(50).ttft_s == pytest.approx(0.2 + 0.05 + 0.1 + 0.05), "a whole step, then 50 before its own 50"
     assert busy.later(0.05, 0, 0).predict(50).ttft_s == pytest.approx(0.35)
     assert busy.later(0.05, 1, 100).predict(50).ttft_s == pytest.approx(0.55), "what was sent since comes before it"
+    found = replace(busy, found_share=0.5).later(0.05, 1, 100)
+    assert found.predict(50).ttft_s == pytest.approx(0.5), "of whose KV about half will be there"
 
 
 def test_who_finds_no_seat_or_no_blocks_waits_for_others_to_end() -> None:

@@ -31,9 +31,9 @@ class Forecaster:
         self._costs = costs
         self._num_since = 0  #: steps since the last forecast
         self._seen = (-1, -1)  #: waiting requests and ended sequences, then
-        self._counts = (0, 0, 0, 0)  #: ended sequences, made tokens, looked-up and found ones, as far as learnt
+        self._counts = (0, 0, 0, 0, 0)  #: see `_learn`
         self._ended, self._made = _START  #: lately, fading
-        self._looked_up = self._found = 0.0  #: likewise
+        self._begun = self._looked_up = self._found = 0.0  #: likewise
         self._wall_s = self._busy_s = 0.0  #: lately, fading
         self._new_busy_s = 0.0  #: since the last forecast
         self._since: float | None = None  #: when that was; None where the engine was idle then
@@ -87,7 +87,7 @@ class Forecaster:
             decode_s=decode_s,
             token_s=max(0.0, (with_chunk_s - decode_s) / chunk - pair_s * chunk / 2),
             pair_s=pair_s,
-            prompt_tokens=(self._looked_up - self._found) / self._ended,
+            prompt_tokens=(self._looked_up - self._found) / self._begun if self._begun else 0.0,
             answer_tokens=self._made / self._ended,
             found_share=found_share,
             tokens_per_seq=pool.num_used * config.block_size / num_running if num_running else 0.0,
@@ -100,11 +100,18 @@ class Forecaster:
             self._busy_s = self._busy_s * _CLOCK_MEMORY + self._new_busy_s
         self._since, self._new_busy_s, self._num_since = time_s if scheduler.running else None, 0.0, 0
         self._seen = len(scheduler.waiting), counts.ended_sequences
-        now = counts.ended_sequences, counts.sampled_tokens, counts.prefix_queries, counts.prefix_hits
-        ended, made, looked_up, found = (new - old for new, old in zip(now, self._counts, strict=True))
+        now = (
+            counts.ended_sequences,
+            counts.sampled_tokens,
+            counts.begun_requests,
+            counts.prefix_queries,
+            counts.prefix_hits,
+        )
+        ended, made, begun, looked_up, found = (new - old for new, old in zip(now, self._counts, strict=True))
         self._counts = now
         fading = _MEMORY**ended
         self._ended = self._ended * fading + ended
         self._made = self._made * fading + made
+        self._begun = self._begun * fading + begun
         self._looked_up = self._looked_up * fading + looked_up
         self._found = self._found * fading + found

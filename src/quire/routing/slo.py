@@ -57,7 +57,7 @@ class SloPolicy:
             model = self._models[role]
             if (forecast := context.forecasts.get(model)) is None:
                 continue
-            found = forecast.predict(context.num_tokens, context.num_cached.get(model))
+            found = forecast.predict(context.num_tokens, context.num_cached.get(model, 0))
             numbers |= {f"{role}: quality": self._ranks[role], f"{role}: TTFT s": found.ttft_s}
             numbers |= {f"{role}: TTFT's spread s": found.spread_s, f"{role}: TPOT s": found.tpot_s}
             if _keeps(found, limits):
