@@ -7,7 +7,7 @@ request would see, and adds what it has sent since. Arithmetic on a few numbers,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, sqrt
 from typing import NamedTuple
 
 
@@ -16,6 +16,7 @@ class Prediction(NamedTuple):
 
     ttft_s: float
     tpot_s: float
+    spread_s: float = 0.0  #: standard deviation of the TTFT, as far as it hangs on when others end
 
 
 @dataclass(slots=True)
@@ -43,15 +44,15 @@ class Forecast:
     num_sent: int = 0  #: requests that were sent to the engine and that it has not counted yet
     sent_tokens: float = 0.0  #: of their prompts
 
-    def predict(self, num_tokens: int, num_cached: int | None = None) -> Prediction:
+    def predict(self, num_tokens: int, num_cached: int = 0) -> Prediction:
         """The latencies of a request that is sent now.
 
         Args:
             num_tokens: of its prompt; a good guess will do.
-            num_cached: of these, tokens whose KV the engine has; None takes the share that it found lately.
+            num_cached: of these, tokens whose KV the engine is known to have.
         """
-        cached = num_tokens * self.found_share if num_cached is None else min(num_cached, num_tokens - 1)
-        own = max(1.0, num_tokens - cached)
+        own = max(1, num_tokens - num_cached)
+        cached = num_tokens - own
         pairs = own * (cached + own / 2)
         sent = self.sent_tokens * (1 - self.found_share)
         # The step under way is closed: a newcomer shares the next one at the earliest.
@@ -61,13 +62,23 @@ class Forecast:
             wait = self.decode_s + under_way * self._queued_token_s
             wait = wait - self.age_s if self.age_s < wait else wait / 2  # an old forecast: somewhere within a step
         ahead = self.queued_tokens - under_way + sent
-        wait += ahead * self._queued_token_s
-        own_s = ceil((ahead + own) / self.chunk) * self.decode_s + own * self.token_s + pairs * self.pair_s
+        num_full = ahead // self.chunk
+        wait += num_full * self.decode_s + ahead * self._queued_token_s
+        num_steps = ceil((ahead + own) / self.chunk) - num_full
+        own_s = num_steps * self.decode_s + own * self.token_s + pairs * self.pair_s
         # For a seat, or for blocks, some of those that run have to end.
         num_lacking = max(0.0, 1 + self.num_sent - self.free_seats)
         if (short := sent + num_tokens - self.free_tokens) > 0 and self.tokens_per_seq > 0:
             num_lacking = max(num_lacking, short / self.tokens_per_seq)
-        return Prediction(max(wait, num_lacking * self.seconds_to_an_end) + own_s, self.tpot_s)
+        for_room = num_lacking * self.seconds_to_an_end
+        # Ends that do not know of each other: their number has the variance of its mean (Poisson).
+        spread = sqrt(num_lacking) * self.seconds_to_an_end if for_room > wait else 0.0
+        return Prediction(max(wait, for_room) + own_s, self.tpot_s, spread)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing runs, waits or is on its way there."""
+        return not (self.num_running or self.num_waiting or self.num_sent)
 
     @property
     def tpot_s(self) -> float:
@@ -77,7 +88,8 @@ class Forecast:
         """
         if not self.answer_tokens:
             return self.decode_s
-        num_seqs = self.num_running + self.num_waiting + self.num_sent + 1
+        num_others = self.num_running + self.num_waiting
+        num_seqs = num_others + min(self.num_sent + 1, max(0, self.free_seats)) + min(0, self.free_seats)
         return self.decode_s + num_seqs / self.answer_tokens * self.prompt_tokens * self._queued_token_s
 
     @property

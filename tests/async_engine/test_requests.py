@@ -385,3 +385,32 @@ def test_requests_cancelled_at_any_moment_leave_no_block_behind(seed: int) -> No
 
     run(scene())
     assert 40 <= len({output.request_id for output in ended}) == len(ended), "each ends once"
+
+
+# -- the forecast ----------------------------------------------------------------------------------------------------
+
+
+def test_a_forecast_counts_what_was_sent_before_the_engine_tells_of_it() -> None:
+    async def scene() -> None:
+        async with running(partial(make, max_num_seqs=1)) as engine:
+            assert engine.forecast is not None
+            assert (engine.forecast.num_running, engine.forecast.num_sent) == (0, 0)
+            alone = engine.forecast.predict(12).ttft_s
+            gate = Gate(engine.engine)
+            first = asyncio.create_task(finish(engine, [9] * 12, request_id="0"))
+            await gate.wait()
+            answers = [first, *(asyncio.create_task(finish(engine, [9] * 12, request_id=i)) for i in "12")]
+            await until(lambda: engine.num_requests == 3, "all three")
+            assert (engine.forecast.num_sent, engine.forecast.sent_tokens) == (3, 36)
+            assert engine.forecast.predict(12).ttft_s > alone
+            await gate.let_pass()
+            await gate.let_pass()
+            told = engine.forecast
+            assert (told.num_sent, told.num_running + told.num_waiting) == (0, 3)
+            gate.open()
+            await asyncio.gather(*answers)
+            assert engine.forecast.num_running + engine.forecast.num_waiting + engine.forecast.num_sent == 0
+            assert engine.forecast.answer_tokens < 20, "answers have 8 tokens"
+        assert engine.forecast is None
+
+    run(scene())

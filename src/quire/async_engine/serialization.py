@@ -13,11 +13,13 @@ from operator import attrgetter
 from typing import Any
 
 from quire.async_engine.messages import Progress, StepReport
+from quire.forecast import Forecast
 from quire.outputs import Delta, Stats
 
 _LENGTH = struct.Struct("!Q")
 _values_of_delta = attrgetter(*(field.name for field in fields(Delta)))
-_values_of_stats = attrgetter(*(field.name for field in fields(Stats)))
+_values_of_stats = attrgetter(*(field.name for field in fields(Stats) if field.name != "forecast"))
+_values_of_forecast = attrgetter(*(field.name for field in fields(Forecast)))
 
 
 def dump(message: Any) -> bytes:
@@ -28,7 +30,8 @@ def dump(message: Any) -> bytes:
             for key, event in message.events
         ]
         stats = message.stats and _values_of_stats(message.stats)
-        message = (events, message.outputs, stats, message.taken)
+        forecast = message.stats and message.stats.forecast and _values_of_forecast(message.stats.forecast)
+        message = (events, message.outputs, message.taken, stats, forecast)
     return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
 
 
@@ -37,14 +40,17 @@ def load(data: bytes) -> Any:
     message = pickle.loads(data)
     if type(message) is not tuple:
         return message
-    events, outputs, stats, taken = message
+    events, outputs, taken, stats, forecast = message
+    if stats is not None:
+        stats = Stats(*stats)
+        stats.forecast = forecast and Forecast(*forecast)
     return StepReport(
         [
             (key, Progress([Delta(*values) for values in event]) if type(event) is list else event)
             for key, event in events
         ],
         outputs,
-        stats and Stats(*stats),
+        stats,
         taken,
     )
 

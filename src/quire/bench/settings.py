@@ -300,6 +300,44 @@ class SimulateSettings(Settings):
 
 
 @dataclass(frozen=True)
+class SloSettings(Settings):
+    """`quire bench slo`."""
+
+    policies: tuple[str, ...] = setting(
+        "slo,large,small,round-robin,mix",
+        "Of slo, large, small (always that one), round-robin, mix:SHARE (to the large one, by lot; without SHARE: as "
+        "many as slo sent there).",
+        read=names,
+        metavar="POLICY[,POLICY...]",
+    )
+    slo: Mapping[str, float] = setting(
+        "ttft:1000,tpot:50", "What requests are to keep, in ms.", read=parse_goodput, metavar="LIMITS"
+    )
+    profile: str = setting(
+        "cps-paper", "The small model's machine, or a file of quire calibrate.", metavar="cps-paper|FILE"
+    )
+    factor: float = setting(
+        4.0, "The large model's steps take so many times as long, on a machine of its own.", above=0
+    )
+    loads: tuple[float, ...] = setting(
+        "0.2,0.4,0.6,0.8,1,1.2,1.4,1.6,1.8,2",
+        "Request rates one after the other, as shares of what both can serve.",
+        read=numbers,
+        above=0,
+    )
+    num_requests: int = setting(300, "Requests at each rate.", at_least=1)
+    seed: int = setting(0, "Of arrivals and lengths.", name="load_seed")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _refuse_repeats(self, "policies")
+        if "mix" in self.policies and "slo" not in self.policies[: self.policies.index("mix")]:
+            raise ValueError("mix sends as many requests to the large model as slo did; name slo first, or mix:SHARE")
+        if "e2el" in self.slo:
+            raise ValueError("an SLO for routing is of ttft and tpot; nobody knows how long an answer will be")
+
+
+@dataclass(frozen=True)
 class HttpSettings(Settings):
     """`quire bench http`."""
 

@@ -13,6 +13,7 @@ from quire.bench.settings import (
     RecoverySettings,
     ServeSettings,
     SharingSettings,
+    SloSettings,
     ThroughputSettings,
 )
 from quire.cli.client_options import failures_in_one_line
@@ -20,7 +21,7 @@ from quire.cli.options import Json, Plot, options
 from quire.config import EngineConfig
 
 app = typer.Typer(
-    help="Measure: latency, throughput, memory, sharing, recovery, documents, overhead.",
+    help="Measure: latency, throughput, memory, sharing, recovery, documents, routing, overhead.",
     epilog="Example: quire bench throughput --model random:tiny",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -92,6 +93,15 @@ def overhead(engine: EngineConfig, settings: OverheadSettings, json: Json = None
     from quire.bench.overhead import run
 
     run(engine, settings, json)
+
+
+@app.command(epilog="Example: quire bench slo --slo ttft:1000,tpot:50 --factor 4 --num-requests 100")
+@options()
+def slo(settings: SloSettings, json: Json = None, plot: Plot = None) -> None:
+    """Routing over two models under a rising load, simulated: how many requests keep their SLO, and by which model."""
+    from quire.bench.slo import run
+
+    run(settings, json, plot)
 
 
 @app.command(epilog="Example: quire bench http --model quire-mini --runs 5")

@@ -20,6 +20,7 @@ _DEFAULT_MODELS = {
     "query": "small=quire-mini,large=quire-chat",
     "domain": "reading=quire-mini,chat=quire-chat",
     "round-robin": "small=quire-mini,large=quire-chat",
+    "slo": "large=quire-chat,small=quire-mini",
 }
 _MOST_TERMS = 12
 
@@ -43,7 +44,10 @@ def _check_json(path: Path | None) -> Path | None:
 
 def route(
     question: Annotated[str | None, typer.Argument(help="To be routed; or --evaluate.")] = None,
-    policy: Annotated[str | None, typer.Option(help="round-robin, query or domain. (default: query)")] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="round-robin, query, domain, or slo, which needs a server's load. (default: query)"),
+    ] = None,
     models: Annotated[
         str | None,
         typer.Option(

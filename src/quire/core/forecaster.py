@@ -11,10 +11,10 @@ from quire.core.costs.interface import Costs, StepShape
 from quire.core.scheduler import Scheduler
 from quire.forecast import Forecast
 
-_EVERY = 16  #: steps of a batch that stays the same
+_EVERY = 32  #: steps of a batch that stays the same
 _MEMORY = 0.98  #: that an ended sequence leaves of what was learnt before it
-_START_TOKENS = 128.0  #: of an answer, before the first has ended: one sequence's worth
-_CLOCK_MEMORY = 0.98  #: that a step leaves
+_START = 0.1, 12.8  #: ended sequences, and their tokens, that are believed in before any has ended
+_CLOCK_MEMORY = 0.9  #: that a forecast leaves
 _FAR = 1024  #: tokens back, where what looking back costs is measured
 
 
@@ -31,10 +31,12 @@ class Forecaster:
         self._costs = costs
         self._num_since = 0  #: steps since the last forecast
         self._seen = (-1, -1)  #: waiting requests and ended sequences, then
-        self._counts = (0, 0, 0, 0)  #: ended sequences, made tokens, looked-up and found ones, as far as learnt
-        self._ended, self._made, self._looked_up, self._found = 1.0, _START_TOKENS, 0.0, 0.0  #: lately, fading
+        self._counts = (0, 0, 0, 0, 0)  #: see `_learn`
+        self._ended, self._made = _START  #: lately, fading
+        self._begun = self._looked_up = self._found = 0.0  #: likewise
         self._wall_s = self._busy_s = 0.0  #: lately, fading
-        self._last: float | None = None  #: when the last step ended; None where the engine has been idle since
+        self._new_busy_s = 0.0  #: since the last forecast
+        self._since: float | None = None  #: when that was; None where the engine was idle then
 
     def note_step(self, now: float, busy_s: float, *, is_steady: bool) -> Forecast | None:
         """A step is over.
@@ -47,23 +49,19 @@ class Forecaster:
         Returns:
             A forecast; None where the last one still holds, but for what time changes.
         """
-        scheduler = self._scheduler
-        if self._last is not None:
-            self._wall_s = self._wall_s * _CLOCK_MEMORY + now - self._last
-            self._busy_s = self._busy_s * _CLOCK_MEMORY + busy_s
-        self._last = now if scheduler.running else None
+        self._new_busy_s += busy_s
         self._num_since += 1
-        seen = len(scheduler.waiting), scheduler.counts.ended_sequences
-        if is_steady and seen == self._seen and self._num_since < _EVERY:
-            return None
-        self._seen, self._num_since = seen, 0
+        if is_steady and self._num_since < _EVERY:
+            scheduler = self._scheduler
+            if self._seen == (len(scheduler.waiting), scheduler.counts.ended_sequences):
+                return None
         return self.forecast(now)
 
     def forecast(self, now: float) -> Forecast:
         """What a request that came now would have to wait for."""
         scheduler, costs = self._scheduler, self._costs
         config, kv, pool = scheduler.config, scheduler.kv, scheduler.kv.pool
-        self._learn()
+        self._learn(now)
         num_running, num_waiting = scheduler.num_running_seqs, len(scheduler.waiting)
         queued, promised = scheduler.num_waiting_tokens, scheduler.num_promised_blocks * config.block_size
         found_share = self._found / self._looked_up if self._looked_up else 0.0
@@ -89,19 +87,31 @@ class Forecaster:
             decode_s=decode_s,
             token_s=max(0.0, (with_chunk_s - decode_s) / chunk - pair_s * chunk / 2),
             pair_s=pair_s,
-            prompt_tokens=(self._looked_up - self._found) / self._ended,
+            prompt_tokens=(self._looked_up - self._found) / self._begun if self._begun else 0.0,
             answer_tokens=self._made / self._ended,
             found_share=found_share,
             tokens_per_seq=pool.num_used * config.block_size / num_running if num_running else 0.0,
         )
 
-    def _learn(self) -> None:
-        counts = self._scheduler.counts
-        now = counts.ended_sequences, counts.sampled_tokens, counts.prefix_queries, counts.prefix_hits
-        ended, made, looked_up, found = (new - old for new, old in zip(now, self._counts, strict=True))
+    def _learn(self, time_s: float) -> None:
+        scheduler, counts = self._scheduler, self._scheduler.counts
+        if self._since is not None:
+            self._wall_s = self._wall_s * _CLOCK_MEMORY + time_s - self._since
+            self._busy_s = self._busy_s * _CLOCK_MEMORY + self._new_busy_s
+        self._since, self._new_busy_s, self._num_since = time_s if scheduler.running else None, 0.0, 0
+        self._seen = len(scheduler.waiting), counts.ended_sequences
+        now = (
+            counts.ended_sequences,
+            counts.sampled_tokens,
+            counts.begun_requests,
+            counts.prefix_queries,
+            counts.prefix_hits,
+        )
+        ended, made, begun, looked_up, found = (new - old for new, old in zip(now, self._counts, strict=True))
         self._counts = now
         fading = _MEMORY**ended
         self._ended = self._ended * fading + ended
         self._made = self._made * fading + made
+        self._begun = self._begun * fading + begun
         self._looked_up = self._looked_up * fading + looked_up
         self._found = self._found * fading + found

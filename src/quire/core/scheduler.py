@@ -224,6 +224,7 @@ class Scheduler:
             return False
         if request.cached_tokens is None:
             request.cached_tokens = {}
+            self.counts.begun_requests += 1
             self.counts.prefix_queries += len(seq.token_ids)
             self._count_cached(request, "device", len(found))
         self.kv.adopt_prefix(seq, found)
@@ -654,4 +655,5 @@ class Counts:
     prefix_hits: int = 0
     hits_by_tier: Counter[str] = field(default_factory=Counter)  #: of these, tokens by tier, "device" among them
     sampled_tokens: int = 0
+    begun_requests: int = 0
     ended_sequences: int = 0  #: in whatever way

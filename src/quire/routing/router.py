@@ -125,8 +125,7 @@ class Router:
             num_tokens: of the whole prompt, documents too; a good guess will do.
             slo: the request's own; what it leaves open is as configured.
             forecasts: by served name (`AsyncEngine.forecast`). A model without one takes no requests now.
-            num_cached: by served name, how many of the prompt's tokens a model has KV of; as many as it found lately
-                are assumed where nothing is said.
+            num_cached: by served name, how many of the prompt's tokens a model has KV of; none where nothing is said.
         """
         known = {model: forecast for model, forecast in (forecasts or {}).items() if forecast is not None}
         return self.policy.choose(question, RoutingContext(num_tokens, slo or NO_SLO, known, num_cached or {}))

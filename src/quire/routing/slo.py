@@ -1,23 +1,24 @@
 """The policy `slo`: the best model that is predicted to keep a request's SLO (TTFT and TPOT).
 
 What a request would see comes from the forecasts that engines report with their steps (`quire.forecast`). Where no
-model is predicted to keep the SLO, the one that misses it by least is taken.
+model is predicted to keep the SLO, the best one is taken: the request will be late, and the other models stay in time
+for those that come after it. (Spread over all, requests that are late would make all others late too; docs/routing.md
+has what was measured.)
+
+An engine learns what it takes from what it does. One that was slow for a while, since something else ran beside it, and
+gets no requests for that would never learn that it is fast again. So a model that has been idle is tried by one request
+after a minute, then after two, four and so on, until it is predicted to keep the SLO again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from quire.forecast import Prediction
 from quire.routing.policy import NO_SLO, NOTHING_KNOWN, SLO, Choice, RoutingContext, RoutingError
 
-
-@dataclass(frozen=True)
-class _Candidate:
-    role: str
-    prediction: Prediction
-    miss: float  #: the largest share of a limit that is predicted: above 1 it is missed
+_FIRST_TRY_S = 60.0
+_CAUTION = 2.0  #: standard deviations of the predicted TTFT that have to fit below its limit, too
 
 
 class SloPolicy:
@@ -46,37 +47,46 @@ class SloPolicy:
         ranks = quality or {role: float(len(models) - at) for at, role in enumerate(models)}
         self._roles = sorted(models, key=lambda role: -ranks[role])  #: the best first
         self._ranks = dict(ranks)
+        self._try_after_s = dict.fromkeys(models, _FIRST_TRY_S)  #: of idleness
 
     def choose(self, question: str, context: RoutingContext = NOTHING_KNOWN) -> Choice:
-        ttft_s = context.slo.ttft_s or self._slo.ttft_s
-        tpot_s = context.slo.tpot_s or self._slo.tpot_s
-        candidates = []
+        limits = SLO(context.slo.ttft_s or self._slo.ttft_s, context.slo.tpot_s or self._slo.tpot_s)
+        numbers: dict[str, float] = {}
+        best: tuple[str, Prediction] | None = None
         for role in self._roles:
             model = self._models[role]
             if (forecast := context.forecasts.get(model)) is None:
                 continue
-            found = forecast.predict(context.num_tokens, context.num_cached.get(model))
-            candidates.append(_Candidate(role, found, _miss(found, ttft_s, tpot_s)))
-        if not candidates:
-            why = "the best one: no engine has told of its load"
-            return self._choice(self._roles[0], why, {})
-        kept = next((each for each in candidates if each.miss <= 1), None)
-        chosen = kept or min(candidates, key=lambda each: each.miss)
-        said = f"TTFT {_of(chosen.prediction.ttft_s, ttft_s)}, TPOT {_of(chosen.prediction.tpot_s, tpot_s)}"
-        why = f"the best one that keeps the SLO: {said}" if kept else f"none keeps the SLO, and it misses least: {said}"
-        numbers = {}
-        for each in candidates:
-            numbers[f"{each.role}: quality"] = self._ranks[each.role]
-            numbers[f"{each.role}: ttft_s"], numbers[f"{each.role}: tpot_s"] = each.prediction
-        return self._choice(chosen.role, why, numbers)
+            found = forecast.predict(context.num_tokens, context.num_cached.get(model, 0))
+            numbers |= {f"{role}: quality": self._ranks[role], f"{role}: TTFT s": found.ttft_s}
+            numbers |= {f"{role}: TTFT's spread s": found.spread_s, f"{role}: TPOT s": found.tpot_s}
+            if _keeps(found, limits):
+                self._try_after_s[role] = _FIRST_TRY_S
+                why = f"the best one that is predicted to keep the SLO: {_describe(found, limits)}"
+                return self._choice(role, why, numbers)
+            if forecast.is_idle and forecast.age_s > self._try_after_s[role]:
+                self._try_after_s[role] *= 2
+                why = f"idle for {forecast.age_s:.0f} s, and tried: {_describe(found, limits)}"
+                return self._choice(role, why, numbers)
+            best = best or (role, found)
+        if best is None:
+            return self._choice(
+                self._roles[0], "the best one, since no engine has told of its load: a running server knows it", numbers
+            )
+        why = f"none is predicted to keep the SLO, so the best one, late: {_describe(best[1], limits)}"
+        return self._choice(best[0], why, numbers)
 
     def _choice(self, role: str, why: str, numbers: Mapping[str, float]) -> Choice:
         return Choice(self._models[role], self.name, why, numbers, role)
 
 
-def _miss(found: Prediction, ttft_s: float | None, tpot_s: float | None) -> float:
-    return max(found.ttft_s / ttft_s if ttft_s else 0.0, found.tpot_s / tpot_s if tpot_s else 0.0)
+def _keeps(found: Prediction, limits: SLO) -> bool:
+    is_soon = limits.ttft_s is None or found.ttft_s + _CAUTION * found.spread_s <= limits.ttft_s
+    return is_soon and (limits.tpot_s is None or found.tpot_s <= limits.tpot_s)
 
 
-def _of(seconds: float, limit_s: float | None) -> str:
-    return f"{seconds:.3g} s" + (f" of {limit_s:g} s" if limit_s else "")
+def _describe(found: Prediction, limits: SLO) -> str:
+    parts = (("TTFT", found.ttft_s, limits.ttft_s), ("TPOT", found.tpot_s, limits.tpot_s))
+    return ", ".join(
+        f"{name} {seconds:.3g} s" + (f" of {limit:g} s" if limit is not None else "") for name, seconds, limit in parts
+    )

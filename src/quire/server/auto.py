@@ -50,7 +50,7 @@ class AutoModel:
             names = self._router.config.models.values()
             known["forecasts"] = {each: self._registry.get(each).async_engine.forecast for each in names}
             known["num_tokens"] = num_characters // _CHARACTERS_A_TOKEN
-            known["slo"] = None if slo is None else SLO(slo.ttft, slo.tpot)
+            known["slo"] = None if slo is None else SLO(slo.ttft_s, slo.tpot_s)
         choice = self._among_ready(await asyncio.to_thread(partial(self._router.route, question, **known)))
         routing = RoutingReply(policy=choice.policy, why=choice.why, numbers=dict(choice.numbers))
         return self._registry.get(choice.model), routing

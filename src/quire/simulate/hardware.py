@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import Costs
+from quire.core.costs.interface import Costs, StepShape
 from quire.simulate.disk_costs import LATENCY_S, WithDisk
 from quire.simulate.table_costs import DecodeCosts, TableCosts
 
@@ -64,6 +64,35 @@ class HardwareProfile:
             *(f"{heading}: {text}." for heading, text in parts if text),
             f"Swapping {how}.",
         ]
+
+
+class SlowedCosts:
+    """Another machine's costs, of which every step takes `factor` times as long; links are as they were."""
+
+    def __init__(self, costs: Costs, factor: float) -> None:
+        self._costs = costs
+        self._factor = factor
+
+    @property
+    def is_link_usable(self) -> bool:
+        return self._costs.is_link_usable
+
+    def step(self, shape: StepShape) -> float:
+        return self._factor * self._costs.step(shape)
+
+    def recompute(self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None) -> float:
+        return self._factor * self._costs.recompute(num_tokens, start=start, chunk=chunk, beside=beside)
+
+    def save(self, num_bytes: int, tier: str = "host") -> float:
+        return self._costs.save(num_bytes, tier)
+
+    def load(self, num_bytes: int, tier: str = "host") -> float:
+        return self._costs.load(num_bytes, tier)
+
+
+def slowed(profile: HardwareProfile, factor: float) -> HardwareProfile:
+    """The same machine with a model whose steps take `factor` times as long (assumed)."""
+    return replace(profile, name=f"{profile.name} × {factor:g}", costs=SlowedCosts(profile.costs, factor))
 
 
 def with_disk(profile: HardwareProfile, bytes_per_s: float, latency_s: float = LATENCY_S) -> HardwareProfile:

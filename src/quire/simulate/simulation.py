@@ -19,6 +19,7 @@ from quire.core.recovery.log import Recovery
 from quire.core.recovery.observer import CostObserver, note_recomputed
 from quire.core.request import Request
 from quire.core.scheduler import Scheduler
+from quire.outputs import SchedulerOutput
 from quire.sampling_params import SamplingParams
 from quire.simulate.figures import Distribution, Timeline, distribution
 from quire.simulate.hardware import HardwareProfile
@@ -104,7 +105,7 @@ def simulate(
     for arrival in ordered:
         _check_prompt(arrival)
     scheduler = Scheduler(config, policy, learner or hardware.costs)
-    return _Simulation(ordered, scheduler, VirtualRunner(hardware, config.block_bytes), learner).run()
+    return Simulation(scheduler, VirtualRunner(hardware, config.block_bytes), learner).run(ordered)
 
 
 def _check_prompt(arrival: Arrival) -> None:
@@ -116,11 +117,16 @@ def _check_prompt(arrival: Arrival) -> None:
         raise ValueError(f"documents={ends} are at the front of a prompt, and there is {given}")
 
 
-class _Simulation:
-    def __init__(
-        self, arrivals: list[Arrival], scheduler: Scheduler, runner: VirtualRunner, learner: CostModel | None
-    ) -> None:
-        self.arrivals = arrivals
+class Simulation:
+    """One engine on its virtual clock, step by step.
+
+    Args:
+        scheduler: fresh.
+        runner: with the clock.
+        learner: is told of every step and transfer.
+    """
+
+    def __init__(self, scheduler: Scheduler, runner: VirtualRunner, learner: CostModel | None = None) -> None:
         self.scheduler = scheduler
         self.runner = runner
         self.observer = None if learner is None else CostObserver(learner, scheduler.recovery.log)
@@ -128,27 +134,30 @@ class _Simulation:
         self.timeline = Timeline()
         self.started: list[tuple[int, Arrival]] = []  #: seq_id, and its arrival as the limits cut it
         self.figures = SimulationFigures()
+        self._num_added = 0
 
-    def run(self) -> SimulationFigures:
+    def run(self, arrivals: Sequence[Arrival]) -> SimulationFigures:
+        """Play a load, which is in order, to its end."""
         scheduler, runner = self.scheduler, self.runner
         num_taken = 0
         while True:
-            while num_taken < len(self.arrivals) and self.arrivals[num_taken].time_s <= runner.now:
-                self._add(num_taken)
+            while num_taken < len(arrivals) and arrivals[num_taken].time_s <= runner.now:
+                self.add(arrivals[num_taken])
                 num_taken += 1
             if scheduler.requests or (scheduler.disk is None and scheduler.has_unfinished()):
                 # Saves to disk take long, and hold up nobody who comes while they go on.
-                has_next = scheduler.disk is not None and num_taken < len(self.arrivals)
-                self._step(until=self.arrivals[num_taken].time_s if has_next else math.inf)
-            elif num_taken < len(self.arrivals):
-                runner.wait_until(self.arrivals[num_taken].time_s)
+                has_next = scheduler.disk is not None and num_taken < len(arrivals)
+                self.step(until=arrivals[num_taken].time_s if has_next else math.inf)
+            elif num_taken < len(arrivals):
+                runner.wait_until(arrivals[num_taken].time_s)
             else:
                 break
         self.timeline.note([], runner.now)
         return self._figures()
 
-    def _add(self, number: int) -> None:
-        arrival = self.arrivals[number]
+    def add(self, arrival: Arrival) -> int | None:
+        """A request has come. Returns its sequence's id; None where it can never run here."""
+        number, self._num_added = self._num_added, self._num_added + 1
         prompt = arrival.prompt_token_ids
         if prompt is None:  # numbers that no other prompt has: blocks are found by the tokens in them and before them
             prompt = [number + 1] * arrival.num_prompt_tokens
@@ -166,12 +175,15 @@ class _Simulation:
             self.scheduler.add(request)
         except ValueError:
             self.figures.num_refused += 1
-            return
+            return None
         self.figures.num_cut += request.max_tokens < arrival.num_output_tokens
         took = arrival._replace(num_output_tokens=request.max_tokens, prompt_token_ids=None, documents=())
-        self.started.append((request.sequences[0].seq_id, took))
+        seq_id = request.sequences[0].seq_id
+        self.started.append((seq_id, took))
+        return seq_id
 
-    def _step(self, until: float) -> None:
+    def step(self, until: float = math.inf) -> SchedulerOutput:
+        """Run the next step, which waits no longer than `until` for a transfer. Returns what it was."""
         scheduler, runner = self.scheduler, self.runner
         if (changes := runner.poll_store()) is not None:
             scheduler.note_store(changes)
@@ -198,6 +210,7 @@ class _Simulation:
         figures.compute_s += took.compute_s
         figures.stall_s += took.stall_s
         figures.wait_s += took.wait_s
+        return out
 
     def _figures(self) -> SimulationFigures:
         figures, scheduler = self.figures, self.scheduler

@@ -126,7 +126,7 @@ def test_a_filter_that_nothing_fits_gives_the_plain_answer(town: RunningServer) 
         ({**asked(), "echo": True}, "echo", "does not go with retrieval"),
         ({**asked(), "prompt": ["a", "b"]}, "prompt", "one text"),
         ({**asked(), "prompt": " "}, "retrieval.query", "no question"),
-        ({"slo": {"ttft": 1}}, "slo", "--routing"),
+        ({"slo": {"ttft_s": 1}}, "slo", "--routing"),
         ({"model": "auto"}, "model", "does not exist"),
     ],
 )
@@ -161,8 +161,8 @@ def test_auto_takes_turns_and_says_why(tmp_path: Path) -> None:
 
 def test_the_policy_slo_hears_of_the_request(tmp_path: Path) -> None:
     with serving(tmp_path, TWO, "slo") as server:
-        routing = server.complete(model="auto", slo={"ttft": 3600, "tpot": 3600}).json()["routing"]
+        routing = server.complete(model="auto", slo={"ttft_s": 3600, "tpot_s": 3600}).json()["routing"]
         assert "keeps the SLO" in routing["why"]
         assert routing["numbers"]["two: ttft_s"] >= 0
-        missed = server.complete(model="auto", slo={"ttft": 1e-9}).json()["routing"]
+        missed = server.complete(model="auto", slo={"ttft_s": 1e-9}).json()["routing"]
         assert "none keeps the SLO" in missed["why"]

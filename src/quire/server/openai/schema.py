@@ -119,8 +119,8 @@ class Retrieval(Body):
 class Slo(Body):
     """What an answer may take; models are chosen by it."""
 
-    ttft: float | None = option("Seconds until the first token.", gt=0, le=86400)
-    tpot: float | None = option("Seconds a token after that.", gt=0, le=86400)
+    ttft_s: float | None = option("Seconds until the first token.", gt=0, le=86400)
+    tpot_s: float | None = option("Seconds a token after that.", gt=0, le=86400)
 
 
 class GenerationRequest(HabitualFields):
