@@ -11,15 +11,18 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from quire.core.block_keys import collection_domain
 from quire.prompt import Prompt
-from quire.rag.collections import Collection, CollectionInfo
 from quire.rag.prompt_template import PromptTemplate, join_passage
 from quire.sampling_params import SamplingParams
 from quire.server.errors import ApiError, invalid
 from quire.server.openai.generation import Generation, check_ready
 from quire.server.registry import ModelRegistry, ServedModel
+
+if TYPE_CHECKING:
+    from quire.rag.collections import Collection, CollectionInfo
 
 logger = logging.getLogger("quire.server")
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from quire.prompt import Prompt
-from quire.rag.collections import Passage
 from quire.rag.prompt_template import PromptTemplate
 from quire.sampling_params import SamplingParams
 from quire.server.collections.library import Library
 from quire.server.errors import ApiError, invalid
 from quire.server.openai.prompts import Passages
 from quire.server.openai.schema import GenerationRequest, Message, PassageCard, Retrieval, RetrievalReply
+
+if TYPE_CHECKING:
+    from quire.rag.collections import Passage
 
 _EXCLUDED = ("truncate_prompt_tokens", "echo")  #: fields that would cut passages off, or show them again
 
