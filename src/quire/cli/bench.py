@@ -90,8 +90,10 @@ def document_kv(engine: EngineConfig, settings: DocumentKvSettings, json: Json =
 @options(default_model="quire-mini", without=("model",))
 def rag(engine: EngineConfig, settings: RagSettings, json: Json = None, plot: Plot = None) -> None:
     """Questions about documents, routed to two models at once, by what KV is on disk: none, an empty directory, all."""
-    from quire.bench.rag.experiment import run
-
+    try:
+        from quire.bench.rag.experiment import run
+    except ModuleNotFoundError as error:
+        raise ValueError(f"retrieval needs {error.name}, which is not installed: pip install 'quire[rag]'") from None
     if not run(engine, settings, json, plot):
         raise typer.Exit(1)  # the notes have said where tokens differ
 

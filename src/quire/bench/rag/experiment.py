@@ -19,7 +19,7 @@ from pathlib import Path
 
 from quire.async_engine.messages import EngineUnavailable
 from quire.bench.progress import progress
-from quire.bench.rag.figures import AUTO_RATE_SHARE, BARE, COLD, OFF, WARM, Trial, make_report
+from quire.bench.rag.figures import AUTO_RATE_SHARE, BARE, COLD, EXACT, OFF, WARM, Trial, make_report
 from quire.bench.rag.generated import generate
 from quire.bench.rag.library import Library, Vectors, choose_embedder, tokenizer_of
 from quire.bench.rag.picture import draw
@@ -55,7 +55,7 @@ def run(config: EngineConfig, settings: RagSettings, json: Path | None = None, p
     """Measure and publish.
 
     Returns:
-        Whether every way gave the same tokens.
+        Whether every way gave the same tokens, where the arithmetic lets them be compared.
 
     Raises:
         ValueError: a file, a policy or a model is not as it should be.
@@ -69,10 +69,11 @@ def run(config: EngineConfig, settings: RagSettings, json: Path | None = None, p
             plans, configs, outcome = _measure(config, settings, roles, Path(directory))
     except (EngineUnavailable, ChildError) as error:
         raise ValueError(str(error)) from None
-    report = make_report(settings, plans, outcome.trials, asdict(next(iter(configs.values()))), outcome.warm_bytes)
+    engine = next(iter(configs.values()))
+    report = make_report(settings, plans, outcome.trials, asdict(engine), outcome.warm_bytes)
     report.notes += outcome.remarks
     report.publish(json, plot, lambda figure: draw(figure, report))
-    return all(figure.get("num_different", 0) == 0 for figure in report.figures)
+    return engine.dtype != EXACT or not any(figure.get("num_different") for figure in report.figures)
 
 
 @contextlib.contextmanager
@@ -181,7 +182,7 @@ class _Bench:
                 kv_dir=None,
                 skip_tokenizer_init=True,
                 use_tqdm=False,
-                dtype="float32" if self.config.dtype == "auto" else self.config.dtype,
+                dtype=EXACT if self.config.dtype == "auto" else self.config.dtype,
                 max_model_len=self.config.max_model_len or longest + self.settings.output_len,
                 num_threads=self.config.num_threads or max(1, default_num_threads() // len(self.tokenizers)),
             )

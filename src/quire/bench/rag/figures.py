@@ -22,7 +22,7 @@ BARE = "no documents"
 AUTO_RATE_SHARE = 0.7  #: of what was answered a second without a KV directory, that a machine can hold
 MOST_WARM, MOST_COLD = 1.15, 1.05
 
-_EXACT = "float32"  #: where tokens can be compared
+EXACT = "float32"  #: the arithmetic in which tokens can be compared
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def make_report(
         report.notes.append(_split_note(plan, described))
     for figure in report.figures:
         report.notes += _mark_notes(figure)
-    report.notes.append(_token_note(report.figures, engine["dtype"]))
+    report.notes += _token_notes(report.figures, engine["dtype"])
     route_s = [answer.route_s for trial in trials for answer in trial.played.answers]
     report.more["route_s"] = summarise(route_s)
     report.notes.append(
@@ -263,8 +263,10 @@ def _mark_notes(figure: dict[str, Any]) -> Iterator[str]:
     )
 
 
-def _token_note(figures: Sequence[dict[str, Any]], dtype: str) -> str:
+def _token_notes(figures: Sequence[dict[str, Any]], dtype: str) -> Iterator[str]:
+    """Nothing where there is nothing to compare with."""
     compared = [figure for figure in figures if "num_different" in figure and figure["kv"] != OFF]
     total, different = (sum(figure[name] for figure in compared) for name in ("num_answers", "num_different"))
-    text = f"{total - different:,} of {total:,} answers by the other ways have the tokens of the first way's."
-    return text if dtype == _EXACT else f"{text} In {dtype} they may differ by rounding."
+    if total:
+        text = f"{total - different:,} of {total:,} answers by the other ways have the tokens of the first way's."
+        yield text if dtype == EXACT else f"{text} In {dtype} they may differ by rounding."
