@@ -27,7 +27,7 @@ PLAN = Plan(
 def played(latency_s: float, *, tokens: int = 1, disk: int = 0) -> Played:
     """Two questions of 100 tokens, the first routed right and the second not; blocks of 16 tokens and 1,600 bytes."""
     answer = Answer("a", "small", [tokens], 0.5, latency_s, 0.1, 0.001, 100, 80, {"disk": disk})
-    return Played(2 * latency_s, [answer, answer], {"a": 1600, "b": 1600}, 16, {}, read_bytes_s=8000.0, resident=1.0)
+    return Played(2 * latency_s, [answer, answer], {"a": 1600, "b": 1600}, 16, read_bytes_s=8000.0, resident=1.0)
 
 
 def report_of(trials: dict[str, list[Played]]) -> Report:

@@ -63,6 +63,7 @@ COLUMNS = (
     Column("queries_change", "over off", scale=100, digits=1, unit=" %", is_change=True),
     Column("paper_queries_change", "paper", scale=100, digits=1, unit=" %", is_change=True),
     Column("ttft_s", "TTFT s"),
+    Column("cpu_s", "CPU s", digits=1),
     Column("hits.device", "device %", scale=100, digits=0),
     Column("hits.disk", "disk %", scale=100, digits=0),
 )
@@ -92,7 +93,10 @@ def make_report(
         f"Choosing the model took {1e3 * statistics.median(route_s):.2f} ms a question, {1e3 * max(route_s):.1f} at "
         "most, beside busy engines (mark 5)."
     )
-    report.notes.append("device and disk: shares of the prompts' tokens whose KV was found there.")
+    report.notes.append(
+        "CPU s: processor time of the engines, which others' work on the machine changes least. device and disk: "
+        "shares of the prompts' tokens whose KV was found there."
+    )
     return report
 
 
@@ -119,6 +123,7 @@ def _figure(
         "ttft_s": summarise(each.ttft_s for each in played),
         "queries_s": summarise(each.queries_s for each in played),
         "wall_s": summarise(each.wall_s for each in played),
+        "cpu_s": summarise(each.cpu_s for each in played),
         "retrieval_s": summarise(_mean([a.retrieval_s for a in each.answers]) for each in played),
         "prompt_tokens": _mean([a.num_prompt_tokens for a in answers]),
         "document_tokens": _mean([a.num_document_tokens for a in answers]),

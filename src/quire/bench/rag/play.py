@@ -7,13 +7,16 @@ are embedded together. All that, and waiting for it, is part of its latency.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import multiprocessing
+import os
 import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quire.async_engine.event_stream import EventStream
@@ -81,6 +84,7 @@ class Played:
     block_bytes: dict[str, int] = field(default_factory=dict)  #: by model
     block_size: int = 1  #: tokens
     ways: dict[str, Counter[str]] = field(default_factory=dict)  #: by model, prefixes on disk: load, compute, both
+    cpu_s: float = 0.0  #: of the engines' processes
     read_bytes_s: float | None = None  #: what plain reads of the KV directory gave, just before
     resident: float | None = None  #: share of these pages that were in memory
 
@@ -115,7 +119,7 @@ class Joiner:
         return Prompt(token_ids=tokenizer.encode(f"Question: {question}\nAnswer:"), domains=((0, asker),))
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def running(configs: Mapping[str, EngineConfig], warm_up_len: int) -> AsyncIterator[Engines]:
     """Engines in processes of their own, ready and warmed up: kernels of usual shapes, nothing that anybody finds.
 
@@ -172,6 +176,7 @@ async def play(
         ValueError: a prompt is longer than its model takes.
         RuntimeError: a request failed.
     """
+    cpu_before = _engine_seconds()
     began = time.monotonic()
     due = [began + at * load.interval_s for at in range(len(load.questions))]
     answers: list[Answer | None] = [None] * len(due)
@@ -226,7 +231,19 @@ async def play(
         {name: each.block_bytes for name, each in limits.items()},
         next(iter(limits.values())).block_size,
         {name: served.ways for name, served in engines.items()},
+        _engine_seconds() - cpu_before,
     )
+
+
+def _engine_seconds() -> float:
+    """Processor seconds of the engines' processes so far; 0 where the system does not tell."""
+    ticks = 0
+    for child in multiprocessing.active_children():
+        if child.name.startswith("engine "):
+            with contextlib.suppress(OSError):
+                fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+                ticks += int(fields[11]) + int(fields[12])  # utime and stime: proc(5)
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 async def _ask(engine: ProcessEngine, prompt: Prompt, output_len: int, request_id: str) -> RequestOutput:
