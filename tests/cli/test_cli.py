@@ -78,6 +78,7 @@ def test_every_field_of_the_engine_config_is_an_option(command: list[str]) -> No
         (["bench", "throughput"], bench.ThroughputSettings),
         (["bench", "memory"], bench.MemorySettings),
         (["bench", "sharing"], bench.SharingSettings),
+        (["bench", "rag"], bench.RagSettings),
         (["bench", "recovery"], bench.RecoverySettings),
         (["bench", "overhead"], bench.OverheadSettings),
         (["bench", "http"], bench.HttpSettings),

