@@ -68,6 +68,11 @@ class BlockPool:
             else:
                 self._cached[block] = None
 
+    def touch(self, block: int) -> None:
+        """Evict a block last, if it is a cached one: somebody is about to hold it."""
+        if block in self._cached:
+            self._cached.move_to_end(block)
+
     def find(self, key: bytes) -> int | None:
         """The block whose content has this key."""
         return self._block_of_key.get(key)
