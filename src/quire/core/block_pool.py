@@ -12,6 +12,7 @@ Every operation is O(1).
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 
 class BlockPool:
@@ -68,9 +69,9 @@ class BlockPool:
             else:
                 self._cached[block] = None
 
-    def touch(self, block: int) -> None:
-        """Evict a block last, if it is a cached one: somebody is about to hold it."""
-        if block in self._cached:
+    def touch(self, blocks: Iterable[int]) -> None:
+        """Evict cached blocks later than all others, the last one last: somebody is about to hold them."""
+        for block in blocks:
             self._cached.move_to_end(block)
 
     def find(self, key: bytes) -> int | None:
