@@ -157,6 +157,12 @@ class Bench:
         finally:
             loader.costs = self._costs
 
+    def close(self) -> None:
+        """End what works for the engine in the background."""
+        self.link.close()
+        self.engine.runner.disk.store.close()  # type: ignore[attr-defined]
+        gc.collect()
+
     # -- the page cache ------------------------------------------------------------------------------------------
 
     def _files(self) -> list[Path]:
@@ -213,16 +219,16 @@ class Bench:
         found: dict[str, list[float]] = {_LOAD: [], _COMPUTE: [], _CHOSEN: []}
         try:
             for _ in range(_NUM_TO_LEARN):
-                self.ask_disk(self._stored(), _LOAD)
+                self.ask_disk(self.stored(), _LOAD)
             for _ in range(self.settings.runs):
-                tokens = self._stored()
+                tokens = self.stored()
                 for way, seconds in found.items():
                     seconds.append(self.ask_disk(tokens, way).ttft_s)
         finally:
             self.link.bandwidth = None
         return found
 
-    def _stored(self) -> list[int]:
+    def stored(self) -> list[int]:
         """A document that is on disk. Saving it is not held up."""
         bandwidth, self.link.bandwidth = self.link.bandwidth, None
         tokens = self.document()
@@ -270,9 +276,9 @@ def run(
         directory = Path(config.kv_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="quire-kv-")))
         engine = make_engine(replace(config, kv_dir=str(directory)), loaded)
         bench = Bench(engine, settings, directory)
-        stack.callback(_close, bench)
+        stack.callback(bench.close)
         for output_len in (1, 2):  # warm up: kernels of these shapes
-            bench.ask_disk(bench._stored(), _LOAD, output_len)
+            bench.ask_disk(bench.stored(), _LOAD, output_len)
         outcomes = [bench.measure(output_len) for output_len in settings.output_len]
         crossing = _crossing_bandwidth(bench, outcomes)
         held = {factor: bench.measure_at(factor * crossing) for factor in settings.bandwidth if factor}
@@ -292,12 +298,6 @@ def experiment_config(config: EngineConfig, settings: DocumentKvSettings) -> Eng
     if config.num_kv_blocks is None and config.kv_cache_memory is None:
         values["num_kv_blocks"] = 4 * -(-length // config.block_size)
     return replace(config, **values)
-
-
-def _close(bench: Bench) -> None:
-    bench.link.close()
-    bench.engine.runner.disk.store.close()  # type: ignore[attr-defined]
-    gc.collect()
 
 
 def _crossing_bandwidth(bench: Bench, outcomes: Sequence[Outcome]) -> float:
