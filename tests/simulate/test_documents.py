@@ -107,8 +107,9 @@ def test_a_document_that_two_wait_for_is_computed_once() -> None:
 
 
 def test_a_document_is_loaded_while_its_request_waits_for_a_seat() -> None:
-    # Two prompts need all of the pool, one after the other; then somebody has the only seat for twenty steps.
-    load = [FIRST, Arrival(900.0, 47, 1), Arrival(950.0, 47, 1), Arrival(1000.0, 4, 20), about(0, 1000.0)]
+    # Three prompts need more than the pool, one after the other; then somebody has the only seat for twenty steps.
+    floods = [FLOOD._replace(time_s=time_s) for time_s in (900.0, 925.0, 950.0)]
+    load = [FIRST, *floods, Arrival(1000.0, 4, 20), about(0, 1000.0)]
     seat_s = 1.25 + 19 * 1.0625
     found = {on: run(load, block_s=1 / 8, num_blocks=24, max_num_seqs=1, enable_lookahead=on) for on in (False, True)}
     assert found[False].makespan_s == 1000 + seat_s + 8 / 8 + 1.25

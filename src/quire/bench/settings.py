@@ -287,6 +287,7 @@ class SimulateSettings(Settings):
     swap_is_synchronous: bool | None = setting(
         None, "Whether the engine stands still while blocks are copied; by default the profile's."
     )
+    enable_lookahead: bool = setting(True, "Load documents for requests that wait for their turn.")
     documents: int | None = setting(
         None, "Each request is about one of so many documents, drawn by Zipf's law; by default about none.", at_least=1
     )
