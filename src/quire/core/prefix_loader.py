@@ -42,7 +42,7 @@ class PrefixLoader:
         self._beside: StepShape | None = None
         self._chunk = config.max_num_batched_tokens
         self._loading: dict[int, Sequence] = {}  #: by seq_id, those that wait for what was begun here
-        #: Prefixes that were found, by what was decided: load, compute, both; "ahead" beside it, where some came before.
+        #: Prefixes that were found, by what was decided: load, compute, both; also ahead, where some came before.
         self.ways: Counter[str] = Counter()
 
     def begin_step(self, last_shape: StepShape = EMPTY_STEP) -> None:
