@@ -80,7 +80,7 @@ class Lookahead:
         costs = self._prefixes.costs
         step_s = 0.0 if costs is None else costs.step(shape)
         self._pause_s -= step_s
-        if self._pause_s > 0.0 and self._head is waiting[0]:
+        if step_s > 0.0 and self._pause_s > 0.0 and self._head is waiting[0]:
             return
         seconds = max(_LEAST_S, _STEPS * step_s)
         self._head, self._pause_s = waiting[0], seconds / 2 - step_s
