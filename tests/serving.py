@@ -96,10 +96,12 @@ def running(
     settings: ServerSettings | None = None,
     is_ready: bool = True,
     send_buffer: int | None = None,
+    **rooms: Any,
 ) -> Iterator[RunningServer]:
-    """A server that listens; `send_buffer` bounds what the system takes for clients that do not read."""
+    """A server that listens; `send_buffer` bounds what the system takes for clients that do not read. `rooms` are what
+    `make_app` takes beside the models."""
     registry = ModelRegistry(models)
-    app = make_app(registry, settings or ServerSettings())
+    app = make_app(registry, settings or ServerSettings(), **rooms)
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if send_buffer is not None:

@@ -1,12 +1,13 @@
 """The soak: thousands of mixed requests from several processes against a real `quire serve` with a small block pool.
 
-    python tests/soak.py [--requests 2000] [--processes 4] [--trouble] [--json FILE]
+    python tests/soak.py [--requests 2000] [--processes 4] [--trouble] [--documents] [--json FILE]
 
 It must end with every request answered or refused, no 500, every block free or cached, and memory that does not grow:
 the median of the server's resident memory over the last quarter of the requests may lie at most 8 KiB for each request
 of a quarter above that over the third quarter (4 MiB of 2,000 requests). With --trouble (soak_trouble.py) it shares its
 cores, is flooded, and its engine freezes once; then the memory of the last quarter may be at most a tenth above that of
-the second. Knows the server from outside only.
+the second. With --documents (soak_documents.py) a collection changes and is asked about meanwhile, and the KV directory
+is whole at the end. Knows the server from outside only.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import IO, Any
 
 import httpx
 
+from soak_documents import Documents
 from soak_requests import MODEL
 from soak_trouble import EXCUSES, HANG_TIMEOUT_S, Trouble
 
@@ -52,9 +54,11 @@ class Report:
     num_requests: int = 0
     num_processes: int = 0
     has_trouble: bool = False
+    has_documents: bool = False
     seconds: float = 0
     outcomes: dict[str, int] = field(default_factory=dict)
     statuses: dict[str, int] = field(default_factory=dict)
+    documents: dict[str, int] = field(default_factory=dict)  #: what was done with them
     latency_s: dict[str, float] = field(default_factory=dict)
     num_preemptions: int = 0
     prefix_hit_rate: float = 0
@@ -112,13 +116,15 @@ class Client:
             self.ended.append(json.loads(line))
 
 
-def soak(num_requests: int, num_processes: int, *, has_trouble: bool = False) -> Report:
+def soak(num_requests: int, num_processes: int, *, has_trouble: bool = False, has_documents: bool = False) -> Report:
     """Run it."""
-    report = Report(num_requests, num_processes, has_trouble)
+    report = Report(num_requests, num_processes, has_trouble, has_documents)
     options = ["--dtype", "float32", "--num-kv-blocks", str(NUM_KV_BLOCKS)]
     if has_trouble:
         options += ["--hang-timeout", str(HANG_TIMEOUT_S)]
-    with tempfile.TemporaryFile("w+") as log:
+    with tempfile.TemporaryFile("w+") as log, tempfile.TemporaryDirectory() as directory:
+        if has_documents:
+            options += ["--embedder", "hashing", "--rag-dir", f"{directory}/rag", "--kv-dir", f"{directory}/kv"]
         server = Server(log, *options)
         try:
             _load(server, report)
@@ -126,6 +132,8 @@ def soak(num_requests: int, num_processes: int, *, has_trouble: bool = False) ->
             server.process.send_signal(signal.SIGTERM)
             if (status := server.process.wait(PATIENCE_S)) != 0:
                 report.problems.append(f"the server ended with status {status}")
+            if has_documents:
+                _verify(f"{directory}/kv", report)
         except (httpx.HTTPError, OSError, subprocess.TimeoutExpired) as error:
             report.problems.append(f"the server: {error!r}")
         finally:
@@ -145,7 +153,10 @@ def _load(server: Server, report: Report) -> None:
     counts = [end - start for start, end in zip([0, *shares], shares, strict=False)]
     clients = [Client(server.url, SEED + i, count, report.has_trouble) for i, count in enumerate(counts)]
     quarters: list[list[int]] = [[], [], [], []]
-    with Trouble(server.url, server.process.pid) if report.has_trouble else nullcontext() as trouble:
+    with (
+        Trouble(server.url, server.process.pid) if report.has_trouble else nullcontext() as trouble,
+        Documents(server.url, SEED) if report.has_documents else nullcontext() as documents,
+    ):
         while any(client.process.poll() is None for client in clients):
             quarter = min(3, sum(len(client.ended) for client in clients) * 4 // report.num_requests)
             if trouble is not None and quarter == 1 and not quarters[1]:
@@ -158,6 +169,9 @@ def _load(server: Server, report: Report) -> None:
     if trouble is not None:
         report.problems += trouble.problems
         report.outcomes["floods"] = trouble.num_asked
+    if documents is not None:
+        report.problems += documents.problems
+        report.documents = dict(documents.counts)
     _count([ended for client in clients for ended in client.ended], report)
     _judge_memory(quarters, report)
 
@@ -219,10 +233,21 @@ def _check_books(server: Server, report: Report) -> None:
         report.problems.append(f"/health says {status}")
 
 
+def _verify(kv_dir: str, report: Report) -> None:
+    command = [sys.executable, "-m", "quire", "kv", "verify", "--kv-dir", kv_dir]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, env={**_ENVIRONMENT, "PYTHONPATH": str(ROOT / "src")}
+    )
+    if ended.returncode:
+        report.problems.append(f"quire kv verify: {ended.stdout[-1000:]} {ended.stderr[-1000:]}")
+
+
 def _show(report: Report) -> str:
-    counted = {"outcomes": report.outcomes, "statuses": report.statuses}
+    counted = {"outcomes": report.outcomes, "statuses": report.statuses, "documents": report.documents}
     lines = [f"{report.num_requests} requests from {report.num_processes} processes in {report.seconds:.0f} s"]
-    lines += [f"{name}: " + ", ".join(f"{k} {v}" for k, v in sorted(each.items())) for name, each in counted.items()]
+    lines += [
+        f"{name}: " + ", ".join(f"{k} {v}" for k, v in sorted(each.items())) for name, each in counted.items() if each
+    ]
     lines.append("latency of answers: " + ", ".join(f"{k} {v:.2f} s" for k, v in report.latency_s.items()))
     lines.append(f"preemptions: {report.num_preemptions}; prefix hits: {report.prefix_hit_rate:.0%}")
     judged = "" if report.num_requests >= LEAST_FOR_MEMORY else " (too few requests to judge)"
@@ -237,9 +262,10 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--trouble", action="store_true", help="floods, busy neighbours and a frozen engine meanwhile")
+    parser.add_argument("--documents", action="store_true", help="a collection changes and is asked about, too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options = parser.parse_args()
-    report = soak(options.requests, options.processes, has_trouble=options.trouble)
+    report = soak(options.requests, options.processes, has_trouble=options.trouble, has_documents=options.documents)
     print(_show(report))
     if options.json is not None:
         options.json.write_text(json.dumps(asdict(report), indent=2) + "\n")

@@ -14,6 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from quire.cli.main import app
+from quire.rag.embedder import HashingEmbedder
+from quire.rag.embedder_process import EmbedderProcess
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -67,6 +69,24 @@ def test_a_command_of_the_readme_runs(command: str, tmp_path: Path, monkeypatch:
     (tmp_path / "trace.csv").write_text(TRACE)
     result = CliRunner().invoke(app, shlex.split(command, comments=True), input="Hello there!\n")
     assert result.exit_code == 0, result.output
+
+
+def test_the_answers_from_documents_are_those_that_the_readme_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (block,) = [block for block in BLOCKS["console"] if "rag ask" in block]
+    shown = [line.removeprefix("$ .venv/bin/quire ") for line in block.splitlines() if "pip install" not in line]
+    commands = dict(zip(shown[::2], shown[1::2], strict=True))
+    monkeypatch.setattr(EmbedderProcess, "facts", HashingEmbedder.facts)
+    monkeypatch.setattr(EmbedderProcess, "embed", lambda self, texts: HashingEmbedder().embed(texts))
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("QUIRE_RAG_DIR", str(tmp_path))
+    for command, answer in commands.items():
+        words = shlex.split(command) + (["--embedder", "hashing"] if "ingest" in command else [])
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output
+        assert answer in result.output.splitlines()
+    assert "from disk" in result.output
 
 
 def test_the_readmes_python_that_needs_no_server_runs(capsys: pytest.CaptureFixture[str]) -> None:

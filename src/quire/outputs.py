@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
+from quire.forecast import Forecast
 from quire.sampling_params import SamplingParams
 
 #: Why a request failed whose parameters leave no token to choose: its sender's mistake, found on the way.
@@ -175,6 +176,7 @@ class Stats:
     swap_bytes: int = 0  #: that the swap tier holds at most; 0 is no tier
     swap_used_bytes: int = 0  #: of blocks that are saved for swapped-out requests, or under way
     recovery: RecoveryStats | None = None  #: None where no request was preempted or recovered
+    forecast: Forecast | None = None  #: None where the last one still holds
 
     @property
     def busy_s(self) -> float:

@@ -22,6 +22,7 @@ from quire.async_engine.messages import (
     StepReport,
 )
 from quire.async_engine.serialization import FrameReader, dump, frame, load
+from quire.forecast import Forecast
 from quire.outputs import CompletionOutput, Delta, Logprob, RecoveryStats, RequestOutput, Stats
 
 OUTPUT = RequestOutput("a", None, [1, 2], [CompletionOutput(0, "x", [5], finish_reason="length")], finished=True)
@@ -33,7 +34,9 @@ EVENTS = [
     (1, Finished(OUTPUT)),
 ]
 RECOVERY = RecoveryStats(preemptions=Counter(swap=2), seconds=defaultdict(float, swap=0.5), errors=[("swap", 0.1)])
-STATS = Stats(step_id=1, num_running=2, num_waiting=3, num_blocks=10, swap_bytes=100, recovery=RECOVERY)
+STATS = Stats(
+    step_id=1, num_running=2, num_waiting=3, num_blocks=10, swap_bytes=100, recovery=RECOVERY, forecast=Forecast(1.5)
+)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +46,7 @@ STATS = Stats(step_id=1, num_running=2, num_waiting=3, num_blocks=10, swap_bytes
         Abort(1, "a"),
         StateReport(ModelState.FAILED, "why"),
         StepReport(),
-        StepReport(EVENTS, [OUTPUT], STATS),
+        StepReport(EVENTS, [OUTPUT], STATS, [1, 2]),
     ],
 )
 def test_a_message_arrives_as_it_was(message: Any) -> None:

@@ -115,3 +115,21 @@ def test_ctrl_c_says_what_is_kept(tmp_path: Path, docs: Path, monkeypatch: pytes
     monkeypatch.setattr(EmbedderProcess, "embed", embed)
     output = quire(tmp_path, "ingest", docs, "-c", "c", "--embedder", "hashing", status=130).output
     assert "interrupted: 64 added" in output
+
+
+def test_the_second_answer_has_the_passages_kv_from_disk(tmp_path: Path, docs: Path) -> None:
+    (docs / "cats.md").write_text("Cats sleep all day, and whoever wakes them up is sorry for it soon. " * 3)
+    warm = ("--warm", "random:tiny")
+    output = quire(tmp_path, "ingest", docs, "-c", "pets", "--embedder", "hashing", *warm).output
+    assert "2 passages of 'pets' for random:tiny" in output
+    ask = ("ask", "do cats sleep?", "-c", "pets", "--model", "random:tiny", "--max-tokens", 4)
+    output = quire(tmp_path, *ask, "--json", tmp_path / "json").output
+    figures = json.loads((tmp_path / "json").read_text())
+    assert "first token after" in output
+    assert figures["answer"].strip() in output
+    assert figures["sources"][0]["document"].endswith("cats.md")
+    assert figures["cached_tokens_by_tier"]["disk"] >= 192
+    output = quire(tmp_path, "warm", "-c", "pets", "--model", "random:tiny").output
+    assert ": 0 tokens computed" in output
+    assert "{documents} once" in quire(tmp_path, *ask, "--template", "{question}", status=2).output
+    assert "nothing is found" in quire(tmp_path, *ask, "--filter", "kind=none", status=2).output

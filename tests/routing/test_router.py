@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.routing import POLICIES, Router, RoutingConfig, RoutingError, parse_models
+from quire.routing import POLICIES, Router, RoutingConfig, RoutingContext, RoutingError, parse_models
 from quire.routing.evaluation import LabelledQuestion, evaluate, read_labelled
 from routing.bags import BagOfWords
 
@@ -36,7 +36,7 @@ def test_a_file_configures_a_router_and_names_others_beside_it(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("policy: best\nmodels: {a: x}", "no policy 'best'; there are round-robin, query, domain"),
+        ("policy: best\nmodels: {a: x}", "no policy 'best'; there are round-robin, query, domain, slo"),
         ("policy: query", "lacks 'models'"),
         ("policy: query\nmodels: {}", "no models are named"),
         ("policy: query\nmodels: [x, y]", "a mapping of roles"),
@@ -97,7 +97,7 @@ def test_a_policy_is_shown_questions_and_nothing_else(monkeypatch: pytest.Monkey
     choose = router.policy.choose
     monkeypatch.setattr(router.policy, "choose", lambda *given: seen.append(given) or choose(*given))
     evaluate(router, [LabelledQuestion("Why?", "complex", "query", "written")])
-    assert seen == [("Why?",)]
+    assert seen == [("Why?", RoutingContext())]
 
 
 def test_labels_without_a_model_and_files_that_are_broken_are_refused(tmp_path: Path):
@@ -115,6 +115,6 @@ def test_labels_without_a_model_and_files_that_are_broken_are_refused(tmp_path: 
 
 
 def test_every_policy_has_its_name():
-    assert set(POLICIES) == {"round-robin", "query", "domain"}
-    for name in ("round-robin", "query"):
+    assert set(POLICIES) == {"round-robin", "query", "domain", "slo"}
+    for name in ("round-robin", "query", "slo"):
         assert Router(RoutingConfig(name, MODELS)).policy.name == name

@@ -7,7 +7,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,6 +22,7 @@ from quire.async_engine.messages import (
     Command,
     EngineUnavailable,
     Finished,
+    Forget,
     Heartbeat,
     ModelState,
     QueueFull,
@@ -35,8 +36,9 @@ from quire.async_engine.messages import (
 from quire.async_engine.watchdog import Watchdog
 from quire.config import SchedulerConfig
 from quire.engine.input_processor import InputProcessor
+from quire.forecast import Forecast
 from quire.outputs import RequestOutput, Stats
-from quire.prompt import PromptLike
+from quire.prompt import Prompt, PromptLike
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
 if TYPE_CHECKING:
@@ -103,6 +105,8 @@ class AsyncEngine:
         self._engine_state = ModelState.LOADING
         self._is_draining = False
         self._input_processor: InputProcessor | None = None
+        self._forecast: Forecast | None = None  #: the engine's latest
+        self._untaken: dict[int, int] = {}  #: by key, tokens of the prompts that it has not reported to have
         self._keys = itertools.count()
         self._sent: dict[int, _Sent] = {}  #: requests that have not ended, by key
         self._request_ids: set[str] = set()  #: of the requests that have not ended
@@ -146,6 +150,15 @@ class AsyncEngine:
         if facts is None:
             raise self._unavailable()
         return facts
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """What a request that is sent now would see (`Forecast.predict`). None where the model takes no requests."""
+        with self._lock:
+            if self.state is not ModelState.READY or self._forecast is None:
+                return None
+            untaken = self._untaken.values()
+            return self._forecast.later(time.monotonic() - self._forecast.time, len(untaken), sum(untaken))
 
     def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Start the thread, which loads the model.
@@ -215,6 +228,10 @@ class AsyncEngine:
         self._send(stream, number, Add(next(self._keys), request_id, processed, arrival_time, wants_progress))
         self._call(self._on_accepted, processed.n, processed.max_tokens)
 
+    def forget(self, prompts: Sequence[Prompt]) -> None:
+        """Have the KV of the prompts' documents deleted from disk, soon; where no engine runs, nothing is."""
+        self._host.send(Forget(tuple(prompts)))
+
     def leave(self, stream: EventStream) -> None:
         """Nobody reads a stream any more: abort its requests that have not ended."""
         with self._lock:
@@ -250,6 +267,7 @@ class AsyncEngine:
             stream.keys.append(add.key)
             self._request_ids.add(add.request_id)
             self.num_queued += 1
+            self._untaken[add.key] = len(add.processed.prompt.token_ids)
             self._host.send(add)
 
     def _abort(self, sent: _Sent) -> bool:
@@ -264,6 +282,7 @@ class AsyncEngine:
         if self._sent.pop(sent.add.key, None) is None:
             return False
         self._request_ids.discard(sent.add.request_id)
+        self._untaken.pop(sent.add.key, None)
         self.num_queued -= not sent.is_started
         return True
 
@@ -289,6 +308,9 @@ class AsyncEngine:
             self._call(self._on_stats, report.stats)
         for output in report.outputs:
             self._call(self._on_finished, output)
+        forecast = report.stats.forecast if report.stats is not None else None
+        if report.taken or forecast is not None:
+            self._take_forecast(forecast, report.taken)
         if not report.events:
             return
         batches: dict[OutputCollector, list[Delivery]] = {}
@@ -308,6 +330,12 @@ class AsyncEngine:
                 for stream, _, _ in batch:
                     self.leave(stream)
 
+    def _take_forecast(self, forecast: Forecast | None, taken: list[int]) -> None:
+        with self._lock:
+            self._forecast = forecast or self._forecast
+            for key in taken:
+                self._untaken.pop(key, None)
+
     def _call(self, listener: Callable[..., None] | None, *values: Any) -> None:
         if listener is None:
             return
@@ -326,6 +354,7 @@ class AsyncEngine:
             self.error = report.error
             if report.input_processor is not None:
                 self._input_processor = report.input_processor
+                self._forecast = report.forecast
             lost = [] if report.state is ModelState.READY else list(self._sent.values())
             if report.state is ModelState.LOADING:
                 lost = [sent for sent in lost if not self._try_again(sent)]
@@ -344,6 +373,7 @@ class AsyncEngine:
         if sent.is_started or sent.is_second_try:
             return False
         sent.is_second_try = True
+        self._untaken[sent.add.key] = len(sent.add.processed.prompt.token_ids)
         self._host.send(sent.add)
         return True
 

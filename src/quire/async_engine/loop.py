@@ -22,6 +22,7 @@ from quire.async_engine.messages import (
     Add,
     Command,
     Finished,
+    Forget,
     Heartbeat,
     ModelState,
     Preempted,
@@ -103,6 +104,7 @@ class EngineLoop:
         self._pending: dict[str, Add] = {}  #: by request id: taken in order, and not yet the engine's
         self._clients: dict[str, _Client] = {}  #: by request id, of requests that the engine has
         self._last_stats: Stats | None = None
+        self._taken: list[int] = []  #: keys of requests that the engine has got since the last step's report
 
     def run(self) -> None:
         """Load the engine and serve until `Stop` comes, or until the engine has failed for good. Never raises."""
@@ -129,7 +131,8 @@ class EngineLoop:
         except BaseException as error:
             logger.exception("%s: the model could not be loaded", self._name)
             return f"the model could not be loaded: {error}"
-        self._report(StateReport(ModelState.READY, input_processor=self.engine.input_processor))
+        forecast = self.engine.forecaster.forecast(time.monotonic())
+        self._report(StateReport(ModelState.READY, None, self.engine.input_processor, forecast))
         return None
 
     def _serve(self) -> str | None:
@@ -153,6 +156,7 @@ class EngineLoop:
         self.engine = None
         self._clients.clear()
         self._pending.clear()
+        self._taken.clear()
         gc.collect()
 
     # -- commands ----------------------------------------------------------------------------------------------------
@@ -174,6 +178,8 @@ class EngineLoop:
                     self._pending[command.request_id] = command
                 case Abort():
                     self._abort(engine, command, ended)
+                case Forget():
+                    self._forget_documents(engine, command)
                 case Heartbeat():
                     self._report(command)
                 case Stop():
@@ -193,6 +199,12 @@ class EngineLoop:
         except queue.Empty:
             return None
 
+    def _forget_documents(self, engine: Engine, forget: Forget) -> None:
+        try:
+            engine.forget(forget.prompts)
+        except (OSError, ValueError) as error:
+            logger.error("%s: KV of deleted documents could not be deleted: %s", self._name, error)
+
     def _add(self, engine: Engine, add: Add, ended: StepReport) -> None:
         if add.request_id in self._clients:
             return
@@ -202,6 +214,7 @@ class EngineLoop:
             ended.events.append((add.key, error))
         else:
             self._clients[add.request_id] = _Client(add.key, state, add.wants_progress)
+            self._taken.append(add.key)
 
     def _abort(self, engine: Engine, abort: Abort, ended: StepReport) -> None:
         request_id = abort.request_id
@@ -223,7 +236,8 @@ class EngineLoop:
         with self._share:
             self.busy_since = time.monotonic()
             changed = engine.step()
-        report = StepReport()
+        report = StepReport(taken=self._taken)
+        self._taken = []
         if engine.last_stats is not self._last_stats:
             report.stats = self._last_stats = engine.last_stats
         self._tell_schedule(engine, report)

@@ -10,7 +10,9 @@ import time
 from dataclasses import dataclass, field
 
 from quire.engine.input_processor import InputProcessor, ProcessedRequest
+from quire.forecast import Forecast
 from quire.outputs import CompletionOutput, Delta, RequestMetrics, RequestOutput, Stats
+from quire.prompt import Prompt
 
 # -- what a client of a request sees ---------------------------------------------------------------------------------
 
@@ -106,6 +108,13 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
+class Forget:
+    """Delete the KV of documents from disk, in every process."""
+
+    prompts: tuple[Prompt, ...]  #: encoded; up to the last document's end
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     """Goes in as a command and comes back as a report."""
 
@@ -117,7 +126,7 @@ class Stop:
     """Run no further step."""
 
 
-Command = Add | Abort | Heartbeat | Stop
+Command = Add | Abort | Forget | Heartbeat | Stop
 
 # -- reports ---------------------------------------------------------------------------------------------------------
 
@@ -129,6 +138,7 @@ class StepReport:
     events: list[tuple[int, Event | Exception]] = field(default_factory=list)  #: by the requests' keys
     outputs: list[RequestOutput] = field(default_factory=list)  #: of all that ended, aborted ones too
     stats: Stats | None = None
+    taken: list[int] = field(default_factory=list)  #: keys of requests that the engine has got since the last report
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +148,7 @@ class StateReport:
     state: ModelState
     error: str | None = None
     input_processor: InputProcessor | None = None  #: once READY
+    forecast: Forecast | None = None  #: likewise
 
 
 Report = StepReport | StateReport | Heartbeat

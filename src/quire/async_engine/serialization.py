@@ -28,7 +28,7 @@ def dump(message: Any) -> bytes:
             for key, event in message.events
         ]
         stats = message.stats and _values_of_stats(message.stats)
-        message = (events, message.outputs, stats)
+        message = (events, message.outputs, stats, message.taken)
     return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
 
 
@@ -37,7 +37,7 @@ def load(data: bytes) -> Any:
     message = pickle.loads(data)
     if type(message) is not tuple:
         return message
-    events, outputs, stats = message
+    events, outputs, stats, taken = message
     return StepReport(
         [
             (key, Progress([Delta(*values) for values in event]) if type(event) is list else event)
@@ -45,6 +45,7 @@ def load(data: bytes) -> Any:
         ],
         outputs,
         stats and Stats(*stats),
+        taken,
     )
 
 

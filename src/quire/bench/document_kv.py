@@ -7,7 +7,8 @@ domain that no other request has, so that no way finds more than the document. R
 files, in the same minute, say what the disk gives.
 
 Then the disk is held to multiples of the bandwidth at which loading takes as long as computing: the pure ways against
-what the cost model chooses.
+what the cost model chooses, in turns. A shared machine computes now faster and now slower, so that the crossing is
+measured anew right before each of these bandwidths.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import secrets
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,9 @@ _LOAD, _COMPUTE, _CHOSEN = "load", "compute", "chosen"
 _PIECE = 1 << 20  #: bytes of a raw read
 #: What a document from disk may take beyond the device's, in raw reads of its bytes and in seconds.
 _MOST_READS, _MOST_S = 1.5, 0.02
-_WORSE, _NUM_TO_LEARN = 1.05, 3  #: of the better pure way; documents to learn a bandwidth from
+_WORSE = 1.05  #: of the better pure way, that choosing may take
+_NUM_TO_CROSS = 3  #: times that a document is computed to know the crossing
+_NUM_TO_LEARN = 2  #: times that it is loaded for the cost model to learn a bandwidth
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,30 @@ class Outcome:
             for way in WAYS[1:]
             for answer, tokens in zip(self.answers[way], expected, strict=True)
         )
+
+
+@dataclass
+class Held:
+    """The disk held to a bandwidth, and what the ways then took."""
+
+    factor: float  #: of the crossing
+    crossing: float  #: bytes a second at which loading a document took as long as computing it, just before
+    ttft_s: dict[str, list[float]] = field(default_factory=lambda: {_LOAD: [], _COMPUTE: [], _CHOSEN: []})
+    loaded: list[float] = field(default_factory=list)  #: share of the document, as chosen
+
+    @property
+    def bandwidth(self) -> float:
+        return self.factor * self.crossing
+
+    @property
+    def better(self) -> str:
+        """The pure way that takes less."""
+        return min((_LOAD, _COMPUTE), key=lambda way: statistics.median(self.ttft_s[way]))
+
+    @property
+    def ratios(self) -> list[float]:
+        """The chosen way over the better pure one, turn by turn."""
+        return [one / other for one, other in zip(self.ttft_s[_CHOSEN], self.ttft_s[self.better], strict=True)]
 
 
 class OneWay:
@@ -181,19 +208,16 @@ class Bench:
         return resident / max(1, total)
 
     def read_raw(self) -> float:
-        """Seconds that plain reads of a document's bytes take, from the end of the newest file."""
-        path = self._files()[-1]
+        """Seconds that plain reads of a document's bytes take: the last ones, of the newest file and those before."""
         buffer = memoryview(bytearray(_PIECE))
-        file = os.open(path, os.O_RDONLY)
-        try:
-            end = os.fstat(file).st_size
-            at = max(0, end - self.num_bytes)
-            started = time.perf_counter()
-            while at < end and (count := os.preadv(file, [buffer], at)):
-                at += count
-            return time.perf_counter() - started
-        finally:
-            os.close(file)
+        num_left = self.num_bytes
+        started = time.perf_counter()
+        for path in reversed(self._files()):
+            with path.open("rb") as file:
+                at = max(0, os.fstat(file.fileno()).st_size - num_left)
+                while num_left > 0 and (count := os.preadv(file.fileno(), [buffer[:num_left]], at)):
+                    at, num_left = at + count, num_left - count
+        return time.perf_counter() - started
 
     # -- what is measured ----------------------------------------------------------------------------------------
 
@@ -213,27 +237,41 @@ class Bench:
             answers[_COLD].append(self.ask_disk(tokens, _LOAD, output_len))
         return outcome
 
-    def measure_at(self, bandwidth: float) -> dict[str, list[float]]:
-        """TTFT by the pure ways and by the chosen one, in turns, with the disk held to a bandwidth."""
-        self.link.bandwidth = bandwidth
-        found: dict[str, list[float]] = {_LOAD: [], _COMPUTE: [], _CHOSEN: []}
+    def measure_at(self, tokens: Sequence[int], factor: float) -> Held:
+        """TTFT by the pure ways and by the chosen one, in turns, with the disk held to so many times the crossing.
+
+        Args:
+            tokens: of a document that is on disk, and its question.
+        """
+        held = Held(factor, self.crossing(tokens))
+        self.link.bandwidth = held.bandwidth
         try:
             for _ in range(_NUM_TO_LEARN):
-                self.ask_disk(self.stored(), _LOAD)
-            for _ in range(self.settings.runs):
-                tokens = self.stored()
-                for way, seconds in found.items():
-                    seconds.append(self.ask_disk(tokens, way).ttft_s)
+                self.ask_disk(tokens, _LOAD)
+            ways = list(held.ttft_s)
+            for turn in range(self.settings.runs):
+                for i in range(len(ways)):
+                    way = ways[(turn + i) % len(ways)]  # none is always the first
+                    answer = self.ask_disk(tokens, way)
+                    held.ttft_s[way].append(answer.ttft_s)
+                    if way == _CHOSEN:
+                        held.loaded.append(answer.cached.get("disk", 0) / self.settings.document_tokens)
         finally:
             self.link.bandwidth = None
-        return found
+        return held
 
-    def stored(self) -> list[int]:
-        """A document that is on disk. Saving it is not held up."""
-        bandwidth, self.link.bandwidth = self.link.bandwidth, None
+    def crossing(self, tokens: Sequence[int]) -> float:
+        """Bytes a second at which loading a document takes as long as computing it, at this moment."""
+        seconds = [
+            self.ask_disk(tokens, _COMPUTE).ttft_s - self.ask(tokens).ttft_s  # the second finds it on the device
+            for _ in range(_NUM_TO_CROSS)
+        ]
+        return self.num_bytes / max(1e-6, statistics.median(seconds))
+
+    def store(self) -> list[int]:
+        """A document that is on disk from now on, and its question."""
         tokens = self.document()
         self.ask(tokens)
-        self.link.bandwidth = bandwidth
         return tokens
 
 
@@ -278,11 +316,11 @@ def run(
         bench = Bench(engine, settings, directory)
         stack.callback(bench.close)
         for output_len in (1, 2):  # warm up: kernels of these shapes
-            bench.ask_disk(bench.stored(), _LOAD, output_len)
+            bench.ask_disk(bench.store(), _LOAD, output_len)
         outcomes = [bench.measure(output_len) for output_len in settings.output_len]
-        crossing = _crossing_bandwidth(bench, outcomes)
-        held = {factor: bench.measure_at(factor * crossing) for factor in settings.bandwidth if factor}
-    report = make_report(config, settings, bench.num_bytes, outcomes, held, crossing)
+        tokens = bench.store()
+        held = [bench.measure_at(tokens, factor) for factor in settings.bandwidth if factor]
+    report = make_report(config, settings, bench.num_bytes, outcomes, held)
     report.publish(json_path, plot_path, lambda figure: draw(figure, config, settings, outcomes, held))
     return not any(outcome.num_different for outcome in outcomes)
 
@@ -298,15 +336,6 @@ def experiment_config(config: EngineConfig, settings: DocumentKvSettings) -> Eng
     if config.num_kv_blocks is None and config.kv_cache_memory is None:
         values["num_kv_blocks"] = 4 * -(-length // config.block_size)
     return replace(config, **values)
-
-
-def _crossing_bandwidth(bench: Bench, outcomes: Sequence[Outcome]) -> float:
-    """Bytes a second at which loading a document takes as long as computing it."""
-    computed, device = (
-        statistics.median(answer.ttft_s for outcome in outcomes for answer in outcome.answers[way])
-        for way in (_COMPUTED, _DEVICE)
-    )
-    return bench.num_bytes / max(1e-6, computed - device)
 
 
 # -- what it comes to --------------------------------------------------------------------------------------------------
@@ -326,8 +355,7 @@ def make_report(
     settings: DocumentKvSettings,
     num_bytes: int,
     outcomes: Sequence[Outcome],
-    held: dict[float, dict[str, list[float]]],
-    crossing: float,
+    held: Sequence[Held],
 ) -> Report:
     report = Report(
         "document-kv",
@@ -337,17 +365,13 @@ def make_report(
         [figure for outcome in outcomes for figure in _figures(outcome)],
     )
     report.settings = {**settings.as_json(), "engine": asdict(config)}
-    report.more = {
-        "crossing_bandwidth": crossing,
-        "held": [{"factor": factor, **_decision(found)} for factor, found in held.items()],
-    }
+    report.more = {"held": [_decision(each) for each in held]}
     report.notes.append(
         f"at most: the device's TTFT, {_MOST_READS} times the raw read, and {_MOST_S * 1e3:.0f} ms. Cold: at most "
         f"{100 * max((share for outcome in outcomes for share in outcome.resident), default=0.0):.1f} % of the files' "
         "pages were in memory before a read."
     )
-    for factor, found in held.items():
-        report.notes.append(_describe(factor, factor * crossing, _decision(found)))
+    report.notes += [_describe(each) for each in held]
     return report
 
 
@@ -371,20 +395,26 @@ def _figures(outcome: Outcome) -> Iterator[dict[str, Any]]:
         yield figure
 
 
-def _decision(found: dict[str, list[float]]) -> dict[str, Any]:
+def _decision(held: Held) -> dict[str, Any]:
     """The ways' TTFT, and the chosen one's over the better pure one's."""
-    medians = {way: statistics.median(seconds) for way, seconds in found.items()}
     return {
-        **{f"{way}_s": summarise(seconds) for way, seconds in found.items()},
-        "ratio": medians[_CHOSEN] / min(medians[_LOAD], medians[_COMPUTE]),
+        "factor": held.factor,
+        "crossing_bandwidth": held.crossing,
+        **{f"{way}_s": summarise(seconds) for way, seconds in held.ttft_s.items()},
+        "better": held.better,
+        "ratio": summarise(held.ratios),
+        "loaded_share": summarise(held.loaded),
     }
 
 
-def _describe(factor: float, bandwidth: float, decision: dict[str, Any]) -> str:
-    load, compute, chosen = (1e3 * decision[f"{way}_s"]["median"] for way in (_LOAD, _COMPUTE, _CHOSEN))
+def _describe(held: Held) -> str:
+    load, compute, chosen = (1e3 * statistics.median(held.ttft_s[way]) for way in (_LOAD, _COMPUTE, _CHOSEN))
+    ratios = held.ratios
     return (
-        f"A disk of {format_size(bandwidth)} a second ({factor:g} times the crossing): loaded {load:,.0f} ms, computed "
-        f"{compute:,.0f} ms, as chosen {chosen:,.0f} ms, {decision['ratio']:.2f} of the better one (mark {_WORSE})."
+        f"A disk of {format_size(held.bandwidth)} a second ({held.factor:g} times the crossing): loaded {load:,.0f} "
+        f"ms, computed {compute:,.0f} ms, as chosen {chosen:,.0f} ms with {100 * statistics.median(held.loaded):.0f} % "
+        f"loaded, {statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f}) of the better one in the same "
+        f"turn (mark {_WORSE})."
     )
 
 
@@ -393,10 +423,12 @@ def draw(
     config: EngineConfig,
     settings: DocumentKvSettings,
     outcomes: Sequence[Outcome],
-    held: dict[float, dict[str, list[float]]],
+    held: Sequence[Held],
 ) -> None:
     """TTFT by way, and by what was done about slower disks."""
-    panels = figure.subplots(1, 1 + bool(held), squeeze=False)[0]
+    heights = [len(WAYS)] + [3 * len(held)] * bool(held)  # rows of names
+    panels = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+    figure.set_size_inches(8, 2 + 0.35 * sum(heights))
     figure.suptitle(
         f"Time to the first token, {settings.document_tokens} tokens of document: less is better\n"
         f"{config.model} in {config.dtype}",
@@ -410,11 +442,14 @@ def draw(
     draw_rows(panels[0], rows, "TTFT, ms")
     panels[0].set_xlim(left=0)
     if held:
-        names: Callable[[float, str], str] = lambda factor, way: f"{factor:g} × crossing: {way}"  # noqa: E731
         rows = [
-            Row(names(factor, way), 1e3 * statistics.median(seconds), points=[1e3 * s for s in seconds])
-            for factor, found in held.items()
-            for way, seconds in found.items()
+            Row(
+                f"{each.factor:g} × crossing: {way}",
+                1e3 * statistics.median(seconds),
+                points=[1e3 * second for second in seconds],
+            )
+            for each in held
+            for way, seconds in each.ttft_s.items()
         ]
         draw_rows(panels[1], rows, "TTFT, ms, with the disk held to a bandwidth")
         panels[1].set_xlim(left=0)

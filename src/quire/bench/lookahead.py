@@ -33,7 +33,7 @@ from quire.sampling_params import SamplingParams
 
 _MOST_TTFT, _MOST_TPOT = 0.9, 1.05  #: of those without lookahead: what is asked for
 _NUM_WARM_UP = 2  #: documents, asked about before anything is timed
-_NUM_COMPUTED = 3  #: of which the crossing is the median
+_NUM_TO_LEARN = 3  #: documents that are loaded for the cost model to learn how fast the disk is now
 
 
 @dataclass(frozen=True)
@@ -65,17 +65,11 @@ class LookaheadBench:
         """Have the documents on disk, and hold the disk."""
         bench = self.bench
         for _ in range(_NUM_WARM_UP):
-            bench.ask_disk(bench.stored(), "load", 2)
-        computed_s = []
-        for _ in range(self.settings.num_requests):
-            tokens = bench.document()
-            computed_s.append(bench.ask(tokens).ttft_s)
-            self.documents.append(tokens)
-        device_s = [bench.ask(tokens).ttft_s for tokens in self.documents[-_NUM_COMPUTED:]]
-        seconds = statistics.median(computed_s[-_NUM_COMPUTED:]) - statistics.median(device_s)
-        self.crossing = bench.num_bytes / max(1e-6, seconds)
+            bench.ask_disk(bench.store(), "load", 2)
+        self.documents = [bench.store() for _ in range(self.settings.num_requests)]
+        self.crossing = bench.crossing(self.documents[0])
         bench.link.bandwidth = self.settings.bandwidth * self.crossing
-        for tokens in self.documents[:_NUM_COMPUTED]:  # how fast it is now, the cost model learns
+        for tokens in self.documents[:_NUM_TO_LEARN]:  # how fast it is now, the cost model learns
             bench.ask_disk(tokens, "load")
 
     def play(self, due_s: Sequence[float], *, is_ahead: bool) -> Played:

@@ -6,9 +6,10 @@ import json
 import logging
 import shlex
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -18,6 +19,9 @@ from quire.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from quire.engine.engine import Engine
+    from quire.routing import Router
+    from quire.server.collections.library import Library
+    from quire.server.registry import ModelRegistry
 
 logger = logging.getLogger("quire")
 
@@ -41,7 +45,8 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
     from quire.async_engine.process import ProcessEngine
     from quire.loading import find_model
     from quire.server.app import make_app
-    from quire.server.http.auth import load_api_keys, load_tenant_secret
+    from quire.server.collections.start import make_library
+    from quire.server.http.auth import ADMIN_KEYS_VARIABLE, load_api_keys, load_tenant_secret
     from quire.server.lifecycle import serve as serve_until_stopped
     from quire.server.log_format import configure_logging
     from quire.server.metrics import Metrics
@@ -53,7 +58,11 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
         find_model(config.model)  # what is not there is said before anything starts
     configure_logging(settings.log_format)
     keys = load_api_keys(settings.api_keys, file=settings.api_key_file)
-    settings = replace(settings, api_keys=keys, tenant_secret=load_tenant_secret() if keys else None)
+    admins = load_api_keys(
+        settings.admin_keys, file=settings.admin_key_file, option="--admin-key", variable=ADMIN_KEYS_VARIABLE
+    )
+    secret = load_tenant_secret() if keys or admins else None
+    settings = replace(settings, api_keys=keys, admin_keys=admins, tenant_secret=secret)
     template = read_chat_template(settings.chat_template) if settings.chat_template is not None else None
     metrics = Metrics(engines)
     if settings.engine_process and len(engines) > 1:
@@ -83,12 +92,13 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
         for name, config in engines.items()
     ]
     registry = ModelRegistry(models, accepts_any_name=settings.accept_any_model_name)
+    library = make_library(registry, settings, metrics)
     status = serve_until_stopped(
-        make_app(registry, settings, metrics),
+        make_app(registry, settings, metrics, library=library, router=_router(registry, settings, library)),
         registry,
         settings,
         metrics=metrics,
-        banner=partial(_banner, list(engines), has_keys=bool(keys)),
+        banner=partial(_banner, list(engines), has_keys=bool(settings.api_keys)),
     )
     raise typer.Exit(status)
 
@@ -101,6 +111,34 @@ def _named(engines: dict[str, EngineConfig], names: tuple[str, ...]) -> tuple[di
         raise ValueError(f"--served-model-name names one model, and there are {len(engines)}; use --model NAME=SOURCE")
     (config,) = engines.values()
     return {names[0]: config}, names[1:]
+
+
+def _router(registry: ModelRegistry, settings: ServerSettings, library: Library) -> Router | None:
+    """What chooses for `model: "auto"`; its mistakes show before anything starts."""
+    if settings.routing is None:
+        return None
+    from quire.routing import Router, RoutingConfig
+    from quire.server.errors import ApiError
+    from quire.server.registry import AUTO
+
+    served = [name for model in registry for name in model.names]
+    if AUTO in served:
+        raise ValueError(f"a model is named {AUTO!r}, which asks for any of them where --routing is given; rename it")
+    config = RoutingConfig.from_file(settings.routing.expanduser())
+    try:
+        return Router(config, served, _Vectors(library) if config.policy == "domain" else None)
+    except ApiError as error:  # the embedder's
+        raise ValueError(f"the policy domain compares vectors: {error}") from None
+
+
+class _Vectors:
+    """The library's embedder, as routing asks it."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        return self._library.embedder.embed(texts, use="search").vectors
 
 
 def _start_engine(config: EngineConfig, *, memory_share: float) -> Engine:

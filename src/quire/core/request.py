@@ -153,6 +153,7 @@ class Request:
         self.documents = documents
         self.num_to_keep = len(self.prompt_token_ids) if keeps_prompt else max(documents, default=0)  #: tokens
         self.num_kept = 0  #: blocks at the front that are on disk, or on their way there
+        self.num_queued_tokens = 0  #: with which it was put into the queue
         self.waits_for: str | None = None  #: beside the queue: what for
         self.is_settled = False  #: whether its domains are what they will be
         self.status = RequestStatus.WAITING

@@ -77,6 +77,7 @@ class Scheduler:
         self._sequences: dict[int, Sequence] = {}  #: alive, by seq_id
         self._step = StepBuilder(config.block_size)
         self.num_preempted = 0  #: waiting requests that have run before
+        self.num_waiting_tokens = 0  #: of the waiting requests, all that they know
         self._num_running_seqs = 0  #: places taken, a request's whole width from its admission on
         self._next_seq_id = 0
         self.num_steps = 0  #: decided so far
@@ -103,7 +104,8 @@ class Scheduler:
             if request.status is RequestStatus.RUNNING:  # else it preempted itself, and the next one has its place
                 at += 1
         while waiting and step.budget > 0 and self._fits(self._first_waiting()):
-            request = waiting.pop(0)
+            request = waiting[0]
+            self._dequeue(request)
             if self.disk is not None and self.disk.must_wait(request):
                 self._set_aside(request, "document")
                 continue
@@ -281,7 +283,19 @@ class Scheduler:
         self.requests[request.request_id] = request
         if self.disk is not None:
             self.disk.enter(request)
+        self._enqueue(request)
+
+    def _enqueue(self, request: Request) -> None:
+        request.num_queued_tokens = sum(len(seq.token_ids) for seq in request.unfinished)
+        self.num_waiting_tokens += request.num_queued_tokens
         insort(self.waiting, request, key=_ORDER)
+
+    def _dequeue(self, request: Request) -> None:
+        self.num_waiting_tokens -= request.num_queued_tokens
+        if self.waiting[0] is request:
+            del self.waiting[0]
+        else:
+            self.waiting.remove(request)
 
     def _set_aside(self, request: Request, waits_for: str) -> None:
         """Have a waiting request wait for something else than its turn, until `_bring_back`."""
@@ -291,7 +305,7 @@ class Scheduler:
     def _bring_back(self, request: Request) -> None:
         del self.aside[request.request_id]
         request.waits_for = None
-        insort(self.waiting, request, key=_ORDER)
+        self._enqueue(request)
 
     def note_store(self, changes: StoreChanges) -> None:
         """Take in what has come and gone in the disk tier, before a step is made."""
@@ -306,6 +320,16 @@ class Scheduler:
     def has_unfinished(self) -> bool:
         """Whether there is a step to run: requests, blocks under way that are waited for, or claims to be dropped."""
         return bool(self.requests) or self.swap.num_under_way > 0 or (self.disk is not None and self.disk.has_to_tell)
+
+    @property
+    def num_running_seqs(self) -> int:
+        """Places that are taken: a request's whole width counts from its admission on."""
+        return self._num_running_seqs
+
+    @property
+    def num_promised_blocks(self) -> int:
+        """Blocks that the last step's sequences still need for tokens which they know."""
+        return self._step.promised
 
     @property
     def step_shape(self) -> StepShape:
@@ -339,7 +363,8 @@ class Scheduler:
             self.running.remove(request)
             self._num_running_seqs -= request.width
         elif self.aside.pop(request.request_id, None) is None:
-            self.waiting.remove(request)
+            self._dequeue(request)
+        self.counts.ended_sequences += len(request.sequences)
         if self.disk is not None:
             self.disk.leave(request)
         self.lookahead.leave(request)
@@ -404,7 +429,7 @@ class Scheduler:
         victim.num_preemptions += 1
         self.num_preempted += 1
         self.counts.preemptions += 1
-        insort(self.waiting, victim, key=_ORDER)
+        self._enqueue(victim)
         return victim is not request
 
     def _park_sibling(self, seq: Sequence) -> bool:
@@ -574,6 +599,7 @@ class Scheduler:
             self.disk.check_integrity(lambda request: request.waits_for == "document")
         assert all(request.waits_for is not None for request in self.aside.values())
         idle = [*self.waiting, *self.aside.values()]
+        assert self.num_waiting_tokens == sum(request.num_queued_tokens for request in self.waiting)
         assert self.num_preempted == sum(request.status is RequestStatus.PREEMPTED for request in idle)
         assert all(not seq.block_table for request in idle for seq in request.unfinished)
         assert self._num_running_seqs == sum(request.width for request in self.running) <= self.config.max_num_seqs
@@ -606,3 +632,4 @@ class Counts:
     prefix_hits: int = 0
     hits_by_tier: Counter[str] = field(default_factory=Counter)  #: of these, tokens by tier, "device" among them
     sampled_tokens: int = 0
+    ended_sequences: int = 0  #: in whatever way

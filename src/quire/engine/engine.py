@@ -16,8 +16,9 @@ from dataclasses import replace
 from typing import Any
 
 from quire.config import SchedulerConfig
-from quire.core.block_keys import Namespace
+from quire.core.block_keys import Namespace, extend_keys
 from quire.core.costs.cost_model import CostModel
+from quire.core.forecaster import Forecaster
 from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.observer import CostObserver
 from quire.core.request import Request, RequestStatus
@@ -25,7 +26,7 @@ from quire.core.scheduler import Scheduler
 from quire.engine.input_processor import InputProcessor, ProcessedRequest
 from quire.engine.request_state import RequestState
 from quire.outputs import Stats, StepOutput, TransferReport
-from quire.prompt import PromptLike
+from quire.prompt import Prompt, PromptLike
 from quire.runner.model_runner import Runner
 from quire.runner.random import derived_seed
 from quire.sampling_params import BeamSearchParams, SamplingParams
@@ -72,6 +73,7 @@ class Engine:
         cost_model = cost_model or CostModel()
         self.scheduler = Scheduler(scheduler_config, recovery, cost_model)
         self.costs = CostObserver(cost_model, self.scheduler.recovery.log)
+        self.forecaster = Forecaster(self.scheduler, cost_model)
         self.runner = runner
         self.vocab_size = vocab_size
         self.tokenizer = tokenizer
@@ -232,6 +234,8 @@ class Engine:
         stats.preemptions = counts.preemptions - before.preemptions
         stats.recovery = scheduler.recovery.log.take_stats()
         self._describe_state(stats)
+        is_steady = out.total_tokens == len(out.seq_ids)
+        stats.forecast = self.forecaster.note_step(stats.time, stats.busy_s, is_steady=is_steady)
         self.last_stats = stats
         for listener in self.on_stats:
             listener(stats)
@@ -284,6 +288,7 @@ class Engine:
         """The engine's state now, as the figures of a step that did nothing: after aborts between two steps, say."""
         stats = Stats(self.last_stats.step_id if self.last_stats is not None else 0, self.clock())
         self._describe_state(stats)
+        stats.forecast = self.forecaster.forecast(stats.time)
         return stats
 
     def _describe_state(self, stats: Stats) -> None:
@@ -310,6 +315,28 @@ class Engine:
             How many blocks were forgotten.
         """
         return self.scheduler.kv.pool.forget_cached()
+
+    def forget(self, prompts: Sequence[Prompt]) -> int:
+        """Delete the KV of the prompts' documents, and of what was computed after them, from disk, for every process.
+
+        Returns:
+            How many blocks were deleted.
+
+        Raises:
+            ValueError: the directory cannot be written to.
+            OSError: the disk failed; some may still be found.
+        """
+        disk = getattr(self.runner, "disk", None)
+        if disk is None:
+            return 0
+        size = self.scheduler.config.block_size
+        keys: set[bytes] = set()
+        for prompt in prompts:
+            of_prompt: list[bytes] = []
+            num_blocks = prompt.documents[-1] // size
+            extend_keys(of_prompt, self.root, prompt.domains, prompt.token_ids, size, num_blocks)
+            keys.update(of_prompt)
+        return disk.store.delete(keys)
 
     # -- a pinned prefix ----------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 from quire.system.child_processes import GROUP_SIGNALS, end_with_parent, signals_blocked
 
@@ -34,7 +35,7 @@ class ChildError(RuntimeError):
 class Limits:
     """What a process may take; None for any amount."""
 
-    memory_bytes: int | None = 1 << 30  #: of address space
+    memory_bytes: int | None = 1 << 30  #: of address space, beyond what it begins with
     cpu_s: float | None = 60.0  #: of processor time, for each question, to the next full second
     wall_s: float = 120.0  #: until it has answered, its start included
 
@@ -59,6 +60,7 @@ class Child:
         self._turn = threading.Lock()
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
+        self._is_stopped = False
 
     @property
     def pid(self) -> int | None:
@@ -86,6 +88,8 @@ class Child:
         if self._process is None or not self._process.is_alive():
             self._end()
             self._start()
+        if self._is_stopped:
+            raise ChildError(f"the {self._name} process was stopped")
         assert self._process is not None
         assert self._connection is not None
         begin = time.monotonic()
@@ -135,6 +139,13 @@ class Child:
         with self._turn:
             self._end()
 
+    def stop(self) -> None:
+        """End the process at once, and for good: whoever waits for an answer, or asks later, gets a ChildError."""
+        self._is_stopped = True
+        if (process := self._process) is not None:
+            process.kill()
+        self.close()
+
 
 # -- in the process --------------------------------------------------------------------------------------------------
 
@@ -146,7 +157,8 @@ def _serve(connection: Connection, make: Callable[[], Worker], limits: Limits, n
     end_with_parent()
     os.nice(niceness)
     if limits.memory_bytes is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
+        most = _address_space() + limits.memory_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it would be as large
     worker: Worker | None = None
     with suppress(EOFError, OSError):  # the parent is gone
@@ -165,3 +177,11 @@ def _serve(connection: Connection, make: Callable[[], Worker], limits: Limits, n
                 answer = _REFUSED + b"it needs more memory than it may have"
             connection.send_bytes(answer)
     os._exit(0)
+
+
+def _address_space() -> int:
+    """Bytes; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except OSError:
+        return 0

@@ -6,6 +6,7 @@ Chunks overlap, so that what stands at a border is whole in one of them. A chunk
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from quire.rag.embedder import TokenCounter
 
 #: Places where a chunk may end, the best ones first: after a paragraph, a line, a sentence, a word.
 _BORDERS = tuple(map(re.compile, (r"\n[ \t]*\n\s*", r"\n\s*", r"[.!?…][\"'”’)\]]*\s+|[。！？]", r"\s+")))
+_WINDOW = 1 << 16  # characters that are tokenized at once: it takes some 170 bytes for each
 _REACH = (0.5, 0.25, 0.4, 0.5)  # of a chunk: how far before its longest end a border of each kind is looked for
 
 
@@ -49,9 +51,13 @@ class _Cutter:
         self.text = text
         self.counters = counters
         # Of each tokenizer, where the whole text's tokens begin and end: an estimate for a span of it.
-        spans = [counter.spans(text) for counter in counters]
-        self.starts = [[start for start, _ in each] for each in spans]
-        self.ends = [[end for _, end in each] for each in spans]
+        self.starts = [array("q") for _ in counters]
+        self.ends = [array("q") for _ in counters]
+        for first, last in _windows(text):
+            for counter, starts, ends in zip(counters, self.starts, self.ends, strict=True):
+                spans = counter.spans(text[first:last])
+                starts.extend(first + start for start, _ in spans)
+                ends.extend(first + end for _, end in spans)
         self.borders = [[match.end() for match in border.finditer(text)] for border in _BORDERS]
 
     def cut(self, num_tokens: int, overlap: int) -> Iterator[Chunk]:
@@ -114,3 +120,15 @@ class _Cutter:
         while start < len(self.text) and self.text[start].isspace():
             start += 1
         return start
+
+
+def _windows(text: str) -> Iterator[tuple[int, int]]:
+    """The text in pieces that end before a blank, where there is one."""
+    start = 0
+    while start < len(text):
+        end = start + _WINDOW
+        if end < len(text):
+            blank = max(text.rfind(" ", start + 1, end), text.rfind("\n", start + 1, end))
+            end = blank if blank > start else end
+        yield start, min(end, len(text))
+        start = end

@@ -13,7 +13,8 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -38,6 +39,18 @@ _LARGEST = 2**63 - 1  #: number that SQLite compares exactly
 _SPARE = 16  # candidates of the index beyond those that are wanted, which are scored exactly
 _MARK = "UPDATE documents SET origin_hash = ? WHERE collection_id = ? AND origin = ?"
 _BATCH = 500  # ids in a statement
+_DOCUMENT = (
+    "SELECT id, origin, name, metadata, num_chars, num_bytes, "
+    "(SELECT count(*) FROM chunks WHERE document_id = d.id), added, content_hash, origin_hash FROM documents d "
+)
+
+
+class CollectionGone(ValueError):
+    """The collection was deleted."""
+
+
+class CollectionBusy(ValueError):
+    """Another process adds to the collection."""
 
 
 def default_directory() -> Path:
@@ -75,6 +88,19 @@ class CollectionInfo:
     num_chunks: int
 
 
+#: Told of a collection and of the texts of its chunks that are no more.
+OnDeleted = Callable[[CollectionInfo, list[str]], None]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What an owner's collections take."""
+
+    num_collections: int
+    num_documents: int
+    num_bytes: int  #: texts, metadata and vectors
+
+
 @dataclass(frozen=True)
 class DocumentInfo:
     """A document as it is kept, without its text."""
@@ -84,6 +110,7 @@ class DocumentInfo:
     name: str
     metadata: dict[str, Plain]
     num_chars: int
+    num_bytes: int  #: that it takes, its vectors with it
     num_chunks: int
     added: float
     content_hash: bytes = field(repr=False)
@@ -120,14 +147,18 @@ class Passage:
 
 
 class Collections:
-    """The collections in a directory. Threads and processes may share it.
+    """The collections in a directory. Threads and processes may share it; threads take turns.
+
+    Args:
+        on_deleted: told, after each change made here, of the texts of the chunks that are no more.
 
     Raises:
         ValueError: its database cannot be used.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, on_deleted: OnDeleted | None = None) -> None:
         self.directory = directory
+        self._on_deleted = on_deleted
         try:
             self._database = Database(directory)
         except (OSError, sqlite3.OperationalError) as error:
@@ -150,8 +181,7 @@ class Collections:
         Raises:
             ValueError: the owner has one of that name, the name cannot be one, or the sizes do not fit.
         """
-        if not name.strip() or len(name) > _MAX_NAME or not name.isprintable():
-            raise ValueError(f"{name!r:.60} cannot name a collection; take 1 to {_MAX_NAME} printable characters")
+        check_name(name)
         if not 8 <= chunk_tokens <= embedder.max_tokens:
             raise ValueError(
                 f"chunks of {chunk_tokens} tokens; {embedder.name} takes 8 to {embedder.max_tokens} of them"
@@ -172,11 +202,31 @@ class Collections:
 
     def find(self, name: str, owner: str = "") -> Collection | None:
         """The owner's collection of that name, if there is one."""
+        return self._where("owner = ? AND name = ?", owner, name)
+
+    def find_public(self, name: str) -> Collection | None:
+        """The public collection of that name, whoever made it; the oldest of several."""
+        return self._where("is_public AND name = ? ORDER BY created", name)
+
+    def by_id(self, id_: str) -> Collection:
+        """The collection of that id; one that is not there any more says so when it is used."""
+        return self._collection(id_)
+
+    def _where(self, condition: str, *values: str) -> Collection | None:
         with self._database.reading() as connection:
-            row = connection.execute(
-                "SELECT id FROM collections WHERE owner = ? AND name = ?", (owner, name)
-            ).fetchone()
+            row = connection.execute(f"SELECT id FROM collections WHERE {condition}", values).fetchone()
         return None if row is None else self._collection(row[0])
+
+    def usage(self, owner: str = "") -> Usage:
+        """What all that an owner has takes."""
+        with self._database.reading() as connection:
+            (num,) = connection.execute("SELECT count(*) FROM collections WHERE owner = ?", (owner,)).fetchone()
+            rest = connection.execute(
+                "SELECT count(*), coalesce(sum(num_bytes), 0) FROM documents WHERE collection_id IN "
+                "(SELECT id FROM collections WHERE owner = ?)",
+                (owner,),
+            ).fetchone()
+        return Usage(num, *rest)
 
     def get(self, name: str, owner: str = "") -> Collection:
         """As `find`; ValueError where there is none."""
@@ -186,11 +236,17 @@ class Collections:
             raise ValueError(f"there is no collection {name!r:.80} in {self.directory}; {there}")
         return found
 
-    def infos(self, owner: str | None = None) -> list[CollectionInfo]:
-        """All collections, or an owner's, by name."""
+    def infos(self, *owners: str, and_public: bool = False) -> list[CollectionInfo]:
+        """All collections, or those of these owners (and public ones), by name."""
+        marks = ", ".join("?" * len(owners))
+        sql = (
+            f"SELECT id FROM collections WHERE owner IN ({marks}) OR (is_public AND ?)"
+            if owners
+            else ("SELECT id FROM collections")
+        )
         with self._database.reading() as connection:
-            rows = connection.execute("SELECT id, owner FROM collections ORDER BY name, owner").fetchall()
-            return [_info(connection, id_) for id_, its_owner in rows if owner in (None, its_owner)]
+            rows = connection.execute(sql + " ORDER BY name, owner", (*owners, and_public) if owners else ())
+            return [_info(connection, id_) for (id_,) in rows.fetchall()]
 
     def delete(self, name: str, owner: str = "") -> None:
         """Delete a collection with all that is in it.
@@ -198,16 +254,28 @@ class Collections:
         Raises:
             ValueError: there is none.
         """
-        collection = self.get(name, owner)
+        self.delete_by_id(self.get(name, owner).id)
+
+    def delete_by_id(self, id_: str) -> None:
+        """As `delete`; nothing happens where it is not there any more."""
+        if self._on_deleted is not None:  # whoever is told of texts gets some at a time
+            collection = self._collection(id_)
+            with contextlib.suppress(CollectionGone):
+                while some := collection.documents(limit=_BATCH):
+                    collection.change(removed=[document.id for document in some])
         with self._database.writing() as connection:
-            connection.execute("DELETE FROM collections WHERE id = ?", (collection.id,))
-        self._open.pop(collection.id, None)
-        for path in self.directory.glob(f"{collection.id}.*"):
+            connection.execute("DELETE FROM collections WHERE id = ?", (id_,))
+        self.forget(id_)
+        for path in self.directory.glob(f"{id_}.*"):
             path.unlink(missing_ok=True)
         self._database.shrink()
 
+    def forget(self, id_: str) -> None:
+        """Give the memory of a collection's index back."""
+        self._open.pop(id_, None)
+
     def _collection(self, id_: str) -> Collection:
-        return self._open.setdefault(id_, Collection(self._database, self.directory, id_))
+        return self._open.setdefault(id_, Collection(self._database, self.directory, id_, self._on_deleted))
 
     def close(self) -> None:
         self._database.close()
@@ -216,15 +284,16 @@ class Collections:
 class Collection:
     """One collection: its documents, and the search among them. `Collections` makes it."""
 
-    def __init__(self, database: Database, directory: Path, id_: str) -> None:
+    def __init__(self, database: Database, directory: Path, id_: str, on_deleted: OnDeleted | None = None) -> None:
         self.id = id_
         self._database = database
         self._directory = directory
+        self._on_deleted = on_deleted
         self._index: VectorIndex | None = None
 
     @property
     def info(self) -> CollectionInfo:
-        """Raises ValueError where it was deleted."""
+        """Raises CollectionGone where it was deleted."""
         with self._database.reading() as connection:
             return _info(connection, self.id)
 
@@ -242,25 +311,41 @@ class Collection:
         """For whoever adds what it has compared with what is there: one at a time.
 
         Raises:
-            ValueError: another process is at it.
+            CollectionBusy: another process, or another thread, is at it.
         """
         with (self._directory / f"{self.id}.lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ValueError(
+                raise CollectionBusy(
                     f"another process adds to collection {self.info.name!r} now; try again when it is done"
                 ) from None
             yield
 
-    def documents(self) -> list[DocumentInfo]:
-        """All documents, in the order in which they were first added."""
+    def documents(self, *, limit: int = -1, after: int = 0) -> list[DocumentInfo]:
+        """Documents, in the order in which they were first added.
+
+        Args:
+            limit: so many at most; -1 is all.
+            after: the id of a document: those that come after it.
+        """
+        return self._documents("collection_id = ? AND id > ? ORDER BY id LIMIT ?", self.id, after, limit)
+
+    def documents_of(self, origin: str) -> list[DocumentInfo]:
+        """The documents that were read from one origin."""
+        return self._documents("collection_id = ? AND origin = ? ORDER BY id", self.id, origin)
+
+    def documents_named(self, name: str) -> list[DocumentInfo]:
+        """The documents of that name: one file may hold several, which have its name all of them."""
+        return self._documents("collection_id = ? AND name = ? ORDER BY id", self.id, name)
+
+    def document(self, document_id: int) -> DocumentInfo | None:
+        """The document of that id, if there is one."""
+        return next(iter(self._documents("collection_id = ? AND id = ?", self.id, document_id)), None)
+
+    def _documents(self, condition: str, *values: Plain) -> list[DocumentInfo]:
         with self._database.reading() as connection:
-            rows = connection.execute(
-                "SELECT id, origin, name, metadata, num_chars, (SELECT count(*) FROM chunks WHERE document_id = d.id), "
-                "added, content_hash, origin_hash FROM documents d WHERE collection_id = ? ORDER BY id",
-                (self.id,),
-            ).fetchall()
+            rows = connection.execute(f"{_DOCUMENT} WHERE {condition}", values).fetchall()
         return [
             DocumentInfo(id_, origin, name, json.loads(metadata), *rest) for id_, origin, name, metadata, *rest in rows
         ]
@@ -275,9 +360,17 @@ class Collection:
             raise ValueError(f"there is no document {document_id} in this collection")
         return row[0]
 
+    def passages_of(self, document_id: int) -> list[str]:
+        """The texts of a document's chunks; none where there is no such document."""
+        with self._database.reading() as connection:
+            return self._chunk_texts(connection, document_id)
+
     def vectors_of(self, document_id: int) -> dict[str, np.ndarray]:
         """The vectors of a document's chunks by their texts."""
-        text = self.text(document_id)
+        try:
+            text = self.text(document_id)
+        except ValueError:  # deleted meanwhile
+            return {}
         with self._database.reading() as connection:
             rows = connection.execute("SELECT start, end, vector FROM chunks WHERE document_id = ?", (document_id,))
             return {text[start:end]: np.frombuffer(vector, np.float32) for start, end, vector in rows}
@@ -295,12 +388,16 @@ class Collection:
                 added or removed, are not complete from now on.
 
         Raises:
-            ValueError: the collection was deleted, or a document's metadata are not plain values.
+            ValueError: the collection was deleted (CollectionGone), or a document's metadata are not plain values.
         """
         for document in added:
             check_metadata(document.metadata)
+        gone: Counter[str] = Counter()
         with self._database.writing() as connection:
-            self._grow_version(connection)
+            info = self._grow_version(connection)
+            if self._on_deleted is not None:
+                for id_ in (*removed, *(document.replaces for document in added if document.replaces is not None)):
+                    gone.update(self._chunk_texts(connection, id_))
             for id_ in removed:
                 connection.execute(
                     "UPDATE documents SET origin_hash = x'' WHERE collection_id = ?1 AND origin = "
@@ -312,16 +409,29 @@ class Collection:
                 self._put(connection, document)
             for origin, origin_hash in (complete or {}).items():
                 connection.execute(_MARK, (origin_hash, self.id, origin))
+        for document in added:
+            for chunk in document.chunks:
+                gone.pop(document.text[chunk.start : chunk.end], None)
+        if gone and self._on_deleted is not None:
+            self._on_deleted(info, list(gone))
 
     def mark(self, origin: str, origin_hash: bytes) -> None:
         """Note that what is here of a file is all of it; or, with b"", that it may not be."""
         with self._database.writing() as connection:
             connection.execute(_MARK, (origin_hash, self.id, origin))
 
-    def _grow_version(self, connection: sqlite3.Connection) -> None:
+    def _grow_version(self, connection: sqlite3.Connection) -> CollectionInfo:
         done = connection.execute("UPDATE collections SET version = version + 1 WHERE id = ?", (self.id,))
         if not done.rowcount:
-            raise ValueError("the collection was deleted meanwhile")
+            raise CollectionGone("the collection was deleted meanwhile")
+        return _info(connection, self.id)
+
+    def _chunk_texts(self, connection: sqlite3.Connection, document_id: int) -> list[str]:
+        row = connection.execute(
+            "SELECT text FROM documents WHERE collection_id = ? AND id = ?", (self.id, document_id)
+        ).fetchone()
+        spans = connection.execute("SELECT start, end FROM chunks WHERE document_id = ?", (document_id,))
+        return [row[0][start:end] for start, end in spans] if row is not None else []
 
     def _put(self, connection: sqlite3.Connection, new: NewDocument) -> None:
         id_ = new.replaces
@@ -329,8 +439,9 @@ class Collection:
             connection.execute("DELETE FROM chunks WHERE collection_id = ? AND document_id = ?", (self.id, id_))
             connection.execute("DELETE FROM documents WHERE collection_id = ? AND id = ?", (self.id, id_))
         metadata = json.dumps(dict(new.metadata), ensure_ascii=False)
-        row = (id_, self.id, new.origin, new.name, metadata, new.text, len(new.text), new.content_hash,
-               b"", time.time())  # fmt: skip
+        num_bytes = size_of(new.name, new.metadata, new.text, new.vectors.size)
+        row = (id_, self.id, new.origin, new.name, metadata, len(new.text), num_bytes, new.content_hash, b"",
+               time.time(), new.text)  # fmt: skip
         id_ = connection.execute(f"INSERT INTO documents VALUES ({', '.join('?' * len(row))})", row).lastrowid
         connection.executemany(
             "INSERT INTO chunks (collection_id, document_id, start, end, num_tokens, vector) VALUES (?, ?, ?, ?, ?, ?)",
@@ -369,7 +480,7 @@ class Collection:
         info = connection.execute("SELECT version, dimension FROM collections WHERE id = ?", (self.id,)).fetchone()
         if info is None:
             self._index = None
-            raise ValueError("the collection was deleted")
+            raise CollectionGone("the collection was deleted")
         version, dimension = info
         if self._index is None:
             self._index = VectorIndex(self._directory / f"{self.id}.faiss", dimension)
@@ -408,6 +519,26 @@ class Collection:
         return Passage(score, text, start, end, num_tokens, id_, document_id, name, json.loads(metadata))
 
 
+def check_name(name: str) -> None:
+    """Raise ValueError for what cannot name a collection. (A slash would end the name in a URL.)"""
+    if not (0 < len(name) <= _MAX_NAME and name.isprintable() and name == name.strip()) or "/" in name:
+        raise ValueError(
+            f"{name!r:.60} cannot name a collection; take 1 to {_MAX_NAME} printable characters, no slash, and no "
+            "blanks around"
+        )
+    if name in (".", ".."):
+        raise ValueError(f"{name!r} cannot name a collection: in a URL it means another place")
+
+
+def size_of(name: str, metadata: Metadata, text: str, num_values: int) -> int:
+    """Bytes that a document takes, roughly.
+
+    Args:
+        num_values: of its vectors: chunks times dimension.
+    """
+    return len(name.encode()) + len(json.dumps(dict(metadata)).encode()) + len(text.encode()) + 4 * num_values
+
+
 def check_metadata(metadata: Mapping[str, Any]) -> None:
     """Raise ValueError where a value is no string, number or boolean."""
     for key, value in metadata.items():
@@ -424,7 +555,7 @@ def _info(connection: sqlite3.Connection, id_: str) -> CollectionInfo:
         (id_,),
     ).fetchone()
     if row is None:
-        raise ValueError("the collection was deleted")
+        raise CollectionGone("the collection was deleted")
     values = dict(zip((each.name for each in fields(CollectionInfo)), row, strict=True))
     return CollectionInfo(
         **values | {"is_public": bool(values["is_public"]), "readers": tuple(json.loads(values["readers"]))}

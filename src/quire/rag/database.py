@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 FILE = "collections.sqlite3"
-_VERSION = 1
+_VERSION = 2
 _APPLICATION_ID = 0x51525247
 _BUSY_TIMEOUT_S = 30.0
 # AUTOINCREMENT: an id is never given again, so that an old index cannot take one chunk for another.
@@ -37,13 +37,15 @@ CREATE TABLE documents (
   origin TEXT NOT NULL,              -- what it was read from: a file's full path, or a client's word for it
   name TEXT NOT NULL,                -- for people
   metadata TEXT NOT NULL,            -- a JSON object of plain values
-  text TEXT NOT NULL,
   num_chars INTEGER NOT NULL,
+  num_bytes INTEGER NOT NULL,        -- that it takes here, with its vectors
   content_hash BLOB NOT NULL,
   origin_hash BLOB NOT NULL,
-  added REAL NOT NULL
+  added REAL NOT NULL,
+  text TEXT NOT NULL                 -- last: whoever lists documents does not read past it
 ) STRICT;
-CREATE INDEX documents_of ON documents (collection_id, origin);
+CREATE INDEX documents_of ON documents (collection_id, origin, num_bytes);
+CREATE INDEX documents_by_name ON documents (collection_id, name);
 CREATE TABLE chunks (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   collection_id TEXT NOT NULL REFERENCES collections (id) ON DELETE CASCADE,

@@ -61,6 +61,10 @@ class EmbedderProcess:
         """End the process."""
         self._child.close()
 
+    def stop(self) -> None:
+        """End the process at once, and for good: whoever waits for it gets a ChildError."""
+        self._child.stop()
+
 
 def _make_worker(source: EmbedderSource, num_threads: int) -> Worker:
     spin_briefly()

@@ -1,4 +1,5 @@
-"""From paths to a collection: what is new is read, cut, embedded and added; what is as it was is left alone.
+"""From files and uploads to a collection: what is new is read, cut, embedded and added; what is as it was is left
+alone.
 
 What is done is kept, document by document, whatever stops the rest: the next ingest goes on from there.
 """
@@ -8,15 +9,26 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from quire.rag.child import ChildError
 from quire.rag.chunks import Chunk, cut
-from quire.rag.collections import Collection, DocumentInfo, Metadata, NewDocument, check_metadata
+from quire.rag.collections import (
+    Collection,
+    CollectionBusy,
+    CollectionGone,
+    DocumentInfo,
+    Metadata,
+    NewDocument,
+    check_metadata,
+    size_of,
+)
 from quire.rag.embedder import TokenCounter
 from quire.rag.embedding import Embedder
 from quire.rag.parse import KINDS, ParsedDocument, kind_of
@@ -26,17 +38,76 @@ _BATCH_CHUNKS = 64  # that are embedded, and then kept, together
 _VERSION = b"1"  # of how files are read: another one reads all of them again
 
 
+class Source(Protocol):
+    """Something that documents are read from."""
+
+    @property
+    def name(self) -> str: ...  #: for people
+
+    @property
+    def origin(self) -> str: ...  #: what documents remember of it
+
+    @property
+    def kind(self) -> str: ...  #: one of the values of `KINDS`
+
+    @property
+    def metadata(self) -> Metadata: ...  #: of its documents, beside `kind` and `title`
+
+    def read(self) -> bytes:
+        """Raises OSError or ValueError where it cannot be read."""
+        ...
+
+    def parse(self, parser: Parser, data: bytes) -> list[ParsedDocument]:
+        """Raises ValueError or ChildError where it is not what it says."""
+        ...
+
+
 @dataclass(frozen=True)
 class SourceFile:
     """A file to read."""
 
     path: Path  #: in full
     name: str  #: for people: from the given directory's name on
+    metadata: Metadata = field(default_factory=dict)
 
     @property
     def origin(self) -> str:
-        """What documents remember of it."""
         return _printable(self.path)
+
+    @property
+    def kind(self) -> str:
+        return KINDS[self.path.suffix.lower()]
+
+    def read(self) -> bytes:
+        if self.path.stat().st_size > MAX_FILE_BYTES:
+            raise ValueError(f"it has more than {MAX_FILE_BYTES >> 20} MiB; divide it")
+        return self.path.read_bytes()
+
+    def parse(self, parser: Parser, data: bytes) -> list[ParsedDocument]:
+        return parser.parse(self.name, data)
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What a client sent under a name, which stands for what it sent before under that name."""
+
+    name: str
+    kind: str
+    data: bytes = field(repr=False)
+    metadata: Metadata = field(default_factory=dict)
+
+    @property
+    def origin(self) -> str:
+        return self.name
+
+    def read(self) -> bytes:
+        return self.data
+
+    def parse(self, parser: Parser, data: bytes) -> list[ParsedDocument]:
+        found = parser.parse_as(self.kind, data)
+        if not found:  # of a file that would mean that its documents are gone
+            raise ValueError("it has no text")
+        return found
 
 
 @dataclass
@@ -53,8 +124,14 @@ class IngestReport:
     failed: list[tuple[str, str]] = field(default_factory=list)  #: files that could not be read, and why
 
 
-#: Told of files that are done, of all files, and how far it is.
+#: Told of files that are done, of all files, and how far it is. What it raises ends the ingest.
 Progress = Callable[[int, int, IngestReport], None]
+#: Told of a source, of what became of some of its documents (added, changed, unchanged, removed), and how many.
+Listener = Callable[[Source, str, int], None]
+#: Asked before a source's documents are embedded: how many more there will be of them, and of bytes. Its ValueError
+#: refuses the source.
+Gate = Callable[[Source, int, int], None]
+Cut = Callable[[str], Sequence[Chunk]]
 
 
 def find_files(paths: Sequence[Path]) -> list[SourceFile]:
@@ -120,15 +197,49 @@ def ingest(
         ValueError: there is no such path, another embedder made the collection, or another process adds to it.
         ChildError: the embedder's process ended. What was added before is kept.
     """
-    files = find_files(paths)
+    files = [replace(file, metadata=dict(metadata or {})) for file in find_files(paths)]
     check_metadata(metadata or {})
     collection.check_embedder(embedder.facts)
+    info = collection.info
+    cut_up = partial(cut, counters=counters, num_tokens=info.chunk_tokens, overlap=info.overlap_tokens)
     with collection.changing():
-        run = _Ingest(collection, embedder, parser, counters, dict(metadata or {}), report or IngestReport())
+        run = _Ingest(collection, embedder, parser, cut_up, report or IngestReport())
         try:
-            run.run(files, [_absolute(path) for path in paths], on_progress)
+            run.run(files, on_progress)
+            run.remove_missing({file.origin for file in files}, [_absolute(path) for path in paths])
+            on_progress(len(files), len(files), run.report)
         finally:
             collection.save_index()
+    return run.report
+
+
+def ingest_uploads(
+    collection: Collection,
+    uploads: Sequence[Upload],
+    *,
+    embedder: Embedder,
+    parser: Parser,
+    cut: Cut,
+    gate: Gate = lambda source, num_documents, num_bytes: None,
+    listener: Listener = lambda source, what, count: None,
+    on_progress: Progress = lambda done, total, report: None,
+) -> IngestReport:
+    """Add what was uploaded; what was uploaded before under the same names is replaced where it differs.
+
+    An upload that cannot be read is reported, and what was there under its name stays.
+
+    Args:
+        uploads: each with a name of its own.
+        cut: a text into chunks that fit all of the collection's readers. Its ValueError or ChildError refuses an
+            upload.
+
+    Raises:
+        ValueError: the collection was deleted (CollectionGone), or another process adds to it (CollectionBusy).
+        ChildError: the embedder's process ended. What was added before is kept.
+    """
+    with collection.changing():
+        run = _Ingest(collection, embedder, parser, cut, IngestReport(), gate, listener)
+        run.run(uploads, on_progress)
     return run.report
 
 
@@ -136,103 +247,99 @@ def ingest(
 class _Draft:
     """A document that was cut, and waits to be embedded."""
 
-    file: SourceFile
+    source: Source
     parsed: ParsedDocument
     metadata: Metadata
     content_hash: bytes
     chunks: Sequence[Chunk]
     replaces: int | None
-    completes: bytes = b""  #: the hash of its file, if it is the last one of it
+    completes: bytes = b""  #: the hash of its source, if it is the last one of it
 
     @property
     def texts(self) -> list[str]:
         return [self.parsed.text[chunk.start : chunk.end] for chunk in self.chunks]
 
 
+@dataclass
 class _Ingest:
-    def __init__(
-        self,
-        collection: Collection,
-        embedder: Embedder,
-        parser: Parser,
-        counters: Sequence[TokenCounter],
-        metadata: Metadata,
-        report: IngestReport,
-    ) -> None:
-        self.collection, self.embedder, self.parser, self.counters = collection, embedder, parser, counters
-        self.metadata, self.report = metadata, report
-        self.info = collection.info
-        self.drafts: list[_Draft] = []
+    collection: Collection
+    embedder: Embedder
+    parser: Parser
+    cut: Cut
+    report: IngestReport
+    gate: Gate = lambda source, num_documents, num_bytes: None
+    listener: Listener = lambda source, what, count: None
+    drafts: list[_Draft] = field(default_factory=list)
 
-    def run(self, files: Sequence[SourceFile], roots: Sequence[Path], on_progress: Progress) -> None:
-        known: dict[str, list[DocumentInfo]] = {}
-        for document in self.collection.documents():
-            known.setdefault(document.origin, []).append(document)
-        for number, file in enumerate(files):
-            on_progress(number, len(files), self.report)
-            self._take(file, known.get(file.origin, []))
+    def run(self, sources: Sequence[Source], on_progress: Progress) -> None:
+        for number, source in enumerate(sources):
+            on_progress(number, len(sources), self.report)
+            try:
+                self._take(source, self.collection.documents_of(source.origin))
+            except OSError as error:
+                self.report.failed.append((source.name, error.strerror or str(error)))
+            except (CollectionGone, CollectionBusy):
+                raise
+            except (ValueError, ChildError) as error:
+                self.report.failed.append((source.name, str(error)))
             self.report.num_files += 1
             while sum(len(draft.chunks) for draft in self.drafts) >= _BATCH_CHUNKS:
                 self._keep_some()
-                on_progress(number, len(files), self.report)
+                on_progress(number, len(sources), self.report)
         while self.drafts:
             self._keep_some()
-            on_progress(len(files), len(files), self.report)
-        origins, places = {file.origin for file in files}, {Path(_printable(root)) for root in roots}
-        self._remove(
-            document
-            for origin, documents in known.items()
-            if origin not in origins and places & {Path(origin), *Path(origin).parents}
-            for document in documents
-        )
-        on_progress(len(files), len(files), self.report)
+            on_progress(len(sources), len(sources), self.report)
 
-    def _take(self, file: SourceFile, known: Sequence[DocumentInfo]) -> None:
-        """Compare a file with what is known of it, and draft what is new."""
-        try:
-            if file.path.stat().st_size > MAX_FILE_BYTES:
-                raise ValueError(f"it has more than {MAX_FILE_BYTES >> 20} MiB; divide it")
-            data = file.path.read_bytes()
-            origin_hash = self._hash(data)
-            if known and all(document.origin_hash == origin_hash for document in known):
-                self.report.unchanged += len(known)
-                return
-            parsed = self.parser.parse(file.name, data)
-        except OSError as error:
-            self.report.failed.append((file.name, error.strerror or str(error)))
+    def remove_missing(self, origins: Set[str], roots: Sequence[Path]) -> None:
+        """Remove the documents from these places whose files are gone."""
+        places = {Path(_printable(root)) for root in roots}
+        gone = [
+            document
+            for document in self.collection.documents()
+            if document.origin not in origins and places & {Path(document.origin), *Path(document.origin).parents}
+        ]
+        self.report.removed += self._remove(gone)
+
+    def _take(self, source: Source, known: Sequence[DocumentInfo]) -> None:
+        """Compare a source with what is known of it, and draft what is new."""
+        data = source.read()
+        own = source.metadata
+        origin_hash = _hash(own, data)
+        if known and all(document.origin_hash == origin_hash for document in known):
+            self._tell(source, "unchanged", len(known))
             return
-        except (ValueError, ChildError) as error:
-            self.report.failed.append((file.name, str(error)))
-            return
-        kind = KINDS[file.path.suffix.lower()]
-        hashes: dict[bytes, tuple[ParsedDocument, Metadata]] = {}  # what stands twice in a file is kept once
-        for each in parsed:
+        hashes: dict[bytes, tuple[ParsedDocument, Metadata]] = {}  # what stands twice in a source is kept once
+        for each in source.parse(self.parser, data):
             title = {"title": each.title} if each.title else {}
-            metadata: Metadata = {"kind": kind, **title, **self.metadata}
-            hashes.setdefault(self._hash(each.text.encode(), json.dumps(metadata).encode()), (each, metadata))
+            metadata: Metadata = {"kind": source.kind, **title, **own}
+            hashes.setdefault(_hash(own, each.text.encode(), json.dumps(metadata).encode()), (each, metadata))
         old = [document for document in known if document.content_hash not in hashes]
         known_hashes = {document.content_hash for document in known}
-        self.report.unchanged += len(known) - len(old)
+        drafts = [
+            _Draft(source, each, metadata, content_hash, self.cut(each.text), None)
+            for content_hash, (each, metadata) in hashes.items()
+            if content_hash not in known_hashes
+        ]
+        dimension = self.embedder.facts.dimension
+        num_bytes = sum(
+            size_of(source.name, each.metadata, each.parsed.text, len(each.chunks) * dimension) for each in drafts
+        )
+        self.gate(source, len(drafts) - len(old), num_bytes - sum(document.num_bytes for document in old))
+        self._tell(source, "unchanged", len(known) - len(old))
         if known:  # whoever stops this from now on, it will be read again
-            self.collection.mark(file.origin, b"")
-        drafts: list[_Draft] = []
-        for content_hash, (each, metadata) in hashes.items():
-            if content_hash not in known_hashes:
-                chunks = cut(each.text, self.counters, self.info.chunk_tokens, self.info.overlap_tokens)
-                replaces = old.pop(0).id if old else None  # in the order in which they stand in the file
-                drafts.append(_Draft(file, each, metadata, content_hash, chunks, replaces))
-        self._remove(old)
+            self.collection.mark(source.origin, b"")
+        for draft, replaced in zip(drafts, old, strict=False):  # in the order in which they stand in the source
+            draft.replaces = replaced.id
+        self._tell(source, "removed", self._remove(old[len(drafts) :]))
         if drafts:
             drafts[-1].completes = origin_hash
             self.drafts += drafts
         else:
-            self.collection.mark(file.origin, origin_hash)
+            self.collection.mark(source.origin, origin_hash)
 
-    def _hash(self, *parts: bytes) -> bytes:
-        digest = hashlib.sha256(_VERSION + json.dumps(sorted(self.metadata.items())).encode())
-        for part in parts:
-            digest.update(len(part).to_bytes(8, "little") + part)
-        return digest.digest()
+    def _tell(self, source: Source, what: str, count: int) -> None:
+        setattr(self.report, what, getattr(self.report, what) + count)
+        self.listener(source, what, count)
 
     def _keep_some(self) -> None:
         """Embed and keep the first drafts: as many as fill a batch, and one at least."""
@@ -249,18 +356,18 @@ class _Ingest:
         for start in range(0, len(new), _BATCH_CHUNKS):  # a long document has many
             some = new[start : start + _BATCH_CHUNKS]
             vectors |= zip(some, self.embedder.embed(some).vectors, strict=True)
-        complete = {draft.file.origin: draft.completes for draft in drafts if draft.completes}
+        complete = {draft.source.origin: draft.completes for draft in drafts if draft.completes}
         self.collection.change([self._finish(draft, vectors) for draft in drafts], complete=complete)
         del self.drafts[:count]
-        self.report.added += sum(draft.replaces is None for draft in drafts)
-        self.report.changed += sum(draft.replaces is not None for draft in drafts)
+        for draft in drafts:
+            self._tell(draft.source, "added" if draft.replaces is None else "changed", 1)
         self.report.num_chunks += num_chunks
         self.report.num_embedded += len(new)
 
     def _finish(self, draft: _Draft, vectors: dict[str, np.ndarray]) -> NewDocument:
         return NewDocument(
-            origin=draft.file.origin,
-            name=draft.file.name,
+            origin=draft.source.origin,
+            name=draft.source.name,
             metadata=draft.metadata,
             text=draft.parsed.text,
             content_hash=draft.content_hash,
@@ -269,8 +376,14 @@ class _Ingest:
             replaces=draft.replaces,
         )
 
-    def _remove(self, documents: Iterable[DocumentInfo]) -> None:
-        ids = [document.id for document in documents]
-        if ids:
-            self.collection.change(removed=ids)
-            self.report.removed += len(ids)
+    def _remove(self, documents: Sequence[DocumentInfo]) -> int:
+        if documents:
+            self.collection.change(removed=[document.id for document in documents])
+        return len(documents)
+
+
+def _hash(metadata: Metadata, *parts: bytes) -> bytes:
+    digest = hashlib.sha256(_VERSION + json.dumps(sorted(metadata.items())).encode())
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.digest()

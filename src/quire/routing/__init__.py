@@ -1,6 +1,16 @@
 """Which of several models answers a question. Policies see questions, never answers."""
 
-from quire.routing.policy import Choice, Policy, RoutingError
+from quire.routing.policy import SLO, Choice, Policy, RoutingContext, RoutingError
 from quire.routing.router import POLICIES, Router, RoutingConfig, parse_models
 
-__all__ = ["POLICIES", "Choice", "Policy", "Router", "RoutingConfig", "RoutingError", "parse_models"]
+__all__ = [
+    "POLICIES",
+    "SLO",
+    "Choice",
+    "Policy",
+    "Router",
+    "RoutingConfig",
+    "RoutingContext",
+    "RoutingError",
+    "parse_models",
+]

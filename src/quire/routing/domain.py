@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from quire.routing.files import read_yaml, strings_of
-from quire.routing.policy import Choice, RoutingError
+from quire.routing.policy import NOTHING_KNOWN, Choice, RoutingContext, RoutingError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,7 +72,7 @@ class DomainPolicy:
         self._examples = {role: list(examples[role]) for role in models}
         self._vectors = {role: self._embed(texts) for role, texts in self._examples.items()}
 
-    def choose(self, question: str) -> Choice:
+    def choose(self, question: str, context: RoutingContext = NOTHING_KNOWN) -> Choice:
         return self.choose_by_vector(self._embed([question])[0])
 
     def choose_by_vector(self, vector: np.ndarray) -> Choice:

@@ -6,6 +6,41 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from quire.forecast import Forecast
+
+
+@dataclass(frozen=True)
+class SLO:
+    """What a request's latencies are to keep below, in seconds; None is without limit.
+
+    Raises:
+        RoutingError: a limit is not above 0.
+    """
+
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, limit in (("ttft_s", self.ttft_s), ("tpot_s", self.tpot_s)):
+            if limit is not None and not 0 < limit < float("inf"):
+                raise RoutingError(f"an SLO's {name} is a number of seconds above 0, got {limit!r}")
+
+
+NO_SLO = SLO()
+
+
+@dataclass(frozen=True)
+class RoutingContext:
+    """What is known of a request beside its question, and of the engines that might answer it: see `Router.route`."""
+
+    num_tokens: int = 0
+    slo: SLO = NO_SLO
+    forecasts: Mapping[str, Forecast] = field(default_factory=dict)
+    num_cached: Mapping[str, int] = field(default_factory=dict)
+
+
+NOTHING_KNOWN = RoutingContext()
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -31,7 +66,7 @@ class Policy(Protocol):
 
     name: str
 
-    def choose(self, question: str) -> Choice:
+    def choose(self, question: str, context: RoutingContext = NOTHING_KNOWN) -> Choice:
         """The model for a question, in at most a few milliseconds. Never fails on any text."""
         ...
 

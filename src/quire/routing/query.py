@@ -14,7 +14,7 @@ from pathlib import Path
 
 from quire.routing.files import check_keys, numbers_of, read_yaml, strings_of
 from quire.routing.forms import compile_phrases
-from quire.routing.policy import Choice, RoutingError
+from quire.routing.policy import NOTHING_KNOWN, Choice, RoutingContext, RoutingError
 from quire.routing.question import Question, parse
 
 SMALL, LARGE = "small", "large"
@@ -118,7 +118,7 @@ class QueryPolicy:
         self._threshold = threshold
         self.scoring = QueryScoring.from_file(file or DEFAULT_FILE)
 
-    def choose(self, question: str) -> Choice:
+    def choose(self, question: str, context: RoutingContext = NOTHING_KNOWN) -> Choice:
         terms = self.scoring.terms(question)
         score = self.scoring.bias + sum(terms.values())
         is_complex = score > self._threshold

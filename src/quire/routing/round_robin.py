@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-from quire.routing.policy import Choice
+from quire.routing.policy import NOTHING_KNOWN, Choice, RoutingContext
 
 
 class RoundRobinPolicy:
@@ -21,7 +21,7 @@ class RoundRobinPolicy:
         self._models = list(models.items())
         self._turns = itertools.count()  # next() of it is atomic
 
-    def choose(self, question: str) -> Choice:
+    def choose(self, question: str, context: RoutingContext = NOTHING_KNOWN) -> Choice:
         turn = next(self._turns) % len(self._models)
         role, model = self._models[turn]
         why = f"its turn, {turn + 1} of {len(self._models)}"

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from quire.forecast import Forecast
 from quire.routing.domain import DEFAULT_EXAMPLES, DEFAULT_TOP_K, DomainPolicy, Embedder, read_examples
 from quire.routing.files import check_keys, numbers_of, read_yaml
-from quire.routing.policy import Choice, Policy, RoutingError
+from quire.routing.policy import NO_SLO, SLO, Choice, Policy, RoutingContext, RoutingError
 from quire.routing.query import QueryPolicy
 from quire.routing.round_robin import RoundRobinPolicy
+from quire.routing.slo import SloPolicy
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class RoutingConfig:
         query_threshold: log odds above which a question goes to the large model.
         domain_examples: a file with example queries by role.
         domain_top_k: how many of a model's nearest examples count.
+        slo: what requests are to keep that name no limits of their own.
+        quality: a rank by role, higher is better; by default models are named best first.
 
     Raises:
         RoutingError: an unknown policy, or no models.
@@ -35,6 +39,8 @@ class RoutingConfig:
     query_threshold: float = 0.0
     domain_examples: Path = DEFAULT_EXAMPLES
     domain_top_k: int = DEFAULT_TOP_K
+    slo: SLO = NO_SLO
+    quality: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -44,12 +50,13 @@ class RoutingConfig:
 
     @classmethod
     def from_file(cls, path: Path) -> RoutingConfig:
-        """Read a YAML file with `policy`, `models`, and under `query` and `domain` what these policies need.
+        """Read a YAML file with `policy`, `models`, and under a policy's name what it needs.
 
             policy: query
             models: {small: quire-mini, large: quire-chat}
             query: {file: my_forms.yaml, threshold: 0.5}
             domain: {examples: my_examples.yaml, top_k: 8}
+            slo: {ttft_s: 0.5, tpot_s: 0.1, quality: {large: 2, small: 1}}
 
         Files are named relative to this one.
 
@@ -57,13 +64,15 @@ class RoutingConfig:
             RoutingError: what is wrong, and where.
         """
         data = read_yaml(path)
-        check_keys(data, required=("policy", "models"), optional=("query", "domain"), place=str(path))
+        check_keys(data, required=("policy", "models"), optional=("query", "domain", "slo"), place=str(path))
         models = data["models"]
         if not isinstance(models, dict) or not all(isinstance(name, str) for name in models.values()):
             raise RoutingError(f"{path}: models should be a mapping of roles to served names, got {models!r}")
-        query, domain = (_section(data, name, path) for name in ("query", "domain"))
+        query, domain, slo = (_section(data, name, path) for name in ("query", "domain", "slo"))
         check_keys(query, optional=("file", "threshold"), place=f"{path}: query")
         check_keys(domain, optional=("examples", "top_k"), place=f"{path}: domain")
+        check_keys(slo, optional=("ttft_s", "tpot_s", "quality"), place=f"{path}: slo")
+        quality = slo.pop("quality", None)
         top_k = domain.get("top_k", DEFAULT_TOP_K)
         if not isinstance(top_k, int) or isinstance(top_k, bool):
             raise RoutingError(f"{path}: domain: top_k should be a whole number, got {top_k!r}")
@@ -74,6 +83,8 @@ class RoutingConfig:
             query_threshold=numbers_of({"threshold": query.get("threshold", 0)}, f"{path}: query")["threshold"],
             domain_examples=path.parent / str(domain["examples"]) if "examples" in domain else DEFAULT_EXAMPLES,
             domain_top_k=top_k,
+            slo=SLO(**numbers_of(slo, f"{path}: slo")),
+            quality=None if quality is None else numbers_of(quality, f"{path}: slo: quality"),
         )
 
 
@@ -98,9 +109,32 @@ class Router:
         self.config = config
         self.policy = POLICIES[config.policy](config, embedder)
 
-    def route(self, question: str) -> Choice:
-        """The model for a question, and why. Any text is routed."""
-        return self.policy.choose(question)
+    def route(
+        self,
+        question: str,
+        *,
+        num_tokens: int = 0,
+        slo: SLO | None = None,
+        forecasts: Mapping[str, Forecast | None] | None = None,
+        num_cached: Mapping[str, int] | None = None,
+    ) -> Choice:
+        """The model for a question, and why. Any text is routed.
+
+        Args:
+            question: its own words, without what was retrieved for it.
+            num_tokens: of the whole prompt, documents too; a good guess will do.
+            slo: the request's own; what it leaves open is as configured.
+            forecasts: by served name (`AsyncEngine.forecast`). A model without one takes no requests now.
+            num_cached: by served name, how many of the prompt's tokens a model has KV of; as many as it found lately
+                are assumed where nothing is said.
+        """
+        known = {model: forecast for model, forecast in (forecasts or {}).items() if forecast is not None}
+        return self.policy.choose(question, RoutingContext(num_tokens, slo or NO_SLO, known, num_cached or {}))
+
+    @property
+    def needs_forecasts(self) -> bool:
+        """Whether the policy looks at more than the question: else nothing need be found out for it."""
+        return self.config.policy == SloPolicy.name
 
 
 def parse_models(text: str) -> dict[str, str]:
@@ -131,6 +165,7 @@ POLICIES: dict[str, Callable[[RoutingConfig, Embedder | None], Policy]] = {
     "round-robin": lambda config, embedder: RoundRobinPolicy(config.models),
     "query": lambda config, embedder: QueryPolicy(config.models, config.query_file, config.query_threshold),
     "domain": _make_domain,
+    "slo": lambda config, embedder: SloPolicy(config.models, config.slo, config.quality),
 }
 
 

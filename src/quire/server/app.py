@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
@@ -14,7 +16,14 @@ from starlette.routing import Route
 
 import quire
 from quire.async_engine.messages import EngineUnavailable, RequestFailed
-from quire.server.errors import ApiError, error_response
+from quire.routing.router import Router
+from quire.server.auto import AutoModel
+from quire.server.collections.embeddings import embedding_routes
+from quire.server.collections.kept_kv import KeptKV
+from quire.server.collections.library import Library
+from quire.server.collections.routes import collection_routes
+from quire.server.collections.warming import warm_routes
+from quire.server.errors import ApiError, error_response, invalid
 from quire.server.http.access_log import AccessLog
 from quire.server.http.auth import Authenticate
 from quire.server.http.body import BodyReader
@@ -38,17 +47,27 @@ _CLIENT_LEFT = 499  # nobody reads it; the access log does
 _ALIASES = {
     "/chat/completions": "/v1/chat/completions",
     "/completions": "/v1/completions",
+    "/embeddings": "/v1/embeddings",
     "/models": "/v1/models",
     "/v1/health": "/health",
     "/ping": "/health",
 }
 
 
-def make_app(registry: ModelRegistry, settings: ServerSettings, metrics: Metrics | None = None) -> FastAPI:
+def make_app(
+    registry: ModelRegistry,
+    settings: ServerSettings,
+    metrics: Metrics | None = None,
+    *,
+    library: Library | None = None,
+    router: Router | None = None,
+) -> FastAPI:
     """The application over engines that somebody else starts and ends.
 
     Args:
         metrics: what GET /metrics shows; without them there is no such route.
+        library: collections and embedder, which the application closes at its end; None for none.
+        router: chooses for `model: "auto"`.
     """
     app = FastAPI(
         title="Quire",
@@ -58,26 +77,33 @@ def make_app(registry: ModelRegistry, settings: ServerSettings, metrics: Metrics
         lifespan=_lifespan,
         servers=[{"url": settings.root_path}] if settings.root_path else None,
     )
+    app.state.library = library = library or Library()
     app.state.bodies = BodyReader(registry.prompt_limits, ignore_unknown_fields=settings.ignore_unknown_fields)
+    auto, kept = AutoModel(registry, router), KeptKV(registry)
+    library.on_deleted = kept.forget
     routers = (
-        ChatEndpoint(registry, settings).route(),
-        CompletionEndpoint(registry, settings).route(),
+        ChatEndpoint(auto, settings, library).route(),
+        CompletionEndpoint(auto, settings, library).route(),
         tokenize_routes(registry, settings),
-        model_routes(registry),
+        model_routes(registry, has_auto=router is not None),
+        collection_routes(library),
+        warm_routes(library, kept),
+        embedding_routes(library, accepts_any_name=settings.accept_any_model_name),
         health_routes(registry, settings),
         page_routes(registry, settings),
         *([metrics_routes(metrics)] if metrics is not None else []),
     )
-    for router in routers:
-        app.include_router(router)
+    for each in routers:
+        app.include_router(each)
     for kind in (ApiError, EngineUnavailable, RequestFailed):
         app.add_exception_handler(kind, _refuse)
     app.add_exception_handler(HTTPException, _refuse_route)
+    app.add_exception_handler(RequestValidationError, _refuse_parameter)
     app.add_exception_handler(ClientDisconnected, _give_up)
     app.openapi = lambda: describe(app, needs_key=bool(settings.api_keys))  # type: ignore[method-assign]
     _put_before(app, settings)
     if metrics is not None:
-        paths = frozenset(route.path for router in routers for route in router.routes if isinstance(route, Route))
+        paths = frozenset(route.path for each in routers for route in each.routes if isinstance(route, Route))
         app.add_middleware(CountRequests, metrics=metrics, paths=paths)
     app.add_middleware(PlainPaths, root_path=settings.root_path, aliases=_ALIASES)
     app.add_middleware(AccessLog)
@@ -103,6 +129,7 @@ def _put_before(app: FastAPI, settings: ServerSettings) -> None:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     app.state.bodies.close()
+    await asyncio.to_thread(app.state.library.close)
 
 
 async def _refuse(request: Request, error: Exception) -> JSONResponse:
@@ -113,6 +140,14 @@ async def _refuse_route(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     message = f"{request.method} {request.url.path:.200}: {error.detail}; GET /openapi.json lists what there is"
     return error_response(ApiError(error.status_code, message, headers=error.headers or {}))
+
+
+async def _refuse_parameter(request: Request, error: Exception) -> JSONResponse:
+    """Of the query; bodies are checked by `BodyReader`."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    name = str(first["loc"][-1])
+    return error_response(invalid(f"{name}={first.get('input')!r:.100} is not valid: {first['msg'].lower()}", name))
 
 
 async def _give_up(request: Request, error: Exception) -> Response:

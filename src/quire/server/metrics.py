@@ -5,7 +5,7 @@ In seconds and tokens. Dashboards of other engines use the same names and meanin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import TypeVar
 
@@ -40,7 +40,9 @@ _SIZE_BUCKETS = (
 )  # fmt: skip
 _STEP_BUCKETS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384)
 _FEW_BUCKETS = (1, 2, 5, 10, 20)
-_METHODS = ("GET", "POST", "OPTIONS")  # HEAD counts as GET
+DOCUMENT_OUTCOMES = ("added", "changed", "unchanged", "removed", "failed")
+EMBEDDER_USES = ("search", "ingest", "embeddings")
+_METHODS = ("GET", "POST", "DELETE", "OPTIONS")  # HEAD counts as GET
 _OTHER = "other"
 _ERROR_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2.5, 5, 10)
 
@@ -98,6 +100,7 @@ class Metrics:
         self._add_recovery()
         self._add_tiers()
         self._add_http()
+        self._add_collections()
         self._limits: dict[str, SchedulerConfig] = {}
         ProcessCollector(registry=self.registry)
         for model in models:
@@ -131,6 +134,41 @@ class Metrics:
             ["status", "code"],
             registry=self.registry,
         )
+
+    def _add_collections(self) -> None:
+        """All zero without --rag-dir and --embedder."""
+        self._searches = Histogram(
+            "quire_collection_search_seconds",
+            "Searches, from their arrival to their passages: the wait, the query's vector and the look at all others.",
+            registry=self.registry,
+            buckets=_PHASE_BUCKETS,
+        )
+        self._documents = Counter(
+            "quire_collection_documents",
+            "Documents that clients sent, by what became of them.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self._embedded = Counter(
+            "quire_embedder_tokens", "Tokens that the embedder read, by what for.", ["use"], registry=self.registry
+        )
+        for outcome in DOCUMENT_OUTCOMES:
+            self._documents.labels(outcome)
+        for use in EMBEDDER_USES:
+            self._embedded.labels(use)
+
+    def observe_search(self, seconds: float) -> None:
+        """Take in a search that found its passages, be they none."""
+        self._searches.observe(seconds)
+
+    def observe_documents(self, counts: Mapping[str, int]) -> None:
+        """Take in an upload, by `DOCUMENT_OUTCOMES`."""
+        for outcome, count in counts.items():
+            self._documents.labels(outcome).inc(count)
+
+    def observe_embedded(self, use: str, num_tokens: int) -> None:
+        """Take in texts that were embedded, by `EMBEDDER_USES`."""
+        self._embedded.labels(use).inc(num_tokens)
 
     def _add_recovery(self) -> None:
         """All zero where nobody is preempted."""

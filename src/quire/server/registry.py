@@ -39,6 +39,9 @@ class ServedModel:
         return max(map(len, tokenizer.backend.get_vocab())) if tokenizer is not None else None
 
 
+AUTO = "auto"  #: asks for whichever model a routing policy chooses
+
+
 class ModelRegistry:
     """The served models.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from quire.settings import EnvironmentSettings, parse_size, setting
 
@@ -35,6 +36,31 @@ class ServerSettings(EnvironmentSettings):
         repr=False,
     )
     api_key_file: str | None = setting(None, "A file of keys, one a line.", metavar="FILE")
+    admin_keys: tuple[str, ...] = setting(
+        (),
+        "A key that may also make public collections; may be given several times. Also QUIRE_ADMIN_KEY=KEY,KEY.",
+        name="admin_key",
+        in_environment=False,
+        repr=False,
+    )
+    admin_key_file: str | None = setting(None, "A file of such keys, one a line.", metavar="FILE")
+    routing: Path | None = setting(
+        None, 'A YAML file that says which model answers when "auto" is asked for: docs/routing.md.', metavar="FILE"
+    )
+    rag_dir: Path | None = setting(
+        None, "Keep collections of documents here, and serve them; without it there are none.", metavar="DIR"
+    )
+    embedder: str | None = setting(
+        None,
+        "What makes vectors of texts: a directory, a hub id, hashing (for tests), or all-MiniLM-L6-v2, which --rag-dir "
+        "brings by itself.",
+        metavar="NAME",
+    )
+    max_collections_per_key: int = setting(100, "Most collections of one key.", at_least=0)
+    max_documents_per_key: int = setting(100_000, "Most documents of one key, of all its collections.", at_least=0)
+    max_collection_bytes_per_key: int = setting(
+        "1GiB", "Most bytes of one key's documents, their vectors with them.", read=parse_size, at_least=0
+    )
     chat_template: str | None = setting(None, "A Jinja template in place of the models' own.", metavar="FILE")
     enable_force_include_usage: bool = setting(False, "Every stream ends with its usage, asked for or not.")
     open_metrics: bool = setting(False, "Let /metrics and /version answer without a key; they need one by default.")
@@ -94,6 +120,7 @@ class ServerSettings(EnvironmentSettings):
         super().__post_init__()
         if not self.heartbeat_timeout_s > 0:
             raise ValueError(f"heartbeat_timeout_s={self.heartbeat_timeout_s} must be above 0")
+        object.__setattr__(self, "api_keys", tuple(dict.fromkeys((*self.api_keys, *self.admin_keys))))
         if any(not key for key in self.api_keys):
             raise ValueError("an API key is empty; leave it out or give it characters")
         if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):

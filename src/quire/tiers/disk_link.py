@@ -36,7 +36,7 @@ class StoreSpace:
     def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
         return self.store.write([self._announced.pop(key) for key in keys], blocks)
 
-    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
+    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor | Sequence[memoryview]) -> list[int]:
         return self.store.read(keys, into)
 
     def close(self) -> None:

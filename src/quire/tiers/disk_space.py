@@ -73,8 +73,8 @@ class DiskSpace:
             failed.extend(range(run.start + num_done, run.stop))
         return failed
 
-    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
-        data = _rows(into)
+    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor | Sequence[memoryview]) -> list[int]:
+        data = into if isinstance(into, Sequence) else _rows(into)
         failed: list[int] = []
         for run in runs(slots):
             headers = [bytearray(HEADER_BYTES) for _ in slots[run]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 
 import torch
 
@@ -29,7 +30,8 @@ class HostSpace:
             copy_blocks(self._rows(slots[run]), blocks[run])
         return []
 
-    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
+    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor | Sequence[memoryview]) -> list[int]:
+        assert isinstance(into, torch.Tensor), "memory is read in runs"
         for run in runs(slots):
             copy_blocks(into[run], self._rows(slots[run]))
         # Keys are compared after the copies, so that a slot that was wrongly written meanwhile is noticed.

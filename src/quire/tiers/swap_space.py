@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -10,7 +11,8 @@ import torch
 class SwapSpace(Protocol):
     """`num_slots` slots, numbered from 0, of one block each.
 
-    Blocks come and go as bytes, uint8 [n, block_bytes], contiguous in memory.
+    Blocks come and go as bytes, uint8 [n, block_bytes], contiguous in memory. From a space that is no memory they may
+    also be read to n buffers that lie apart.
     A slot is not written while a read of it is under way. Failures never raise: they are returned.
     """
 
@@ -25,7 +27,7 @@ class SwapSpace(Protocol):
             Indices of the blocks that did not get there. Reading such a slot fails.
         """
 
-    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
+    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor | Sequence[memoryview]) -> list[int]:
         """Fetch blocks that were written under these keys.
 
         Returns:

@@ -83,9 +83,10 @@ class TransferWorker:
 
     Within a piece neighbours, both in blocks and in slots, move in one copy; neighbouring slots are written and read
     at once. Memory is copied directly. For any other space saved blocks are staged in memory until their batch is
-    written. A load of a slot whose save is under way reads what was saved. A load of a slot whose save was cancelled
-    fails, unless the slot held the same content before. A piece that fails ends nothing but itself, and its losses are
-    in `TransferReport.failed`. Every transfer is reported once.
+    written. Loaded ones are staged for a GPU; on CPU they are read to their place and checked there, so that a load
+    that fails may leave anything in its block. A load of a slot whose save is under way reads what was saved. A load of
+    a slot whose save was cancelled fails, unless the slot held the same content before. A piece that fails ends nothing
+    but itself, and its losses are in `TransferReport.failed`. Every transfer is reported once.
 
     Args:
         cache: `[num_blocks, num_layers, 2, ...]`, contiguous.
@@ -305,6 +306,12 @@ class TransferWorker:
     def _load(self, piece: _Piece, point: object) -> None:
         if self._space.is_memory:
             self._stream.after(point, partial(self._move_directly, piece, self._space.read))()
+            return
+        if not self._stream.is_cuda:  # nobody reads a block before its load is reported, nor after one that failed
+            memory = self._device.numpy()
+            piece.failed.update(
+                self._space.read(piece.slots, piece.keys, [memory[block].data for block in piece.blocks])
+            )
             return
         staging = self._new_staging(piece)
         piece.failed.update(self._space.read(piece.slots, piece.keys, staging))

@@ -305,7 +305,10 @@ def test_writing_pauses_while_the_disk_fails(store: BlockStore, monkeypatch: pyt
 
 def test_blocks_of_another_shape_are_not_written_and_nothing_is_raised(store: BlockStore) -> None:
     assert store.write(chain(1), torch.zeros(1, BLOCK_BYTES + 1, dtype=torch.uint8)) == [0]
+    write(store, chain(1))
     assert store.read(keys(1), torch.zeros(1, BLOCK_BYTES + 1, dtype=torch.uint8)) == [0]
+    assert store.read(keys(1), [memoryview(bytearray(BLOCK_BYTES + 1))]) == [0]
+    assert store.read(keys(1), [memoryview(bytearray(BLOCK_BYTES))]) == []
 
 
 def test_a_directory_that_was_removed_by_hand_is_made_again(tmp_path: Path, store: BlockStore) -> None:

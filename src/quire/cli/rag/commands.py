@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from quire.cli.options import Json
+from quire.cli.rag import ask
+from quire.cli.rag.collections import (
+    EmbedderName,
+    Name,
+    RagDir,
+    open_collections,
+    open_embedder,
+    to_filter,
+    to_metadata,
+)
 from quire.cli.tables import print_table, show_time, write_figures
+from quire.config import EngineConfig
 
 if TYPE_CHECKING:
-    from quire.rag.collections import Collection, Collections, DocumentInfo, Plain
+    from quire.rag.collections import Collection, Collections, DocumentInfo
     from quire.rag.embedder_process import EmbedderProcess
     from quire.rag.ingest import IngestReport
 
@@ -26,19 +34,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-RagDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--rag-dir", envvar="QUIRE_RAG_DIR", help="Where collections are kept; by default in ~/.local/share/quire/rag."
-    ),
-]
-Name = Annotated[str, typer.Option("--collection", "-c", help="The collection's name.")]
-EmbedderName = Annotated[
-    str | None,
-    typer.Option(
-        help="What makes vectors: a directory, a hub id, all-MiniLM-L6-v2 (the default), or hashing, for tests."
-    ),
-]
+app.command(epilog=ask.ASK_EXAMPLE)(ask.ask)
+app.command(epilog=ask.WARM_EXAMPLE)(ask.warm)
 
 
 @app.command(epilog="Example: quire rag ingest docs notes.pdf --collection manual")
@@ -54,6 +51,14 @@ def ingest(
     metadata: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Of all these documents; may be repeated.")
     ] = None,
+    warm: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL", help="Compute the passages' KV for this model, too; may be repeated."),
+    ] = None,
+    kv_dir: Annotated[
+        str | None,
+        typer.Option(envvar="QUIRE_KV_DIR", help="With --warm: where KV is kept; by default beside the collections."),
+    ] = None,
     num_threads: Annotated[int | None, typer.Option(help="Of the embedder; by default one a core.")] = None,
     rag_dir: RagDir = None,
     json: Json = None,
@@ -62,7 +67,7 @@ def ingest(
 
     The collection is made if there is none. Ends with status 1 where a file could not be read; the rest is kept.
     """
-    with _collections(rag_dir) as collections:
+    with open_collections(rag_dir) as collections:
         from rich.progress import Progress
 
         from quire.rag.ingest import IngestReport, find_files
@@ -73,7 +78,7 @@ def ingest(
         find_files(paths)  # a typing error should not leave an empty collection
         found = collections.find(collection)
         report, parser = IngestReport(), Parser()
-        with _embedder(embedder, found, num_threads) as vectors:
+        with open_embedder(embedder, found, num_threads) as vectors:
             found = found or _create(collections, collection, vectors, model or [], chunk_tokens, overlap_tokens)
             info = found.info
             _check_unchanged(found, model, chunk_tokens, overlap_tokens)
@@ -86,7 +91,7 @@ def ingest(
                         embedder=vectors,
                         parser=parser,
                         counters=counters(vectors.source, info.readers),
-                        metadata=_pairs(metadata),
+                        metadata=to_metadata(metadata),
                         report=report,
                         on_progress=lambda done, total, so_far: progress.update(
                             task, completed=done, total=total, description=f"{so_far.num_chunks:,} chunks"
@@ -101,6 +106,8 @@ def ingest(
         write_figures(json, {**vars(report), "collection": info.name, "collection_id": info.id,
                              "num_documents": info.num_documents, "num_chunks_in_all": info.num_chunks})  # fmt: skip
         typer.echo(f"{_words(report)}; {info.num_documents:,} documents in {info.num_chunks:,} chunks in {info.name!r}")
+    for each in warm or []:
+        ask.warm_collection(EngineConfig.from_env(model=each, kv_dir=kv_dir), collection, rag_dir)
     for name, reason in report.failed:
         typer.secho(f"not read: {name}: {reason}", fg=typer.colors.RED, err=True)
     if report.failed:
@@ -120,12 +127,12 @@ def query(
     json: Json = None,
 ) -> None:
     """The passages nearest to a question, with their scores (cosines) and places."""
-    with _collections(rag_dir) as collections:
+    with open_collections(rag_dir) as collections:
         found = collections.get(collection)
-        with _embedder(None, found, None) as embedder:
+        with open_embedder(None, found, None) as embedder:
             found.check_embedder(embedder.facts)
             (vector,) = embedder.embed([question]).vectors
-        passages = found.search(vector, top_k, _filter(where))
+        passages = found.search(vector, top_k, to_filter(where))
     for passage in passages:
         title = f"  {passage.metadata['title']}" if "title" in passage.metadata else ""
         typer.secho(f"{passage.score:.3f}  {passage.document} [{passage.start}:{passage.end}]{title}", bold=True)
@@ -142,7 +149,7 @@ def ls(
     json: Json = None,
 ) -> None:
     """The collections that there are, or the documents of one."""
-    with _collections(rag_dir) as collections:
+    with open_collections(rag_dir) as collections:
         if collection is None:
             infos = collections.infos()
             print_table(
@@ -179,7 +186,7 @@ def rm(
     rag_dir: RagDir = None,
 ) -> None:
     """Delete documents, or a whole collection."""
-    with _collections(rag_dir) as collections:
+    with open_collections(rag_dir) as collections:
         found = collections.get(collection)
         if not documents:
             count = found.info.num_documents
@@ -194,39 +201,6 @@ def rm(
             found.change(removed=ids)
             found.save_index()
         typer.echo(f"{len(ids):,} documents deleted")
-
-
-@contextmanager
-def _collections(rag_dir: Path | None) -> Iterator[Collections]:
-    try:
-        from quire.rag.collections import Collections, default_directory
-    except ModuleNotFoundError as error:
-        raise ValueError(f"collections need {error.name}, which is not installed: pip install 'quire[rag]'") from None
-    from quire.rag.child import ChildError
-
-    collections = Collections((rag_dir or default_directory()).expanduser())
-    try:
-        yield collections
-    except ChildError as error:
-        raise ValueError(f"{error}; what was done is kept, try again") from None
-    except sqlite3.Error as error:  # a full disk, a database that others keep busy
-        raise ValueError(f"{collections.directory}: {error}; what was done is kept, try again") from None
-    finally:
-        collections.close()
-
-
-@contextmanager
-def _embedder(name: str | None, collection: Collection | None, num_threads: int | None) -> Iterator[EmbedderProcess]:
-    """The one that is asked for, else the collection's."""
-    from quire.rag.embedder import DEFAULT_EMBEDDER, find_embedder
-    from quire.rag.embedder_process import EmbedderProcess
-
-    source = find_embedder(name or (collection.info.embedder if collection is not None else DEFAULT_EMBEDDER))
-    embedder = EmbedderProcess(source, num_threads=num_threads)
-    try:
-        yield embedder
-    finally:
-        embedder.close()
 
 
 def _create(
@@ -273,34 +247,3 @@ def _words(report: IngestReport) -> str:
 def _names(document: DocumentInfo) -> tuple[str, str]:
     """One file may hold several documents, which have its name all of them."""
     return document.name, f"#{document.id}"
-
-
-def _pairs(given: list[str] | None) -> dict[str, Plain]:
-    pairs: dict[str, Plain] = {}
-    for each in given or []:
-        key, separator, value = each.partition("=")
-        if not key or not separator:
-            raise ValueError(f"{each!r} is not KEY=VALUE")
-        pairs[key] = _plain(value)
-    return pairs
-
-
-def _filter(given: list[str] | None) -> dict[str, list[Plain]]:
-    """A key that is given twice means either value."""
-    wanted: dict[str, list[Plain]] = {}
-    for each in given or []:
-        for key, value in _pairs([each]).items():
-            wanted.setdefault(key, []).append(value)
-    return wanted
-
-
-def _plain(value: str) -> Plain:
-    """Numbers as numbers, true and false as booleans, in metadata and filters alike."""
-    if value in ("true", "false"):
-        return value == "true"
-    for kind in (int, float):
-        try:
-            return kind(value)
-        except ValueError:
-            continue
-    return value

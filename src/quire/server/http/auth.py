@@ -24,6 +24,7 @@ from quire.server.settings import ServerSettings
 logger = logging.getLogger("quire.server")
 
 KEYS_VARIABLE = "QUIRE_API_KEY"
+ADMIN_KEYS_VARIABLE = "QUIRE_ADMIN_KEY"
 PUBLIC_KEY_ID = "public"  #: everyone, where no keys are set
 SECRET_FILE = "tenant-secret"
 SECRET_BYTES = 32
@@ -99,37 +100,50 @@ def key_id(key: str, secret: bytes | None) -> str:
     return hmac.new(secret or b"", b"key-id:" + key.encode(), hashlib.sha256).hexdigest()[:16]
 
 
+def admin_ids(settings: ServerSettings) -> frozenset[str]:
+    """The ids of the admins' keys."""
+    return frozenset(key_id(key, settings.tenant_secret) for key in settings.admin_keys)
+
+
 def load_api_keys(
-    given: Sequence[str] = (), *, file: str | Path | None = None, environ: Mapping[str, str] = os.environ
+    given: Sequence[str] = (),
+    *,
+    file: str | Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+    option: str = "--api-key",
+    variable: str = KEYS_VARIABLE,
 ) -> tuple[str, ...]:
     """All keys from the command line, the environment (QUIRE_API_KEY, separated by commas) and a file (one a line).
+
+    Args:
+        option: of the command line; that of the file has the same name, with -file.
 
     Raises:
         ValueError: a source was named and has no usable key: an empty file must not let everyone in. The message
             names the source, and never repeats a key.
     """
-    keys = [_checked(key, f"--api-key, number {number}") for number, key in enumerate(given, 1)]
-    if KEYS_VARIABLE in environ:
-        parts = [part.strip() for part in environ[KEYS_VARIABLE].split(",")]
+    keys = [_checked(key, f"{option}, number {number}") for number, key in enumerate(given, 1)]
+    if variable in environ:
+        parts = [part.strip() for part in environ[variable].split(",")]
         if not any(parts):
-            raise ValueError(f"{KEYS_VARIABLE} is set and names no key; give it one, or unset it to serve without keys")
-        keys += [_checked(part, f"{KEYS_VARIABLE}, number {number}") for number, part in enumerate(parts, 1) if part]
+            raise ValueError(f"{variable} is set and names no key; give it one, or unset it to serve without keys")
+        keys += [_checked(part, f"{variable}, number {number}") for number, part in enumerate(parts, 1) if part]
     if file is not None:
-        keys += _keys_in(Path(file))
+        keys += _keys_in(Path(file), f"{option}-file")
     return tuple(dict.fromkeys(keys))
 
 
-def _keys_in(path: Path) -> list[str]:
+def _keys_in(path: Path, option: str) -> list[str]:
     try:
         lines = [line.strip() for line in path.expanduser().read_text(encoding="utf-8").splitlines()]
     except (OSError, RuntimeError) as error:  # RuntimeError: a home directory that there is not
-        raise ValueError(f"--api-key-file {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise ValueError(f"{option} {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     except UnicodeDecodeError:
-        raise ValueError(f"--api-key-file {path} is not text; it has one key a line") from None
+        raise ValueError(f"{option} {path} is not text; it has one key a line") from None
     numbered = [(number, line) for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
-    keys = [_checked(line, f"--api-key-file {path}, line {number}") for number, line in numbered]
+    keys = [_checked(line, f"{option} {path}, line {number}") for number, line in numbered]
     if not keys:
-        raise ValueError(f"--api-key-file {path} has no key; write one a line, or leave the option out")
+        raise ValueError(f"{option} {path} has no key; write one a line, or leave the option out")
     return keys
 
 

@@ -143,6 +143,7 @@ class BodyReader:
 
 class JsonRoute(APIRoute):
     """A route whose endpoint takes the request and its body: `async def ask(request, body: SomeModel) -> Response`.
+    The parameters of its path, which are texts, follow by their names.
 
     OpenAPI shows the body like any other; reading it is up to the application's `BodyReader` (`app.state.bodies`).
     """
@@ -154,7 +155,7 @@ class JsonRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             bodies: BodyReader = request.app.state.bodies
-            response: Response = await endpoint(request, await bodies.read(request, kind))
+            response: Response = await endpoint(request, await bodies.read(request, kind), **request.path_params)
             return response
 
         return handle

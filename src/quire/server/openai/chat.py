@@ -9,10 +9,11 @@ from typing import Any
 from quire.async_engine.messages import Started
 from quire.outputs import CompletionOutput, Delta, RequestOutput
 from quire.prompt import Prompt
+from quire.server.collections.retrieval import last_question
 from quire.server.errors import invalid
 from quire.server.openai.endpoint import Endpoint
 from quire.server.openai.logprobs import Entry, chat_logprobs
-from quire.server.openai.prompts import encode_messages
+from quire.server.openai.prompts import Passages, encode_messages
 from quire.server.openai.response import ResponseBuilder
 from quire.server.openai.schema import ChatCompletion, ChatCompletionChunk, ChatCompletionRequest, Usage
 from quire.server.registry import ServedModel
@@ -27,6 +28,7 @@ class _ChatBuilder(ResponseBuilder[ChatCompletionRequest]):
         (output,) = outputs
         return ChatCompletion(
             **self.generation.head(self.kind),
+            **self.generation.about,
             choices=[self.choice(0, completion) for completion in output.outputs],  # type: ignore[misc]
             usage=usage,
             service_tier=None,
@@ -78,7 +80,12 @@ class ChatEndpoint(Endpoint[ChatCompletionRequest]):
             raise invalid("logprob_token_ids goes with logprobs=true", "logprob_token_ids")
         return {"max_tokens": next(iter(limits), None), "logprobs": logprobs}
 
-    async def _encode(self, body: ChatCompletionRequest, model: ServedModel) -> list[Prompt]:
+    def _question(self, body: ChatCompletionRequest) -> str | None:
+        return last_question(body.messages)
+
+    async def _encode(
+        self, body: ChatCompletionRequest, model: ServedModel, passages: Passages | None = None
+    ) -> list[Prompt]:
         is_truncated = body.truncate_prompt_tokens is not None
         prompt = await asyncio.to_thread(
             encode_messages,
@@ -87,5 +94,6 @@ class ChatEndpoint(Endpoint[ChatCompletionRequest]):
             body,
             trusts_template=self.settings.trust_request_chat_template,
             is_truncated=is_truncated,
+            passages=passages,
         )
         return [prompt]

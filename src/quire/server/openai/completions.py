@@ -13,7 +13,7 @@ from quire.server.errors import invalid
 from quire.server.openai.endpoint import Endpoint
 from quire.server.openai.generation import Generation
 from quire.server.openai.logprobs import CompletionLogprobsWriter, Entry
-from quire.server.openai.prompts import encode_texts, tokenizer_of
+from quire.server.openai.prompts import Passages, encode_question, encode_texts, tokenizer_of
 from quire.server.openai.response import ResponseBuilder
 from quire.server.openai.schema import Completion, CompletionRequest, Usage
 from quire.server.registry import ServedModel
@@ -38,6 +38,7 @@ class _CompletionBuilder(ResponseBuilder[CompletionRequest]):
                 _forget_answers(output)
         return Completion(
             **self.generation.head(self.kind),
+            **self.generation.about,
             choices=[
                 self._whole_choice(number, output, completion)  # type: ignore[misc]
                 for number, output in enumerate(outputs)
@@ -47,7 +48,7 @@ class _CompletionBuilder(ResponseBuilder[CompletionRequest]):
         )
 
     def opening(self, number: int, started: Started) -> list[dict[str, Any]]:
-        if not self.body.echo and not self._has_token_ids:
+        if not self.body.echo and not self._has_token_ids and not self.generation.about:
             return []
         more = {"prompt_token_ids": started.prompt_token_ids, "token_ids": []} if self._has_token_ids else {}
         opening = {"text": self._echo(number), "logprobs": None, "finish_reason": None, **more}
@@ -120,8 +121,16 @@ class CompletionEndpoint(Endpoint[CompletionRequest]):
             own["max_tokens"] = 1  # the engine makes one token at least; it is not shown
         return own
 
-    async def _encode(self, body: CompletionRequest, model: ServedModel) -> list[Prompt]:
+    def _question(self, body: CompletionRequest) -> str | None:
         given = body.prompts
+        return given[0] if len(given) == 1 and isinstance(given[0], str) else None
+
+    async def _encode(
+        self, body: CompletionRequest, model: ServedModel, passages: Passages | None = None
+    ) -> list[Prompt]:
+        given = body.prompts
+        if passages is not None:
+            return [await asyncio.to_thread(encode_question, model, given[0], passages)]
         n = body.n or 1
         if len(given) * n > self.settings.max_answers:
             raise invalid(

@@ -6,6 +6,7 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Generic
 
 from fastapi import APIRouter
@@ -13,7 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from quire.prompt import Prompt
+from quire.rag.prompt_template import share
 from quire.sampling_params import BeamSearchParams, SamplingParams
+from quire.server.auto import AutoModel
+from quire.server.collections.library import Library
+from quire.server.collections.retrieval import retrieve
 from quire.server.errors import invalid
 from quire.server.http.access_log import note_usage
 from quire.server.http.auth import domains_of, key_id_of
@@ -22,11 +27,11 @@ from quire.server.http.connection import run_while_connected
 from quire.server.openai.errors import as_api_error
 from quire.server.openai.generation import Generation, check_ready
 from quire.server.openai.openapi import streamed
-from quire.server.openai.prompts import fit
+from quire.server.openai.prompts import Passages, fit
 from quire.server.openai.response import B, ResponseBuilder
 from quire.server.openai.schema import ERROR_RESPONSES, GenerationRequest, Reply, StreamOptions
 from quire.server.openai.streaming import StreamedAnswer, UsageCount
-from quire.server.registry import ModelRegistry, ServedModel
+from quire.server.registry import ServedModel
 from quire.server.settings import ServerSettings
 
 #: What beam search takes of sampling; its answers are drawn from no random numbers, so any seed is right.
@@ -46,9 +51,10 @@ class Endpoint(ABC, Generic[B]):
     prompt_field: ClassVar[str]  #: where a body has its prompts
     builder: ClassVar[type[ResponseBuilder[Any]]]
 
-    def __init__(self, registry: ModelRegistry, settings: ServerSettings) -> None:
-        self.registry = registry
+    def __init__(self, auto: AutoModel, settings: ServerSettings, library: Library) -> None:
+        self.auto = auto
         self.settings = settings
+        self.library = library
 
     def route(self) -> APIRouter:
         async def create(request: Request, body: Any) -> Response:
@@ -63,7 +69,11 @@ class Endpoint(ABC, Generic[B]):
 
     async def answer(self, request: Request, body: B) -> Response:
         """The model's answer to a body, whole or as a stream. A client that goes away ends it: `ClientDisconnected`."""
-        model = self.registry.get(body.model)
+        question = self._question(body)
+        key_id = key_id_of(request.scope)
+        retrieved = await retrieve(self.library, key_id, body, question) if body.retrieval is not None else None
+        num_characters = len(question or "") + (retrieved.num_characters if retrieved is not None else 0)
+        model, routing = await self.auto.find(body.model, question, body.slo, num_characters)
         note_usage(request.scope, model=model.name)
         check_ready(model)
         _check_streaming(body)
@@ -72,24 +82,32 @@ class Endpoint(ABC, Generic[B]):
             body = body.model_copy(update={"stream_options": options.model_copy(update={"include_usage": True})})
         params = self._sampling_params(body, model)
         beam = self._beam_search(body, params, model) if body.use_beam_search else None
+        about: dict[str, Reply] = {} if routing is None else {"routing": routing}
+        domains = domains_of(key_id, self.settings, body.cache_salt)
+        if retrieved is None:
+            prompts = [replace(prompt, domains=domains) for prompt in await self._encode(body, model)]
+        else:
+            limit = model.async_engine.engine.max_model_len
+            prompt, about["retrieval"] = await retrieved.join(partial(self._encode_one, body, model), limit, params)
+            prompts = [share(prompt, retrieved.collection_id, domains, body.cache_salt)]
         prompts = fit(
-            await self._encode(body, model),
+            prompts,
             model,
             keep=body.truncate_prompt_tokens,
             keeps_end=body.truncation_side != "right",
             max_tokens=params.max_tokens,
             param=self.prompt_field,
         )
-        domains = domains_of(key_id_of(request.scope), self.settings, body.cache_salt)
         generation = Generation(
             model,
-            [replace(prompt, domains=domains) for prompt in prompts],
+            prompts,
             params,
             request_id=f"{self.id_prefix}-{body.request_id or secrets.token_hex(12)}",
             created=int(time.time()),
             priority=body.priority or 0,
             beam=beam,
             system_fingerprint=model.async_engine.engine.system_fingerprint,
+            about=about,
         )
         builder = self.builder(generation, body)
         if body.stream:
@@ -107,8 +125,20 @@ class Endpoint(ABC, Generic[B]):
         each other."""
 
     @abstractmethod
-    async def _encode(self, body: B, model: ServedModel) -> list[Prompt]:
-        """The prompts, however long they are. Raises ApiError where the model cannot read them."""
+    def _question(self, body: B) -> str | None:
+        """The text by which passages are looked for and a model is chosen; None where there is not one text."""
+
+    @abstractmethod
+    async def _encode(self, body: B, model: ServedModel, passages: Passages | None = None) -> list[Prompt]:
+        """The prompts, however long they are. Raises ApiError where the model cannot read them.
+
+        Args:
+            passages: to put in front of the only prompt.
+        """
+
+    async def _encode_one(self, body: B, model: ServedModel, passages: Passages | None) -> Prompt:
+        (prompt,) = await self._encode(body, model, passages)
+        return prompt
 
     def _sampling_params(self, body: B, model: ServedModel) -> SamplingParams:
         """The model's recommendation, under the body's fields, under the endpoint's own reading of them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from quire.async_engine.event_stream import EventStream, Pass
@@ -27,6 +27,7 @@ class Generation:
         request_id: names the answer.
         created: seconds since 1970.
         beam: beam search in place of sampling.
+        about: fields that an answer shows once: what was retrieved, why this model.
     """
 
     model: ServedModel
@@ -37,6 +38,7 @@ class Generation:
     priority: int = 0
     beam: BeamSearchParams | None = None
     system_fingerprint: str | None = None
+    about: dict[str, Any] = field(default_factory=dict)
 
     def head(self, kind: str) -> dict[str, Any]:
         """What an answer begins with, and every chunk of a streamed one."""

@@ -14,7 +14,7 @@ from quire.async_engine.messages import ModelState
 from quire.server.openai.endpoint import json_reply
 from quire.server.openai.generation import check_ready
 from quire.server.openai.schema import ERROR_RESPONSES, Reply
-from quire.server.registry import ModelRegistry, ServedModel
+from quire.server.registry import AUTO, ModelRegistry, ServedModel
 
 
 class ModelCard(Reply):
@@ -50,18 +50,19 @@ class Properties(Reply):
     build_info: str
 
 
-def model_routes(registry: ModelRegistry) -> APIRouter:
-    """The routes, over the models of `registry`."""
+def model_routes(registry: ModelRegistry, *, has_auto: bool = False) -> APIRouter:
+    """The routes, over the models of `registry`; with `has_auto`, "auto" is one of them."""
     router = APIRouter(tags=["models"])
 
     @router.get("/v1/models", response_model=ModelList, responses=ERROR_RESPONSES, summary="The models")
     async def list_models() -> Response:
-        return json_reply(
-            ModelList(object="list", data=[_card(model, name) for model in registry for name in model.names])
-        )
+        cards = [_card(model, name) for model in registry for name in model.names]
+        return json_reply(ModelList(object="list", data=[*cards, *([_auto_card(registry)] if has_auto else ())]))
 
     @router.get("/v1/models/{model:path}", response_model=ModelCard, responses=ERROR_RESPONSES, summary="One model")
     async def show_model(model: str) -> Response:
+        if has_auto and model == AUTO:
+            return json_reply(_auto_card(registry))
         found = registry.get(model)
         return json_reply(_card(found, model if model in found.names else found.name))
 
@@ -90,6 +91,14 @@ def _card(model: ServedModel, name: str) -> ModelCard:
     if model.async_engine.error is not None:
         card.error = model.async_engine.error
     return card
+
+
+def _auto_card(registry: ModelRegistry) -> ModelCard:
+    """Of whichever model a routing policy chooses: as ready as the readiest."""
+    states = {model.async_engine.state for model in registry}
+    state = next((each for each in (ModelState.READY, ModelState.LOADING) if each in states), min(states))
+    created = max(model.created for model in registry)
+    return ModelCard(id=AUTO, object="model", created=created, owned_by="quire", root=AUTO, state=state.value)
 
 
 def _properties(model: ServedModel) -> Properties:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from quire.prompt import Prompt
+from quire.rag.prompt_template import PromptTemplate, join_conversation, join_question
 from quire.server.errors import ApiError, invalid
 from quire.server.openai.prompt_limits import ORDINARY_CHARACTERS, check_num_tokens
 from quire.server.openai.schema import Message, TemplateOptions
@@ -25,6 +26,23 @@ _REFUSED_VARIABLES = {
 }
 #: Of a message, what the chat template sees.
 _SHOWN = {"role", "content", "name", "reasoning_content", "tool_calls", "tool_call_id"}
+
+
+@dataclass(frozen=True)
+class Passages:
+    """Texts to put in front of a question."""
+
+    texts: Sequence[str]
+    template: PromptTemplate | None = None  #: in place of the usual one
+
+
+def encode_question(model: ServedModel, question: str, passages: Passages) -> Prompt:
+    """A text as a prompt with passages in front of it."""
+    _check_characters(model, "".join((*passages.texts, question)), "prompt", is_truncated=False)
+    try:
+        return join_question(tokenizer_of(model), passages.texts, question, passages.template)
+    except ValueError as error:
+        raise invalid(str(error), "prompt") from error
 
 
 def encode_texts(
@@ -45,6 +63,7 @@ def encode_messages(
     *,
     trusts_template: bool,
     is_truncated: bool,
+    passages: Passages | None = None,
 ) -> Prompt:
     """A conversation as a prompt, through the chat template, which the body may bring itself if it is trusted."""
     tokenizer = tokenizer_of(model)
@@ -73,19 +92,27 @@ def encode_messages(
     for name in variables:
         if hint := _REFUSED_VARIABLES.get(name):
             raise invalid(f"chat_template_kwargs may not have {name!r}; {hint}", "chat_template_kwargs")
+    shown = [_to_template(message, f"messages[{index}]") for index, message in enumerate(messages)]
+    applied = {
+        "chat_template": template,
+        "add_generation_prompt": is_opened,
+        "continue_final_message": is_continued,
+        "variables": variables,
+    }
+    lead = tokenizer.answer_lead(template) if is_opened else ""
+    has_specials = bool(options.add_special_tokens)
     try:
-        text: str = tokenizer.apply_chat_template(
-            [_to_template(message, f"messages[{index}]") for index, message in enumerate(messages)],
-            chat_template=template,
-            add_generation_prompt=is_opened,
-            continue_final_message=is_continued,
-            variables=variables,
-        )
+        text: str = tokenizer.apply_chat_template(shown, **applied)
+        _check_characters(model, text, "messages", is_truncated=is_truncated)
+        if passages is not None:
+            joined = join_conversation(
+                tokenizer, passages.texts, shown, passages.template, add_special_tokens=has_specials, **applied
+            )
+            return replace(joined, answer_lead=lead)
     except ValueError as error:
         raise invalid(str(error), "messages" if options.chat_template is None else "chat_template") from error
-    _check_characters(model, text, "messages", is_truncated=is_truncated)
-    text, token_ids = tokenizer.encode_chat(text, add_special_tokens=bool(options.add_special_tokens))
-    return Prompt(text, token_ids, answer_lead=tokenizer.answer_lead(template) if is_opened else "")
+    text, token_ids = tokenizer.encode_chat(text, add_special_tokens=has_specials)
+    return Prompt(text, token_ids, answer_lead=lead)
 
 
 def fit(

@@ -91,6 +91,35 @@ class HabitualFields(ModelBody):
     timings_per_token: Literal[False] | None = option("llama.cpp's; only false: see GET /metrics.")
 
 
+MetadataValue = str | int | float | bool
+RetrievalFilter = dict[str, MetadataValue | NonEmpty[MetadataValue]]
+
+
+class Retrieval(Body):
+    """Passages that are looked for, and put in front of the question."""
+
+    collection: Annotated[str, Field(min_length=1, max_length=200)] = Field(description="One of GET /v1/collections.")
+    top_k: int | None = option(
+        "Put in front so many of the nearest passages, as far as they fit; 1 by default.", ge=1, le=64
+    )
+    filter: RetrievalFilter | None = option(
+        "Only of documents whose metadata have these values; a list is any of them."
+    )
+    query: Annotated[str, Field(min_length=1)] | None = option(
+        "What to look for; by default the last message of the user, or the prompt."
+    )
+    template: Annotated[str, Field(max_length=8192)] | None = option(
+        "The form of a prompt, or of a conversation's first message, with {documents} and behind it {question}."
+    )
+
+
+class Slo(Body):
+    """What an answer may take; models are chosen by it."""
+
+    ttft: float | None = option("Seconds until the first token.", gt=0, le=86400)
+    tpot: float | None = option("Seconds a token after that.", gt=0, le=86400)
+
+
 class GenerationRequest(HabitualFields):
     """The fields that completions and chat completions share."""
 
@@ -148,6 +177,9 @@ class GenerationRequest(HabitualFields):
         "Share the prompt's KV only with requests of the same key that bring the same salt."
     )
 
+    retrieval: Retrieval | None = option("Answer from the passages of a collection that are nearest to the question.")
+    slo: Slo | None = option("With model auto: what the answer may take; the policy slo chooses by it.")
+
     # How the answer comes.
     stream: bool | None = option("Send the answer as it grows, as server-sent events.")
     stream_options: StreamOptions | None = option("Only with stream.")
@@ -179,6 +211,29 @@ class Reply(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class Source(Reply):
+    """A passage that stands in front of the question."""
+
+    document: str = Field(description="Its document's name.")
+    document_id: int
+    score: float = Field(description="The cosine of question and passage.")
+    start: int = Field(description="Where in the document it begins, in characters.")
+    end: int
+    text: str
+    metadata: dict[str, MetadataValue]
+
+
+class RetrievalReply(Reply):
+    collection: str
+    sources: list[Source] = Field(description="Best first, as they stand in the prompt.")
+
+
+class RoutingReply(Reply):
+    policy: str
+    why: str
+    numbers: dict[str, float] = Field(description="What was compared.")
+
+
 class Generated(Reply):
     """The head of an answer, and of each chunk of a streamed one."""
 
@@ -187,6 +242,10 @@ class Generated(Reply):
     created: int = Field(description="Seconds since 1970.")
     model: str
     system_fingerprint: str | None = Field(default=None, description="Of weights and arithmetic.")
+    retrieval: RetrievalReply | None = Field(
+        default=None, description="What was found, where that was asked for; of a stream in the first chunk."
+    )
+    routing: RoutingReply | None = Field(default=None, description="Why this model, for model auto; likewise.")
 
 
 class PromptTokensDetails(Reply):

@@ -108,7 +108,11 @@ class Chunks:
                 return b"".join([self._encode_delta(number, delta) for delta in event.deltas])
             case Started():
                 self.usage.add_prompt(number, len(event.prompt_token_ids), event.cached_tokens)
-                return b"".join([event_of(self._chunk(**parts)) for parts in self._builder.opening(number, event)])
+                opening = self._builder.opening(number, event)
+                if number == 0 and opening:
+                    about = self._builder.generation.about
+                    opening[0] |= {name: field.model_dump(exclude_unset=True) for name, field in about.items()}
+                return b"".join([event_of(self._chunk(**parts)) for parts in opening])
             case Preempted():
                 return comment("preempted")
             case Resumed():

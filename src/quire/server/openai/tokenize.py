@@ -59,8 +59,10 @@ def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRou
     )
     async def apply_template(request: Request, body: TemplateRequest) -> Response:
         trusts_template = settings.trust_request_chat_template
-        model, options = find_model(body.model), {"trusts_template": trusts_template, "is_truncated": False}
-        encode = partial(encode_messages, model, body.messages, body, **options)
+        model = find_model(body.model)
+        encode = partial(
+            encode_messages, model, body.messages, body, trusts_template=trusts_template, is_truncated=False
+        )
         return json_reply(TemplateReply(prompt=(await asyncio.to_thread(encode)).text or ""))
 
     return router

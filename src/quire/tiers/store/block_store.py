@@ -188,11 +188,12 @@ class BlockStore:
             self._note_error("writing", error)
             return [i for i, block in enumerate(blocks) if block.key not in self._catalog]
 
-    def read(self, keys: Sequence[bytes], into: torch.Tensor) -> list[int]:
+    def read(self, keys: Sequence[bytes], into: torch.Tensor | Sequence[memoryview]) -> list[int]:
         """Read blocks, checked. Never raises.
 
         Args:
-            into: `[n, block_bytes]`, uint8, on the host. The bytes of those that failed mean nothing.
+            into: `[n, block_bytes]`, uint8, on the host, or n buffers that lie apart. The bytes of those that failed
+                mean nothing.
 
         Returns:
             Indices of keys that were not found, or whose block was torn or altered: such a block is put aside.
@@ -463,8 +464,12 @@ class BlockStore:
                 except Exception as error:
                     self._note_error("telling the engine", error)
 
-    def _buffers(self, data: torch.Tensor, count: int) -> list[memoryview]:
+    def _buffers(self, data: torch.Tensor | Sequence[memoryview], count: int) -> Sequence[memoryview]:
         """The bytes of each block."""
+        if isinstance(data, Sequence):
+            if [len(buffer) for buffer in data] != [self.block_bytes] * count:
+                raise ValueError(f"{count} blocks of {self.block_bytes} bytes do not lie in these buffers")
+            return data
         if data.shape != (count, self.block_bytes):
             raise ValueError(f"{count} blocks of {self.block_bytes} bytes do not lie in {tuple(data.shape)}")
         return [row.data for row in np.asarray(data)]

@@ -1,0 +1,149 @@
+"""From a question and the passages that were found for it to a prompt: what stands around them, and who shares the KV.
+
+    Context: passage | rest of the form, with the question in it
+
+The passages stand right behind what is the same for every question, so that their KV is found again by any question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from quire.core.block_keys import DomainSpans, collection_domain
+from quire.prompt import Prompt
+from quire.text.joint import Joined, join_messages, join_text, opening_messages
+from quire.text.tokenizer import Tokenizer
+
+_DOCUMENTS, _QUESTION = "{documents}", "{question}"
+_BETWEEN = "\n\n"  # belongs to the later passage: the first one is then the same whether others follow or not
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTemplate:
+    """The form of a prompt with passages.
+
+    Attributes:
+        head: in front of the passages.
+        middle: between them and the question.
+        tail: behind the question.
+    """
+
+    head: str = ""
+    middle: str = "\n\n"
+    tail: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> PromptTemplate:
+        """A form as people write it: `Context: {documents} Question: {question}`.
+
+        Raises:
+            ValueError: one of the two is not there once, or they are the other way round.
+        """
+        if text.count(_DOCUMENTS) != 1 or text.count(_QUESTION) != 1 or text.index(_DOCUMENTS) > text.index(_QUESTION):
+            raise ValueError(
+                f"the template {text!r:.100} should have {_DOCUMENTS} once, and {_QUESTION} once behind it; in front "
+                "of the documents is what all questions share"
+            )
+        head, _, rest = text.partition(_DOCUMENTS)
+        middle, _, tail = rest.partition(_QUESTION)
+        return cls(head, middle, tail)
+
+
+#: A plain prompt.
+PLAIN = PromptTemplate("Context: ", "\nQuestion: ", "\nAnswer:")
+#: A conversation that the user begins: the chat template says whose turn it is then.
+USER_FIRST = PromptTemplate("Context: ", "\nQuestion: ")
+#: A conversation that begins with instructions, in front of which the passages stand.
+SYSTEM_FIRST = PromptTemplate("Context: ")
+
+
+def join_question(
+    tokenizer: Tokenizer, passages: Sequence[str], question: str, template: PromptTemplate | None = None
+) -> Prompt:
+    """A plain prompt. ValueError where there are no passages."""
+    template = template or PLAIN
+    rest = template.middle + question + template.tail
+    return _prompt_of(join_text(tokenizer, _apart(passages), rest, head=template.head))
+
+
+def join_conversation(
+    tokenizer: Tokenizer,
+    passages: Sequence[str],
+    messages: Sequence[Mapping[str, Any]],
+    template: PromptTemplate | None = None,
+    **options: Any,
+) -> Prompt:
+    """A conversation with the passages at the start of its first message.
+
+    Args:
+        options: of `join_messages`: chat template and how it is applied.
+
+    Raises:
+        ValueError: there are no passages or no messages, or the chat template does not show the first one as it is.
+    """
+    role = messages[0]["role"] if messages else "user"
+    template = template or (USER_FIRST if role == "user" else SYSTEM_FIRST)
+    messages = [_around(messages[0], template), *messages[1:]] if messages else messages
+    return _prompt_of(join_messages(tokenizer, _apart(passages), messages, head=template.head, **options))
+
+
+def join_passage(
+    tokenizer: Tokenizer,
+    passage: str,
+    *,
+    is_chat: bool,
+    template: PromptTemplate | None = None,
+    chat_template: str | None = None,
+) -> Prompt | None:
+    """What all prompts with this passage, and no other before it, begin with: to prepare its KV, or to delete it.
+
+    Returns:
+        The prompt up to the passage's end; None where the chat template writes something of each request's own in
+        front of it.
+    """
+    if is_chat:
+        messages = opening_messages("user")
+        whole = join_conversation(tokenizer, [passage], messages, template, chat_template=chat_template)
+    else:
+        whole = join_question(tokenizer, [passage], "", template)
+    if not whole.documents:
+        return None
+    return replace(whole, text=None, token_ids=whole.token_ids[: whole.documents[-1]])
+
+
+def share(prompt: Prompt, collection_id: str, rest: DomainSpans, salt: str | None = None) -> Prompt:
+    """The prompt, its documents shared by whoever may search the collection, what follows by those of `rest`.
+
+    Args:
+        collection_id: new whenever a collection is made again, so that nobody finds the KV of one that was deleted.
+        rest: the domains of a prompt without documents.
+        salt: narrows both.
+    """
+    if not prompt.documents:
+        return replace(prompt, domains=rest)
+    collection = collection_domain(collection_id).salted(salt)
+    spans: DomainSpans = ((0, collection),)
+    (_, behind), *_ = rest
+    if behind.level > collection.level:  # where there are no tenants, everybody may share what follows, too
+        spans = (*spans, (prompt.documents[-1], behind))
+    return replace(prompt, domains=spans)
+
+
+def _apart(passages: Sequence[str]) -> list[str]:
+    return [*passages[:1], *(_BETWEEN + passage for passage in passages[1:])]
+
+
+def _around(message: Mapping[str, Any], template: PromptTemplate) -> dict[str, Any]:
+    content = message.get("content")
+    if isinstance(content, list | tuple):
+        parts = [{"type": "text", "text": text} for text in (template.middle, template.tail)]
+        content = [*parts[:1], *content, *(parts[1:] if template.tail else ())]
+    else:
+        content = template.middle + (content or "") + template.tail
+    return {**message, "content": content}
+
+
+def _prompt_of(joined: Joined) -> Prompt:
+    return Prompt(joined.text, joined.token_ids, documents=joined.documents)

@@ -1,0 +1,172 @@
+"""/v1/collections: make, list, delete and search collections, and what is in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from quire.server.collections.library import Library
+from quire.server.collections.schema import (
+    RESPONSES,
+    CollectionCard,
+    CollectionList,
+    CollectionRequest,
+    Deleted,
+    DocumentCard,
+    DocumentList,
+    DocumentOutcome,
+    DocumentsReply,
+    DocumentsRequest,
+    EmbeddingUsage,
+    PassageCard,
+    SearchReply,
+    SearchRequest,
+)
+from quire.server.collections.uploads import Given
+from quire.server.errors import ApiError
+from quire.server.http.auth import key_id_of
+from quire.server.http.body import JsonRoute
+from quire.server.http.connection import run_while_connected
+from quire.server.openai.endpoint import json_reply
+
+if TYPE_CHECKING:
+    from quire.rag.collections import Collection, DocumentInfo
+
+_DEFAULT_TOP_K = 5
+_OUTCOMES = ("added", "changed", "unchanged", "removed")
+Name = Annotated[str, Path(description="The collection's name.")]
+Document = Annotated[str, Path(description="A document's id, or its name, which may have slashes.")]
+
+
+def collection_routes(library: Library) -> APIRouter:
+    """The routes."""
+    router = APIRouter(tags=["collections"], responses=RESPONSES)
+    router.include_router(_with_bodies(library))
+    router.include_router(_without_bodies(library))
+    return router
+
+
+def _with_bodies(library: Library) -> APIRouter:
+    router = APIRouter(route_class=JsonRoute)
+
+    @router.post("/v1/collections", response_model=CollectionCard, summary="Make a collection")
+    async def create(request: Request, body: CollectionRequest) -> Response:
+        info = await library.create(
+            key_id_of(request.scope),
+            body.name,
+            is_public=bool(body.public),
+            chunk_tokens=body.chunk_tokens,
+            overlap_tokens=body.overlap_tokens,
+        )
+        return json_reply(CollectionCard.of(info))
+
+    @router.post("/v1/collections/{name}/documents", response_model=DocumentsReply, summary="Add or replace documents")
+    async def add(request: Request, body: DocumentsRequest, name: Name) -> Response:
+        given = [Given(each.name, each.text, each.data, each.kind, each.metadata or {}) for each in body.documents]
+        work = library.add(key_id_of(request.scope), name, given)
+        outcomes = await run_while_connected(request.receive, work)
+        failed = [outcome for outcome in outcomes if outcome.error is not None]
+        if len(failed) == len(outcomes) and all(outcome.is_quota for outcome in failed):
+            first = failed[0]
+            raise ApiError(413, f"{first.name!r:.80}: {first.error}", "documents", "quota_exceeded")
+        counts = {what: sum(outcome.counts[what] for outcome in outcomes) for what in _OUTCOMES}
+        shown = [DocumentOutcome.of(outcome) for outcome in outcomes]
+        return json_reply(DocumentsReply(object="collection.changes", **counts, failed=len(failed), documents=shown))
+
+    @router.post("/v1/collections/{name}/search", response_model=SearchReply, summary="The passages nearest to a query")
+    async def search(request: Request, body: SearchRequest, name: Name) -> Response:
+        work = library.search(
+            key_id_of(request.scope), name, body.query, top_k=body.top_k or _DEFAULT_TOP_K, where=body.filter
+        )
+        found = await run_while_connected(request.receive, work)
+        usage = EmbeddingUsage(prompt_tokens=found.num_query_tokens, total_tokens=found.num_query_tokens)
+        passages = [PassageCard.of(passage) for passage in found.passages]
+        return json_reply(SearchReply(object="list", collection=found.collection.name, data=passages, usage=usage))
+
+    return router
+
+
+def _without_bodies(library: Library) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/v1/collections", response_model=CollectionList, summary="The collections that the key may read")
+    async def list_collections(request: Request) -> Response:
+        infos = await library.infos(key_id_of(request.scope))
+        return json_reply(CollectionList(object="list", data=[CollectionCard.of(info) for info in infos]))
+
+    @router.get("/v1/collections/{name}", response_model=CollectionCard, summary="One collection")
+    async def show(request: Request, name: Name) -> Response:
+        key_id = key_id_of(request.scope)
+        return json_reply(CollectionCard.of(await library.run(lambda: library.find(key_id, name).info, name)))
+
+    @router.delete("/v1/collections/{name}", response_model=Deleted, summary="Delete a collection with all in it")
+    async def delete(request: Request, name: Name) -> Response:
+        id_ = await library.delete(key_id_of(request.scope), name)
+        return json_reply(Deleted(id=id_, object="collection", deleted=True))
+
+    @router.get("/v1/collections/{name}/documents", response_model=DocumentList, summary="The documents")
+    async def list_documents(
+        request: Request,
+        name: Name,
+        limit: Annotated[int, Query(ge=1, le=1000, description="So many at most.")] = 100,
+        after: Annotated[int, Query(ge=0, lt=2**63, description="The id of a document: those after it.")] = 0,
+    ) -> Response:
+        key_id = key_id_of(request.scope)
+
+        def work() -> list[DocumentInfo]:
+            return library.find(key_id, name).documents(limit=limit + 1, after=after)
+
+        found = await library.run(work, name)
+        shown = [DocumentCard.of(info) for info in found[:limit]]
+        return json_reply(DocumentList(object="list", data=shown, has_more=len(found) > limit))
+
+    @router.get("/v1/collections/{name}/documents/{document:path}", response_model=DocumentCard, summary="One document")
+    async def show_document(request: Request, name: Name, document: Document) -> Response:
+        key_id = key_id_of(request.scope)
+
+        def work() -> DocumentCard:
+            collection = library.find(key_id, name)
+            found = _find_documents(collection, name, document)
+            if len(found) > 1:
+                ids = ", ".join(str(each.id) for each in found[:10])
+                message = (
+                    f"{len(found):,} documents are named {document!r:.200}; ask by one of their ids, such as {ids}"
+                )
+                raise ApiError(409, message, code="several_documents")
+            return DocumentCard.of(found[0], text=collection.text(found[0].id))
+
+        return json_reply(await library.run(work, name))
+
+    @router.delete(
+        "/v1/collections/{name}/documents/{document:path}",
+        response_model=Deleted,
+        summary="Delete a document, or all of one name",
+    )
+    async def delete_document(request: Request, name: Name, document: Document) -> Response:
+        key_id = key_id_of(request.scope)
+
+        def work() -> None:
+            collection = library.find_own(key_id, name)
+            ids = [each.id for each in _find_documents(collection, name, document)]
+            collection.change(removed=ids)
+
+        await library.run(work, name)
+        return json_reply(Deleted(id=document, object="document", deleted=True))
+
+    return router
+
+
+def _find_documents(collection: Collection, name: str, document: str) -> list[DocumentInfo]:
+    """By id or by name. Raises ApiError where there is none."""
+    if document.isascii() and document.isdigit() and len(document) < 19:
+        by_id = collection.document(int(document))
+        found = [by_id] if by_id is not None else []
+    else:
+        found = collection.documents_named(document)
+    if not found:
+        message = f"there is no document {document!r:.200} in collection {name!r:.200}"
+        raise ApiError(404, message, code="document_not_found")
+    return found

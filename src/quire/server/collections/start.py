@@ -1,0 +1,46 @@
+"""From settings to what a server keeps for retrieval; what is not there is said before anything starts."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from quire.async_engine.messages import ModelState
+from quire.rag.database import Database
+from quire.rag.embedder import DEFAULT_EMBEDDER, find_embedder
+from quire.server.collections.library import Library, Reader
+from quire.server.collections.quotas import Quotas
+from quire.server.http.auth import admin_ids
+from quire.server.metrics import Metrics
+from quire.server.registry import ModelRegistry
+from quire.server.settings import ServerSettings
+
+
+def make_library(registry: ModelRegistry, settings: ServerSettings, metrics: Metrics | None = None) -> Library:
+    """The collections and the embedder that the settings name, be they none.
+
+    Raises:
+        ValueError: the directory cannot be written, its database cannot be used, or there is no such embedder.
+    """
+    directory = settings.rag_dir.expanduser() if settings.rag_dir is not None else None
+    name = settings.embedder or (DEFAULT_EMBEDDER if directory is not None else None)
+    source = find_embedder(name) if name is not None else None
+    if directory is not None:
+        try:
+            Database(directory).close()
+        except (OSError, sqlite3.OperationalError) as error:
+            raise ValueError(f"--rag-dir {directory} cannot be written ({error}); choose another place") from None
+
+    def readers() -> list[Reader]:
+        return [
+            Reader(
+                model.source,
+                model.async_engine.engine.max_model_len if model.async_engine.state is ModelState.READY else None,
+            )
+            for model in registry
+            if model.source
+        ]
+
+    quotas = Quotas(
+        settings.max_collections_per_key, settings.max_documents_per_key, settings.max_collection_bytes_per_key
+    )
+    return Library(directory, source, admins=admin_ids(settings), quotas=quotas, readers=readers, metrics=metrics)

@@ -1,0 +1,211 @@
+"""Documents from clients into a collection: read and cut in a limited child, embedded, kept; one result for each."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import logging
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from quire.rag.child import ChildError
+from quire.rag.parse import KINDS, kind_of
+from quire.rag.parser import Parser
+from quire.server.collections.lanes import Lane
+from quire.server.collections.quotas import QuotaExceeded, Room
+from quire.server.collections.shared_embedder import SharedEmbedder
+from quire.server.collections.storage import errors_of
+from quire.server.errors import RETRY_SOON, ApiError
+
+if TYPE_CHECKING:
+    from quire.rag.collections import Collection, Metadata
+    from quire.rag.ingest import Source
+
+logger = logging.getLogger("quire.server")
+
+_THREADS = 2  # each key has one of them at most, so that a slow document holds up its own key alone
+_MAX_WAITING = 64
+_MAX_NAME = 1024
+_MAX_METADATA = 16_384
+
+
+@dataclass(frozen=True)
+class Given:
+    """A document as a client sent it."""
+
+    name: str
+    text: str | None
+    data: str | None = field(repr=False)  #: base64
+    kind: str | None
+    metadata: Metadata
+
+    def read(self) -> tuple[str, bytes]:
+        """Its kind and bytes.
+
+        Raises:
+            ValueError: it has none of these, or its name or its metadata cannot be kept.
+        """
+        _check_name(self.name)
+        _check_metadata(self.metadata)
+        if (self.text is None) == (self.data is None):
+            raise ValueError("give it text or data, one of the two")
+        kind = self.kind or kind_of(self.name) or ("text" if self.text is not None else None)
+        if kind is None:
+            raise ValueError(
+                f"its name does not say what it is; give a kind ({', '.join(sorted(set(KINDS.values())))})"
+            )
+        if self.text is not None:
+            return kind, self.text.encode()
+        try:
+            return kind, base64.b64decode(self.data or "", validate=True)
+        except binascii.Error as error:
+            raise ValueError(f"its data is not base64 ({error})") from None
+
+
+@dataclass
+class Outcome:
+    """What became of one of them. A SQuAD file holds many documents."""
+
+    name: str
+    counts: Counter[str] = field(default_factory=Counter)  #: added, changed, unchanged, removed
+    error: str | None = None
+    is_quota: bool = False  #: the error is that there was no room
+
+
+class Uploads:
+    """Takes what clients send, each key's in the order in which it came."""
+
+    def __init__(self, embedder: SharedEmbedder) -> None:
+        self._embedder = embedder
+        self._lane = Lane("ingests", _THREADS, _MAX_WAITING)
+        self._parsers = threading.local()
+        self._all_parsers: list[Parser] = []
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  #: by key: the lock, and how many hold or want it
+
+    async def take(self, key_id: str, collection: Collection, given: Sequence[Given], room: Room) -> list[Outcome]:
+        """Add documents to a collection, or replace those of the same names. What was done before an error stays, as
+        it does where the client leaves.
+
+        Raises:
+            ApiError: the collection is gone, somebody else adds to it, or the embedder fails.
+        """
+        is_left = threading.Event()
+        async with self._turn(key_id):
+            work = asyncio.ensure_future(self._lane.run(partial(self._take, collection, given, room, is_left)))
+            try:
+                return await asyncio.shield(work)
+            finally:  # whoever comes next finds nobody at it
+                is_left.set()
+                await asyncio.wait({work})
+
+    @asynccontextmanager
+    async def _turn(self, key_id: str) -> AsyncIterator[None]:
+        lock, count = self._turns.get(key_id, (asyncio.Lock(), 0))
+        if count >= _MAX_WAITING:
+            message = f"{count} requests of this API key add documents already; wait for one to end"
+            raise ApiError(429, message, code="queue_full", headers=RETRY_SOON)
+        self._turns[key_id] = lock, count + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, count = self._turns.pop(key_id)
+            if count > 1:
+                self._turns[key_id] = lock, count - 1
+
+    def _take(
+        self, collection: Collection, given: Sequence[Given], room: Room, is_left: threading.Event
+    ) -> list[Outcome]:
+        from quire.rag.ingest import Upload, ingest_uploads
+
+        all_outcomes = [Outcome(each.name) for each in given]
+        outcomes: dict[str, Outcome] = {}
+        uploads = []
+        for each, outcome in zip(given, all_outcomes, strict=True):
+            try:
+                if each.name in outcomes:
+                    raise ValueError("its name comes twice in this request")
+                uploads.append(Upload(each.name, *each.read(), each.metadata))
+                outcomes[each.name] = outcome
+            except ValueError as error:
+                outcome.error = str(error)
+
+        def gate(source: Source, num_documents: int, num_bytes: int) -> None:
+            try:
+                room.take(num_documents, num_bytes)
+            except QuotaExceeded:
+                outcomes[source.name].is_quota = True
+                raise
+
+        def listen(source: Source, what: str, count: int) -> None:
+            outcomes[source.name].counts[what] += count
+
+        def go_on(*_: object) -> None:
+            if is_left.is_set():
+                raise ApiError(499, "the client left")
+
+        parser, name = self._parser(), collection.id
+        with errors_of(name):
+            info = collection.info
+            name = info.name
+            cut = partial(
+                parser.cut,
+                embedder=self._embedder.place,
+                readers=info.readers,
+                num_tokens=info.chunk_tokens,
+                overlap=info.overlap_tokens,
+            )
+            _check_tokenizers(cut)
+            report = ingest_uploads(
+                collection, uploads, embedder=self._embedder, parser=parser, cut=cut, gate=gate, listener=listen,
+                on_progress=go_on,
+            )  # fmt: skip
+        for failed, reason in report.failed:
+            outcomes[failed].error = reason
+        return all_outcomes
+
+    def _parser(self) -> Parser:
+        """This thread's own."""
+        if not hasattr(self._parsers, "parser"):
+            self._parsers.parser = Parser()
+            self._all_parsers.append(self._parsers.parser)
+        parser: Parser = self._parsers.parser
+        return parser
+
+    def close(self) -> None:
+        """End the threads and their processes."""
+        self._lane.close()
+        for parser in self._all_parsers:
+            parser.stop()
+
+
+def _check_tokenizers(cut: Callable[[str], object]) -> None:
+    """Raise ApiError where chunks cannot be cut for the collection's models, whatever the text is."""
+    try:
+        cut("")
+    except (ValueError, ChildError) as error:
+        logger.error("documents cannot be cut into chunks: %s", error)
+        message = "the tokenizers of this collection's models cannot be read; the server's log says why"
+        raise ApiError(503, message, code="storage_failed", headers=RETRY_SOON) from None
+
+
+def _check_name(name: str) -> None:
+    if not (0 < len(name) <= _MAX_NAME and name.isprintable()):
+        raise ValueError(f"its name is to have 1 to {_MAX_NAME} printable characters")
+    if name.isascii() and name.isdigit():
+        raise ValueError("its name is a number, which is taken for a document's id; add a letter")
+
+
+def _check_metadata(metadata: Metadata) -> None:
+    from quire.rag.collections import check_metadata
+
+    check_metadata(metadata)
+    if (size := len(json.dumps(dict(metadata)))) > _MAX_METADATA:
+        raise ValueError(f"its metadata take {size:,} characters as JSON; at most {_MAX_METADATA:,} are kept")

@@ -1,0 +1,66 @@
+"""Passages' KV: prepared before anybody asks, found after a restart, deleted with its document."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from quire.core.block_keys import collection_domain, extend_keys
+from quire.engine.engine import Engine
+from quire.rag.embedder import find_embedder
+from quire.rag.prompt_template import join_passage
+from quire.server.collections.library import Library
+from serving import SMALL, RunningServer, make_model, running, wait_until
+
+CLOCKS = "Ann Verrow mends old clocks in Ashby, and never on a Sunday."
+BREAD = "Tom Weber bakes bread in Marlow. He rises at three every morning."
+TOWN = "/v1/collections/town"
+
+
+def test_kv_is_prepared_found_after_a_restart_and_deleted(tmp_path: Path) -> None:
+    def serving(**changes: Any) -> Any:
+        library = Library(tmp_path / "rag", find_embedder("hashing"))
+        return running(make_model(replace(SMALL, **changes)), library=library)
+
+    def ask(server: RunningServer) -> dict[str, Any]:
+        asked = {"collection": "town", "top_k": 2}
+        answer: dict[str, Any] = server.complete(prompt="Who mends clocks?", retrieval=asked).json()
+        return answer
+
+    with serving() as server:
+        server.post("/v1/collections", name="town")
+        documents = [{"name": "clocks", "text": CLOCKS}, {"name": "bread", "text": BREAD}]
+        assert server.post(f"{TOWN}/documents", documents=documents).json()["added"] == 2
+        assert "--kv-dir" in server.post(f"{TOWN}/warm").json()["error"]["message"]
+    kv_dir = str(tmp_path / "kv")
+    with serving(kv_dir=kv_dir) as server:
+        begun = server.post(f"{TOWN}/warm", endpoint="completions")
+        assert begun.status_code == 202
+        wait_until(lambda: server.get(f"{TOWN}/warm").json()["data"][0]["status"] != "running")
+        (warming,) = server.get(f"{TOWN}/warm").json()["data"]
+        assert warming["status"] == "done", warming
+        assert warming["num_done"] == warming["num_passages"] == 2
+        assert warming["num_computed_tokens"] > 100
+        id_ = server.get(TOWN).json()["id"]
+        keys = keys_of(server.engine, CLOCKS, id_), keys_of(server.engine, BREAD, id_)
+        wait_until(lambda: all(set(each) <= set(server.engine.scheduler.swap.on_disk) for each in keys))
+    with serving(kv_dir=kv_dir) as server:
+        answer = ask(server)
+        assert answer["usage"]["prompt_tokens_details"]["cached_tokens_by_tier"]["disk"] >= 48
+        assert server.send("DELETE", f"{TOWN}/documents/clocks").status_code == 200
+        store = server.engine.runner.disk.store  # type: ignore[attr-defined]
+        wait_until(lambda: not any(key in store for key in keys[0]))
+        assert all(key in store for key in keys[1])
+        assert [each["document"] for each in ask(server)["retrieval"]["sources"]] == ["bread"]
+
+
+def keys_of(engine: Engine, passage: str, collection_id: str) -> list[bytes]:
+    assert engine.tokenizer is not None
+    prompt = join_passage(engine.tokenizer, passage, is_chat=False)
+    assert prompt is not None
+    size = engine.scheduler.config.block_size
+    keys: list[bytes] = []
+    spans = ((0, collection_domain(collection_id)),)
+    extend_keys(keys, engine.root, spans, prompt.token_ids, size, len(prompt.token_ids) // size)
+    return keys
