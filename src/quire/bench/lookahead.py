@@ -24,7 +24,7 @@ from quire.bench.document_kv import Bench
 from quire.bench.document_kv import experiment_config as document_config
 from quire.bench.plots import Row, draw_rows
 from quire.bench.report import Column, Report, summarise
-from quire.bench.settings import DocumentKvSettings, LookaheadSettings
+from quire.bench.settings import LookaheadSettings
 from quire.config import EngineConfig, format_size
 from quire.core.block_keys import PUBLIC, Domain
 from quire.engine.request_state import RequestState
@@ -143,7 +143,7 @@ def run(
     with contextlib.ExitStack() as stack:
         directory = Path(config.kv_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="quire-kv-")))
         engine = make_engine(replace(config, kv_dir=str(directory)), loaded)
-        bench = LookaheadBench(Bench(engine, _document_settings(settings), directory), settings)
+        bench = LookaheadBench(Bench(engine, settings.of_documents, directory), settings)
         stack.callback(bench.bench.close)
         bench.prepare()
         at_once = bench.play([0.0] * settings.num_requests, is_ahead=False)
@@ -160,19 +160,11 @@ def run(
 
 def experiment_config(config: EngineConfig, settings: LookaheadSettings) -> EngineConfig:
     """Few seats, and a pool in which as many requests as have one can be prepared beside them."""
-    config = document_config(config, _document_settings(settings))
+    config = document_config(config, settings.of_documents)
     if config.kv_cache_memory is None:
         length = settings.document_tokens + settings.question_tokens + settings.output_len
         config = replace(config, num_kv_blocks=3 * settings.seats * math.ceil(length / config.block_size))
     return replace(config, max_num_seqs=settings.seats)
-
-
-def _document_settings(settings: LookaheadSettings) -> DocumentKvSettings:
-    return DocumentKvSettings(
-        document_tokens=settings.document_tokens,
-        question_tokens=settings.question_tokens,
-        output_len=(settings.output_len,),
-    )
 
 
 # -- what it comes to --------------------------------------------------------------------------------------------------
@@ -204,7 +196,13 @@ def make_report(
     )
     report.settings = {**settings.as_json(), "engine": asdict(config)}
     ratios = {name: summarise(_ratio(pair, name) for pair in pairs) for name in ("ttft_s", "tpot_s")}
-    report.more = {"ratios": ratios, "request_rate": rate, "bandwidth": bandwidth, "crossing_bandwidth": bench.crossing}
+    report.more = {
+        "ratios": ratios,
+        "ratios_of_pairs": [{name: _ratio(pair, name) for name in ratios} for pair in pairs],
+        "request_rate": rate,
+        "bandwidth": bandwidth,
+        "crossing_bandwidth": bench.crossing,
+    }
     report.notes.append(
         f"A disk of {format_size(bandwidth)} a second ({settings.bandwidth:g} times the crossing), {rate:.2f} requests "
         f"a second ({settings.load:g} times what the engine holds without lookahead)."

@@ -145,17 +145,23 @@ class DocumentKvSettings(Settings):
 class LookaheadSettings(Settings):
     """`quire bench lookahead`."""
 
-    num_requests: int = setting(24, "Requests, each about a document of its own.", at_least=4)
+    num_requests: int = setting(16, "Requests, each about a document of its own.", at_least=4)
     document_tokens: int = setting(256, "Tokens of each document.", at_least=16)
     question_tokens: int = setting(16, "Tokens after the document.", at_least=1)
     output_len: int = setting(16, "Tokens of each answer.", at_least=2)
     seats: int = setting(4, "Requests that run at once (max_num_seqs).", at_least=1)
     load: float = setting(1.0, "Requests a second, by what the engine holds without lookahead.", above=0)
     bandwidth: float = setting(
-        2.0, "The disk held to so many times the bandwidth at which loading and computing take as long.", above=0
+        3.0, "The disk held to so many times the bandwidth at which loading and computing take as long.", above=0
     )
     seed: int = setting(0, "Of the arrivals.", name="load_seed")
     runs: int = setting(3, "Pairs of runs, with and without.", at_least=1)
+
+    @property
+    def of_documents(self) -> DocumentKvSettings:
+        """Those of the documents that are asked about."""
+        lengths = {name: getattr(self, name) for name in ("document_tokens", "question_tokens")}
+        return DocumentKvSettings(output_len=(self.output_len,), **lengths)
 
 
 @dataclass(frozen=True)
