@@ -153,9 +153,19 @@ def run(
         for at in range(settings.runs):
             order = (False, True) if at % 2 == 0 else (True, False)
             pairs.append({is_ahead: bench.play(due_s, is_ahead=is_ahead) for is_ahead in order})
+    num_different = _count_different(at_once, [played for pair in pairs for played in pair.values()])
     report = make_report(config, settings, bench, rate, pairs)
+    report.more["num_different"] = num_different
+    report.notes.append(f"{num_different or 'No'} answers were other than in the first run, where all came at once.")
     report.publish(json_path, plot_path, lambda figure: draw(figure, report.title, pairs))
-    return all(played.tokens == at_once.tokens for pair in pairs for played in pair.values())
+    return not num_different
+
+
+def _count_different(first: Played, others: Sequence[Played]) -> int:
+    """Answers whose tokens are not those of the first run."""
+    return sum(
+        tokens != expected for played in others for tokens, expected in zip(played.tokens, first.tokens, strict=True)
+    )
 
 
 def experiment_config(config: EngineConfig, settings: LookaheadSettings) -> EngineConfig:
