@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -93,6 +94,13 @@ class EmulatedStore:
         self._asked: dict[bytes, int] = {}  #: claims that others hold, and for how many steps still
         self._changes = StoreChanges()
 
+    def begin_with(self, chain: dict[bytes, np.ndarray]) -> None:
+        """Have blocks, each chained after the one before it, from the start."""
+        for parent, key in pairwise(chain):
+            self.parents[key] = parent
+        self.blocks |= chain
+        self._changes.added += chain
+
     def poll(self) -> StoreChanges | None:
         self._live()
         changes, self._changes = self._changes, StoreChanges()
@@ -163,6 +171,7 @@ class EmulatedStore:
             self.blocks.pop(each, None)
             self._gone.pop(each, None)
         self.deleted |= doomed
+        self._changes.added = [added for added in self._changes.added if added not in doomed]
         self._changes.deleted += sorted(doomed)
 
 

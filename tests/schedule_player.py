@@ -10,12 +10,13 @@ import pickle
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 from hypothesis import currently_in_test_context, event
 
 from emulated_runner import Contents, DomainOf, EmulatedRunner, StepFailed, likeliest, mix, next_token
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
-from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, TENANT, DomainSpans, domain_of_block
+from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, TENANT, DomainSpans, domain_of_block, extend_keys
 from quire.core.costs.interface import StepShape
 from quire.core.recovery.interface import MAX_PREEMPTIONS
 from quire.core.recovery.policies import Candidate, Preemption, RecoveryMode, RecoveryPolicy, SystemState
@@ -58,6 +59,8 @@ class Schedule:
     whim: int | None = None  #: preempt at random, by any mode, by this seed rather than last in, first out
     link_seed: int = 1  #: how long transfers take
     link_fails: int = 0  #: one transfer in so many fails; 0 is none
+    forgets_every: int = 0  #: after so many steps the device forgets what nobody holds; 0 is never
+    warm: tuple[tuple[int, ...], ...] = ()  #: public documents that are on disk when all begins
 
 
 class WhimsicalCosts:
@@ -213,6 +216,16 @@ class Player:
         self.ended: dict[str, int] = {}  #: request -> the step in which it ended
         self.owners: dict[int, Request] = {}  #: of every sequence that was ever scheduled
         self.step = 0
+        for document in schedule.warm:
+            self._put_on_disk(document)
+
+    def _put_on_disk(self, document: tuple[int, ...]) -> None:
+        size = self.config.block_size
+        values = Contents(size, lambda block: PUBLIC).follow(document)
+        keys: list[bytes] = []
+        extend_keys(keys, b"root", PUBLIC_ONLY, document, size, len(document) // size)
+        contents = {key: np.array(values[at * size :][:size], dtype=np.uint64) for at, key in enumerate(keys)}
+        self.runner.transfer_worker.store.begin_with(contents)
 
     def _domains_of(self, seq_id: int) -> DomainOf:
         spans = self.owners[seq_id].domains
@@ -274,6 +287,8 @@ class Player:
                 assert scheduler.kv.pool.find(key) is None
                 assert not scheduler.swap.can_load(key)
             self._check()
+        if self.schedule.forgets_every and self.step % self.schedule.forgets_every == 0:
+            scheduler.kv.pool.forget_cached()
         out = self._schedule()
         self._check(in_flight=True)
         self.owners.update((seq_id, scheduler.request_of(seq_id)) for seq_id in out.seq_ids)
@@ -386,6 +401,7 @@ def play(schedule: Schedule) -> Player:
         ("waited for a claim", store.num_waited),
         ("deleted from disk", store.deleted),
         ("computed the front while the back loaded", player.scheduler.prefixes.ways["both"]),
+        ("loaded while it waited", player.scheduler.prefixes.ways["ahead"]),
     ):
         if is_so:
             note(what)

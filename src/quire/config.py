@@ -169,6 +169,7 @@ class SchedulerConfig:
     num_swap_slots: int = 0  #: blocks that the swap tier holds; 0 is no tier
     block_bytes: int = 0  #: of one block, for predicting what moving it costs
     has_disk_tier: bool = False  #: blocks are found and kept in a KV directory
+    enable_lookahead: bool = True  #: prefixes in other tiers are loaded for requests that wait for their turn
 
     def __post_init__(self) -> None:
         for name in ("num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len"):

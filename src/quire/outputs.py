@@ -161,7 +161,7 @@ class Stats:
     disk_bytes: int = 0  #: of these
     disk_moved: Counter[str] = field(default_factory=Counter)  #: save and load: blocks that came to disk, or from there
     disk_failed: Counter[str] = field(default_factory=Counter)  #: save and load: blocks that did not
-    prefix_ways: Counter[str] = field(default_factory=Counter)  #: prefixes in another tier: load, compute, both
+    prefix_ways: Counter[str] = field(default_factory=Counter)  #: prefixes in another tier: load, compute, both, ahead
     num_logical_blocks: int = 0  #: entries of all block tables; sharing makes them more than the used blocks
     num_kv_tokens: int = 0  #: tokens with KV in blocks of running sequences, shared ones counted once a sequence
     prefix_queries: int = 0  #: tokens looked up by this step's newcomers

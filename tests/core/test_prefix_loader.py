@@ -4,99 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from quire.config import SchedulerConfig
-from quire.core.block_keys import PUBLIC_ONLY, extend_keys
-from quire.core.costs.interface import StepShape
-from quire.core.request import Request, RequestStatus
-from quire.core.scheduler import Scheduler
-from quire.outputs import SchedulerOutput, StepOutput, StoreChanges, TransferReport
-from quire.sampling_params import SamplingParams
-
-BLOCK = 4
-BLOCK_BYTES = 100
-NUM_BLOCKS = 20  #: of the document
-DOCUMENT = list(range(NUM_BLOCKS * BLOCK))
-
-
-class PlainCosts:
-    """A token takes a second, a block from disk `load_s`."""
-
-    is_link_usable = True
-
-    def __init__(self, load_s: float) -> None:
-        self.load_s = load_s
-
-    def step(self, shape: StepShape) -> float:
-        return float(shape.num_tokens)
-
-    def recompute(self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None) -> float:
-        return float(num_tokens)
-
-    def save(self, num_bytes: int, tier: str = "host") -> float:
-        return 0.0
-
-    def load(self, num_bytes: int, tier: str = "host") -> float:
-        assert tier == "disk"
-        return self.load_s * num_bytes / BLOCK_BYTES
-
-
-class Bench:
-    """A scheduler with the document on disk, and a runner that does nothing of itself."""
-
-    def __init__(self, load_s: float, *, num_blocks: int = 64, **limits: int) -> None:
-        config = SchedulerConfig(
-            num_blocks=num_blocks,
-            block_size=BLOCK,
-            max_model_len=(NUM_BLOCKS + 4) * BLOCK,
-            block_bytes=BLOCK_BYTES,
-            has_disk_tier=True,
-            **limits,
-        )
-        self.costs = PlainCosts(load_s)
-        self.scheduler = Scheduler(config, costs=self.costs)
-        self.keys: list[bytes] = []
-        extend_keys(self.keys, b"", PUBLIC_ONLY, DOCUMENT, BLOCK, NUM_BLOCKS)
-        self.scheduler.note_store(StoreChanges(added=self.keys))
-        self._num_requests = 0
-
-    def ask(self, **options: int) -> Request:
-        number = self._num_requests = self._num_requests + 1
-        request = Request(
-            f"request-{number}",
-            [*DOCUMENT, 1000 + number, 7],
-            SamplingParams(max_tokens=2, **options),  # type: ignore[arg-type]
-            arrival=number,
-            max_tokens=2,
-            documents=(len(DOCUMENT),),
-        )
-        self.scheduler.add(request)
-        return request
-
-    def step(self, *, arrived: int = 0, failed: int = 0) -> SchedulerOutput:
-        """A step, with which so many of the loads that were begun and not cancelled are reported."""
-        out = self.scheduler.schedule()
-        self.begun = [t.op_id for t in out.transfers if t.kind == "load"]
-        result = StepOutput(out.step_id)
-        for seq_id in out.seq_ids:
-            seq = self.scheduler._sequences[seq_id]
-            if seq.num_computed_tokens == len(seq.token_ids):
-                result.seq_ids.append(seq_id)
-                result.sampled.append([5])
-        under_way = [op for op, each in self.scheduler.swap._under_way.items() if each.transfer.kind == "load"]
-        cancelled = [op for op in under_way if self.scheduler.swap._under_way[op].is_cancelled]
-        going = [op for op in under_way if op not in cancelled]
-        if cancelled:
-            result.transfers.append(TransferReport("load", cancelled, 0, 0.0, is_cancelled=True, tier="disk"))
-        if failed:
-            result.transfers.append(TransferReport("load", going[:failed], 0, 0.0, failed=going[:failed], tier="disk"))
-        if arrived:
-            result.transfers.append(TransferReport("load", going[:arrived], arrived * BLOCK_BYTES, 1.0, tier="disk"))
-        saves = [op for op, each in self.scheduler.swap._under_way.items() if each.transfer.kind == "save"]
-        if saves:
-            result.transfers.append(TransferReport("save", saves, len(saves) * BLOCK_BYTES, 1.0, tier="disk"))
-        self.scheduler.update(result)
-        self.scheduler.check_integrity()
-        return out
+from core.prefix_bench import BLOCK, DOCUMENT, NUM_BLOCKS, Bench
+from quire.core.request import RequestStatus
 
 
 @pytest.mark.parametrize(
@@ -166,11 +75,8 @@ def test_a_queue_on_the_link_counts() -> None:
     bench.ask()
     bench.step()
     assert bench.scheduler.prefixes.ways["both"] == 1
-    other = Request("other", [9] * 8 + [1], SamplingParams(max_tokens=1), arrival=99, max_tokens=1)
-    keys: list[bytes] = []
-    extend_keys(keys, b"", PUBLIC_ONLY, [9] * 8, BLOCK, 2)
-    bench.scheduler.note_store(StoreChanges(added=keys))
-    bench.scheduler.add(other)
+    bench.put_on_disk([9] * 8)
+    bench.ask([9] * 8)
     bench.step()
     assert bench.scheduler.prefixes.ways["compute"] == 1, "behind thirteen blocks, two more come late"
 

@@ -128,9 +128,9 @@ def document_schedules(draw: st.DrawFn) -> Schedule:
     block_size = draw(st.sampled_from((2, 1, 3)))
     max_model_len = draw(st.integers(12, 40))
     config = SchedulerConfig(
-        num_blocks=-(-max_model_len // block_size) + draw(st.integers(0, 6)),
+        num_blocks=-(-max_model_len // block_size) * draw(st.sampled_from((1, 1, 2, 4))) + draw(st.integers(0, 6)),
         block_size=block_size,
-        max_num_seqs=draw(st.sampled_from((8, 4))),
+        max_num_seqs=draw(st.sampled_from((8, 4, 2, 1))),
         max_num_batched_tokens=draw(st.sampled_from((16, 64, 5))),
         max_model_len=max_model_len,
         num_swap_slots=draw(st.sampled_from((0, 0, 64, 4))),
@@ -141,7 +141,8 @@ def document_schedules(draw: st.DrawFn) -> Schedule:
     asked = []
     for plan in chosen:
         base = draw(st.sampled_from(BASES))[: max_model_len - 2 - draw(st.integers(0, 4))]
-        plan = replace(plan, prompt=(*base, plan.prompt[0]), arrives=draw(st.integers(0, 40)))
+        arrives = draw(st.sampled_from((0, 15, 30)) | st.integers(0, 40))
+        plan = replace(plan, prompt=(*base, plan.prompt[0]), arrives=arrives)
         ends = draw(st.lists(st.integers(1, len(plan.prompt)), max_size=2, unique=True))
         domains: DomainSpans = ((0, PUBLIC),)
         if ends and max(ends) < len(plan.prompt):
@@ -152,7 +153,8 @@ def document_schedules(draw: st.DrawFn) -> Schedule:
     places = st.lists(st.integers(0, 4), min_size=1, max_size=1).map(tuple)
     poisoned = draw(st.dictionaries(st.integers(1, 40), places, max_size=1))
     link = draw(st.integers(1, 1000)), draw(st.sampled_from((0, 0, 7, 2)))
-    return Schedule(config, tuple(asked), failing, poisoned, draw(st.none() | st.integers(1, 1000)), *link)
+    whim, warm = draw(st.none() | st.integers(1, 1000)), draw(st.sampled_from((BASES, ())))
+    return Schedule(config, tuple(asked), failing, poisoned, whim, *link, draw(st.sampled_from((0, 2, 5))), warm)
 
 
 @deep(40)

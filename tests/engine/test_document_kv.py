@@ -159,6 +159,23 @@ def test_loaded_computed_or_the_front_computed_while_the_back_is_loaded(
     llm.close()
 
 
+def test_loaded_while_its_request_waits_for_a_seat(tmp_path: Path) -> None:
+    keep_document("llama", tmp_path)
+    llm = DocumentLLM("llama", tmp_path, max_num_seqs=1)
+
+    def wait_for_news(step: int) -> None:
+        if llm.engine.scheduler.swap.num_under_way:
+            llm.engine.runner.disk.news.wait(10)  # type: ignore[attr-defined]
+
+    first = Job(random_ids(5, 1), greedy_params(NUM_TOKENS))
+    jobs = drive(llm, [first, ask(0), ask(1, greedy_params(6, n=1))], wait_for_news)
+    assert_all_greedy("llama", jobs)
+    assert llm.ways == {"ahead": 1}
+    assert [cached(job) for job in jobs] == [{}, {"disk": NUM_FULL}, {"device": NUM_FULL}]
+    assert llm.moved["load"] == NUM_FULL // 4
+    llm.close()
+
+
 def jobs_about_documents(num_jobs: int, seed: int) -> list[Job]:
     """Requests about three documents that do not fit in a small pool together, one of which begins with another."""
     chance = random.Random(seed)

@@ -28,12 +28,13 @@ def run(
     is_synchronous: bool = False,
     policy: str = "recompute",
     num_blocks: int = 12,
+    **more: int | bool,
 ) -> SimulationFigures:
     """With a disk that moves a block in `block_s`; None is no disk."""
     hardware = machine(swap_is_synchronous=is_synchronous)
     if block_s is not None:
         hardware = with_disk(hardware, BLOCK_BYTES / block_s, latency_s=0.0)
-    config = limits(num_blocks=num_blocks, enable_prefix_caching=True, has_disk_tier=block_s is not None)
+    config = limits(num_blocks=num_blocks, enable_prefix_caching=True, has_disk_tier=block_s is not None, **more)
     return simulate(arrivals, hardware, config, make_policy(policy, hardware.costs))
 
 
@@ -103,6 +104,19 @@ def test_a_document_that_two_wait_for_is_computed_once() -> None:
     found = run([FIRST, about(0, 0.0, num_output=3)], block_s=64)
     assert found.hits_by_tier == {"device": DOCUMENT}
     assert found.num_scheduled_tokens == DOCUMENT + 4 + 4 + 2
+
+
+def test_a_document_is_loaded_while_its_request_waits_for_a_seat() -> None:
+    # Three prompts need more than the pool, one after the other; then somebody has the only seat for twenty steps.
+    floods = [FLOOD._replace(time_s=time_s) for time_s in (900.0, 925.0, 950.0)]
+    load = [FIRST, *floods, Arrival(1000.0, 4, 20), about(0, 1000.0)]
+    seat_s = 1.25 + 19 * 1.0625
+    found = {on: run(load, block_s=1 / 8, num_blocks=24, max_num_seqs=1, enable_lookahead=on) for on in (False, True)}
+    assert found[False].makespan_s == 1000 + seat_s + 8 / 8 + 1.25
+    assert found[True].makespan_s == 1000 + seat_s + 1.25, "nothing is left to do but the question"
+    assert found[True].hits_by_tier == found[False].hits_by_tier == {"disk": DOCUMENT}
+    assert (found[False].prefix_ways, found[True].prefix_ways) == ({"load": 1}, {"ahead": 1})
+    assert found[True].tpot_s == found[False].tpot_s, "who runs goes on as before"
 
 
 def test_requests_without_documents_are_nothing_to_the_disk() -> None:

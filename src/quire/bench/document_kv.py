@@ -181,6 +181,12 @@ class Bench:
         finally:
             loader.costs = self._costs
 
+    def close(self) -> None:
+        """End what works for the engine in the background."""
+        self.link.close()
+        self.engine.runner.disk.store.close()  # type: ignore[attr-defined]
+        gc.collect()
+
     # -- the page cache ------------------------------------------------------------------------------------------
 
     def _files(self) -> list[Path]:
@@ -234,7 +240,7 @@ class Bench:
         Args:
             tokens: of a document that is on disk, and its question.
         """
-        held = Held(factor, self._crossing(tokens))
+        held = Held(factor, self.crossing(tokens))
         self.link.bandwidth = held.bandwidth
         try:
             for _ in range(_NUM_TO_LEARN):
@@ -251,7 +257,7 @@ class Bench:
             self.link.bandwidth = None
         return held
 
-    def _crossing(self, tokens: Sequence[int]) -> float:
+    def crossing(self, tokens: Sequence[int]) -> float:
         """Bytes a second at which loading a document takes as long as computing it, at this moment."""
         seconds = [
             self.ask_disk(tokens, _COMPUTE).ttft_s - self.ask(tokens).ttft_s  # the second finds it on the device
@@ -288,7 +294,7 @@ def run(
         directory = Path(config.kv_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="quire-kv-")))
         engine = make_engine(replace(config, kv_dir=str(directory)), loaded)
         bench = Bench(engine, settings, directory)
-        stack.callback(_close, bench)
+        stack.callback(bench.close)
         for output_len in (1, 2):  # warm up: kernels of these shapes
             bench.ask_disk(bench.store(), _LOAD, output_len)
         outcomes = [bench.measure(output_len) for output_len in settings.output_len]
@@ -310,12 +316,6 @@ def experiment_config(config: EngineConfig, settings: DocumentKvSettings) -> Eng
     if config.num_kv_blocks is None and config.kv_cache_memory is None:
         values["num_kv_blocks"] = 4 * -(-length // config.block_size)
     return replace(config, **values)
-
-
-def _close(bench: Bench) -> None:
-    bench.link.close()
-    bench.engine.runner.disk.store.close()  # type: ignore[attr-defined]
-    gc.collect()
 
 
 # -- what it comes to --------------------------------------------------------------------------------------------------

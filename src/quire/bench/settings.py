@@ -197,6 +197,29 @@ class RagSettings(Settings):
 
 
 @dataclass(frozen=True)
+class LookaheadSettings(Settings):
+    """`quire bench lookahead`."""
+
+    num_requests: int = setting(16, "Requests, each about a document of its own.", at_least=4)
+    document_tokens: int = setting(256, "Tokens of each document.", at_least=16)
+    question_tokens: int = setting(16, "Tokens after the document.", at_least=1)
+    output_len: int = setting(16, "Tokens of each answer.", at_least=2)
+    seats: int = setting(4, "Requests that run at once (max_num_seqs).", at_least=1)
+    load: float = setting(1.0, "Requests a second, by what the engine holds without lookahead.", above=0)
+    bandwidth: float = setting(
+        3.0, "The disk held to so many times the bandwidth at which loading and computing take as long.", above=0
+    )
+    seed: int = setting(0, "Of the arrivals.", name="load_seed")
+    runs: int = setting(3, "Pairs of runs, with and without.", at_least=1)
+
+    @property
+    def of_documents(self) -> DocumentKvSettings:
+        """Those of the documents that are asked about."""
+        lengths = {name: getattr(self, name) for name in ("document_tokens", "question_tokens")}
+        return DocumentKvSettings(output_len=(self.output_len,), **lengths)
+
+
+@dataclass(frozen=True)
 class SharingSettings(Settings):
     """`quire bench sharing`."""
 
@@ -325,6 +348,7 @@ class SimulateSettings(Settings):
     swap_is_synchronous: bool | None = setting(
         None, "Whether the engine stands still while blocks are copied; by default the profile's."
     )
+    enable_lookahead: bool = setting(True, "Load documents for requests that wait for their turn.")
     documents: int | None = setting(
         None, "Each request is about one of so many documents, drawn by Zipf's law; by default about none.", at_least=1
     )

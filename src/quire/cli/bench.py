@@ -8,6 +8,7 @@ from quire.bench.settings import (
     DocumentKvSettings,
     HttpSettings,
     LatencySettings,
+    LookaheadSettings,
     MemorySettings,
     OverheadSettings,
     RagSettings,
@@ -97,6 +98,16 @@ def rag(engine: EngineConfig, settings: RagSettings, json: Json = None, plot: Pl
         raise ValueError(f"retrieval needs {error.name}, which is not installed: pip install 'quire[rag]'") from None
     if not run(engine, settings, json, plot):
         raise typer.Exit(1)  # the notes have said where tokens differ
+
+
+@app.command(epilog="Example: quire bench lookahead --model random:tiny --num-requests 8 --runs 1")
+@options()
+def lookahead(engine: EngineConfig, settings: LookaheadSettings, json: Json = None, plot: Plot = None) -> None:
+    """Documents loaded for requests that wait for their turn: the same arrivals, with and without; in float32."""
+    from quire.bench.lookahead import run
+
+    if not run(engine, settings, json, plot):
+        raise typer.Exit(1)
 
 
 @app.command(epilog="Example: quire bench overhead --model random:qwen2.5-0.5b")

@@ -12,6 +12,7 @@ Every operation is O(1).
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 
 class BlockPool:
@@ -67,6 +68,11 @@ class BlockPool:
                 self._free.append(block)
             else:
                 self._cached[block] = None
+
+    def touch(self, blocks: Iterable[int]) -> None:
+        """Evict cached blocks later than all others, the last one last: somebody is about to hold them."""
+        for block in blocks:
+            self._cached.move_to_end(block)
 
     def find(self, key: bytes) -> int | None:
         """The block whose content has this key."""

@@ -62,8 +62,11 @@ class KVCacheManager:
     def find_prefix(self, seq: Sequence, limit: int | None = None) -> list[int]:
         """The blocks, from the first on, that hold the KV of `seq`'s first tokens already.
 
-        At least one token is left to compute, since a forward pass over none gives no logits; `limit` leaves more.
+        At least one token is left to compute, since a forward pass over none gives no logits; `limit` leaves more, and
+        `Sequence.must_compute` all.
         """
+        if seq.must_compute:
+            return []
         tokens = seq.token_ids
         last = len(tokens) - 1 if limit is None else min(limit, len(tokens) - 1)
         num_full = last // self.block_size
@@ -178,7 +181,7 @@ class KVCacheManager:
             self.pool.withdraw(block)
         return [key for key in keys if key is not None]
 
-    def begin_public(self, request: Request, can_load: Callable[[bytes], bool]) -> None:
+    def begin_public(self, request: Request, can_load: Callable[[bytes], bool]) -> bool:
         """Let a tenant's request that begins with public blocks share them: what follows is as private as before.
 
         Where there are tenants, public blocks are the operator's: pinned prefixes, documents that were warmed.
@@ -186,10 +189,13 @@ class KVCacheManager:
         Args:
             request: that has not begun.
             can_load: whether another tier has a key's block.
+
+        Returns:
+            Whether it begins with some. Its blocks have other names from now on.
         """
         (start, domain), *later = request.domains
         if not self.enable_prefix_caching or domain.level != TENANT or later:
-            return
+            return False
         tokens, keys = request.prompt_token_ids, list[bytes]()
         num_found = 0
         while (num_found + 1) * self.block_size < len(tokens):
@@ -199,6 +205,9 @@ class KVCacheManager:
             num_found += 1
         if num_found:
             request.domains = ((start, PUBLIC), (num_found * self.block_size, domain))
+            for seq in request.unfinished:
+                seq.block_keys.clear()
+        return num_found > 0
 
     def rename(self, request: Request) -> None:
         """Give a request's blocks, from now on, names that nobody else finds. Those that they had are as they were."""

@@ -42,7 +42,8 @@ class PrefixLoader:
         self._beside: StepShape | None = None
         self._chunk = config.max_num_batched_tokens
         self._loading: dict[int, Sequence] = {}  #: by seq_id, those that wait for what was begun here
-        self.ways: Counter[str] = Counter()  #: prefixes that were found, by what was decided: load, compute, both
+        #: Prefixes that were found, by what was decided: load, compute, both; also ahead, where some came before.
+        self.ways: Counter[str] = Counter()
 
     def begin_step(self, last_shape: StepShape = EMPTY_STEP) -> None:
         """Before a step is made: give up loads that computing would overtake.
@@ -65,9 +66,11 @@ class PrefixLoader:
         """
         first = len(seq.block_table)
         span = self._swap.find_loadable(seq, first)
-        if span is None or self._kv.pool.num_available < span.end - first:
+        if span is None:
             return
         split = self._split(seq, first, span)
+        if self._kv.pool.num_available < span.end - first - self._swap.count_coming(seq.block_keys[split : span.end]):
+            return
         self.ways["compute" if split == span.end else "load" if split == span.start else "both"] += 1
         if split < span.end:
             self._swap.swap_in(seq, BlockSpan(split, span.end))
@@ -122,7 +125,7 @@ class PrefixLoader:
             num_blocks = tiers.count(tier)
             if num_blocks:
                 seconds = self.costs.load(num_blocks * self._config.block_bytes, tier)
-                if is_queued and (num_queued := self._swap.num_queued(tier)):
+                if is_queued and (num_queued := self._swap.num_queued(tier, is_waited_for=True)):
                     seconds += self.costs.load(num_queued * self._config.block_bytes, tier)
                 longest = max(longest, seconds)
         return longest

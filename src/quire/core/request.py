@@ -92,6 +92,11 @@ class Sequence:
     def num_output_tokens(self) -> int:
         return len(self.token_ids) - self.num_prompt_tokens
 
+    @property
+    def must_compute(self) -> bool:
+        """Logits of prompt tokens exist only where those tokens are computed."""
+        return self.request.sampling_params.prompt_logprobs is not None and self.num_output_tokens == 0
+
     def __repr__(self) -> str:
         name = f"{self.request.request_id}/{self.index}"
         return f"Sequence({name}, {self.num_computed_tokens} of {len(self.token_ids)} tokens)"

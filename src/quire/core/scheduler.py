@@ -28,13 +28,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from quire.config import SchedulerConfig
+from quire.core.admission import Admission
 from quire.core.beam_search import BeamSearch
 from quire.core.costs.interface import EMPTY_STEP, Costs, StepShape
 from quire.core.disk_tier import DiskTier
 from quire.core.kv_cache_manager import KVCacheManager
+from quire.core.lookahead import Lookahead
 from quire.core.prefix_loader import PrefixLoader
 from quire.core.recovery.coordinator import RecoveryCoordinator
-from quire.core.recovery.interface import MAX_PREEMPTIONS, RecoveryPolicy
+from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.policies import Recompute
 from quire.core.request import Loading, Request, RequestStatus, Sequence, check_limits
 from quire.core.step_builder import StepBuilder
@@ -63,6 +65,8 @@ class Scheduler:
         self.swap = SwapManager(self.kv, config.num_swap_slots)
         self.recovery = RecoveryCoordinator(recovery or Recompute(), config, self.kv, self.swap)
         self.prefixes = PrefixLoader(config, self.kv, self.swap, costs)
+        self.admission = Admission(config, self.kv, self.swap)
+        self.lookahead = Lookahead(config, self.kv, self.swap, self.prefixes, self.admission)
         most = max(1, _MAX_SAVING_BYTES // max(1, config.block_bytes))
         self.disk = DiskTier(self.kv, self.swap, costs, most) if config.has_disk_tier else None
         self.requests: dict[str, Request] = {}
@@ -107,6 +111,7 @@ class Scheduler:
                 continue
             self._admit(request)
             self._schedule_group(request)
+        self.lookahead.end_step(waiting, running, step.promised, step.shape.total())
         out = self._in_flight = step.finish(self.swap.take_transfers(), self.swap.take_cancelled())
         if self.disk is not None:
             self.disk.tell(out)
@@ -141,7 +146,7 @@ class Scheduler:
             if (loaded := self.swap.take_in_loaded(seq)) is not None:
                 step.forget(seq)  # the runner knows the blocks before the loaded ones alone
                 self._count_loaded(request, loaded)
-                if not _must_compute(seq):  # who waited for the same blocks may have computed what follows
+                if not seq.must_compute:  # who waited for the same blocks may have computed what follows
                     num_more = kv.adopt_following(seq)
                     if request.num_preemptions == 0:
                         self._count_cached(request, "device", num_more)
@@ -216,27 +221,24 @@ class Scheduler:
     def _begin(self, seq: Sequence, *, is_forced: bool) -> bool:
         """Give a sequence without blocks the prefix that is cached, if the rest fits beside the promised blocks."""
         request = seq.request
-        found = self._find_prefix(seq)
+        found = self.kv.find_prefix(seq)
         pool = self.kv.pool
         evictable = sum(1 for block in found if pool.ref_counts[block] == 0)
-        missing = self.kv.blocks_for(len(seq.token_ids)) - len(found)
+        missing = self.kv.blocks_for(len(seq.token_ids)) - len(found) - self.admission.count_coming(seq, len(found))
         if pool.num_available - evictable < missing + self._step.promised and not is_forced:
             return False
         if request.cached_tokens is None:
             request.cached_tokens = {}
             self.counts.begun_requests += 1
             self.counts.prefix_queries += len(seq.token_ids)
-            self._count_cached(request, "device", len(found))
+            self._count_found(request, len(found))
         self.kv.adopt_prefix(seq, found)
         if is_forced:
             while pool.num_available < missing and (self._preempt_for(request) or self._park_sibling(seq)):
                 pass
-        if not self.recovery.resume(seq) and not _must_compute(seq):
+        if not self.recovery.resume(seq) and not seq.must_compute:
             self.prefixes.begin(seq)
         return True
-
-    def _find_prefix(self, seq: Sequence) -> list[int]:
-        return self.kv.find_prefix(seq, limit=0 if _must_compute(seq) else None)
 
     def _count_loaded(self, request: Request, loaded: Loading) -> None:
         """Tokens of a prefix have arrived; what a preempted request gets back is none."""
@@ -244,6 +246,15 @@ class Scheduler:
             num_blocks = (loaded.end - loaded.start) // self.config.block_size
             for tier, count in Counter(loaded.tiers[:num_blocks]).items():
                 self._count_cached(request, tier, count)
+
+    def _count_found(self, request: Request, num_found: int) -> None:
+        """A request begins with blocks that are on the device; some were loaded for it while it waited."""
+        brought = self.lookahead.take_brought(request, num_found)
+        if brought:
+            self.prefixes.ways["ahead"] += 1
+        self._count_cached(request, "device", num_found - brought.total())
+        for tier, count in brought.items():
+            self._count_cached(request, tier, count)
 
     def _count_cached(self, request: Request, tier: str, num_blocks: int) -> None:
         if num_blocks and request.cached_tokens is not None:
@@ -357,6 +368,7 @@ class Scheduler:
         self.counts.ended_sequences += len(request.sequences)
         if self.disk is not None:
             self.disk.leave(request)
+        self.lookahead.leave(request)
         self.num_preempted -= request.status is RequestStatus.PREEMPTED
         request.status = reason
         for seq in request.sequences:
@@ -390,40 +402,11 @@ class Scheduler:
     # -- room --------------------------------------------------------------------------------------------------------
 
     def _fits(self, request: Request) -> bool:
-        """Whether a waiting request can run with all the tokens that it knows, beside the running ones."""
+        """Whether a waiting request can run beside the running ones."""
         if self._num_running_seqs + request.width > self.config.max_num_seqs:
             return False
-        if not self.running:
-            return True  # alone, it runs in turns if need be
-        pool = self.kv.pool
-        room = pool.num_available - self._step.promised - self.config.watermark_blocks
-        first = request.unfinished[0]
-        need = self.kv.blocks_for(len(first.token_ids)) + request.width - 1
-        if need > room:
-            found = self._find_prefix(first)
-            need -= sum(1 for block in found if pool.ref_counts[block] > 0)
-        for sibling in request.unfinished[1:]:  # resumed: what follows the prompt is each one's own
-            need += self.kv.blocks_for(sibling.num_output_tokens)
-        return need <= room and self._leaves_in_peace(request)
-
-    def _leaves_in_peace(self, request: Request) -> bool:
-        """Whether with this one too nobody will be preempted who may not be any more."""
-        together = [*self.running, request]
-        if all(each.num_preemptions < MAX_PREEMPTIONS for each in together):
-            return True
-        left = self.kv.pool.num_blocks - sum(self._most_blocks(each) for each in together)
-        if left < 0:
-            return False
-        held = {block for running in self.running for seq in running.unfinished for block in seq.block_table}
-        return self.kv.pool.num_used - len(held) <= left  # pinned, or loaded for one that has left
-
-    def _most_blocks(self, request: Request) -> int:
-        """What a request may ask for in the course of its life, even if its sequences share nothing.
-
-        Two that share a block ask for one each when they part, though the second may keep the old one.
-        """
-        longest = len(request.prompt_token_ids) + request.max_tokens
-        return request.width * self.kv.blocks_for(longest) + request.width // 2
+        # Alone, it runs in turns if need be.
+        return not self.running or self.admission.has_room(request, self.running, self._step.promised)
 
     def _admit(self, request: Request) -> None:
         self.num_preempted -= request.status is RequestStatus.PREEMPTED
@@ -629,11 +612,6 @@ class Scheduler:
             assert not any(seq.swapped_keys for seq in request.unfinished if seq.block_table), (
                 "kept for one that goes on"
             )
-
-
-def _must_compute(seq: Sequence) -> bool:
-    """Logits of prompt tokens exist only where those tokens are computed."""
-    return seq.request.sampling_params.prompt_logprobs is not None and seq.num_output_tokens == 0
 
 
 @dataclass(slots=True)

@@ -7,15 +7,18 @@ a transfer from doing harm:
 - A load that follows the save of its block fails where that save fails.
 - What was cancelled stays under way until its report says that it has not begun.
 
+A load may begin before anybody waits for it (`load_ahead`). It makes way for those that somebody waits for.
+
 Owns the index of the swap tier and `Sequence.swapped_keys`; reaches block tables through `kv_cache_manager`. What is on
 disk, others decide too (`disk_tier`): here it is a set of keys, and a load from there may fail at any time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
+from quire.core.costs.interface import TIERS
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import Loading, Sequence
 from quire.core.tier_index import Entry, TierIndex
@@ -60,7 +63,8 @@ class SwapManager:
         self._transfers: list[BlockTransfer] = []  #: saves and loads to be sent with the step that is being made
         self._cancelled: list[int] = []  #: op_ids to be sent with the step that is being made
         self._under_way: dict[int, _Transfer] = {}  #: by op_id
-        self._num_queued: dict[str, int] = {}  #: by tier
+        self._num_queued: dict[str, int] = {}  #: by tier, without those that were cancelled
+        self._ahead: dict[str, set[int]] = {tier: set() for tier in TIERS}  #: op_ids of loads that nobody waits for yet
         self._load_of: dict[bytes, int] = {}  #: key -> op_id of the load that brings it
         self._save_of: dict[bytes, int] = {}  #: key -> op_id of the save that takes it to the swap tier
         self._disk_save_of: dict[bytes, int] = {}  #: key -> op_id of the save that takes it to disk
@@ -143,6 +147,11 @@ class SwapManager:
         keys = self.kv.keys_of(seq, num_full)[first:]
         return _first_run([(key in swapped and self._is_coming(key)) or self.can_load(key) for key in keys], first)
 
+    @property
+    def has_blocks(self) -> bool:
+        """Whether there may be anything to load."""
+        return self.kv.enable_prefix_caching and bool(self.on_disk or self.tier.num_slots)
+
     def can_load(self, key: bytes) -> bool:
         """Whether a key's block can be loaded for anybody."""
         return self.kv.enable_prefix_caching and (key in self.on_disk or self._is_coming(key))
@@ -166,7 +175,7 @@ class SwapManager:
     def swap_in(self, seq: Sequence, span: BlockSpan) -> list[int]:
         """Extend `seq`'s table, which ends before `span`, by blocks to compute and blocks to load.
 
-        The caller has checked that the pool has room.
+        The caller has checked that the pool has room (`count_coming`). What is loaded ahead for others makes way.
 
         Returns:
             The op_ids of loads that this began; others were under way.
@@ -182,12 +191,15 @@ class SwapManager:
                 load_ids.append(op_id)
             under_way = self._under_way[op_id]
             under_way.waiting.append(seq)
+            self._ahead[under_way.transfer.tier].discard(op_id)
             kv.pool.acquire(under_way.transfer.dst)
             blocks.append(under_way.transfer.dst)
             loading.op_ids.add(op_id)
             loading.tiers.append(under_way.transfer.tier)
         seq.loading = loading
         kv.extend_table(seq, blocks)
+        for tier in {self._under_way[op_id].transfer.tier for op_id in load_ids}:
+            self._cancel(self._ahead[tier].copy())
         return load_ids
 
     def take_in_loaded(self, seq: Sequence) -> Loading | None:
@@ -215,6 +227,34 @@ class SwapManager:
         waiting.remove(seq)
         if not waiting:
             self._cancel([op_id])
+
+    # -- before anybody waits ----------------------------------------------------------------------------------------
+
+    def load_ahead(self, key: bytes) -> str:
+        """Begin to load a block that nobody waits for yet. Once it is there, it is a cached one.
+
+        The caller has checked that it can be loaded and is not coming, and that the pool has room.
+
+        Returns:
+            The tier that it comes from.
+        """
+        op_id = self._load(key)
+        tier = self._under_way[op_id].transfer.tier
+        self._ahead[tier].add(op_id)
+        return tier
+
+    def is_coming(self, key: bytes) -> bool:
+        """Whether a block is being loaded, for whomever."""
+        return key in self._load_of
+
+    def count_coming(self, keys: Iterable[bytes]) -> int:
+        """How many of these blocks are being loaded: `swap_in` allocates none for them."""
+        return sum(1 for key in keys if key in self._load_of)
+
+    def cancel_ahead(self, wanted: Container[bytes] = ()) -> None:
+        """Cancel the loads that nobody waits for, but of blocks that are still wanted."""
+        for ahead in self._ahead.values():
+            self._cancel([op_id for op_id in ahead if self._under_way[op_id].key not in wanted])
 
     # -- transfers that are taken back -------------------------------------------------------------------------------
 
@@ -267,6 +307,7 @@ class SwapManager:
                 continue
             under_way = self._under_way[op_id]
             under_way.is_cancelled = True
+            self._leave_link(under_way.transfer)
             if under_way.transfer.kind == "load":
                 _forget(self._load_of, under_way)
             self._cancelled.append(op_id)
@@ -286,7 +327,8 @@ class SwapManager:
             failed = set(report.failed)
             for op_id in report.op_ids:
                 ended = self._under_way.pop(op_id)
-                self._num_queued[ended.transfer.tier] -= 1
+                if not ended.is_cancelled:
+                    self._leave_link(ended.transfer)
                 is_lost = report.is_cancelled or op_id in failed
                 if ended.transfer.kind == "load":
                     self._end_load(ended, is_lost=is_lost, is_cancelled=report.is_cancelled)
@@ -351,6 +393,10 @@ class SwapManager:
         self._under_way[transfer.op_id] = _Transfer(transfer, transfer.key, entry)
         return transfer.op_id
 
+    def _leave_link(self, transfer: BlockTransfer) -> None:
+        self._num_queued[transfer.tier] -= 1
+        self._ahead[transfer.tier].discard(transfer.op_id)
+
     # -- to disk -----------------------------------------------------------------------------------------------------
 
     @property
@@ -387,14 +433,21 @@ class SwapManager:
         for key in keys:
             self._load_of.pop(key, None)
 
-    def num_queued(self, tier: str) -> int:
-        """Blocks under way on one tier's link, either way."""
-        return self._num_queued.get(tier, 0)
+    def num_queued(self, tier: str, *, is_waited_for: bool = False) -> int:
+        """Blocks under way on one tier's link, either way, that are not cancelled.
+
+        Args:
+            is_waited_for: only those that would not make way for a load that somebody waits for.
+        """
+        return self._num_queued.get(tier, 0) - (len(self._ahead[tier]) if is_waited_for else 0)
 
     def check_integrity(self, sequences: list[Sequence]) -> None:
         """Raise AssertionError unless slots, transfers and the sequences that wait for them agree."""
         self.tier.check_integrity()
-        assert sum(self._num_queued.values()) == len(self._under_way)
+        going = [each for each in self._under_way.values() if not each.is_cancelled]
+        assert sum(self._num_queued.values()) == len(going)
+        ahead = {op_id for op_ids in self._ahead.values() for op_id in op_ids}
+        assert ahead == {each.transfer.op_id for each in going if each.transfer.kind == "load" and not each.waiting}
         for op_id, under_way in self._under_way.items():
             assert all(op_id in _loading_of(seq).op_ids for seq in under_way.waiting)
         for seq in sequences:

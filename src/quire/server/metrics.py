@@ -205,8 +205,9 @@ class Metrics:
         )
         self._prefix_ways = self._counter(
             "prefix_decisions",
-            "Prefixes that another tier had: loaded, computed all the same, or both at once, whatever was sooner.",
-            way=("load", "compute", "both"),
+            "Prefixes that another tier had: loaded, computed all the same, or both at once, whatever was sooner; and "
+            "those of which some was loaded ahead, while the request waited for its turn.",
+            way=("load", "compute", "both", "ahead"),
         )
         directions = tuple(_DIRECTIONS.values())
         self._disk_moved = self._counter(

@@ -52,7 +52,7 @@ class SimulationFigures:
     stall_s: float = 0.0  #: the engine stood still while blocks were copied
     wait_s: float = 0.0  #: no request could go on before a block had arrived
     hits_by_tier: dict[str, int] = field(default_factory=dict)  #: tokens of prefixes that were found, by where
-    prefix_ways: dict[str, int] = field(default_factory=dict)  #: prefixes in another tier: load, compute, both
+    prefix_ways: dict[str, int] = field(default_factory=dict)  #: prefixes in another tier: load, compute, both, ahead
     ttft_s: Distribution | None = None
     tpot_s: Distribution | None = None
     itl_s: Distribution | None = None

@@ -132,6 +132,7 @@ def scheduler_config(settings: SimulateSettings, profile: HardwareProfile) -> Sc
         watermark_blocks=int(settings.watermark * settings.num_blocks),
         num_swap_slots=settings.swap_space // block_bytes,
         block_bytes=block_bytes,
+        enable_lookahead=settings.enable_lookahead,
     )
 
 

@@ -209,7 +209,7 @@ class RecoveryCoordinator:
             block_bytes=config.block_bytes,
             chunk=config.max_num_batched_tokens,
             free_slots=self._swap.tier.num_available,
-            queued_bytes=self._swap.num_queued("host") * config.block_bytes,
+            queued_bytes=self._swap.num_queued("host", is_waited_for=True) * config.block_bytes,
             beside=self._last_shape,
             eviction_stats=self.eviction_stats,
         )
