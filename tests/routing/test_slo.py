@@ -91,3 +91,18 @@ def test_limits_and_ranks_come_from_a_file(tmp_path: Path) -> None:
         path.write_text(f"policy: slo\nmodels: {{a: x, b: y}}\nslo: {wrong}\n")
         with pytest.raises(RoutingError, match=message):
             Router(RoutingConfig.from_file(path))
+
+
+def test_a_key_may_have_an_slo_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "routing.yaml"
+    file.write_text("policy: slo\nmodels: {large: chat, small: mini}\nslo: {ttft_s: 9, keys: {key-1: {ttft_s: 0.1}}}\n")
+    router = Router(RoutingConfig.from_file(file))
+    forecasts = {"chat": IDLE, "mini": QUICK}
+
+    def chosen(key_id: str, slo: SLO | None = None) -> str:
+        return router.route("why?", num_tokens=50, slo=slo, key_id=key_id, forecasts=forecasts).model
+
+    assert [chosen("key-1"), chosen("key-2"), chosen("key-1", SLO(ttft_s=9))] == ["mini", "chat", "chat"]
+    file.write_text("policy: slo\nmodels: {large: chat}\nslo: {keys: {key-1: fast}}\n")
+    with pytest.raises(RoutingError, match="slo: keys: key-1 should be a mapping"):
+        RoutingConfig.from_file(file)

@@ -27,6 +27,7 @@ class RoutingConfig:
         domain_examples: a file with example queries by role.
         domain_top_k: how many of a model's nearest examples count.
         slo: what requests are to keep that name no limits of their own.
+        slo_by_key: the same for the requests of some API keys, by the keys' ids.
         quality: a rank by role, higher is better; by default models are named best first.
 
     Raises:
@@ -40,6 +41,7 @@ class RoutingConfig:
     domain_examples: Path = DEFAULT_EXAMPLES
     domain_top_k: int = DEFAULT_TOP_K
     slo: SLO = NO_SLO
+    slo_by_key: Mapping[str, SLO] = field(default_factory=dict)
     quality: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
@@ -56,7 +58,7 @@ class RoutingConfig:
             models: {small: quire-mini, large: quire-chat}
             query: {file: my_forms.yaml, threshold: 0.5}
             domain: {examples: my_examples.yaml, top_k: 8}
-            slo: {ttft_s: 0.5, tpot_s: 0.1, quality: {large: 2, small: 1}}
+            slo: {ttft_s: 0.5, tpot_s: 0.1, quality: {large: 2, small: 1}, keys: {'9f2c41d07be83a56': {ttft_s: 0.2}}}
 
         Files are named relative to this one.
 
@@ -71,8 +73,12 @@ class RoutingConfig:
         query, domain, slo = (_section(data, name, path) for name in ("query", "domain", "slo"))
         check_keys(query, optional=("file", "threshold"), place=f"{path}: query")
         check_keys(domain, optional=("examples", "top_k"), place=f"{path}: domain")
-        check_keys(slo, optional=("ttft_s", "tpot_s", "quality"), place=f"{path}: slo")
+        check_keys(slo, optional=("ttft_s", "tpot_s", "quality", "keys"), place=f"{path}: slo")
         quality = slo.pop("quality", None)
+        keys = _section(slo, "keys", path)
+        slo.pop("keys", None)
+        if unquoted := [key for key in keys if not isinstance(key, str)]:
+            raise RoutingError(f"{path}: slo: keys: {unquoted[0]!r} is a number; put quotes around the key's id")
         top_k = domain.get("top_k", DEFAULT_TOP_K)
         if not isinstance(top_k, int) or isinstance(top_k, bool):
             raise RoutingError(f"{path}: domain: top_k should be a whole number, got {top_k!r}")
@@ -83,7 +89,8 @@ class RoutingConfig:
             query_threshold=numbers_of({"threshold": query.get("threshold", 0)}, f"{path}: query")["threshold"],
             domain_examples=path.parent / str(domain["examples"]) if "examples" in domain else DEFAULT_EXAMPLES,
             domain_top_k=top_k,
-            slo=SLO(**numbers_of(slo, f"{path}: slo")),
+            slo=_slo(slo, f"{path}: slo"),
+            slo_by_key={key: _slo(limits, f"{path}: slo: keys: {key}") for key, limits in keys.items()},
             quality=None if quality is None else numbers_of(quality, f"{path}: slo: quality"),
         )
 
@@ -115,6 +122,7 @@ class Router:
         *,
         num_tokens: int = 0,
         slo: SLO | None = None,
+        key_id: str | None = None,
         forecasts: Mapping[str, Forecast | None] | None = None,
         num_cached: Mapping[str, int] | None = None,
     ) -> Choice:
@@ -123,12 +131,15 @@ class Router:
         Args:
             question: its own words, without what was retrieved for it.
             num_tokens: of the whole prompt, documents too; a good guess will do.
-            slo: the request's own; what it leaves open is as configured.
+            slo: the request's own; what it leaves open is as configured for its key, or for all.
+            key_id: of the API key that asks.
             forecasts: by served name (`AsyncEngine.forecast`). A model without one takes no requests now.
             num_cached: by served name, how many of the prompt's tokens a model has KV of; none where nothing is said.
         """
         known = {model: forecast for model, forecast in (forecasts or {}).items() if forecast is not None}
-        return self.policy.choose(question, RoutingContext(num_tokens, slo or NO_SLO, known, num_cached or {}))
+        own, of_key = slo or NO_SLO, self.config.slo_by_key.get(key_id or "", NO_SLO)
+        limits = SLO(own.ttft_s or of_key.ttft_s, own.tpot_s or of_key.tpot_s)
+        return self.policy.choose(question, RoutingContext(num_tokens, limits, known, num_cached or {}))
 
     @property
     def needs_forecasts(self) -> bool:
@@ -166,6 +177,13 @@ POLICIES: dict[str, Callable[[RoutingConfig, Embedder | None], Policy]] = {
     "domain": _make_domain,
     "slo": lambda config, embedder: SloPolicy(config.models, config.slo, config.quality),
 }
+
+
+def _slo(data: object, place: str) -> SLO:
+    if not isinstance(data, dict):
+        raise RoutingError(f"{place} should be a mapping, got {data!r}")
+    check_keys(data, optional=("ttft_s", "tpot_s"), place=place)
+    return SLO(**numbers_of(data, place))
 
 
 def _section(data: Mapping[str, object], name: str, path: Path) -> dict[str, object]:

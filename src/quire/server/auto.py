@@ -28,13 +28,14 @@ class AutoModel:
         self._router = router
 
     async def find(
-        self, name: str | None, question: str | None, slo: Slo | None, num_characters: int
+        self, name: str | None, question: str | None, slo: Slo | None, *, num_characters: int, key_id: str
     ) -> tuple[ServedModel, RoutingReply | None]:
         """The model of that name; for auto, the one that the policy chooses, and why.
 
         Args:
             question: None where the body has token ids alone.
             num_characters: of the whole prompt, about.
+            key_id: whose request it is.
 
         Raises:
             ApiError: there is no such model, or no way to choose.
@@ -50,6 +51,7 @@ class AutoModel:
             names = self._router.config.models.values()
             known["forecasts"] = {each: self._registry.get(each).async_engine.forecast for each in names}
             known["num_tokens"] = num_characters // _CHARACTERS_A_TOKEN
+            known["key_id"] = key_id
             known["slo"] = None if slo is None else SLO(slo.ttft_s, slo.tpot_s)
         choice = self._among_ready(await asyncio.to_thread(partial(self._router.route, question, **known)))
         routing = RoutingReply(policy=choice.policy, why=choice.why, numbers=dict(choice.numbers))

@@ -73,7 +73,9 @@ class Endpoint(ABC, Generic[B]):
         key_id = key_id_of(request.scope)
         retrieved = await retrieve(self.library, key_id, body, question) if body.retrieval is not None else None
         num_characters = len(question or "") + (retrieved.num_characters if retrieved is not None else 0)
-        model, routing = await self.auto.find(body.model, question, body.slo, num_characters)
+        model, routing = await self.auto.find(
+            body.model, question, body.slo, num_characters=num_characters, key_id=key_id
+        )
         note_usage(request.scope, model=model.name)
         check_ready(model)
         _check_streaming(body)
