@@ -183,7 +183,11 @@ def main() -> int:
     print(f"{report.num_blocks} blocks on disk, all whole" if not report.problems else "\n".join(report.problems[:20]))
     print(f"{len(report.problems)} problems" if report.problems else "all is well")
     if options.json is not None:
-        options.json.write_text(json.dumps(asdict(report), indent=2) + "\n")
+        counted = {
+            "computed": dict(report.computed),
+            "cached_tokens": dict(report.cached_tokens),
+        }  # asdict spoils counters
+        options.json.write_text(json.dumps({**asdict(report), **counted}, indent=2) + "\n")
     return 1 if report.problems else 0
 
 

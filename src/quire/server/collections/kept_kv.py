@@ -54,7 +54,8 @@ class KeptKV:
 
     def __init__(self, registry: ModelRegistry) -> None:
         self._registry = registry
-        self._warmings: dict[tuple[str, str, str, str | None], Warming] = {}
+        self._warmings: dict[tuple[str, str, str], Warming] = {}  #: by collection, model and endpoint
+        self._turns: dict[str, asyncio.Lock] = {}  #: by model: passages of all collections, one after the other
 
     def warmings(self, collection_id: str) -> list[Warming]:
         """What was asked for since the server started."""
@@ -63,7 +64,7 @@ class KeptKV:
     def warm(
         self, collection: Collection, name: str, model_name: str | None, endpoint: str | None, form: str | None
     ) -> Warming:
-        """Begin to prepare, or tell how far it is. A warming that has ended begins again.
+        """Begin to prepare, or tell how far it is. A warming that has ended begins again, in whatever form.
 
         Args:
             name: of the collection.
@@ -92,7 +93,7 @@ class KeptKV:
             template = None if form is None else PromptTemplate.parse(form)
         except ValueError as error:
             raise invalid(str(error), "template") from None
-        key = collection.id, model.name, endpoint, form
+        key = collection.id, model.name, endpoint
         warming = self._warmings.get(key)
         if warming is None or warming.status != "running":
             warming = self._warmings[key] = Warming(name, model.name, endpoint)
@@ -127,7 +128,8 @@ class KeptKV:
             warming.num_passages = sum(each.num_chunks for each in documents)
             for document in documents:
                 for passage in await asyncio.to_thread(collection.passages_of, document.id):
-                    await self._prepare(warming, collection.id, model, passage, template)
+                    async with self._turns.setdefault(model.name, asyncio.Lock()):
+                        await self._prepare(warming, collection.id, model, passage, template)
                     warming.num_done += 1
             warming.status = "failed" if warming.errors else "done"
         except ApiError as error:  # the model is gone
