@@ -36,17 +36,19 @@ def test_nothing_is_shared_behind_what_a_template_writes_of_the_request() -> Non
     assert prompt.documents == ()
 
 
-def test_a_passage_alone_begins_every_prompt_with_it() -> None:
-    form = PromptTemplate.parse("{documents} | {question}?")
-    for is_chat, template in ((False, None), (True, None), (False, form), (True, form)):
-        alone = join_passage(TOKENIZER, "It is red.", is_chat=is_chat, template=template, chat_template=TEMPLATE)
-        assert alone is not None
-        messages = [{"role": "user", "content": "Is it?"}, {"role": "assistant", "content": "No."}]
-        if is_chat:
-            whole = join_conversation(TOKENIZER, ["It is red.", "b"], messages, template, chat_template=TEMPLATE)
-        else:
-            whole = join_question(TOKENIZER, ["It is red.", "b"], "Is it?", template)
-        assert whole.token_ids[: whole.documents[0]] == list(alone.token_ids)
+@pytest.mark.parametrize("form", [None, PromptTemplate.parse("{documents} | {question}?")])
+@pytest.mark.parametrize("role", [None, "user", "system"])
+def test_a_passage_alone_begins_every_prompt_with_it(role: str | None, form: PromptTemplate | None) -> None:
+    found = join_passage(TOKENIZER, "It is red.", role=role, template=form, chat_template=TEMPLATE)
+    assert found is not None
+    alone, start = found
+    messages = [{"role": role, "content": "Is it?"}, {"role": "user", "content": "No."}]
+    if role is None:
+        whole = join_question(TOKENIZER, ["It is red.", "b"], "Is it?", form)
+    else:
+        whole = join_conversation(TOKENIZER, ["It is red.", "b"], messages, form, chat_template=TEMPLATE)
+    assert list(whole.token_ids[: whole.documents[0]]) == list(alone.token_ids)
+    assert TOKENIZER.decode(list(alone.token_ids[start:])).strip() == "It is red."
 
 
 @pytest.mark.parametrize(

@@ -228,8 +228,10 @@ class AsyncEngine:
         self._send(stream, number, Add(next(self._keys), request_id, processed, arrival_time, wants_progress))
         self._call(self._on_accepted, processed.n, processed.max_tokens)
 
-    def forget(self, prompts: Sequence[Prompt]) -> None:
-        """Have the KV of the prompts' documents deleted from disk, soon; where no engine runs, nothing is."""
+    def forget(self, prompts: Sequence[tuple[Prompt, int]]) -> None:
+        """Have the KV of the prompts' documents deleted from disk, soon (`Engine.forget`). Where no engine runs,
+        nothing is. It takes the engine about 0.1 ms a prompt, and as long as a look at all that is on disk.
+        """
         self._host.send(Forget(tuple(prompts)))
 
     def leave(self, stream: EventStream) -> None:

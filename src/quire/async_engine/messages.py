@@ -111,7 +111,7 @@ class Abort:
 class Forget:
     """Delete the KV of documents from disk, in every process."""
 
-    prompts: tuple[Prompt, ...]  #: encoded; up to the last document's end
+    prompts: tuple[tuple[Prompt, int], ...]  #: see `Engine.forget`
 
 
 @dataclass(frozen=True, slots=True)

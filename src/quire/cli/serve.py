@@ -139,7 +139,10 @@ class _Vectors:
         self._library = library
 
     def embed(self, texts: Sequence[str]) -> Any:
-        return self._library.embedder.embed(texts, use="search").vectors
+        from quire.server.collections.library import MAX_QUERY_CHARACTERS
+
+        cut = [text[:MAX_QUERY_CHARACTERS] for text in texts]
+        return self._library.embedder.embed(cut, use="search").vectors
 
 
 def _start_engine(config: EngineConfig, *, memory_share: float) -> Engine:

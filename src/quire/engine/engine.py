@@ -316,8 +316,11 @@ class Engine:
         """
         return self.scheduler.kv.pool.forget_cached()
 
-    def forget(self, prompts: Sequence[Prompt]) -> int:
+    def forget(self, prompts: Sequence[tuple[Prompt, int]]) -> int:
         """Delete the KV of the prompts' documents, and of what was computed after them, from disk, for every process.
+
+        Args:
+            prompts: each with its first document's first token: blocks before it are other prompts', too.
 
         Returns:
             How many blocks were deleted.
@@ -331,11 +334,11 @@ class Engine:
             return 0
         size = self.scheduler.config.block_size
         keys: set[bytes] = set()
-        for prompt in prompts:
+        for prompt, start in prompts:
             of_prompt: list[bytes] = []
             num_blocks = prompt.documents[-1] // size
             extend_keys(of_prompt, self.root, prompt.domains, prompt.token_ids, size, num_blocks)
-            keys.update(of_prompt)
+            keys.update(of_prompt[start // size :])
         return disk.store.delete(keys)
 
     # -- a pinned prefix ----------------------------------------------------------------------------------------------

@@ -63,9 +63,7 @@ def join_question(
     tokenizer: Tokenizer, passages: Sequence[str], question: str, template: PromptTemplate | None = None
 ) -> Prompt:
     """A plain prompt. ValueError where there are no passages."""
-    template = template or PLAIN
-    rest = template.middle + question + template.tail
-    return _prompt_of(join_text(tokenizer, _apart(passages), rest, head=template.head))
+    return _prompt_of(_join_question(tokenizer, passages, question, template or PLAIN))
 
 
 def join_conversation(
@@ -83,34 +81,39 @@ def join_conversation(
     Raises:
         ValueError: there are no passages or no messages, or the chat template does not show the first one as it is.
     """
-    role = messages[0]["role"] if messages else "user"
-    template = template or (USER_FIRST if role == "user" else SYSTEM_FIRST)
-    messages = [_around(messages[0], template), *messages[1:]] if messages else messages
-    return _prompt_of(join_messages(tokenizer, _apart(passages), messages, head=template.head, **options))
+    return _prompt_of(_join_conversation(tokenizer, passages, messages, template, **options))
 
 
 def join_passage(
     tokenizer: Tokenizer,
     passage: str,
     *,
-    is_chat: bool,
+    role: str | None,
     template: PromptTemplate | None = None,
     chat_template: str | None = None,
-) -> Prompt | None:
+) -> tuple[Prompt, int] | None:
     """What all prompts with this passage, and no other before it, begin with: to prepare its KV, or to delete it.
 
+    Args:
+        role: of conversations whose first message is of this role; None is of plain prompts.
+
     Returns:
-        The prompt up to the passage's end; None where the chat template writes something of each request's own in
-        front of it.
+        The prompt up to the passage's end, and the passage's first token; None where the chat template has no such
+        conversation, or writes something of each request's own in front of it.
     """
-    if is_chat:
-        messages = opening_messages("user")
-        whole = join_conversation(tokenizer, [passage], messages, template, chat_template=chat_template)
+    if role is None:
+        joined = _join_question(tokenizer, [passage], "", template or PLAIN)
     else:
-        whole = join_question(tokenizer, [passage], "", template)
-    if not whole.documents:
+        try:
+            joined = _join_conversation(
+                tokenizer, [passage], opening_messages(role), template, chat_template=chat_template
+            )
+        except ValueError:
+            return None
+    if not joined.documents:
         return None
-    return replace(whole, text=None, token_ids=whole.token_ids[: whole.documents[-1]])
+    end = joined.documents[-1]
+    return Prompt(token_ids=joined.token_ids[:end], documents=joined.documents), joined.start
 
 
 def share(prompt: Prompt, collection_id: str, rest: DomainSpans, salt: str | None = None) -> Prompt:
@@ -129,6 +132,24 @@ def share(prompt: Prompt, collection_id: str, rest: DomainSpans, salt: str | Non
     if behind.level > collection.level:  # where there are no tenants, everybody may share what follows, too
         spans = (*spans, (prompt.documents[-1], behind))
     return replace(prompt, domains=spans)
+
+
+def _join_question(tokenizer: Tokenizer, passages: Sequence[str], question: str, template: PromptTemplate) -> Joined:
+    rest = template.middle + question + template.tail
+    return join_text(tokenizer, _apart(passages), rest, head=template.head)
+
+
+def _join_conversation(
+    tokenizer: Tokenizer,
+    passages: Sequence[str],
+    messages: Sequence[Mapping[str, Any]],
+    template: PromptTemplate | None,
+    **options: Any,
+) -> Joined:
+    role = messages[0]["role"] if messages else "user"
+    template = template or (USER_FIRST if role == "user" else SYSTEM_FIRST)
+    messages = [_around(messages[0], template), *messages[1:]] if messages else messages
+    return join_messages(tokenizer, _apart(passages), messages, head=template.head, **options)
 
 
 def _apart(passages: Sequence[str]) -> list[str]:

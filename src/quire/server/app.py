@@ -80,7 +80,8 @@ def make_app(
     app.state.library = library = library or Library()
     app.state.bodies = BodyReader(registry.prompt_limits, ignore_unknown_fields=settings.ignore_unknown_fields)
     auto, kept = AutoModel(registry, router), KeptKV(registry)
-    library.on_deleted = kept.forget
+    library.on_deleted = lambda info, passages: kept.forget(info.id, passages)
+    app.state.kept = kept
     routers = (
         ChatEndpoint(auto, settings, library).route(),
         CompletionEndpoint(auto, settings, library).route(),
@@ -129,6 +130,7 @@ def _put_before(app: FastAPI, settings: ServerSettings) -> None:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     app.state.bodies.close()
+    app.state.kept.close()
     await asyncio.to_thread(app.state.library.close)
 
 

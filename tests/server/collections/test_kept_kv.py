@@ -16,16 +16,18 @@ from serving import SMALL, RunningServer, make_model, running, wait_until
 CLOCKS = "Ann Verrow mends old clocks in Ashby, and never on a Sunday."
 BREAD = "Tom Weber bakes bread in Marlow. He rises at three every morning."
 TOWN = "/v1/collections/town"
+#: What all conversations begin with fills blocks that all passages share.
+TEMPLATE = "You are the town's clerk, and answer in a few words. {% for m in messages %}[{{ m.content }}]{% endfor %}"
 
 
 def test_kv_is_prepared_found_after_a_restart_and_deleted(tmp_path: Path) -> None:
     def serving(**changes: Any) -> Any:
         library = Library(tmp_path / "rag", find_embedder("hashing"))
-        return running(make_model(replace(SMALL, **changes)), library=library)
+        return running(make_model(replace(SMALL, **changes), chat_template=TEMPLATE), library=library)
 
     def ask(server: RunningServer) -> dict[str, Any]:
-        asked = {"collection": "town", "top_k": 2}
-        answer: dict[str, Any] = server.complete(prompt="Who mends clocks?", retrieval=asked).json()
+        messages = [{"role": "user", "content": "Who mends clocks?"}]
+        answer: dict[str, Any] = server.chat(messages=messages, retrieval={"collection": "town", "top_k": 2}).json()
         return answer
 
     with serving() as server:
@@ -35,7 +37,7 @@ def test_kv_is_prepared_found_after_a_restart_and_deleted(tmp_path: Path) -> Non
         assert "--kv-dir" in server.post(f"{TOWN}/warm").json()["error"]["message"]
     kv_dir = str(tmp_path / "kv")
     with serving(kv_dir=kv_dir) as server:
-        begun = server.post(f"{TOWN}/warm", endpoint="completions")
+        begun = server.post(f"{TOWN}/warm")
         assert begun.status_code == 202
         wait_until(lambda: server.get(f"{TOWN}/warm").json()["data"][0]["status"] != "running")
         (warming,) = server.get(f"{TOWN}/warm").json()["data"]
@@ -43,24 +45,27 @@ def test_kv_is_prepared_found_after_a_restart_and_deleted(tmp_path: Path) -> Non
         assert warming["num_done"] == warming["num_passages"] == 2
         assert warming["num_computed_tokens"] > 100
         id_ = server.get(TOWN).json()["id"]
-        keys = keys_of(server.engine, CLOCKS, id_), keys_of(server.engine, BREAD, id_)
-        wait_until(lambda: all(set(each) <= set(server.engine.scheduler.swap.on_disk) for each in keys))
+        (head, clocks), (same_head, bread) = (keys_of(server.engine, each, id_) for each in (CLOCKS, BREAD))
+        assert head == same_head != []
+        wait_until(lambda: {*head, *clocks, *bread} <= set(server.engine.scheduler.swap.on_disk))
     with serving(kv_dir=kv_dir) as server:
         answer = ask(server)
         assert answer["usage"]["prompt_tokens_details"]["cached_tokens_by_tier"]["disk"] >= 48
         assert server.send("DELETE", f"{TOWN}/documents/clocks").status_code == 200
         store = server.engine.runner.disk.store  # type: ignore[attr-defined]
-        wait_until(lambda: not any(key in store for key in keys[0]))
-        assert all(key in store for key in keys[1])
+        wait_until(lambda: not any(key in store for key in clocks))
+        assert all(key in store for key in head + bread), "others begin with the same head"
         assert [each["document"] for each in ask(server)["retrieval"]["sources"]] == ["bread"]
 
 
-def keys_of(engine: Engine, passage: str, collection_id: str) -> list[bytes]:
+def keys_of(engine: Engine, passage: str, collection_id: str) -> tuple[list[bytes], list[bytes]]:
+    """Of what stands before a passage, and of the passage."""
     assert engine.tokenizer is not None
-    prompt = join_passage(engine.tokenizer, passage, is_chat=False)
-    assert prompt is not None
+    found = join_passage(engine.tokenizer, passage, role="user", chat_template=TEMPLATE)
+    assert found is not None
+    prompt, start = found
     size = engine.scheduler.config.block_size
     keys: list[bytes] = []
     spans = ((0, collection_domain(collection_id)),)
     extend_keys(keys, engine.root, spans, prompt.token_ids, size, len(prompt.token_ids) // size)
-    return keys
+    return keys[: start // size], keys[start // size :]

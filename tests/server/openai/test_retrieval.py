@@ -104,11 +104,16 @@ def test_a_conversation_says_its_sources_in_the_first_chunk(town: RunningServer)
 
 
 def test_passages_that_do_not_fit_are_left_out(town: RunningServer) -> None:
-    answer = town.complete(prompt="bread?", max_tokens=100, **asked(top_k=2)).json()
-    assert [each["document"] for each in answer["retrieval"]["sources"]] == ["bread"]
-    refused = town.complete(prompt="bread?", max_tokens=200, **asked()).json()["error"]
+    def sources(question: str, **body: Any) -> list[str]:
+        answer = town.complete(prompt=question, **body, **asked(top_k=2)).json()
+        return [each["document"] for each in answer["retrieval"]["sources"]]
+
+    question = "bread?" + " x" * 25
+    assert sources(question, max_tokens=10) == ["bread", "clocks"]
+    assert sources(question, max_tokens=4000) == ["bread"], "a quarter of the context is the answer's"
+    refused = town.complete(prompt="bread?" + " x" * 80, **asked()).json()["error"]
     assert refused["param"] == "retrieval"
-    assert "there is room for 56" in refused["message"]
+    assert "the model takes 256" in refused["message"]
 
 
 def test_a_filter_that_nothing_fits_gives_the_plain_answer(town: RunningServer) -> None:

@@ -155,9 +155,10 @@ def _passage_prompt(
     from quire.rag.prompt_template import join_passage
 
     assert model.tokenizer is not None
-    prompt = join_passage(model.tokenizer, passage, is_chat=is_chat, template=form)
-    if prompt is None or len(prompt.token_ids) >= model.max_model_len:
+    joined = join_passage(model.tokenizer, passage, role="user" if is_chat else None, template=form)
+    if joined is None or len(joined[0].token_ids) >= model.max_model_len:
         return None
+    prompt, _ = joined
     return replace(prompt, domains=_domains(prompt, collection_id))
 
 

@@ -10,9 +10,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from quire.async_engine.messages import ModelState
 from quire.core.block_keys import collection_domain
 from quire.prompt import Prompt
 from quire.rag.prompt_template import PromptTemplate, join_passage
@@ -22,13 +24,17 @@ from quire.server.openai.generation import Generation, check_ready
 from quire.server.registry import ModelRegistry, ServedModel
 
 if TYPE_CHECKING:
-    from quire.rag.collections import Collection, CollectionInfo
+    from quire.rag.collections import Collection
 
 logger = logging.getLogger("quire.server")
 
 _BEHIND_ALL = 2**31 - 1  # priority
 _PARAMS = SamplingParams(max_tokens=1, temperature=0, detokenize=False, ignore_eos=True)
 _PATIENCE_S = 0.05  # between two looks at a model that has a queue
+_ROLES = (None, "user", "system")  # of plain prompts, and of conversations that begin so
+_PASSAGES_AT_ONCE = 128  # deleted together: some 50 ms of an engine's time
+_PAUSE_S = 0.25  # until the next ones
+_MOST_KNOWN = 1000  #: warmings that are told of
 
 
 @dataclass
@@ -55,6 +61,8 @@ class KeptKV:
     def __init__(self, registry: ModelRegistry) -> None:
         self._registry = registry
         self._warmings: dict[tuple[str, str, str], Warming] = {}  #: by collection, model and endpoint
+        self._deletions = ThreadPoolExecutor(1, "forget")
+        self._is_closed = False
         self._turns: dict[str, asyncio.Lock] = {}  #: by model: passages of all collections, one after the other
 
     def warmings(self, collection_id: str) -> list[Warming]:
@@ -96,27 +104,39 @@ class KeptKV:
         key = collection.id, model.name, endpoint
         warming = self._warmings.get(key)
         if warming is None or warming.status != "running":
+            if len(self._warmings) >= _MOST_KNOWN:
+                self._warmings = {of: each for of, each in self._warmings.items() if each.status == "running"}
             warming = self._warmings[key] = Warming(name, model.name, endpoint)
             warming.task = asyncio.create_task(self._run(warming, collection, model, template))
         return warming
 
-    def forget(self, info: CollectionInfo, passages: Sequence[str]) -> None:
-        """Delete the KV of passages that are deleted, of every model. In a thread; it encodes them anew.
+    def forget(self, collection_id: str, passages: Sequence[str]) -> None:
+        """Have the KV of passages that are deleted deleted, of every model that is ready. Returns at once.
 
-        KV of prompts in a form of the request's own, and of passages that stood behind others, stays on disk until its
+        KV in a form of a request's own, under a salt, and of passages that stood behind others, stays on disk until its
         turn to be evicted comes. Nothing finds it: nobody can search for the passages any more.
         """
+        if not self._is_closed:
+            self._deletions.submit(self._forget, collection_id, passages)
+
+    def close(self) -> None:
+        """Delete nothing more."""
+        self._is_closed = True
+        self._deletions.shutdown(wait=False, cancel_futures=True)
+
+    def _forget(self, collection_id: str, passages: Sequence[str]) -> None:
         for model in self._registry:
+            if model.async_engine.state is not ModelState.READY or not model.async_engine.limits.has_disk_tier:
+                continue
             try:
-                if not model.async_engine.limits.has_disk_tier:
-                    continue
-                prompts = [
-                    prompt
-                    for passage in passages
-                    for is_chat in (False, True)
-                    if (prompt := _prompt_of(model, passage, info.id, is_chat, None)) is not None
-                ]
-                model.async_engine.forget(prompts)
+                for start in range(0, len(passages), _PASSAGES_AT_ONCE):
+                    some = passages[start : start + _PASSAGES_AT_ONCE]
+                    found = (_prompt_of(model, each, collection_id, role, None) for each in some for role in _ROLES)
+                    model.async_engine.forget([prompt for prompt in found if prompt is not None])
+                    if start + _PASSAGES_AT_ONCE < len(passages):
+                        time.sleep(_PAUSE_S)
+                    if self._is_closed:
+                        return
             except Exception:  # the documents are deleted, whatever becomes of their KV
                 logger.exception("%s: KV of deleted documents could not be deleted", model.name)
 
@@ -127,10 +147,13 @@ class KeptKV:
             documents = await asyncio.to_thread(collection.documents)
             warming.num_passages = sum(each.num_chunks for each in documents)
             for document in documents:
-                for passage in await asyncio.to_thread(collection.passages_of, document.id):
+                passages = await asyncio.to_thread(collection.passages_of, document.id)
+                for passage in passages:
                     async with self._turns.setdefault(model.name, asyncio.Lock()):
                         await self._prepare(warming, collection.id, model, passage, template)
                     warming.num_done += 1
+                left = set(await asyncio.to_thread(collection.passages_of, document.id))
+                self.forget(collection.id, [passage for passage in passages if passage not in left])
             warming.status = "failed" if warming.errors else "done"
         except ApiError as error:  # the model is gone
             _note(warming, str(error))
@@ -143,18 +166,25 @@ class KeptKV:
     async def _prepare(
         self, warming: Warming, id_: str, model: ServedModel, passage: str, template: PromptTemplate | None
     ) -> None:
-        is_chat = warming.endpoint == "chat/completions"
-        prompt = await asyncio.to_thread(_prompt_of, model, passage, id_, is_chat, template)
+        role = "user" if warming.endpoint == "chat/completions" else None
+        found = await asyncio.to_thread(_prompt_of, model, passage, id_, role, template)
+        prompt = None if found is None else found[0]
         engine = model.async_engine
         if prompt is None or len(prompt.token_ids) >= engine.engine.max_model_len:
             why = "is too long for it" if prompt is not None else "does not stand at the start of its prompts"
             _note(warming, f"a passage {why}: {passage:.60}")
             return
-        while engine.num_queued:
-            await asyncio.sleep(_PATIENCE_S)
-        began_at = time.monotonic()
         about = Generation(model, [prompt], _PARAMS, f"warm-{id_[:8]}", int(time.time()), _BEHIND_ALL)
-        (output,) = await about.outputs()
+        while True:
+            while engine.num_queued:
+                await asyncio.sleep(_PATIENCE_S)
+            began_at = time.monotonic()
+            try:
+                (output,) = await about.outputs()
+                break
+            except ApiError as error:
+                if error.status != 429:  # the queue is full again: it may wait
+                    raise
         num_cached = sum(output.cached_tokens.values())
         warming.num_cached_tokens += num_cached
         warming.num_computed_tokens += len(prompt.token_ids) - num_cached
@@ -163,13 +193,16 @@ class KeptKV:
 
 
 def _prompt_of(
-    model: ServedModel, passage: str, collection_id: str, is_chat: bool, template: PromptTemplate | None
-) -> Prompt | None:
+    model: ServedModel, passage: str, collection_id: str, role: str | None, template: PromptTemplate | None
+) -> tuple[Prompt, int] | None:
     tokenizer = model.async_engine.engine.tokenizer
-    if tokenizer is None or (is_chat and not (model.chat_template or tokenizer.chat_templates)):
+    if tokenizer is None or (role is not None and not (model.chat_template or tokenizer.chat_templates)):
         return None
-    joined = join_passage(tokenizer, passage, is_chat=is_chat, template=template, chat_template=model.chat_template)
-    return None if joined is None else replace(joined, domains=((0, collection_domain(collection_id)),))
+    joined = join_passage(tokenizer, passage, role=role, template=template, chat_template=model.chat_template)
+    if joined is None:
+        return None
+    prompt, start = joined
+    return replace(prompt, domains=((0, collection_domain(collection_id)),)), start
 
 
 def _note(warming: Warming, error: str) -> None:

@@ -42,11 +42,17 @@ class Lane:
         try:
             future = self._threads.submit(work)
         except RuntimeError:  # after `close`
-            raise ApiError(503, "the server is shutting down", code="shutting_down", headers=RETRY_SOON) from None
+            raise _closed() from None
         with self._counting:
             self._num += 1
         future.add_done_callback(self._count_down)
-        return await asyncio.wrap_future(future)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            waiting = asyncio.current_task()
+            if future.cancelled() and waiting is not None and not waiting.cancelling():  # by `close`
+                raise _closed() from None
+            raise
 
     def _count_down(self, future: object) -> None:
         with self._counting:
@@ -55,6 +61,10 @@ class Lane:
     def close(self) -> None:
         """Take no more, and drop what has not begun."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _closed() -> ApiError:
+    return ApiError(503, "the server is shutting down", code="shutting_down", headers=RETRY_SOON)
 
 
 class Turns:

@@ -244,15 +244,19 @@ class Library:
             ApiError: what the collection or the embedder lack.
         """
 
-        def prepare() -> tuple[CollectionInfo, Collection, Room]:
+        def prepare() -> tuple[CollectionInfo, Collection]:
             found = self.find_own(key_id, name)
             info = found.info
             self.check_embedder(info)
-            return info, found, Room(self._quotas, self.storage.reading.usage(info.owner))
+            return info, found
 
-        info, found, room = await self.run(prepare, name)
+        def make_room() -> Room:
+            with errors_of(name):
+                return Room(self._quotas, self.storage.reading.usage(info.owner))
+
+        info, found = await self.run(prepare, name)
         assert self._uploads is not None  # or `prepare` has said that there is no embedder
-        outcomes = await self._uploads.take(key_id, info, found, given, room)
+        outcomes = await self._uploads.take(key_id, info, found, given, make_room)
         for outcome in outcomes:
             self._metrics.observe_documents({**outcome.counts, "failed": int(outcome.error is not None)})
         return outcomes

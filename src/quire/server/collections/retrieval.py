@@ -41,22 +41,28 @@ class Retrieved:
         Args:
             encode: makes the prompt with passages; with None, without.
             limit: the most tokens of prompt and answer.
-            params: say how long the answer may be. Where they do not, later passages leave it a quarter of the room.
+            params: say how long the answer may be: later passages leave it so much room, but no more than a quarter.
 
         Raises:
             ApiError: not one passage fits.
         """
         if not self.passages:
             return await encode(None), self._reply(())
-        for count in range(len(self.passages), 0, -1):
-            used = self.passages[:count]
-            prompt = await encode(Passages([each.text for each in used], self.template))
-            room = limit - (params.max_tokens or (limit // 4 if count > 1 else 1))
-            if len(prompt.token_ids) <= room:
-                return prompt, self._reply(used)
+        # A longer max_tokens than there is room for is cut, as it is without passages.
+        room = limit - min(params.max_tokens or limit, limit // 4)
+        fitting, low, high = None, 0, len(self.passages)  # so many fit, and so many do not
+        while low < high:
+            count = (low + high + 1) // 2
+            prompt = await encode(Passages([each.text for each in self.passages[:count]], self.template))
+            if len(prompt.token_ids) <= (room if count > 1 else limit - 1):
+                fitting, low = prompt, count
+            else:
+                high = count - 1
+        if fitting is not None:
+            return fitting, self._reply(self.passages[:low])
         raise invalid(
-            f"the question and the passage that was found are {len(prompt.token_ids)} tokens, and there is room for "
-            f"{room}; ask for fewer max_tokens, take another model, or make the collection of smaller chunks",
+            f"the question and the passage that was found are {len(prompt.token_ids)} tokens, and the model takes "
+            f"{limit} with its answer; take another model, or make the collection of smaller chunks",
             "retrieval",
         )
 
@@ -97,8 +103,4 @@ async def retrieve(library: Library, key_id: str, body: GenerationRequest, quest
 
 def last_question(messages: Sequence[Message]) -> str:
     """The text of the last message of the user; "" where there is none."""
-    for message in reversed(messages):
-        if message.role == "user":
-            content = message.content
-            return "\n".join(part.text for part in content) if isinstance(content, list) else content or ""
-    return ""
+    return next((message.text for message in reversed(messages) if message.role == "user"), "")

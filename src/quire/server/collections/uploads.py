@@ -95,7 +95,12 @@ class Uploads:
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  #: by key: the lock, and how many hold or want it
 
     async def take(
-        self, key_id: str, info: CollectionInfo, collection: Collection, given: Sequence[Given], room: Room
+        self,
+        key_id: str,
+        info: CollectionInfo,
+        collection: Collection,
+        given: Sequence[Given],
+        make_room: Callable[[], Room],
     ) -> list[Outcome]:
         """Add documents to a collection, or replace those of the same names. What was done before an error stays, as
         it does where the client leaves.
@@ -105,7 +110,9 @@ class Uploads:
         """
         is_left = threading.Event()
         async with self._turn(key_id):
-            work = asyncio.ensure_future(self._lane.run(partial(self._take, info, collection, given, room, is_left)))
+            work = asyncio.ensure_future(
+                self._lane.run(partial(self._take, info, collection, given, make_room, is_left))
+            )
             try:
                 return await asyncio.shield(work)
             finally:  # whoever comes next finds nobody at it
@@ -133,11 +140,12 @@ class Uploads:
         info: CollectionInfo,
         collection: Collection,
         given: Sequence[Given],
-        room: Room,
+        make_room: Callable[[], Room],
         is_left: threading.Event,
     ) -> list[Outcome]:
         from quire.rag.ingest import Upload, ingest_uploads
 
+        room = make_room()  # now: those before it in the key's turn have used some
         all_outcomes = [Outcome(each.name) for each in given]
         outcomes: dict[str, Outcome] = {}
         uploads = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import fields
 from typing import Annotated, Literal
 
@@ -55,14 +54,15 @@ def warm_routes(library: Library, kept: KeptKV) -> APIRouter:
     @with_bodies.post(path, response_model=WarmReply, status_code=202, summary="Prepare the KV of passages")
     async def warm(request: Request, body: WarmRequest, name: str) -> Response:
         key_id = key_id_of(request.scope)
-        await asyncio.to_thread(library.find_own, key_id, name)
-        collection = await asyncio.to_thread(library.find, key_id, name)
+        await library.run(lambda: library.find_own(key_id, name), name)
+        collection = await library.run(lambda: library.find(key_id, name), name)
         warming = kept.warm(collection, name, body.model, body.endpoint, body.template)
         return Response(_reply(warming).model_dump_json(), 202, media_type="application/json")
 
     @router.get(path, response_model=WarmList, summary="How far the KV of passages is prepared")
     async def list_warmings(request: Request, name: str) -> Response:
-        collection = await asyncio.to_thread(library.find, key_id_of(request.scope), name)
+        key_id = key_id_of(request.scope)
+        collection = await library.run(lambda: library.find(key_id, name), name)
         return json_reply(WarmList(object="list", data=[_reply(each) for each in kept.warmings(collection.id)]))
 
     router.include_router(with_bodies)

@@ -55,9 +55,7 @@ class _ChatBuilder(ResponseBuilder[ChatCompletionRequest]):
         last = self.body.messages[-1]
         if not self.body.echo or last.role != "assistant":
             return ""
-        if isinstance(last.content, list):
-            return "\n".join(part.text for part in last.content)
-        return last.content or ""
+        return last.text
 
 
 class ChatEndpoint(Endpoint[ChatCompletionRequest]):
@@ -82,6 +80,9 @@ class ChatEndpoint(Endpoint[ChatCompletionRequest]):
 
     def _question(self, body: ChatCompletionRequest) -> str | None:
         return last_question(body.messages)
+
+    def _num_characters(self, body: ChatCompletionRequest) -> int:
+        return sum(len(message.text) for message in body.messages)
 
     async def _encode(
         self, body: ChatCompletionRequest, model: ServedModel, passages: Passages | None = None

@@ -125,6 +125,9 @@ class CompletionEndpoint(Endpoint[CompletionRequest]):
         given = body.prompts
         return given[0] if len(given) == 1 and isinstance(given[0], str) else None
 
+    def _num_characters(self, body: CompletionRequest) -> int:
+        return len(self._question(body) or "")
+
     async def _encode(
         self, body: CompletionRequest, model: ServedModel, passages: Passages | None = None
     ) -> list[Prompt]:

@@ -72,7 +72,7 @@ class Endpoint(ABC, Generic[B]):
         question = self._question(body)
         key_id = key_id_of(request.scope)
         retrieved = await retrieve(self.library, key_id, body, question) if body.retrieval is not None else None
-        num_characters = len(question or "") + (retrieved.num_characters if retrieved is not None else 0)
+        num_characters = self._num_characters(body) + (retrieved.num_characters if retrieved is not None else 0)
         model, routing = await self.auto.find(
             body.model, question, body.slo, num_characters=num_characters, key_id=key_id
         )
@@ -129,6 +129,10 @@ class Endpoint(ABC, Generic[B]):
     @abstractmethod
     def _question(self, body: B) -> str | None:
         """The text by which passages are looked for and a model is chosen; None where there is not one text."""
+
+    @abstractmethod
+    def _num_characters(self, body: B) -> int:
+        """Of its text, about."""
 
     @abstractmethod
     async def _encode(self, body: B, model: ServedModel, passages: Passages | None = None) -> list[Prompt]:

@@ -38,7 +38,7 @@ class Passages:
 
 def encode_question(model: ServedModel, question: str, passages: Passages) -> Prompt:
     """A text as a prompt with passages in front of it."""
-    _check_characters(model, "".join((*passages.texts, question)), "prompt", is_truncated=False)
+    _check_characters(model, question, "prompt", is_truncated=False)
     try:
         return join_question(tokenizer_of(model), passages.texts, question, passages.template)
     except ValueError as error:

@@ -361,6 +361,11 @@ class Message(Body):
     function_call: None = option("Only null: send tool_calls, which took its place.")
     annotations: NoItems | None = option("Only an empty list is taken.")
 
+    @property
+    def text(self) -> str:
+        """All of its content."""
+        return "\n".join(part.text for part in self.content) if isinstance(self.content, list) else self.content or ""
+
 
 class ResponseFormat(Body):
     type: Literal["text"] = Field(description='Answers are plain text: only {"type": "text"} is taken.')
