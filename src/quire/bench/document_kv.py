@@ -272,6 +272,20 @@ class Bench:
         return tokens
 
 
+@contextlib.contextmanager
+def opened_bench(config: EngineConfig, settings: DocumentKvSettings) -> Iterator[Bench]:
+    """An engine to measure, over `config.kv_dir` or a temporary directory."""
+    from quire.build import load, make_engine
+
+    loaded = load(config)
+    with contextlib.ExitStack() as stack:
+        directory = Path(config.kv_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="quire-kv-")))
+        engine = make_engine(replace(config, kv_dir=str(directory)), loaded)
+        bench = Bench(engine, settings, directory)
+        stack.callback(bench.close)
+        yield bench
+
+
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
@@ -286,15 +300,8 @@ def run(
     Returns:
         Whether every way gave the same tokens.
     """
-    from quire.build import load, make_engine
-
     config = experiment_config(config, settings)
-    loaded = load(config)
-    with contextlib.ExitStack() as stack:
-        directory = Path(config.kv_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="quire-kv-")))
-        engine = make_engine(replace(config, kv_dir=str(directory)), loaded)
-        bench = Bench(engine, settings, directory)
-        stack.callback(bench.close)
+    with opened_bench(config, settings) as bench:
         for output_len in (1, 2):  # warm up: kernels of these shapes
             bench.ask_disk(bench.store(), _LOAD, output_len)
         outcomes = [bench.measure(output_len) for output_len in settings.output_len]

@@ -7,12 +7,10 @@ which loading a document takes as long as computing it. Runs take turns, and a r
 
 from __future__ import annotations
 
-import contextlib
 import math
 import random
 import secrets
 import statistics
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -20,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from quire.bench.document_kv import Bench
+from quire.bench.document_kv import Bench, opened_bench
 from quire.bench.document_kv import experiment_config as document_config
 from quire.bench.plots import Row, draw_rows
 from quire.bench.report import Column, Report, summarise
@@ -136,15 +134,9 @@ def run(
     Returns:
         Whether all runs gave the same tokens.
     """
-    from quire.build import load, make_engine
-
     config = experiment_config(config, settings)
-    loaded = load(config)
-    with contextlib.ExitStack() as stack:
-        directory = Path(config.kv_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="quire-kv-")))
-        engine = make_engine(replace(config, kv_dir=str(directory)), loaded)
-        bench = LookaheadBench(Bench(engine, settings.of_documents, directory), settings)
-        stack.callback(bench.bench.close)
+    with opened_bench(config, settings.of_documents) as documents:
+        bench = LookaheadBench(documents, settings)
         bench.prepare()
         at_once = bench.play([0.0] * settings.num_requests, is_ahead=False)
         rate = settings.load * settings.num_requests / at_once.wall_s

@@ -20,7 +20,7 @@ from quire.server.settings import ServerSettings
 if TYPE_CHECKING:
     from quire.engine.engine import Engine
     from quire.routing import Router
-    from quire.server.collections.library import Library
+    from quire.server.collections.service import CollectionService
     from quire.server.registry import ModelRegistry
 
 logger = logging.getLogger("quire")
@@ -45,7 +45,7 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
     from quire.async_engine.process import ProcessEngine
     from quire.loading import find_model
     from quire.server.app import make_app
-    from quire.server.collections.start import make_library
+    from quire.server.collections.start import make_service
     from quire.server.http.auth import ADMIN_KEYS_VARIABLE, load_api_keys, load_tenant_secret
     from quire.server.lifecycle import serve as serve_until_stopped
     from quire.server.log_format import configure_logging
@@ -92,14 +92,14 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
         for name, config in engines.items()
     ]
     registry = ModelRegistry(models, accepts_any_name=settings.accept_any_model_name)
-    library = make_library(registry, settings, metrics)
+    service = make_service(registry, settings, metrics)
     status = serve_until_stopped(
-        make_app(registry, settings, metrics, library=library, router=_router(registry, settings, library)),
+        make_app(registry, settings, metrics, service=service, router=_router(registry, settings, service)),
         registry,
         settings,
         metrics=metrics,
         banner=partial(_banner, list(engines), has_keys=bool(settings.api_keys)),
-        on_stop=library.stop,
+        on_stop=service.stop,
     )
     raise typer.Exit(status)
 
@@ -114,7 +114,7 @@ def _named(engines: dict[str, EngineConfig], names: tuple[str, ...]) -> tuple[di
     return {names[0]: config}, names[1:]
 
 
-def _router(registry: ModelRegistry, settings: ServerSettings, library: Library) -> Router | None:
+def _router(registry: ModelRegistry, settings: ServerSettings, service: CollectionService) -> Router | None:
     """What chooses for `model: "auto"`; its mistakes show before anything starts."""
     if settings.routing is None:
         return None
@@ -127,22 +127,22 @@ def _router(registry: ModelRegistry, settings: ServerSettings, library: Library)
         raise ValueError(f"a model is named {AUTO!r}, which asks for any of them where --routing is given; rename it")
     config = RoutingConfig.from_file(settings.routing.expanduser())
     try:
-        return Router(config, served, _Vectors(library) if config.policy == "domain" else None)
+        return Router(config, served, _Vectors(service) if config.policy == "domain" else None)
     except ApiError as error:  # the embedder's
         raise ValueError(f"the policy domain compares vectors: {error}") from None
 
 
 class _Vectors:
-    """The library's embedder, as routing asks it."""
+    """The service's embedder, as routing asks it."""
 
-    def __init__(self, library: Library) -> None:
-        self._library = library
+    def __init__(self, service: CollectionService) -> None:
+        self._service = service
 
     def embed(self, texts: Sequence[str]) -> Any:
-        from quire.server.collections.library import MAX_QUERY_CHARACTERS
+        from quire.server.collections.service import MAX_QUERY_CHARACTERS
 
         cut = [text[:MAX_QUERY_CHARACTERS] for text in texts]
-        return self._library.embedder.embed(cut, use="search").vectors
+        return self._service.embedder.embed(cut, use="search").vectors
 
 
 def _start_engine(config: EngineConfig, *, memory_share: float) -> Engine:

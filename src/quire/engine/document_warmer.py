@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from quire.core.block_keys import extend_keys
 from quire.engine.engine import Engine
 from quire.prompt import Prompt
 from quire.sampling_params import SamplingParams
@@ -43,7 +42,7 @@ class DocumentWarmer:
             RuntimeError: computing it failed.
         """
         end = prompt.documents[-1]
-        keys = self._keys(prompt)
+        keys = self._engine.document_keys(prompt)
         before = kept = self._count_kept(keys)
         found: int | None = None
         while kept < len(keys):
@@ -73,7 +72,7 @@ class DocumentWarmer:
             start: the first document's first token.
         """
         disk = getattr(self._engine.runner, "disk", None)
-        keys = self._keys(prompt)
+        keys = self._engine.document_keys(prompt)
         first = start // self._engine.scheduler.config.block_size
         if disk is not None and first < len(keys):
             disk.store.label(name, keys[first], keys[-1], prompt.documents[-1] - start, "public")
@@ -82,12 +81,6 @@ class DocumentWarmer:
         """Wait until all that is under way to disk has come there."""
         while self._engine.has_unfinished():
             self._engine.step()
-
-    def _keys(self, prompt: Prompt) -> list[bytes]:
-        size = self._engine.scheduler.config.block_size
-        keys: list[bytes] = []
-        extend_keys(keys, self._engine.root, prompt.domains, prompt.token_ids, size, prompt.documents[-1] // size)
-        return keys
 
     def _count_kept(self, keys: list[bytes]) -> int:
         """Blocks on disk, from the first on without a gap."""

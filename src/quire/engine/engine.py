@@ -333,13 +333,16 @@ class Engine:
         if disk is None:
             return 0
         size = self.scheduler.config.block_size
-        keys: set[bytes] = set()
-        for prompt, start in prompts:
-            of_prompt: list[bytes] = []
-            num_blocks = prompt.documents[-1] // size
-            extend_keys(of_prompt, self.root, prompt.domains, prompt.token_ids, size, num_blocks)
-            keys.update(of_prompt[start // size :])
-        return disk.store.delete(keys)
+        return disk.store.delete(
+            {key for prompt, start in prompts for key in self.document_keys(prompt)[start // size :]}
+        )
+
+    def document_keys(self, prompt: Prompt) -> list[bytes]:
+        """The names of a prompt's full blocks, up to the last document's end."""
+        size = self.scheduler.config.block_size
+        keys: list[bytes] = []
+        extend_keys(keys, self.root, prompt.domains, prompt.token_ids, size, prompt.documents[-1] // size)
+        return keys
 
     # -- a pinned prefix ----------------------------------------------------------------------------------------------
 

@@ -20,8 +20,8 @@ from quire.routing.router import Router
 from quire.server.auto import AutoModel
 from quire.server.collections.embeddings import embedding_routes
 from quire.server.collections.kept_kv import KeptKV
-from quire.server.collections.library import Library
 from quire.server.collections.routes import collection_routes
+from quire.server.collections.service import CollectionService
 from quire.server.collections.warming import warm_routes
 from quire.server.errors import ApiError, error_response, invalid
 from quire.server.http.access_log import AccessLog
@@ -59,14 +59,14 @@ def make_app(
     settings: ServerSettings,
     metrics: Metrics | None = None,
     *,
-    library: Library | None = None,
+    service: CollectionService | None = None,
     router: Router | None = None,
 ) -> FastAPI:
     """The application over engines that somebody else starts and ends.
 
     Args:
         metrics: what GET /metrics shows; without them there is no such route.
-        library: collections and embedder, which the application closes at its end; None for none.
+        service: collections and embedder, which the application closes at its end; None for none.
         router: chooses for `model: "auto"`.
     """
     app = FastAPI(
@@ -77,19 +77,19 @@ def make_app(
         lifespan=_lifespan,
         servers=[{"url": settings.root_path}] if settings.root_path else None,
     )
-    app.state.library = library = library or Library()
+    app.state.service = service = service or CollectionService()
     app.state.bodies = BodyReader(registry.prompt_limits, ignore_unknown_fields=settings.ignore_unknown_fields)
     auto, kept = AutoModel(registry, router), KeptKV(registry)
-    library.on_deleted = lambda info, passages: kept.forget(info.id, passages)
+    service.on_deleted = lambda info, passages: kept.forget(info.id, passages)
     app.state.kept = kept
     routers = (
-        ChatEndpoint(auto, settings, library).route(),
-        CompletionEndpoint(auto, settings, library).route(),
+        ChatEndpoint(auto, settings, service).route(),
+        CompletionEndpoint(auto, settings, service).route(),
         tokenize_routes(registry, settings),
         model_routes(registry, has_auto=router is not None),
-        collection_routes(library),
-        warm_routes(library, kept),
-        embedding_routes(library, accepts_any_name=settings.accept_any_model_name),
+        collection_routes(service),
+        warm_routes(service, kept),
+        embedding_routes(service, accepts_any_name=settings.accept_any_model_name),
         health_routes(registry, settings),
         page_routes(registry, settings),
         *([metrics_routes(metrics)] if metrics is not None else []),
@@ -131,7 +131,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     app.state.bodies.close()
     app.state.kept.close()
-    await asyncio.to_thread(app.state.library.close)
+    await asyncio.to_thread(app.state.service.close)
 
 
 async def _refuse(request: Request, error: Exception) -> JSONResponse:

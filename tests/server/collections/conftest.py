@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from quire.server.settings import ServerSettings
-from server.collections.library_app import ANN, served
+from server.collections.collections_app import ANN, served
 
 
 @pytest.fixture(scope="package")

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from quire.server.collections.lanes import Turns
 from quire.server.settings import ServerSettings
-from server.collections.library_app import ADMIN, ANN, BOB, served
+from server.collections.collections_app import ADMIN, ANN, BOB, served
 
 
 def make(client: TestClient, name: str, *documents: dict[str, Any], **fields: Any) -> str:
@@ -47,7 +47,7 @@ def error_of(answer: Any) -> tuple[int, str, str | None]:
 
 def test_documents_are_added_found_changed_and_deleted(client: TestClient) -> None:
     told: list[str] = []
-    client.app.state.library.on_deleted = lambda info, texts: told.extend(texts)  # type: ignore[attr-defined]
+    client.app.state.service.on_deleted = lambda info, texts: told.extend(texts)  # type: ignore[attr-defined]
     cats = {"name": "pets/cats.md", "text": "# Cats\n\nCats sleep all day.", "metadata": {"n": 1}}
     dogs = {"name": "dogs", "text": "Dogs bark at night.", "metadata": {"n": 2}}
     page = {"name": "fish.html", "data": base64.b64encode(b"<title>Fish</title><p>Fish swim.</p>").decode()}

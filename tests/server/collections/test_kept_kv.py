@@ -10,7 +10,7 @@ from quire.core.block_keys import collection_domain, extend_keys
 from quire.engine.engine import Engine
 from quire.rag.embedder import find_embedder
 from quire.rag.prompt_template import join_passage
-from quire.server.collections.library import Library
+from quire.server.collections.service import CollectionService
 from serving import SMALL, RunningServer, make_model, running, wait_until
 
 CLOCKS = "Ann Verrow mends old clocks in Ashby, and never on a Sunday."
@@ -22,8 +22,8 @@ TEMPLATE = "You are the town's clerk, and answer in a few words. {% for m in mes
 
 def test_kv_is_prepared_found_after_a_restart_and_deleted(tmp_path: Path) -> None:
     def serving(**changes: Any) -> Any:
-        library = Library(tmp_path / "rag", find_embedder("hashing"))
-        return running(make_model(replace(SMALL, **changes), chat_template=TEMPLATE), library=library)
+        service = CollectionService(tmp_path / "rag", find_embedder("hashing"))
+        return running(make_model(replace(SMALL, **changes), chat_template=TEMPLATE), service=service)
 
     def ask(server: RunningServer) -> dict[str, Any]:
         messages = [{"role": "user", "content": "Who mends clocks?"}]

@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from quire.rag.embedder import find_embedder
-from quire.server.collections.library import Library
+from quire.server.collections.service import CollectionService
 from serving import PATIENCE_S, SMALL, RunningServer, make_model, running
 
 CHECKS = (
@@ -34,8 +34,8 @@ CHECKS = (
 @pytest.fixture(scope="module")
 def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     config = replace(SMALL, max_model_len=48, max_num_seqs=4)  # answers are short, whatever is asked for
-    library = Library(tmp_path_factory.mktemp("rag"), find_embedder("hashing"))
-    with running(make_model(config), library=library) as server:
+    service = CollectionService(tmp_path_factory.mktemp("rag"), find_embedder("hashing"))
+    with running(make_model(config), service=service) as server:
         server.post("/v1/collections", name="0")  # as schemathesis names one by default
         yield server
         server.wait_until_idle()

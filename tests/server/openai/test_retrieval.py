@@ -16,7 +16,7 @@ from quire.rag.chunks import Chunk
 from quire.rag.collections import Collections, NewDocument
 from quire.rag.embedder import HashingEmbedder, find_embedder
 from quire.routing import Router, RoutingConfig
-from quire.server.collections.library import Library
+from quire.server.collections.service import CollectionService
 from serving import MODEL, SMALL, RunningServer, make_model, running
 
 CLOCKS = "Ann Verrow mends old clocks in Ashby, and never on a Sunday."
@@ -53,7 +53,7 @@ def serving(
     configs = configs or {MODEL: SMALL}
     router = None if policy is None else Router(RoutingConfig(policy, {name: name for name in configs}), list(configs))
     models = [make_model(config, name=name) for name, config in configs.items()]
-    with running(*models, library=Library(directory, find_embedder("hashing")), router=router) as server:
+    with running(*models, service=CollectionService(directory, find_embedder("hashing")), router=router) as server:
         yield server
 
 

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from quire.async_engine.messages import EngineUnavailable
 from quire.bench.progress import progress
+from quire.bench.rag.corpus import Corpus, Vectors, choose_embedder, tokenizer_of
 from quire.bench.rag.figures import AUTO_RATE_SHARE, BARE, COLD, EXACT, OFF, WARM, Trial, make_report
 from quire.bench.rag.generated import generate
-from quire.bench.rag.library import Library, Vectors, choose_embedder, tokenizer_of
 from quire.bench.rag.picture import draw
 from quire.bench.rag.play import Joiner, Load, Played, play, running
 from quire.bench.rag.questions import DOMAIN, ROUND_ROBIN, Plan, choose, draw_by_zipf, roles_of
@@ -102,9 +102,9 @@ def _measure(
     if remark is not None:
         outcome.remarks.append(remark)
     paths, questions = _inputs(settings, directory)
-    with contextlib.closing(Library(_make(directory / "collection"), source, config.num_threads)) as library:
-        library.fill(paths, list(tokenizers.values()), settings.context_tokens)
-        bench = _Bench(config, settings, library, tokenizers, directory)
+    with contextlib.closing(Corpus(_make(directory / "collection"), source, config.num_threads)) as corpus:
+        corpus.fill(paths, list(tokenizers.values()), settings.context_tokens)
+        bench = _Bench(config, settings, corpus, tokenizers, directory)
         plans = [bench.plan(policy, named, questions) for policy, named in roles.items()]
         configs = bench.engine_configs(plans)
         if WARM in settings.kv:
@@ -136,17 +136,17 @@ class _Bench:
         self,
         config: EngineConfig,
         settings: RagSettings,
-        library: Library,
+        corpus: Corpus,
         tokenizers: Mapping[str, Tokenizer],
         directory: Path,
     ) -> None:
         self.config = config
         self.settings = settings
-        self.library = library
+        self.corpus = corpus
         self.tokenizers = tokenizers
         self.directory = directory
-        self.collection_id = library.collection.id
-        self._vectors = Vectors(library.embedder)
+        self.collection_id = corpus.collection.id
+        self._vectors = Vectors(corpus.embedder)
         self._routers: dict[str, Router] = {}
 
     def router(self, policy: str, roles: Mapping[str, str]) -> Router:
@@ -160,11 +160,11 @@ class _Bench:
         """Choose the questions, and find out which documents each model will be asked about."""
         settings = self.settings
         asked = choose(questions, policy, roles, settings.queries, settings.seed)
-        found = self.library.find([each.question for each in asked], self.router(policy, roles))
+        found = self.corpus.find([each.question for each in asked], self.router(policy, roles))
         if settings.zipf is not None:
             drawn = draw_by_zipf([each.chunk_id for each in found], settings.zipf, settings.seed)
             asked = [asked[at] for at in drawn]
-            found = self.library.find([each.question for each in asked], self.router(policy, roles))
+            found = self.corpus.find([each.question for each in asked], self.router(policy, roles))
         prompts: dict[str, list[Prompt]] = {name: [] for name in roles.values()}
         for each, question in zip(found, asked, strict=True):
             tokenizer = self.tokenizers[each.model]
@@ -270,9 +270,7 @@ class _Bench:
             async def go() -> Played:
                 async with running(mine, longest) as engines:
                     raw = await asyncio.to_thread(read_raw, warm_place, self.settings.seed) if way == WARM else None
-                    played = await play(
-                        engines, load, self.library, router, joiner, self.settings.output_len, on_answer
-                    )
+                    played = await play(engines, load, self.corpus, router, joiner, self.settings.output_len, on_answer)
                 if raw is not None:
                     played.read_bytes_s, played.resident = raw
                 return played

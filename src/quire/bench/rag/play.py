@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from quire.async_engine.event_stream import EventStream
 from quire.async_engine.messages import Finished
 from quire.async_engine.process import ProcessEngine
-from quire.bench.rag.library import Found, Library
+from quire.bench.rag.corpus import Corpus, Found
 from quire.bench.workload import fixed_lengths, make_workload, token_range
 from quire.config import EngineConfig
 from quire.core.block_keys import TENANT, Domain
@@ -161,7 +161,7 @@ async def _warm_up(engine: ProcessEngine, length: int) -> None:
 async def play(
     engines: Engines,
     load: Load,
-    library: Library,
+    corpus: Corpus,
     router: Router,
     joiner: Joiner,
     output_len: int,
@@ -206,7 +206,7 @@ async def play(
 
     def prepare(first: int, end: int) -> list[tuple[int, Found, Prompt]]:
         questions = load.questions[first:end]
-        found = library.find(questions, router)
+        found = corpus.find(questions, router)
         prompts = [joiner.join(each, question) for each, question in zip(found, questions, strict=True)]
         return list(zip(range(first, end), found, prompts, strict=True))
 

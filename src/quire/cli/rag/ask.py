@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quire.cli.options import Json, options
-from quire.cli.rag.collections import Name, RagDir, Where, open_collections, open_embedder, to_filter
+from quire.cli.rag.collections import Name, RagDir, Where, find_passages, open_collections
 from quire.cli.tables import write_figures
 from quire.config import EngineConfig
 
@@ -56,10 +56,7 @@ def ask(
     form = _form(template)
     with open_collections(rag_dir) as collections:
         found = collections.get(collection)
-        with open_embedder(None, found, None) as embedder:
-            found.check_embedder(embedder.facts)
-            (vector,) = embedder.embed([question]).vectors
-        passages = found.search(vector, top_k, to_filter(where))
+        passages = find_passages(found, question, top_k, where)
         collection_id = found.id
         config = _with_kv_dir(engine, collections.directory)
     if not passages:

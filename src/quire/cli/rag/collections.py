@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from quire.rag.collections import Collection, Collections, Plain
+    from quire.rag.collections import Collection, Collections, Passage, Plain
     from quire.rag.embedder_process import EmbedderProcess
 
 RagDir = Annotated[
@@ -67,6 +67,14 @@ def open_embedder(
         yield embedder
     finally:
         embedder.close()
+
+
+def find_passages(collection: Collection, question: str, top_k: int, where: list[str] | None) -> list[Passage]:
+    """The passages of a collection that are nearest to a question, by the collection's own embedder."""
+    with open_embedder(None, collection, None) as embedder:
+        collection.check_embedder(embedder.facts)
+        (vector,) = embedder.embed([question]).vectors
+    return collection.search(vector, top_k, to_filter(where))
 
 
 def to_metadata(given: list[str] | None) -> dict[str, Plain]:

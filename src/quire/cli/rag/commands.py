@@ -14,9 +14,9 @@ from quire.cli.rag.collections import (
     Name,
     RagDir,
     Where,
+    find_passages,
     open_collections,
     open_embedder,
-    to_filter,
     to_metadata,
 )
 from quire.cli.tables import print_table, show_time, write_figures
@@ -133,10 +133,7 @@ def query(
     """The passages nearest to a question, with their scores (cosines) and places."""
     with open_collections(rag_dir) as collections:
         found = collections.get(collection)
-        with open_embedder(None, found, None) as embedder:
-            found.check_embedder(embedder.facts)
-            (vector,) = embedder.embed([question]).vectors
-        passages = found.search(vector, top_k, to_filter(where))
+        passages = find_passages(found, question, top_k, where)
     for passage in passages:
         title = f"  {passage.metadata['title']}" if "title" in passage.metadata else ""
         typer.secho(f"{passage.score:.3f}  {passage.document} [{passage.start}:{passage.end}]{title}", bold=True)

@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from quire.rag.embedding import Embeddings
-from quire.server.collections.library import Library
 from quire.server.collections.schema import (
     MAX_INPUTS,
     RESPONSES,
@@ -21,6 +20,7 @@ from quire.server.collections.schema import (
     EmbeddingRequest,
     EmbeddingUsage,
 )
+from quire.server.collections.service import CollectionService
 from quire.server.errors import ApiError, invalid
 from quire.server.http.access_log import note_usage
 from quire.server.http.body import JsonRoute
@@ -29,25 +29,25 @@ from quire.server.http.connection import run_while_connected
 _MAX_CHARACTERS = 1 << 16  #: a longer text is too long for any embedder, or nothing but blanks
 
 
-def embedding_routes(library: Library, *, accepts_any_name: bool) -> APIRouter:
+def embedding_routes(service: CollectionService, *, accepts_any_name: bool) -> APIRouter:
     """The route."""
     router = APIRouter(route_class=JsonRoute, tags=["embeddings"])
 
     @router.post("/v1/embeddings", response_model=EmbeddingReply, responses=RESPONSES, summary="Texts to vectors")
     async def embed(request: Request, body: EmbeddingRequest) -> Response:
-        name = library.embedder.name
-        if body.model not in (None, name, library.embedder.source.name) and not accepts_any_name:
+        name = service.embedder.name
+        if body.model not in (None, name, service.embedder.source.name) and not accepts_any_name:
             message = f"the embedder {body.model!r:.200} does not exist; this server has {name!r}"
             raise ApiError(404, message, "model", "model_not_found")
         texts = [body.input] if isinstance(body.input, str) else body.input
         if not 1 <= len(texts) <= MAX_INPUTS:
             raise invalid(f"input has {len(texts):,} texts; 1 to {MAX_INPUTS:,} are taken", "input")
-        work = library.embed([text[:_MAX_CHARACTERS] for text in texts])
+        work = service.embed([text[:_MAX_CHARACTERS] for text in texts])
         found = await run_while_connected(request.receive, work)
         if body.dimensions not in (None, dimension := found.vectors.shape[1]):
             raise invalid(f"dimensions={body.dimensions}; {name} has {dimension}, and no others", "dimensions")
         if body.truncate_prompt_tokens is None:
-            _check_lengths(texts, found, library.embedder.facts.max_tokens)
+            _check_lengths(texts, found, service.embedder.facts.max_tokens)
         note_usage(request.scope, model=name, prompt_tokens=sum(found.num_tokens))
         answer = await asyncio.to_thread(_render, name, found, body.encoding_format == "base64")
         return Response(answer, media_type="application/json")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from quire.prompt import Prompt
 from quire.rag.prompt_template import PromptTemplate
 from quire.sampling_params import SamplingParams
-from quire.server.collections.library import Library
+from quire.server.collections.service import CollectionService
 from quire.server.errors import ApiError, invalid
 from quire.server.openai.prompts import Passages
 from quire.server.openai.schema import GenerationRequest, Message, PassageCard, Retrieval, RetrievalReply
@@ -70,7 +70,7 @@ class Retrieved:
         return RetrievalReply(collection=self.collection, sources=[PassageCard.of(each) for each in used])
 
 
-async def retrieve(library: Library, key_id: str, body: GenerationRequest, question: str | None) -> Retrieved:
+async def retrieve(service: CollectionService, key_id: str, body: GenerationRequest, question: str | None) -> Retrieved:
     """Search for what a body asks.
 
     Args:
@@ -94,7 +94,7 @@ async def retrieve(library: Library, key_id: str, body: GenerationRequest, quest
     if not query.strip():
         raise invalid("there is no question to search by; send one, or retrieval.query", "retrieval.query")
     try:
-        found = await library.search(key_id, asked.collection, query, top_k=asked.top_k or 1, where=asked.filter)
+        found = await service.search(key_id, asked.collection, query, top_k=asked.top_k or 1, where=asked.filter)
     except ApiError as error:
         param = f"retrieval.{error.param}" if error.param in Retrieval.model_fields else error.param
         raise replace(error, param=param) from None

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from quire.server.collections.library import Library
 from quire.server.collections.schema import (
     RESPONSES,
     CollectionCard,
@@ -24,6 +23,7 @@ from quire.server.collections.schema import (
     SearchReply,
     SearchRequest,
 )
+from quire.server.collections.service import CollectionService
 from quire.server.collections.uploads import Given
 from quire.server.errors import ApiError
 from quire.server.http.auth import key_id_of
@@ -41,20 +41,20 @@ Name = Annotated[str, Path(description="The collection's name.")]
 Document = Annotated[str, Path(description="A document's id, or its name, which may have slashes.")]
 
 
-def collection_routes(library: Library) -> APIRouter:
+def collection_routes(service: CollectionService) -> APIRouter:
     """The routes."""
     router = APIRouter(tags=["collections"], responses=RESPONSES)
-    router.include_router(_with_bodies(library))
-    router.include_router(_without_bodies(library))
+    router.include_router(_with_bodies(service))
+    router.include_router(_without_bodies(service))
     return router
 
 
-def _with_bodies(library: Library) -> APIRouter:
+def _with_bodies(service: CollectionService) -> APIRouter:
     router = APIRouter(route_class=JsonRoute)
 
     @router.post("/v1/collections", response_model=CollectionCard, summary="Make a collection")
     async def create(request: Request, body: CollectionRequest) -> Response:
-        info = await library.create(
+        info = await service.create(
             key_id_of(request.scope),
             body.name,
             is_public=bool(body.public),
@@ -66,7 +66,7 @@ def _with_bodies(library: Library) -> APIRouter:
     @router.post("/v1/collections/{name}/documents", response_model=DocumentsReply, summary="Add or replace documents")
     async def add(request: Request, body: DocumentsRequest, name: Name) -> Response:
         given = [Given(each.name, each.text, each.data, each.kind, each.metadata or {}) for each in body.documents]
-        work = library.add(key_id_of(request.scope), name, given)
+        work = service.add(key_id_of(request.scope), name, given)
         outcomes = await run_while_connected(request.receive, work)
         failed = [outcome for outcome in outcomes if outcome.error is not None]
         if len(failed) == len(outcomes) and all(outcome.is_quota for outcome in failed):
@@ -78,7 +78,7 @@ def _with_bodies(library: Library) -> APIRouter:
 
     @router.post("/v1/collections/{name}/search", response_model=SearchReply, summary="The passages nearest to a query")
     async def search(request: Request, body: SearchRequest, name: Name) -> Response:
-        work = library.search(
+        work = service.search(
             key_id_of(request.scope), name, body.query, top_k=body.top_k or _DEFAULT_TOP_K, where=body.filter
         )
         found = await run_while_connected(request.receive, work)
@@ -89,22 +89,22 @@ def _with_bodies(library: Library) -> APIRouter:
     return router
 
 
-def _without_bodies(library: Library) -> APIRouter:
+def _without_bodies(service: CollectionService) -> APIRouter:
     router = APIRouter()
 
     @router.get("/v1/collections", response_model=CollectionList, summary="The collections that the key may read")
     async def list_collections(request: Request) -> Response:
-        infos = await library.infos(key_id_of(request.scope))
+        infos = await service.infos(key_id_of(request.scope))
         return json_reply(CollectionList(object="list", data=[CollectionCard.of(info) for info in infos]))
 
     @router.get("/v1/collections/{name}", response_model=CollectionCard, summary="One collection")
     async def show(request: Request, name: Name) -> Response:
         key_id = key_id_of(request.scope)
-        return json_reply(CollectionCard.of(await library.run(lambda: library.find(key_id, name).info, name)))
+        return json_reply(CollectionCard.of(await service.run(lambda: service.find(key_id, name).info, name)))
 
     @router.delete("/v1/collections/{name}", response_model=Deleted, summary="Delete a collection with all in it")
     async def delete(request: Request, name: Name) -> Response:
-        id_ = await library.delete(key_id_of(request.scope), name)
+        id_ = await service.delete(key_id_of(request.scope), name)
         return json_reply(Deleted(id=id_, object="collection", deleted=True))
 
     @router.get("/v1/collections/{name}/documents", response_model=DocumentList, summary="The documents")
@@ -117,9 +117,9 @@ def _without_bodies(library: Library) -> APIRouter:
         key_id = key_id_of(request.scope)
 
         def work() -> list[DocumentInfo]:
-            return library.find(key_id, name).documents(limit=limit + 1, after=after)
+            return service.find(key_id, name).documents(limit=limit + 1, after=after)
 
-        found = await library.run(work, name)
+        found = await service.run(work, name)
         shown = [DocumentCard.of(info) for info in found[:limit]]
         return json_reply(DocumentList(object="list", data=shown, has_more=len(found) > limit))
 
@@ -128,7 +128,7 @@ def _without_bodies(library: Library) -> APIRouter:
         key_id = key_id_of(request.scope)
 
         def work() -> DocumentCard:
-            collection = library.find(key_id, name)
+            collection = service.find(key_id, name)
             found = _find_documents(collection, name, document)
             if len(found) > 1:
                 ids = ", ".join(str(each.id) for each in found[:10])
@@ -138,7 +138,7 @@ def _without_bodies(library: Library) -> APIRouter:
                 raise ApiError(409, message, code="several_documents")
             return DocumentCard.of(found[0], text=collection.text(found[0].id))
 
-        return json_reply(await library.run(work, name))
+        return json_reply(await service.run(work, name))
 
     @router.delete(
         "/v1/collections/{name}/documents/{document:path}",
@@ -149,11 +149,11 @@ def _without_bodies(library: Library) -> APIRouter:
         key_id = key_id_of(request.scope)
 
         def work() -> None:
-            collection = library.find_own(key_id, name)
+            collection = service.find_own(key_id, name)
             ids = [each.id for each in _find_documents(collection, name, document)]
             collection.change(removed=ids)
 
-        await library.run(work, name)
+        await service.run(work, name)
         return json_reply(Deleted(id=document, object="document", deleted=True))
 
     return router

@@ -7,15 +7,17 @@ import sqlite3
 from quire.async_engine.messages import ModelState
 from quire.rag.database import Database
 from quire.rag.embedder import DEFAULT_EMBEDDER, find_embedder
-from quire.server.collections.library import Library, Reader
 from quire.server.collections.quotas import Quotas
+from quire.server.collections.service import CollectionService, Reader
 from quire.server.http.auth import admin_ids
 from quire.server.metrics import Metrics
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
 
 
-def make_library(registry: ModelRegistry, settings: ServerSettings, metrics: Metrics | None = None) -> Library:
+def make_service(
+    registry: ModelRegistry, settings: ServerSettings, metrics: Metrics | None = None
+) -> CollectionService:
     """The collections and the embedder that the settings name, be they none.
 
     Raises:
@@ -43,4 +45,6 @@ def make_library(registry: ModelRegistry, settings: ServerSettings, metrics: Met
     quotas = Quotas(
         settings.max_collections_per_key, settings.max_documents_per_key, settings.max_collection_bytes_per_key
     )
-    return Library(directory, source, admins=admin_ids(settings), quotas=quotas, readers=readers, metrics=metrics)
+    return CollectionService(
+        directory, source, admins=admin_ids(settings), quotas=quotas, readers=readers, metrics=metrics
+    )

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from quire.server.collections.kept_kv import KeptKV, Warming
-from quire.server.collections.library import Library
 from quire.server.collections.schema import RESPONSES
+from quire.server.collections.service import CollectionService
 from quire.server.http.auth import key_id_of
 from quire.server.http.body import JsonRoute
 from quire.server.openai.endpoint import json_reply
@@ -45,8 +45,8 @@ class WarmList(Reply):
     data: list[WarmReply]
 
 
-def warm_routes(library: Library, kept: KeptKV) -> APIRouter:
-    """The routes, over the collections of `library`."""
+def warm_routes(service: CollectionService, kept: KeptKV) -> APIRouter:
+    """The routes, over the collections of `service`."""
     router = APIRouter(tags=["collections"], responses=RESPONSES)
     with_bodies = APIRouter(route_class=JsonRoute)
     path = "/v1/collections/{name}/warm"
@@ -54,15 +54,15 @@ def warm_routes(library: Library, kept: KeptKV) -> APIRouter:
     @with_bodies.post(path, response_model=WarmReply, status_code=202, summary="Prepare the KV of passages")
     async def warm(request: Request, body: WarmRequest, name: str) -> Response:
         key_id = key_id_of(request.scope)
-        await library.run(lambda: library.find_own(key_id, name), name)
-        collection = await library.run(lambda: library.find(key_id, name), name)
+        await service.run(lambda: service.find_own(key_id, name), name)  # or it may not be changed
+        collection = await service.run(lambda: service.find(key_id, name), name)
         warming = kept.warm(collection, name, body.model, body.endpoint, body.template)
         return Response(_reply(warming).model_dump_json(), 202, media_type="application/json")
 
     @router.get(path, response_model=WarmList, summary="How far the KV of passages is prepared")
     async def list_warmings(request: Request, name: str) -> Response:
         key_id = key_id_of(request.scope)
-        collection = await library.run(lambda: library.find(key_id, name), name)
+        collection = await service.run(lambda: service.find(key_id, name), name)
         return json_reply(WarmList(object="list", data=[_reply(each) for each in kept.warmings(collection.id)]))
 
     router.include_router(with_bodies)

@@ -17,8 +17,8 @@ from quire.prompt import Prompt
 from quire.rag.prompt_template import share
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.server.auto import AutoModel
-from quire.server.collections.library import Library
 from quire.server.collections.retrieval import retrieve
+from quire.server.collections.service import CollectionService
 from quire.server.errors import invalid
 from quire.server.http.access_log import note_usage
 from quire.server.http.auth import domains_of, key_id_of
@@ -51,10 +51,10 @@ class Endpoint(ABC, Generic[B]):
     prompt_field: ClassVar[str]  #: where a body has its prompts
     builder: ClassVar[type[ResponseBuilder[Any]]]
 
-    def __init__(self, auto: AutoModel, settings: ServerSettings, library: Library) -> None:
+    def __init__(self, auto: AutoModel, settings: ServerSettings, service: CollectionService) -> None:
         self.auto = auto
         self.settings = settings
-        self.library = library
+        self.service = service
 
     def route(self) -> APIRouter:
         async def create(request: Request, body: Any) -> Response:
@@ -71,7 +71,7 @@ class Endpoint(ABC, Generic[B]):
         """The model's answer to a body, whole or as a stream. A client that goes away ends it: `ClientDisconnected`."""
         question = self._question(body)
         key_id = key_id_of(request.scope)
-        retrieved = await retrieve(self.library, key_id, body, question) if body.retrieval is not None else None
+        retrieved = await retrieve(self.service, key_id, body, question) if body.retrieval is not None else None
         num_characters = self._num_characters(body) + (retrieved.num_characters if retrieved is not None else 0)
         model, routing = await self.auto.find(
             body.model, question, body.slo, num_characters=num_characters, key_id=key_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.testclient import TestClient
 
 from quire.server.app import make_app
-from quire.server.collections.start import make_library
+from quire.server.collections.start import make_service
 from quire.server.metrics import Metrics
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
@@ -17,4 +17,4 @@ ANN, BOB, ADMIN = ({"Authorization": f"Bearer {key}"} for key in ("ann", "bob", 
 def served(settings: ServerSettings) -> TestClient:
     """Over a model that is never loaded."""
     registry, metrics = ModelRegistry([make_model()]), Metrics()
-    return TestClient(make_app(registry, settings, metrics, library=make_library(registry, settings, metrics)))
+    return TestClient(make_app(registry, settings, metrics, service=make_service(registry, settings, metrics)))

@@ -57,7 +57,7 @@ class Found:
     num_query_tokens: int
 
 
-class Library:
+class CollectionService:
     """Collections in a directory and the embedder that they share. What blocks runs in threads of its own.
 
     Args:

@@ -35,7 +35,7 @@ class Found:
     route_s: float
 
 
-class Library:
+class Corpus:
     """One collection and its embedder. Call `close` at the end.
 
     Args:
