@@ -100,6 +100,7 @@ class SchedulerOutput:
     dropped_claims: list[bytes] = field(default_factory=list)  #: granted or asked for, and not needed any more
     distrusted: list[bytes] = field(default_factory=list)  #: keys of blocks to delete from disk: they are not numbers
     total_tokens: int = 0
+    stage: int = 1  #: that all its sequences are computed with
 
 
 @dataclass(slots=True)
@@ -185,6 +186,23 @@ class Stats:
 
 
 @dataclass(slots=True)
+class LoadProgress:
+    """How far the loading of a model has come."""
+
+    stage: int  #: that is served; 0 is none yet
+    num_stages: int  #: 1 for a model without stages
+    bytes_loaded: int
+    bytes_total: int  #: of weights; 0 is not known yet
+    seconds_left: float | None = None  #: until all is there, by the bandwidth so far
+    error: str | None = None  #: why reading does not get on; it is tried again
+    phase: str = "weights"  #: imports, config, weights or first step
+
+    @property
+    def is_complete(self) -> bool:
+        return self.stage == self.num_stages
+
+
+@dataclass(slots=True)
 class Logprob:
     """A token's log-probability under the model, before temperature and penalties, and its rank (1: the likeliest)."""
 
@@ -232,6 +250,7 @@ class RequestOutput:
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
     finished: bool = False
     error: str | None = None
+    stages: list[tuple[int, int]] = field(default_factory=list)  #: (stage, tokens that it made), in order
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from quire.engine.input_processor import InputProcessor, ProcessedRequest
 from quire.forecast import Forecast
-from quire.outputs import CompletionOutput, Delta, RequestMetrics, RequestOutput, Stats
+from quire.outputs import CompletionOutput, Delta, LoadProgress, RequestMetrics, RequestOutput, Stats
 from quire.prompt import Prompt
 
 # -- what a client of a request sees ---------------------------------------------------------------------------------
@@ -32,6 +32,7 @@ class Started:
 
     prompt_token_ids: list[int]
     cached_tokens: dict[str, int]  #: of the prompt, found so far, by tier; what is loaded meanwhile comes with the end
+    stage: int = 1  #: that it begins on
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,4 +152,11 @@ class StateReport:
     forecast: Forecast | None = None  #: likewise
 
 
-Report = StepReport | StateReport | Heartbeat
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """Loading has come further. Comes before READY and, of a model in stages, after it."""
+
+    progress: LoadProgress
+
+
+Report = StepReport | StateReport | LoadReport | Heartbeat

@@ -26,6 +26,7 @@ class ProcessedRequest:
     sampling_params: SamplingParams  #: complete; with `beam`, only the fields about the end count
     beam: BeamSearchParams | None = None
     priority: int = 0
+    min_stage: int = 1  #: it waits, beside the queue, until the model is at this stage
 
     @property
     def n(self) -> int:
@@ -50,6 +51,7 @@ class InputProcessor:
         tokenizer: None takes token ids only.
         sampling_defaults: what the model's own files recommend.
         system_fingerprint: names the KV blocks' namespace: weights, dtype and whatever else changes the arithmetic.
+        num_stages: in which the model arrives.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class InputProcessor:
         tokenizer: Tokenizer | None = None,
         sampling_defaults: dict[str, Any] | None = None,
         system_fingerprint: str | None = None,
+        num_stages: int = 1,
     ) -> None:
         self.limits = limits
         self.max_model_len = limits.max_model_len
@@ -66,6 +69,7 @@ class InputProcessor:
         self.tokenizer = tokenizer
         self.sampling_defaults = sampling_defaults or {}
         self.system_fingerprint = system_fingerprint
+        self.num_stages = num_stages
 
     def accept(
         self,
@@ -73,6 +77,7 @@ class InputProcessor:
         params: SamplingParams | BeamSearchParams | None = None,
         *,
         priority: int = 0,
+        min_stage: int = 1,
     ) -> ProcessedRequest:
         """Encode and check a request; the arguments are those of `Engine.add_request`.
 
@@ -82,6 +87,8 @@ class InputProcessor:
         prompt = self._encode(Prompt.of(prompt))
         if not isinstance(priority, int):
             raise ValueError(f"priority={priority!r} is not an integer; smaller goes first")
+        if not isinstance(min_stage, int) or not 1 <= min_stage <= self.num_stages:
+            raise ValueError(f"min_stage={min_stage!r} is no stage of this model; they go from 1 to {self.num_stages}")
         check_domains(prompt.domains)
         _check_documents(prompt)
         beam = params if isinstance(params, BeamSearchParams) else None
@@ -89,7 +96,7 @@ class InputProcessor:
         width = beam.beam_width if beam is not None else sampling.n
         check_limits(self.limits, len(prompt.token_ids), width, is_beam=beam is not None)
         self._check_tokens(prompt.token_ids)
-        return ProcessedRequest(prompt, sampling, beam, priority)
+        return ProcessedRequest(prompt, sampling, beam, priority, min_stage)
 
     def default_sampling_params(self, **given: Any) -> SamplingParams:
         """What `generation_config.json` recommends, with `given` over it."""

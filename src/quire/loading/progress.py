@@ -1,9 +1,15 @@
-"""The progress bar of whatever passes bytes. On stderr, so that stdout stays the program's own."""
+"""Who is told how far loading has come, and the progress bar. On stderr, so that stdout stays the program's own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+
+from quire.outputs import LoadProgress
+
+#: Whoever makes an engine may set this meanwhile, to be told of its model's loading, from any thread, then and later.
+load_listener: ContextVar[Callable[[LoadProgress], None] | None] = ContextVar("load_listener", default=None)
 
 
 @contextmanager

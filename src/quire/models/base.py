@@ -7,7 +7,7 @@ them is computed, is the business of the `attend` function that the caller passe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from quire.models.layers import Embedding, Linear
 from quire.models.model_config import ModelConfig
+from quire.models.stages import ServableStage
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """attend(layer_index, q, k, v) -> output.
@@ -27,7 +28,8 @@ and v and attends causally, with scale head_dim ** -0.5.
 class CausalLM(nn.Module):
     """A decoder. `layers` keep their original indices, so that an identity may stand in for an absent one.
 
-    Subclasses set `embed_tokens`, `layers` and `norm` (None where there is none), and implement `forward`.
+    Subclasses set `embed_tokens`, `layers` and `norm` (None where there is none), and implement `forward`, which goes
+    through `stack`.
     """
 
     checkpoint_names: ClassVar[dict[str, str]]  #: attribute -> the prefix of its tensors in a checkpoint
@@ -44,12 +46,28 @@ class CausalLM(nn.Module):
         self.config = config
         self.dtype = dtype
         self.device = torch.device(device)
+        self._stage: ServableStage | None = None
         size = config.embedding_dim
         self.embed_tokens = Embedding(config.vocab_size, size, dtype=dtype, device=device)
         head_device = "meta" if config.tie_word_embeddings else device
         self.lm_head = Linear(size, config.vocab_size, bias=False, dtype=dtype, device=head_device)
         if config.tie_word_embeddings:
             self.lm_head.weight = self.embed_tokens.weight
+
+    @property
+    def stack(self) -> Iterable[nn.Module]:
+        """The layers that a forward pass goes through: those of the stage that is on, or else all."""
+        return self.layers if self._stage is None else self._stage.layers
+
+    def switch_to(self, stage: ServableStage) -> None:
+        """Compute with a stage's layers and adapter from the next forward pass on."""
+        if self._stage is stage:
+            return
+        if self._stage is not None and self._stage.adapter is not None:
+            self._stage.adapter.detach()
+        if stage.adapter is not None:
+            stage.adapter.attach()
+        self._stage = stage
 
     def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """Hidden states after the final norm.

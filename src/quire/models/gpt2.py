@@ -103,6 +103,6 @@ class GPT2LMHeadModel(CausalLM):
 
     def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         x = self.embed_tokens(input_ids) + self.embed_positions(positions)
-        for layer in self.layers:
+        for layer in self.stack:
             x = layer(x, attend)
         return self.norm(x)

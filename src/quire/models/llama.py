@@ -122,6 +122,6 @@ class LlamaForCausalLM(CausalLM):
     def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         x = self.embed_tokens(input_ids)
         rotation = self.rotary(positions, x.dtype)
-        for layer in self.layers:
+        for layer in self.stack:
             x = layer(x, rotation, attend)
         return self.norm(x)

@@ -122,7 +122,7 @@ class OPTForCausalLM(CausalLM):
         if self.project_in is not None:
             x = self.project_in(x)
         x = x + self.embed_positions(positions + POSITION_OFFSET)
-        for layer in self.layers:
+        for layer in self.stack:
             x = layer(x, attend)
         return x if self.norm is None else self.norm(x)
 
