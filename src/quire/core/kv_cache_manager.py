@@ -212,6 +212,7 @@ class KVCacheManager:
     def rename(self, request: Request) -> None:
         """Give a request's blocks, from now on, names that nobody else finds. Those that they had are as they were."""
         request.root = sha256(b"renamed" + request.root + request.request_id.encode()).digest()
+        request.is_renamed = True
         for seq in request.unfinished:
             seq.block_keys.clear()
 
