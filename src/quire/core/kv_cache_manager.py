@@ -275,6 +275,12 @@ class KVCacheManager:
         self._pinned.update(blocks)
         return len(blocks)
 
+    def unpin(self) -> None:
+        """Let go of all that `pin` holds: it stays cached until its room is wanted."""
+        for block in self._pinned:
+            self.pool.release(block)
+        self._pinned.clear()
+
     @property
     def num_pinned(self) -> int:
         return len(self._pinned)
