@@ -312,8 +312,9 @@ class Scheduler:
         self.requests[request.request_id] = request
         if self.disk is not None:
             self.disk.enter(request)
+        request.stage = self.stages.current
         if self.stages.root is not None:
-            request.root, request.stage = self.stages.root, self.stages.current
+            request.root = self.stages.root
         if request.min_stage > self.stages.current:
             self._set_aside(request, "stage")
         else:

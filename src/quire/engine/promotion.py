@@ -81,6 +81,7 @@ class Promoter:
 
     def begin(self, engine: Engine) -> None:
         """The engine is made, and nothing has been computed."""
+        engine.root = self.roots[self.first - 1]
         engine.scheduler.stages.current = self.first
         engine.cost_model.enter_stage(self.first, self._shares[self.first - 1])
         self._runner.add_stage(self.arrivals.stage(self.first))
