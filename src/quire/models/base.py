@@ -47,6 +47,7 @@ class CausalLM(nn.Module):
         self.dtype = dtype
         self.device = torch.device(device)
         self._stage: ServableStage | None = None
+        self.waited_s = 0.0  #: seconds that forward passes have waited for layers that were still arriving
         size = config.embedding_dim
         self.embed_tokens = Embedding(config.vocab_size, size, dtype=dtype, device=device)
         head_device = "meta" if config.tie_word_embeddings else device
