@@ -1,0 +1,17 @@
+"""`quire stages`: the group of commands."""
+
+from __future__ import annotations
+
+import typer
+
+app = typer.Typer(
+    help="Cut a model into stages, so that it answers before all of it is loaded: plan, heal, evaluate, pack.",
+    epilog="Example: quire stages plan --model quire-mini --generate 64 --layers-out 4 --out plan.json",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _stages() -> None:
+    """Keeps the group a group while it has one command."""
