@@ -265,7 +265,8 @@ class AsyncEngine:
             self._forecast = None
         logger.info("%s: %s, after %.0f s without a request", self.name, ModelState.UNLOADED, idle_s)
         self._end_heartbeats()
-        self._note_load(replace(self.load_progress or _BEGIN, stage=0, bytes_loaded=0, seconds_left=None))
+        known = self.load_progress or _BEGIN
+        self._note_load(replace(known, stage=0, bytes_loaded=0, seconds_left=None, phase="unloaded"))
         return True
 
     async def heartbeat(self, timeout_s: float) -> bool:
@@ -420,13 +421,13 @@ class AsyncEngine:
             self._end_heartbeat(number, False)
 
     def _take_load(self, progress: LoadProgress) -> None:
-        was, is_over = self.load_progress, self._engine_state is ModelState.READY and progress.num_stages == 1
-        if is_over or self._engine_state is ModelState.UNLOADED:
+        if self._engine_state is ModelState.UNLOADED:
             return  # it was on its way
+        if self._engine_state is ModelState.READY and progress.num_stages == 1:
+            progress = replace(progress, stage=1)  # the rest of a model without stages, which serves meanwhile
+        was = self.load_progress
         if progress.num_stages > 1 and progress.stage > (was.stage if was is not None else 0):
             logger.info("%s: %s", self.name, _describe(progress))
-        if progress.error is not None and (was is None or progress.error != was.error):
-            logger.warning("%s: loading does not get on: %s; it is tried again", self.name, progress.error)
         self._note_load(progress)
 
     def _note_load(self, progress: LoadProgress) -> None:
@@ -497,8 +498,10 @@ class AsyncEngine:
             self._note_load(_BEGIN)
         if report.input_processor is not None:
             self._call(self._on_ready, report.input_processor.limits)
-            if (progress := self.load_progress) is not None and self.num_stages == 1:
-                self._note_load(replace(progress, stage=1, bytes_loaded=progress.bytes_total, seconds_left=0.0))
+            if self.num_stages == 1:
+                self._note_load(replace(self.load_progress or _BEGIN, stage=1))
+        if report.state is ModelState.FAILED:
+            self._note_load(replace(self.load_progress or _BEGIN, stage=0, error=report.error, phase="failed"))
         for sent in lost:
             message = f"the engine failed while it had this request: {report.error}"
             if self._cut_off(sent, RequestFailed(message)):
