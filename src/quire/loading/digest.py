@@ -14,7 +14,7 @@ import json
 import os
 import platform
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,8 +32,8 @@ _VERSION = b"quire-weights-1"
 
 
 @dataclass(frozen=True)
-class _Span:
-    """Where a tensor's bytes lie."""
+class TensorSpan:
+    """Where a tensor's bytes lie, and what they are."""
 
     file: Path
     start: int
@@ -54,7 +54,7 @@ def hash_checkpoint(
     Raises:
         ModelLoadError: there are no weights, or a file is cut off or cannot be read.
     """
-    spans = _find_tensors(directory)
+    spans = find_spans(directory)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     stop = threading.Event()
     with ThreadPoolExecutor(num_threads or min(cores, _MAX_THREADS), thread_name_prefix="digest") as pool:
@@ -67,6 +67,11 @@ def hash_checkpoint(
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
+    return combine_digests(spans, digests)
+
+
+def combine_digests(spans: Mapping[str, TensorSpan], digests: Mapping[str, bytes]) -> str:
+    """The digest of a checkpoint whose tensors' bytes have these SHA-256 digests."""
     total = hashlib.sha256(_prefixed(_VERSION))
     for name in sorted(spans):
         span = spans[name]
@@ -93,10 +98,14 @@ def _prefixed(part: bytes) -> bytes:
     return len(part).to_bytes(8, "little") + part
 
 
-def _find_tensors(directory: Path) -> dict[str, _Span]:
-    """All tensors, from headers that were found sound. Of two with one name, that which is loaded."""
+def find_spans(directory: Path) -> dict[str, TensorSpan]:
+    """All tensors of a checkpoint, from headers that were found sound. Of two with one name, that which is loaded.
+
+    Raises:
+        ModelLoadError: there are no weights, or a file is cut off or cannot be read.
+    """
     names = read_headers(directory)
-    spans: dict[str, _Span] = {}
+    spans: dict[str, TensorSpan] = {}
     for path in weight_files(directory):
         with path.open("rb") as file:
             header_bytes = int.from_bytes(file.read(8), "little")
@@ -104,12 +113,14 @@ def _find_tensors(directory: Path) -> dict[str, _Span]:
         for name, entry in header.items():
             if name != "__metadata__":
                 start, end = entry["data_offsets"]
-                spans[name] = _Span(path, 8 + header_bytes + start, end - start, entry["dtype"], tuple(entry["shape"]))
+                spans[name] = TensorSpan(
+                    path, 8 + header_bytes + start, end - start, entry["dtype"], tuple(entry["shape"])
+                )
     assert spans.keys() == names.keys()
     return spans
 
 
-def _hash_tensor(name: str, span: _Span, advance: Callable[[int], None], stop: threading.Event) -> bytes:
+def _hash_tensor(name: str, span: TensorSpan, advance: Callable[[int], None], stop: threading.Event) -> bytes:
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(min(PIECE_BYTES, span.num_bytes)))
     left = span.num_bytes
