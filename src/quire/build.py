@@ -9,7 +9,7 @@ import logging
 import time
 import uuid
 import weakref
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -24,11 +24,13 @@ from quire.core.costs.cost_model import CostModel
 from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.policies import make_policy
 from quire.engine.engine import Engine
+from quire.engine.promotion import Arrivals, Promoter
 from quire.loading.digest import random_digest
 from quire.loading.errors import ModelLoadError
 from quire.loading.known_digest import WeightFiles, checkpoint_digest, known_digest, stat_weights
 from quire.loading.load import load_model
 from quire.loading.source import ModelSource, resolve_model
+from quire.loading.stage_manifest import Stage, StageManifest
 from quire.memory_plan import plan_pool, plan_swap_slots
 from quire.models.base import CausalLM
 from quire.models.model_config import ModelConfig, check_tokenizer_fits
@@ -62,6 +64,8 @@ class LoadedModel:
     device: str
     weights: str | None  #: their digest, where it is known without reading them
     files: WeightFiles  #: that were loaded, as they were before; none of random weights
+    manifest: StageManifest | None = None  #: of a model that arrives in stages
+    arrivals: Arrivals | None = None  #: brings them
 
 
 def start_engine(config: EngineConfig, *, memory_share: float = 1.0) -> Engine:
@@ -176,6 +180,7 @@ def make_engine(
         worker,
         _open_disk_tier(config, cache, plan.block_bytes, namespace, source.name),
     )
+    promoter = _make_promoter(loaded, runner, namespace)
     eos_token_ids = dict.fromkeys(source.eos_token_ids)
     if tokenizer is not None and tokenizer.eos_token_id is not None:
         eos_token_ids[tokenizer.eos_token_id] = None
@@ -202,14 +207,18 @@ def make_engine(
         tokenizer=tokenizer,
         eos_token_ids=tuple(eos_token_ids),
         namespace=namespace,
+        promoter=promoter,
+        promotion_policy=config.promotion_policy,
         seed=config.seed,
         sampling_defaults=_sampling_defaults(source),
         recovery=recovery or make_policy(config.recovery_policy, cost_model),
         cost_model=cost_model,
         keeps_prompts=config.kv_dir_keep_prompts,
     )
-    if place is not None:
+    if place is not None and promoter is None:
         _keep_profile(engine, cost_model, place, worker, is_measured=kept is not None)
+    elif place is not None and promoter is not None:
+        _keep_profile_once_whole(engine, promoter, cost_model, place, worker)
     if prefix:
         logger.info("pinned prefix: %d of %d tokens are computed and kept", engine.pin_prefix(prefix), len(prefix))
     return engine
@@ -230,6 +239,39 @@ def _keep_profile(
     engine.on_stats.append(keeper.note)
     # Nobody closes an engine: it is let go of, and with it ends whatever holds it, a server's thread or a script.
     weakref.finalize(engine, keeper.keep)
+
+
+def _keep_profile_once_whole(
+    engine: Engine, promoter: Promoter, cost_model: CostModel, place: ProfilePlace, worker: TransferWorker | None
+) -> None:
+    """As `_keep_profile`, from the last promotion on: costs are kept of whole models alone, and measuring them would
+    hold the first stage up."""
+
+    def keep(number: int) -> None:
+        if number == promoter.num_stages:
+            _keep_profile(engine, cost_model, place, worker, is_measured=True)
+
+    promoter.on_promotion.append(keep)
+
+
+def _make_promoter(loaded: LoadedModel, runner: ModelRunner, namespace: Namespace) -> Promoter | None:
+    """What takes the engine from stage to stage, for a model that has some."""
+    manifest, arrivals = loaded.manifest, loaded.arrivals
+    if manifest is None or arrivals is None:
+        return None
+    num_layers = manifest.num_layers
+    stages = manifest.stages[: arrivals.num_stages]
+    namespaces = [
+        replace(namespace, layers=Namespace.name_layers(stage.layers, num_layers, _name_additions(stage)))
+        for stage in stages
+    ]
+    shares = [len(stage.layers) / num_layers for stage in stages]
+    return Promoter(arrivals, runner, namespaces, shares, first=max(1, arrivals.stage_ready))
+
+
+def _name_additions(stage: Stage) -> str:
+    """What a stage computes with beside the model's own layers."""
+    return stage.adapter_digest + (f"+map:{stage.linear_map_digest}" if stage.linear_map_digest else "")
 
 
 def load_tokenizer(source: ModelSource) -> Tokenizer:

@@ -246,18 +246,17 @@ def test_a_manifest_of_another_model_is_refused(good: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("adapter", "words"),
     [
-        ({"r": 4}, r"adapter_model.safetensors: lora_A .* is \[2, 64\], where \[4, 64\] was expected by rank 4"),
-        ({"layer": 1}, r"adapter_model.safetensors adapts .*layer 1 is not in place"),
-        ({"layer": 7}, r"adapter_model.safetensors adapts .*no linear layer"),
-        ({"use_dora": True}, r"adapter_config.json has use_dora=True"),
-        ({"peft_type": "IA3"}, r"adapter_config.json is of type 'IA3'"),
+        ({"r": 4}, r"adapter_model.safetensors is of rank 2 .* adapter_config.json says 4"),
+        ({"layer": 1}, r"adapter_model.safetensors is for layer 1, which is not in place"),
+        ({"layer": 7}, r"adapter_model.safetensors is for .*no such linear layer"),
+        ({"use_dora": True}, r"adapter_config.json: .*use_dora=True"),
     ],
 )
 def test_an_adapter_that_its_stage_cannot_use_is_not_packed(
     adapter: dict[str, Any], words: str, llama: Path, tmp_path: Path
 ) -> None:
     directory = make_adapter(tmp_path / "adapter", **adapter)
-    with pytest.raises(ModelLoadError, match=words):
+    with pytest.raises(ValueError, match=words):
         pack(str(llama), PLAN, tmp_path / "out" / "pack", adapters={1: directory}, use_tqdm=False)
     assert not (tmp_path / "out").exists()
 

@@ -123,11 +123,16 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class StageArrived:
+    """A stage of the model is there; said by who loads it, in the engine's own process."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Run no further step."""
 
 
-Command = Add | Abort | Forget | Heartbeat | Stop
+Command = Add | Abort | Forget | Heartbeat | StageArrived | Stop
 
 # -- reports ---------------------------------------------------------------------------------------------------------
 

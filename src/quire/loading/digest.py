@@ -16,12 +16,12 @@ import platform
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
-from quire.loading.checkpoint import read_headers, weight_files
+from quire.loading.checkpoint import TensorEntry, read_headers
 from quire.loading.errors import ModelLoadError
 from quire.loading.random_weights import RECIPE
 from quire.models.model_config import ModelConfig
@@ -29,17 +29,6 @@ from quire.models.model_config import ModelConfig
 PIECE_BYTES = 2**20  #: read and hashed at once, while other threads run
 _MAX_THREADS = 4  #: a disk is slower than four cores that hash
 _VERSION = b"quire-weights-1"
-
-
-@dataclass(frozen=True)
-class TensorSpan:
-    """Where a tensor's bytes lie, and what they are."""
-
-    file: Path
-    start: int
-    num_bytes: int
-    dtype: str  #: as safetensors calls it
-    shape: tuple[int, ...]
 
 
 def hash_checkpoint(
@@ -54,7 +43,7 @@ def hash_checkpoint(
     Raises:
         ModelLoadError: there are no weights, or a file is cut off or cannot be read.
     """
-    spans = find_spans(directory)
+    spans = read_headers(directory)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     stop = threading.Event()
     with ThreadPoolExecutor(num_threads or min(cores, _MAX_THREADS), thread_name_prefix="digest") as pool:
@@ -70,7 +59,7 @@ def hash_checkpoint(
     return combine_digests(spans, digests)
 
 
-def combine_digests(spans: Mapping[str, TensorSpan], digests: Mapping[str, bytes]) -> str:
+def combine_digests(spans: Mapping[str, TensorEntry], digests: Mapping[str, bytes]) -> str:
     """The digest of a checkpoint whose tensors' bytes have these SHA-256 digests."""
     total = hashlib.sha256(_prefixed(_VERSION))
     for name in sorted(spans):
@@ -98,29 +87,7 @@ def _prefixed(part: bytes) -> bytes:
     return len(part).to_bytes(8, "little") + part
 
 
-def find_spans(directory: Path) -> dict[str, TensorSpan]:
-    """All tensors of a checkpoint, from headers that were found sound. Of two with one name, that which is loaded.
-
-    Raises:
-        ModelLoadError: there are no weights, or a file is cut off or cannot be read.
-    """
-    names = read_headers(directory)
-    spans: dict[str, TensorSpan] = {}
-    for path in weight_files(directory):
-        with path.open("rb") as file:
-            header_bytes = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(header_bytes))
-        for name, entry in header.items():
-            if name != "__metadata__":
-                start, end = entry["data_offsets"]
-                spans[name] = TensorSpan(
-                    path, 8 + header_bytes + start, end - start, entry["dtype"], tuple(entry["shape"])
-                )
-    assert spans.keys() == names.keys()
-    return spans
-
-
-def _hash_tensor(name: str, span: TensorSpan, advance: Callable[[int], None], stop: threading.Event) -> bytes:
+def _hash_tensor(name: str, span: TensorEntry, advance: Callable[[int], None], stop: threading.Event) -> bytes:
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(min(PIECE_BYTES, span.num_bytes)))
     left = span.num_bytes

@@ -17,12 +17,10 @@ from typing import Any, Self
 import torch
 import xxhash
 
-from quire.loading.checkpoint import TensorEntry, match_tensors
-from quire.loading.digest import TensorSpan
+from quire.loading.assembly.fitting import fit_model
+from quire.loading.checkpoint import TensorEntry
 from quire.loading.errors import ModelLoadError, unreadable
-from quire.loading.load import HEAD_NAME
 from quire.loading.stage_manifest import PackedFile
-from quire.models.layers import Conv1DLinear
 from quire.models.model_config import ModelConfig
 from quire.models.registry import build_model
 
@@ -33,19 +31,17 @@ class TensorOrder:
     """Which tensors a checkpoint of a config has, whose each is, and which is used first."""
 
     def __init__(self, config: ModelConfig) -> None:
-        self._model = build_model(config, torch.float32, "meta")
+        self.model = build_model(config, torch.float32, "meta")  #: without weights
         #: In the order of use: embeddings, layers, norm, head.
-        self.shapes = {name: tuple(view.shape) for name, view in self._model.checkpoint_tensors().items()}
+        self.shapes = {name: tuple(view.shape) for name, view in self.model.checkpoint_tensors().items()}
         self._rank = {name: rank for rank, name in enumerate(self.shapes)}
-        layers = self._model.checkpoint_names["layers"]
+        layers = self.model.checkpoint_names["layers"]
         self._first_layer = next(rank for name, rank in self._rank.items() if name.startswith(f"{layers}."))
-        #: Whether the checkpoint has its layers' weights as [in, out], as GPT-2's Conv1D.
-        self.is_transposed = any(isinstance(module, Conv1DLinear) for module in self._model.layers.modules())
-        self._in_layer = re.compile(rf"{re.escape(layers.removeprefix(self._model.optional_prefix))}\.(\d+)\.")
+        self._in_layer = re.compile(rf"{re.escape(layers.removeprefix(self.model.optional_prefix))}\.(\d+)\.")
 
     def layer_of(self, name: str) -> int | None:
         """The index of the layer that a tensor or module belongs to, by its name in a checkpoint; None for all else."""
-        found = self._in_layer.match(name.removeprefix(self._model.optional_prefix))
+        found = self._in_layer.match(name.removeprefix(self.model.optional_prefix))
         return int(found[1]) if found else None
 
     def group(self, entries: Mapping[str, TensorEntry], groups: Sequence[Sequence[int]]) -> list[list[str]]:
@@ -59,7 +55,7 @@ class TensorOrder:
         Raises:
             ModelLoadError: the tensors are not those of this config.
         """
-        self._check(entries)
+        fit_model(self.model.config, entries, "float32")
         group_of = {layer: number for number, group in enumerate(groups) for layer in group}
         found: list[list[str]] = [[] for _ in groups]
         for name in sorted(entries, key=self._place):
@@ -68,18 +64,10 @@ class TensorOrder:
         return found
 
     def _place(self, name: str) -> tuple[int, int, int, str]:
-        rank = self._rank.get(name, self._rank.get(self._model.optional_prefix + name, len(self._rank)))
+        rank = self._rank.get(name, self._rank.get(self.model.optional_prefix + name, len(self._rank)))
         if (layer := self.layer_of(name)) is not None:
             return 1, layer, rank, name
         return 0 if rank < self._first_layer else 2, 0, rank, name
-
-    def _check(self, entries: Mapping[str, TensorEntry]) -> None:
-        model, needed = self._model, dict(entries)
-        if model.config.tie_word_embeddings and HEAD_NAME in needed:  # a second copy, or the only one
-            head, embedding = needed.pop(HEAD_NAME), model.checkpoint_names["embed_tokens"] + ".weight"
-            if not {embedding, embedding.removeprefix(model.optional_prefix)} & needed.keys():
-                needed[embedding] = head
-        match_tensors(needed, self.shapes, optional_prefix=model.optional_prefix, ignored=model.ignored_tensors)
 
 
 class FileCopy:
@@ -161,7 +149,7 @@ def describe_file(path: Path, name: str, advance: Callable[[int], None] = lambda
 
 
 def write_tensors(
-    directory: Path, name: str, tensors: Mapping[str, TensorSpan], advance: Callable[[int], None]
+    directory: Path, name: str, tensors: Mapping[str, TensorEntry], advance: Callable[[int], None]
 ) -> tuple[PackedFile, dict[str, bytes]]:
     """Write a safetensors file of tensors that lie elsewhere, in the order given.
 
@@ -170,25 +158,25 @@ def write_tensors(
     Returns:
         the file, and the SHA-256 of each tensor's bytes.
     """
-    spans = dict(sorted(tensors.items(), key=lambda item: _alignment_rank(item[1])))
+    entries = dict(sorted(tensors.items(), key=lambda item: _alignment_rank(item[1])))
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
-    for tensor, span in spans.items():
-        start, end = end, end + span.num_bytes
-        header[tensor] = {"dtype": span.dtype, "shape": list(span.shape), "data_offsets": [start, end]}
+    for tensor, entry in entries.items():
+        start, end = end, end + entry.num_bytes
+        header[tensor] = {"dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with FileCopy(directory / name, advance) as copy:
         copy.write(len(text).to_bytes(8, "little") + text)
-        digests = {tensor: copy.copy(span.file, span.start, span.num_bytes) for tensor, span in spans.items()}
+        digests = {tensor: copy.copy(entry.file, entry.start, entry.num_bytes) for tensor, entry in entries.items()}
         return copy.finish(name), digests
 
 
-def _alignment_rank(span: TensorSpan) -> int:
+def _alignment_rank(entry: TensorEntry) -> int:
     """0 for whatever may lie anywhere; then the widest numbers first."""
-    if span.num_bytes % 8 == 0:
+    if entry.num_bytes % 8 == 0:
         return 0
     numbers = 1
-    for size in span.shape:
+    for size in entry.shape:
         numbers *= size
-    return 8 - span.num_bytes // numbers
+    return 8 - entry.num_bytes // numbers

@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from quire.loading.checkpoint import INDEX_FILE, SINGLE_FILE, checkpoint_dtype, read_headers
-from quire.loading.digest import TensorSpan, combine_digests, find_spans
+from quire.loading.checkpoint import INDEX_FILE, SINGLE_FILE, TensorEntry, checkpoint_dtype, read_headers
+from quire.loading.digest import combine_digests
 from quire.loading.errors import ModelLoadError
 from quire.loading.known_digest import MANIFEST_FILE, sample_file
 from quire.loading.progress import bytes_progress
@@ -63,8 +63,8 @@ def pack(
         origin: where the plan came from, for people; kept in the manifest.
 
     Raises:
-        ModelLoadError: the checkpoint, an adapter or a map is broken or of another model; the file is named.
-        ValueError: the plan does not fit the model, `out` is not empty, or there is no room.
+        ModelLoadError: the checkpoint is broken; the file is named.
+        ValueError: an adapter, a map or the plan does not fit the model, `out` is not empty, or there is no room.
     """
     source = resolve_model(model)
     if source.path is None:
@@ -72,14 +72,14 @@ def pack(
     order = TensorOrder(source.config)
     adapters, maps = adapters or {}, maps or {}
     _check_parts(source, plan, order, adapters, maps)
-    entries, spans = read_headers(source.path), find_spans(source.path)
+    entries = read_headers(source.path)
     dtype = checkpoint_dtype(entries)
     if dtype is None:
         raise ModelLoadError(f"{source.path} has no weights in float32, bfloat16 or float16, which are what is served")
     shards = order.group(entries, plan.groups)
-    total = sum(span.num_bytes for span in spans.values())
+    total = sum(entry.num_bytes for entry in entries.values())
     with _new_directory(out, total) as directory, bytes_progress("Packing", total, use_tqdm) as advance:
-        groups, digests = _write_shards(directory, shards, spans, advance)
+        groups, digests = _write_shards(directory, shards, entries, advance)
         files = [replace(each, sample=sample_file(directory / each.name, each.num_bytes)) for each in groups]
         files += [*_copy_companions(source.path, directory), _write_index(directory, shards, groups, total)]
         stages = []
@@ -98,7 +98,7 @@ def pack(
             architecture=source.config.architecture,
             num_layers=plan.num_layers,
             dtype=dtype,
-            weights=combine_digests(spans, digests),
+            weights=combine_digests(entries, digests),
             groups=tuple(LayerGroup(file.name, group) for file, group in zip(groups, plan.groups, strict=True)),
             stages=tuple(stages),
             files={file.name: file for file in files},
@@ -120,20 +120,20 @@ def unpack(directory: Path, out: Path, *, use_tqdm: bool = True) -> str:
     """
     manifest = read_stage_manifest(directory)
     config = resolve_model(str(directory.absolute())).config
-    entries, spans = read_headers(directory), find_spans(directory)
+    entries = read_headers(directory)
     names = TensorOrder(config).group(entries, [range(config.num_layers)])[0]
     shards: list[list[str]] = [[]]
     room = SHARD_BYTES
     for name in names:
-        if shards[-1] and spans[name].num_bytes > room:
+        if shards[-1] and entries[name].num_bytes > room:
             shards.append([])
             room = SHARD_BYTES
         shards[-1].append(name)
-        room -= spans[name].num_bytes
-    total = sum(span.num_bytes for span in spans.values())
+        room -= entries[name].num_bytes
+    total = sum(entry.num_bytes for entry in entries.values())
     with _new_directory(out, total) as made, bytes_progress("Unpacking", total, use_tqdm) as advance:
-        files, digests = _write_shards(made, shards, spans, advance)
-        if combine_digests(spans, digests) != manifest.weights:
+        files, digests = _write_shards(made, shards, entries, advance)
+        if combine_digests(entries, digests) != manifest.weights:
             raise ModelLoadError(
                 f"the weights in {directory} are not those that {STAGES_FILE} names; `quire stages verify {directory}` "
                 "says which file is broken"
@@ -173,7 +173,7 @@ def _check_parts(
 def _write_shards(
     directory: Path,
     shards: Sequence[Sequence[str]],
-    spans: Mapping[str, TensorSpan],
+    entries: Mapping[str, TensorEntry],
     advance: Callable[[int], None],
 ) -> tuple[list[PackedFile], dict[str, bytes]]:
     """Weights in files named as transformers names them, and the SHA-256 of each tensor's bytes."""
@@ -181,7 +181,7 @@ def _write_shards(
     digests: dict[str, bytes] = {}
     for number, names in enumerate(shards, 1):
         name = f"model-{number:05}-of-{len(shards):05}.safetensors"
-        file, found = write_tensors(directory, name, {tensor: spans[tensor] for tensor in names}, advance)
+        file, found = write_tensors(directory, name, {tensor: entries[tensor] for tensor in names}, advance)
         files.append(file)
         digests.update(found)
     return files, digests

@@ -35,7 +35,7 @@ def verify(directory: Path, advance: Callable[[int], None] = lambda num_bytes: N
         if broken:
             return broken
         _check_model(manifest, advance)
-    except ModelLoadError as error:
+    except ValueError as error:
         return [str(error)]
     return []
 
@@ -56,7 +56,7 @@ def _check_file(manifest: StageManifest, name: str, advance: Callable[[int], Non
 
 
 def _check_model(manifest: StageManifest, advance: Callable[[int], None]) -> None:
-    """Raise ModelLoadError unless files that are as the manifest says are those of one model."""
+    """Raise ValueError unless files that are as the manifest says are those of one model."""
     directory = manifest.directory
     config = resolve_model(str(directory.absolute())).config
     check_against(manifest, config)
