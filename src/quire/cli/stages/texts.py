@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 Model = Annotated[str, typer.Option(envvar="QUIRE_MODEL", help="A directory, a hub id, an embedded name or a preset.")]
+PlanFile = Annotated[Path, typer.Option(metavar="FILE", help="The stages, as `quire stages plan` wrote them.")]
 Text = Annotated[
     list[Path] | None,
     typer.Option(
