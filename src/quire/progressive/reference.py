@@ -1,4 +1,4 @@
-"""A model in `transformers`, for work that no server does: it shows what flows between its layers, and it can be trained.
+"""A model in `transformers`, for what no server does: it shows what flows between its layers, and can be trained.
 
 The same weights and the same token ids as the engine's, whatever the model's name means. `remove_layers` turns the
 model into one of its stages.
