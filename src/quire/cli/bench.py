@@ -11,6 +11,7 @@ from quire.bench.settings import (
     LookaheadSettings,
     MemorySettings,
     OverheadSettings,
+    PromotionSettings,
     RagSettings,
     RecoverySettings,
     ServeSettings,
@@ -105,6 +106,16 @@ def rag(engine: EngineConfig, settings: RagSettings, json: Json = None, plot: Pl
 def lookahead(engine: EngineConfig, settings: LookaheadSettings, json: Json = None, plot: Plot = None) -> None:
     """Documents loaded for requests that wait for their turn: the same arrivals, with and without; in float32."""
     from quire.bench.lookahead import run
+
+    if not run(engine, settings, json, plot):
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: quire bench promotion --model random:tiny --layers-out 2 --num-requests 8 --runs 1")
+@options()
+def promotion(engine: EngineConfig, settings: PromotionSettings, json: Json = None, plot: Plot = None) -> None:
+    """What running streams notice of a model's promotions from stage to stage, by each policy."""
+    from quire.bench.promotion import run
 
     if not run(engine, settings, json, plot):
         raise typer.Exit(1)

@@ -176,10 +176,19 @@ class _Vectors:
 
 
 def _start_engine(config: EngineConfig, *, memory_share: float) -> Engine:
-    """As `start_engine`, which only the process that runs the engine imports, since torch comes with it."""
+    """As `start_engine`, which only the process that runs the engine imports, since torch comes with it; and before
+    that is there, reading begins."""
+    from quire.loading.reading.checkpoint_reading import begin_reading
+
+    reading = begin_reading(
+        config.model,
+        load_format=config.load_format,
+        bandwidth=config.storage_bandwidth,
+        last_stage=config.last_stage,
+    )
     from quire.build import start_engine
 
-    return start_engine(config, memory_share=memory_share)
+    return start_engine(config, memory_share=memory_share, reading=reading)
 
 
 def _share_threads(engines: dict[str, EngineConfig]) -> dict[str, EngineConfig]:
