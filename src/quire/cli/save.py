@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from quire.config import EngineConfig
+from quire.config import EngineConfig, format_size
 
 EXAMPLE = "Example: quire save --model random:qwen2.5-0.5b /tmp/qwen-shaped"
 
@@ -32,7 +32,6 @@ def save(
     save_model(source, directory, dtype=config.dtype, seed=config.seed, use_tqdm=config.use_tqdm)
     if source.path is None:
         Tokenizer.byte_level(source.config.vocab_size).save(directory)
-    size = sum(file.stat().st_size for file in directory.iterdir())
-    typer.echo(
-        f"{directory}: {config.model} in {len(list(directory.glob('*.safetensors')))} files, {size / 1e9:.2f} GB"
-    )
+    files = list(directory.glob("*.safetensors"))
+    size = format_size(sum(file.stat().st_size for file in files))
+    typer.echo(f"{config.model} is in {directory}: {size} of weights in {len(files)} files")

@@ -30,14 +30,7 @@ from quire.models.registry import build_model
 SHARD_BYTES = 5 * 10**9
 _WRITE_BYTES = 16 * 2**20
 #: What belongs to a checkpoint beside its weights and its config.
-_COMPANIONS = (
-    "token*.json",
-    "special_tokens_map.json",
-    "vocab.json",
-    "merges.txt",
-    "generation_config.json",
-    "*.jinja",
-)
+_COMPANIONS = ("token*.json", "special_tokens_map.json", "vocab.json", "merges.txt", "generation*.json", "*.jinja")
 
 
 @dataclass(frozen=True)
@@ -146,7 +139,7 @@ def _write_shards(
     advance: Callable[[int], None],
 ) -> None:
     count = places[-1].shard + 1
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for shard, group in groupby(places, key=lambda place: place.shard):
         name = SINGLE_FILE if count == 1 else f"model-{shard + 1:05}-of-{count:05}.safetensors"
         of_shard = list(group)
@@ -177,7 +170,7 @@ def _header(places: list[_Place], dtype: torch.dtype) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def _pieces(tensor: Tensor) -> Iterator[memoryview]:
-    data = memoryview(tensor.view(-1).view(torch.uint8).numpy())
+def _pieces(tensor: Tensor) -> Iterator[Any]:
+    data: Any = tensor.view(-1).view(torch.uint8).numpy()
     for start in range(0, len(data), _WRITE_BYTES):
         yield data[start : start + _WRITE_BYTES]
