@@ -45,6 +45,13 @@ class EngineConfig(EnvironmentSettings):
         "auto or safetensors (read the files), random (seeded weights of the same shapes).",
         choices=LOAD_FORMATS,
     )
+    storage_bandwidth: int | None = setting(
+        None,
+        "Most bytes a second that weights are read with, such as 125MB: for experiments on fast storage.",
+        read=parse_size,
+        at_least=1,
+    )
+    load_overlap: bool = setting(False, "Compute while later layers are still being read.")
     block_size: int = setting(16, "Tokens a KV block holds.", at_least=1)
     num_kv_blocks: int | None = setting(
         None, "Exactly this many KV blocks (for experiments with preemption).", at_least=1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 from engine.harness import PROMPTS, greedy, make_llm, random_ids
 from quire import LLM, BeamSearchParams, SamplingParams
-from quire.build import LoadedModel, load, make_engine
+from quire.build import load, make_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.engine.request_state import RequestState
@@ -92,9 +93,7 @@ def make_staged(policy: str = "recompute", first: int = 1, **options: Any) -> tu
     groups = tuple(LayerGroup(f"{at}", (at,)) for at in range(3))
     assert loaded.source.path is not None
     manifest = StageManifest(loaded.source.path, "LlamaForCausalLM", 3, "float32", "sha256:00", groups, stages, {})
-    staged = LoadedModel(
-        loaded.source, loaded.model, None, loaded.device, loaded.weights, loaded.files, manifest, arrivals
-    )
+    staged = replace(loaded, manifest=manifest, arrivals=arrivals)
     return make_engine(config, staged), arrivals
 
 

@@ -261,6 +261,22 @@ class LookaheadSettings(Settings):
 
 
 @dataclass(frozen=True)
+class PromotionSettings(Settings):
+    """`quire bench promotion`."""
+
+    num_requests: int = setting(16, "Streams.", at_least=1)
+    input_len: int = setting(128, "Tokens of each prompt.", at_least=1)
+    output_len: int = setting(64, "Tokens of each answer.", at_least=2)
+    rate: float = setting(
+        0.0, "Requests a second, by a Poisson process; 0 is twice what the engine answers of all at once.", at_least=0
+    )
+    layers_out: int = setting(8, "Layers that stage 1 of a model without a pack lacks.", at_least=1)
+    stages: int = setting(3, "Stages of a model without a pack.", at_least=2)
+    seed: int = setting(0, "Of prompts and arrivals.", name="load_seed")
+    runs: int = _runs()
+
+
+@dataclass(frozen=True)
 class SharingSettings(Settings):
     """`quire bench sharing`."""
 

@@ -12,6 +12,7 @@ from quire.bench.settings import (
     LookaheadSettings,
     MemorySettings,
     OverheadSettings,
+    PromotionSettings,
     RagSettings,
     RecoverySettings,
     ServeSettings,
@@ -118,6 +119,16 @@ def coldstart(settings: ColdStartSettings, engine: EngineConfig, json: Json = No
 def lookahead(engine: EngineConfig, settings: LookaheadSettings, json: Json = None, plot: Plot = None) -> None:
     """Documents loaded for requests that wait for their turn: the same arrivals, with and without; in float32."""
     from quire.bench.lookahead import run
+
+    if not run(engine, settings, json, plot):
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: quire bench promotion --model random:tiny --layers-out 2 --num-requests 8 --runs 1")
+@options()
+def promotion(engine: EngineConfig, settings: PromotionSettings, json: Json = None, plot: Plot = None) -> None:
+    """What running streams notice of a model's promotions from stage to stage, by each policy."""
+    from quire.bench.promotion import run
 
     if not run(engine, settings, json, plot):
         raise typer.Exit(1)

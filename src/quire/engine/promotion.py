@@ -55,7 +55,7 @@ class Promoter:
     runner: of the engine.
     namespaces: of their KV, from stage 1 on.
     shares: of the full model's layers, that each stage has.
-    first: the stage that the engine begins with.
+    first: the stage that the engine begins with, be it that its layers still arrive.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class Promoter:
         runner: StageRunner,
         namespaces: Sequence[Namespace],
         shares: Sequence[float],
-        first: int = 1,
+        first: Any,
     ) -> None:
         self.arrivals = arrivals
         self._runner = runner
-        self.first = first
+        self._first = first
         self.roots = [namespace.root() for namespace in namespaces]
         self._shares = shares
         self._older: int | None = None  #: that the runner keeps
@@ -81,12 +81,13 @@ class Promoter:
 
     def begin(self, engine: Engine) -> None:
         """The engine is made, and nothing has been computed."""
-        engine.root = self.roots[self.first - 1]
-        engine.scheduler.stages.current = self.first
-        engine.cost_model.enter_stage(self.first, self._shares[self.first - 1])
-        self._runner.add_stage(self.arrivals.stage(self.first))
+        number = self._first.number
+        engine.root = self.roots[number - 1]
+        engine.scheduler.stages.current = number
+        engine.cost_model.enter_stage(number, self._shares[number - 1])
+        self._runner.add_stage(self._first)
         self.arrivals.is_engine_busy = engine.has_work
-        self.arrivals.set_served_stage(self.first)
+        self.arrivals.set_served_stage(number)
 
     def take(self, engine: Engine) -> bool:
         """Between two steps: go to the last stage that has arrived, and let go of one that nobody needs any more.

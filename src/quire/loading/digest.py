@@ -19,11 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
-import torch
-
 from quire.loading.checkpoint import TensorEntry, read_headers
 from quire.loading.errors import ModelLoadError
-from quire.loading.random_weights import RECIPE
 from quire.models.model_config import ModelConfig
 
 PIECE_BYTES = 2**20  #: read and hashed at once, while other threads run
@@ -78,6 +75,10 @@ def random_digest(config: ModelConfig, *, dtype: str, seed: int) -> str:
     Args:
         dtype: that the weights are made in.
     """
+    import torch  # here, since reading begins before it is there
+
+    from quire.loading.random_weights import RECIPE
+
     drawn = [torch.__version__, platform.machine(), torch.backends.cpu.get_cpu_capability()]
     facts = [RECIPE, asdict(config), dtype, seed, drawn]
     return f"random:{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()}"

@@ -128,10 +128,20 @@ def hash_weights(directory: Path, *, use_tqdm: bool = True) -> str:
     with bytes_progress("Hashing weights", sum(file.size for file in files), use_tqdm) as advance:
         digest = hash_checkpoint(directory, advance=advance)
     _check_unchanged(directory, files)
+    keep_digest(directory, files, digest, started_ns)
+    return digest
+
+
+def keep_digest(directory: Path, files: WeightFiles, digest: str, started_ns: int) -> None:
+    """Keep a digest that was just taken in the cache. Where that cannot be written, so be it.
+
+    Args:
+        files: as they were before they were read and are after.
+        started_ns: when reading began, on the system's clock.
+    """
     if _seconds_to_settle(files, started_ns) <= 0:
         with contextlib.suppress(OSError):
             _keep(directory, files, digest)
-    return digest
 
 
 def _check_unchanged(directory: Path, files: WeightFiles) -> None:

@@ -37,6 +37,7 @@ from quire.models.registry import build_model
 from quire.models.stages import PassLayer, ServableStage, read_linear_map
 from quire.outputs import LoadProgress
 from quire.system.duty_cycle import DutyCycle
+from quire.system.threads import limit_threads_here
 
 logger = logging.getLogger("quire")
 
@@ -83,7 +84,8 @@ class LayerLoader:
     ) -> None:
         self.on_stage: Callable[[int], None] | None = None  #: called in the loader's thread as a stage gets ready
         self.on_bytes: Callable[[int], None] | None = None  #: called there with the number of those that have arrived
-        self.is_engine_busy: Callable[[], bool] | None = None  #: while it says so, work in the background yields
+        self.check: Callable[[], None] | None = None  #: called there before a stage counts as ready; may raise
+        self.is_engine_busy: Callable[[], bool] = lambda: False  #: while it says so, work in the background yields
         self._seed = seed
         self._reading: CheckpointReading | None = None
         self._names: dict[TensorEntry, str] = {}  # of tensors in the files: as the model calls them
@@ -101,8 +103,8 @@ class LayerLoader:
             self._names = {entry: name for name, entry in matched.items()}
             self._check_manifest()
         self._device = self.model.device = torch.device(device)
-        self.num_stages = 1 if self._manifest is None else len(self._manifest.stages)
-        self.last_stage = min(last_stage or self.num_stages, self.num_stages)
+        num_groups = 1 if self._reading is None else len(self._reading.groups)
+        self.num_stages = self.last_stage = min(last_stage or num_groups, num_groups)
         self._units = units_of(self.model)
         self._unit_of = {name: unit for unit in self._units for name in unit.tensors}
         self._fill: TensorFill | None = None
@@ -254,6 +256,7 @@ class LayerLoader:
 
     @torch.no_grad()
     def _work(self) -> None:
+        self._num_threads = torch.get_num_threads()
         number, retry_s = 1, _FIRST_RETRY_S
         while number <= self.last_stage and not self._closing.is_set():
             self._bytes_of_stage = 0
@@ -284,6 +287,8 @@ class LayerLoader:
             self._read_stage(number)
         if missing := [name for unit in units if not unit.is_whole for name in unit.tensors]:
             raise ModelLoadError(f"{len(missing)} tensors of stage {number} are not in its file, {missing[0]} for one")
+        if self.check is not None:
+            self.check()
         stage = self._arriving.get(number) or self._make_stage(number)
         if self._tensor_digests is not None:
             assert self._reading is not None
@@ -460,7 +465,10 @@ class LayerLoader:
             self._listener(self.progress())
 
     def _must_yield(self) -> bool:
-        return self._stage_ready > 0 and self.is_engine_busy is not None and self.is_engine_busy()
+        """Whether work waits for the engine's; with one thread at most beside it, whose threads wait for each other."""
+        is_busy = self._stage_ready > 0 and self.is_engine_busy is not None and self.is_engine_busy()
+        limit_threads_here(1 if is_busy else self._num_threads)
+        return is_busy
 
     # -- what belongs to which stage -----------------------------------------------------------------------------------
 

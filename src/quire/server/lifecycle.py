@@ -156,6 +156,8 @@ class _Process:
             announcing = asyncio.create_task(self._announce())
             others = (_hang_up_on_dawdlers(self.server), keep_alive())
             beside: list[asyncio.Task[Any]] = [announcing, *map(asyncio.create_task, others)]
+            if self.settings.idle_unload_s is not None:
+                beside.append(asyncio.create_task(self._unload_idle(self.settings.idle_unload_s)))
             if self.load_log is not None:
                 beside.append(asyncio.create_task(self.load_log.run(self.settings.log_interval_s)))
             lost = asyncio.create_task(self._wait_until_all_failed())
@@ -197,6 +199,13 @@ class _Process:
         logger.info("serving at %s", self.url)
         notify("READY=1", f"STATUS=serving at {self.url}")
         return True
+
+    async def _unload_idle(self, idle_s: float) -> None:
+        while True:
+            await asyncio.sleep(min(1.0, idle_s / 4))
+            for engine in self.engines:
+                if engine.idle_s >= idle_s:
+                    engine.unload()
 
     async def _wait_until_all_failed(self) -> None:
         """A process without a model is of no use to anyone; its supervisor can do better."""

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from quire.loading.checkpoint import TensorEntry, read_headers
 from quire.loading.errors import ModelLoadError, unreadable
+from quire.loading.known_digest import stat_weights
 from quire.loading.reading.order import Run, place_in_use, run_of_file, runs_in_order_of_use
 from quire.loading.reading.reader import BUFFER_BYTES, ByteReader
-from quire.loading.stage_manifest import STAGES_FILE, LayerGroup, PackedFile, StageManifest
+from quire.loading.source import find_model
+from quire.loading.stage_manifest import (
+    STAGES_FILE,
+    LayerGroup,
+    PackedFile,
+    StageManifest,
+    is_pack,
+    read_stage_manifest,
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,8 @@ class CheckpointReading:
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
         self.directory = directory
+        self.started_ns = time.time_ns()
+        self.files = stat_weights(directory)  #: as they were before they were read
         self.manifest = manifest
         self.entries: Mapping[str, TensorEntry] = read_headers(directory)
         self._bandwidth = bandwidth
@@ -87,6 +99,34 @@ class CheckpointReading:
     def _make_reader(self, first_group: int) -> ByteReader:
         runs = [run for group in self.groups[first_group:] for run in group.runs]
         return ByteReader(runs, bandwidth=self._bandwidth, buffer_bytes=self._buffer_bytes)
+
+
+def begin_reading(
+    model: str, *, load_format: str = "auto", bandwidth: float | None = None, last_stage: int | None = None
+) -> CheckpointReading | None:
+    """Begin to read what is on this machine, if it has files that will be loaded. None also where they are broken:
+    whoever loads them says what is wrong.
+
+    Args:
+        model: as `EngineConfig` names it.
+    """
+    try:
+        source = find_model(model)
+        if source is None or source.path is None or load_format == "random":
+            return None
+        reading = read_checkpoint(source.path, bandwidth=bandwidth, last_stage=last_stage)
+    except ValueError:
+        return None
+    reading.start()
+    return reading
+
+
+def read_checkpoint(
+    directory: Path, *, bandwidth: float | None = None, last_stage: int | None = None
+) -> CheckpointReading:
+    """The headers of a checkpoint, and the manifest of one that comes in stages; raises as `CheckpointReading`."""
+    manifest = read_stage_manifest(directory) if is_pack(directory) else None
+    return CheckpointReading(directory, manifest=manifest, bandwidth=bandwidth, last_stage=last_stage)
 
 
 def _group_of(manifest: StageManifest, group: LayerGroup, entries: Mapping[str, TensorEntry]) -> ReadGroup:
