@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from quire.cli.stages import heal, map, plan
+from quire.cli.stages import evaluate, heal, map, plan
 
 app = typer.Typer(
     help="Cut a model into stages, so that it answers before all of it is loaded: plan, heal, evaluate, pack.",
@@ -15,3 +15,4 @@ app = typer.Typer(
 app.command(epilog=plan.EXAMPLE)(plan.plan)
 app.command("map", epilog=map.EXAMPLE)(map.map_)
 app.command(epilog=heal.EXAMPLE)(heal.heal)
+app.command(epilog=evaluate.EXAMPLE)(evaluate.evaluate)
