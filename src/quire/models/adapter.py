@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from quire.models.base import CausalLM
-from quire.models.layers import Linear, LinearAdapter
+from quire.models.layers import Linear
 from quire.models.model_config import ConfigReader, ModelConfigError
 from quire.models.tensor_file import read_tensors, wrong_file
 
@@ -63,7 +63,7 @@ class LowRankAdapter:
             return y.addmm_(F.linear(x, down), up)
         if y.dtype == torch.float32:
             return y.addmm_(F.linear(x, self.down), self.up)
-        return torch.addmm(y.float(), F.linear(x.float(), self.down), self.up).to(y.dtype)
+        return y.add_(F.linear(x.float(), self.down) @ self.up)  # in float32, then rounded once
 
     @property
     def num_bytes(self) -> int:
@@ -73,7 +73,7 @@ class LowRankAdapter:
 class LoraAdapter:
     """An adapter of a whole model; see `models.stages.Adapter`. It is off until it is attached."""
 
-    def __init__(self, model: CausalLM, layers: Mapping[Linear, LinearAdapter], digest: str) -> None:
+    def __init__(self, model: CausalLM, layers: Mapping[Linear, LowRankAdapter], digest: str) -> None:
         self.digest = digest
         self._layers = [(module, layers.get(module)) for module in model.modules() if isinstance(module, Linear)]
 
@@ -84,6 +84,11 @@ class LoraAdapter:
     def detach(self) -> None:
         for linear, _ in self._layers:
             object.__setattr__(linear, "adapter", None)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that it takes."""
+        return sum(adapter.num_bytes for _, adapter in self._layers if adapter is not None)
 
 
 def read_adapter(
