@@ -71,11 +71,14 @@ class LowRankAdapter:
 
 
 class LoraAdapter:
-    """An adapter of a whole model; see `models.stages.Adapter`. It is off until it is attached."""
+    """An adapter of a whole model; see `models.stages.Adapter`. It is off until it is attached.
 
-    def __init__(self, model: CausalLM, layers: Mapping[Linear, LowRankAdapter], digest: str) -> None:
+    It holds the layers that it has a part for, and no others: what loading gives up is freed.
+    """
+
+    def __init__(self, layers: Mapping[Linear, LowRankAdapter], digest: str) -> None:
         self.digest = digest
-        self._layers = [(module, layers.get(module)) for module in model.modules() if isinstance(module, Linear)]
+        self._layers = list(layers.items())
 
     def attach(self) -> None:
         for linear, adapter in self._layers:
@@ -88,7 +91,7 @@ class LoraAdapter:
     @property
     def num_bytes(self) -> int:
         """Memory that it takes."""
-        return sum(adapter.num_bytes for _, adapter in self._layers if adapter is not None)
+        return sum(adapter.num_bytes for _, adapter in self._layers)
 
 
 def read_adapter(
@@ -117,7 +120,7 @@ def read_adapter(
             _check_shape(weights, name, factor, list(factors[factor].shape), shape)
         up = factors["B"].float().t() * config.scaling(name)
         parts.setdefault(linear, []).append(_Part(factors["A"].float(), up, rows))
-    return LoraAdapter(model, {linear: _stack(linear, found, dtype, device) for linear, found in parts.items()}, digest)
+    return LoraAdapter({linear: _stack(linear, found, dtype, device) for linear, found in parts.items()}, digest)
 
 
 @dataclass(frozen=True)
