@@ -37,6 +37,7 @@ from quire.models.registry import build_model
 from quire.models.stages import PassLayer, ServableStage, read_linear_map
 from quire.outputs import LoadProgress
 from quire.system.duty_cycle import DutyCycle
+from quire.system.malloc import give_memory_back
 from quire.system.threads import limit_threads_here
 
 logger = logging.getLogger("quire")
@@ -254,9 +255,19 @@ class LayerLoader:
 
     # -- the loader's thread -------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def _work(self) -> None:
         self._num_threads = torch.get_num_threads()
+        try:
+            with torch.no_grad():
+                self._load_stages()
+        except BaseException as error:
+            self._fail(error)
+            raise
+        finally:
+            self._close_reader()
+            give_memory_back()
+
+    def _load_stages(self) -> None:
         number, retry_s = 1, _FIRST_RETRY_S
         while number <= self.last_stage and not self._closing.is_set():
             self._bytes_of_stage = 0
@@ -267,15 +278,16 @@ class LayerLoader:
             except Exception as error:
                 self._close_reader()
                 if not self._stage_ready:
-                    self._fail(error)
-                    return
+                    return self._fail(error)
                 self._reset(number)
                 self._note_error(number, error, retry_s)
                 self._closing.wait(retry_s)
                 retry_s = min(2 * retry_s, _LAST_RETRY_S)
             else:
+                self._tell()
+                if self.on_stage is not None:
+                    self.on_stage(number)
                 number, retry_s = number + 1, _FIRST_RETRY_S
-        self._close_reader()
 
     def _load_stage(self, number: int) -> None:
         units = [unit for unit in self._units if self._stage_of(unit) == number]
@@ -298,9 +310,6 @@ class LayerLoader:
             self._stage_ready = number
             self._error = None
             self._changed.notify_all()
-        self._tell()
-        if self.on_stage is not None:
-            self.on_stage(number)
 
     def _make_random(self, units: list[Unit]) -> None:
         for unit in units:
@@ -375,6 +384,8 @@ class LayerLoader:
             return
         if unit.name == "embed_tokens" and self.model.config.tie_word_embeddings:
             tie_head(self.model)
+        if not self._must_yield():  # plain weights that were packed lie between packed ones, as much as 250 MiB
+            give_memory_back()
         with self._changed:
             self._in_place.add(unit.name)
             self._changed.notify_all()
@@ -425,7 +436,7 @@ class LayerLoader:
 
     # -- what others are told ------------------------------------------------------------------------------------------
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         self._error = str(error)
         with self._changed:
             self._failure = error
