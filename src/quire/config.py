@@ -81,6 +81,13 @@ class EngineConfig(EnvironmentSettings):
         None, "CPU threads for tensor work; by default one a core.", at_least=1, at_most=MAX_THREADS
     )
     use_tqdm: bool = setting(True, "Show a progress bar while loading.")
+    last_stage: int | None = setting(None, "Of a model packed in stages, load no further than this one.", at_least=1)
+    promotion_policy: str = setting(
+        "cost",
+        "What becomes of requests in flight when more of a model in stages is there: pin (they finish on their stage), "
+        "recompute, or cost (whichever is cheaper).",
+        choices=("cost", "pin", "recompute"),
+    )
     recovery_policy: str = setting("cost", f"How a preempted request comes back: {RECOVERY_POLICIES}.")
     swap_space: int | None = setting(
         None,

@@ -16,6 +16,7 @@ from quire.cli.chat import commands as chat
 from quire.cli.kv import commands as kv
 from quire.cli.rag import commands as rag
 from quire.cli.serve_arguments import ServeCommand
+from quire.cli.stages import commands as stages
 from quire.config import format_size
 
 
@@ -48,6 +49,7 @@ app = typer.Typer(
 app.add_typer(bench.app, name="bench")
 app.add_typer(kv.app, name="kv")
 app.add_typer(rag.app, name="rag")
+app.add_typer(stages.app, name="stages")
 app.command(cls=ServeCommand, epilog=serve.EXAMPLE)(serve.serve)
 app.command(epilog=chat.EXAMPLE)(chat.chat)
 app.command(epilog=complete.EXAMPLE)(complete.complete)

@@ -1,4 +1,4 @@
-"""Questions about a passage: read from SQuAD's files, put to a model as text, scored."""
+"""Questions, about a passage or from memory: read from files, put to a model as text, scored."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _T = TypeVar("_T", str, list[Any])
 
 @dataclass(frozen=True)
 class ReadingQuestion:
-    """A question whose answer stands in a passage."""
+    """A question whose answer stands in a passage, or which is to be answered without one."""
 
-    passage: str
+    passage: str  #: empty where there is none
     question: str
     answers: tuple[str, ...]  #: the expected answers, each of them right
 
@@ -29,6 +29,46 @@ class ReadingScores:
     questions: int  #: their number
     exact_match: float
     f1: float
+
+
+def read_questions(path: str | Path) -> list[ReadingQuestion]:
+    """The questions of a file: open ones where its name ends in .jsonl, else in SQuAD v1.1's form.
+
+    Raises:
+        ValueError, OSError: as the function of each form.
+    """
+    return open_questions(path) if Path(path).suffix == ".jsonl" else squad_questions(path)
+
+
+def open_questions(path: str | Path) -> list[ReadingQuestion]:
+    """Questions without passages, as Natural Questions Open has them: `{"question": ..., "answer": [...]}` a line.
+
+    Raises:
+        ValueError: there are none, or a line is not in that form; the message names it.
+        OSError: it cannot be read.
+    """
+    questions = []
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error}") from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            item = json.loads(line)
+            answers = _field(item, "answer", list, "the object")
+            question = _field(item, "question", str, "the object")
+            if not answers or not all(isinstance(answer, str) for answer in answers):
+                raise ValueError("'answer' must be a list of strings, at least one")
+        except ValueError as error:  # JSONDecodeError is one
+            raise ValueError(
+                f'{path}, line {number}: {error}; expected {{"question": "...", "answer": ["...", ...]}} a line'
+            ) from None
+        questions.append(ReadingQuestion("", question, tuple(answers)))
+    if not questions:
+        raise ValueError(f"{path} holds no questions")
+    return questions
 
 
 def squad_questions(path: str | Path) -> list[ReadingQuestion]:
@@ -52,10 +92,10 @@ def squad_questions(path: str | Path) -> list[ReadingQuestion]:
 def prompt_of(question: ReadingQuestion, with_passage: bool = True) -> str:
     """The text that asks a model a question: the lines `Context: ...`, `Question: ...` and `Answer:`.
 
-    Without the passage only the model's own knowledge counts. Whitespace becomes single spaces, so that passage and
+    Without a passage only the model's own knowledge counts. Whitespace becomes single spaces, so that passage and
     question are one line each.
     """
-    context = f"Context: {_squeezed(question.passage)}\n" if with_passage else ""
+    context = f"Context: {_squeezed(question.passage)}\n" if with_passage and question.passage else ""
     return f"{context}Question: {_squeezed(question.question)}\nAnswer:"
 
 
@@ -65,17 +105,29 @@ def score(predictions: Sequence[str], questions: Sequence[ReadingQuestion]) -> R
     Raises:
         ValueError: there are no questions, one of them has no answers, or the lengths differ.
     """
+    each = score_each(predictions, questions)
+    if not each:
+        raise ValueError("there is nothing to score: no questions were given")
+    return ReadingScores(
+        questions=len(each),
+        exact_match=100 * sum(em for em, _ in each) / len(each),
+        f1=100 * sum(f for _, f in each) / len(each),
+    )
+
+
+def score_each(predictions: Sequence[str], questions: Sequence[ReadingQuestion]) -> list[tuple[float, float]]:
+    """Exact match and F1 of each answer, between 0 and 1. An answer counts up to its first newline.
+
+    Raises:
+        ValueError: a question has no answers, or the lengths differ.
+    """
     if len(predictions) != len(questions):
         raise ValueError(f"expected one prediction a question, got {len(predictions)} for {len(questions)} questions")
-    if not questions:
-        raise ValueError("there is nothing to score: no questions were given")
     said = [prediction.partition("\n")[0].strip() for prediction in predictions]
-    expected = [question.answers for question in questions]
-    return ReadingScores(
-        questions=len(questions),
-        exact_match=100 * sum(map(exact_match, said, expected)) / len(questions),
-        f1=100 * sum(map(f1, said, expected)) / len(questions),
-    )
+    return [
+        (exact_match(text, question.answers), f1(text, question.answers))
+        for text, question in zip(said, questions, strict=True)
+    ]
 
 
 def _questions(root: object) -> Iterator[ReadingQuestion]:

@@ -86,7 +86,7 @@ class LayerLoader:
         self.on_stage: Callable[[int], None] | None = None  #: called in the loader's thread as a stage gets ready
         self.on_bytes: Callable[[int], None] | None = None  #: called there with the number of those that have arrived
         self.check: Callable[[], None] | None = None  #: called there before a stage counts as ready; may raise
-        self.is_engine_busy: Callable[[], bool] | None = None  #: while it says so, work in the background yields
+        self.is_engine_busy: Callable[[], bool] = lambda: False  #: while it says so, work in the background yields
         self._seed = seed
         self._reading: CheckpointReading | None = None
         self._names: dict[TensorEntry, str] = {}  # of tensors in the files: as the model calls them
@@ -104,8 +104,8 @@ class LayerLoader:
             self._names = {entry: name for name, entry in matched.items()}
             self._check_manifest()
         self._device = self.model.device = torch.device(device)
-        self.num_stages = 1 if self._manifest is None else len(self._manifest.stages)
-        self.last_stage = min(last_stage or self.num_stages, self.num_stages)
+        num_groups = 1 if self._reading is None else len(self._reading.groups)
+        self.num_stages = self.last_stage = min(last_stage or num_groups, num_groups)
         self._units = units_of(self.model)
         self._unit_of = {name: unit for unit in self._units for name in unit.tensors}
         self._fill: TensorFill | None = None

@@ -101,7 +101,9 @@ class CheckpointReading:
         return ByteReader(runs, bandwidth=self._bandwidth, buffer_bytes=self._buffer_bytes)
 
 
-def begin_reading(model: str, *, load_format: str = "auto", bandwidth: float | None = None) -> CheckpointReading | None:
+def begin_reading(
+    model: str, *, load_format: str = "auto", bandwidth: float | None = None, last_stage: int | None = None
+) -> CheckpointReading | None:
     """Begin to read what is on this machine, if it has files that will be loaded. None also where they are broken:
     whoever loads them says what is wrong.
 
@@ -112,17 +114,19 @@ def begin_reading(model: str, *, load_format: str = "auto", bandwidth: float | N
         source = find_model(model)
         if source is None or source.path is None or load_format == "random":
             return None
-        reading = read_checkpoint(source.path, bandwidth=bandwidth)
+        reading = read_checkpoint(source.path, bandwidth=bandwidth, last_stage=last_stage)
     except ValueError:
         return None
     reading.start()
     return reading
 
 
-def read_checkpoint(directory: Path, *, bandwidth: float | None = None) -> CheckpointReading:
+def read_checkpoint(
+    directory: Path, *, bandwidth: float | None = None, last_stage: int | None = None
+) -> CheckpointReading:
     """The headers of a checkpoint, and the manifest of one that comes in stages; raises as `CheckpointReading`."""
     manifest = read_stage_manifest(directory) if is_pack(directory) else None
-    return CheckpointReading(directory, manifest=manifest, bandwidth=bandwidth)
+    return CheckpointReading(directory, manifest=manifest, bandwidth=bandwidth, last_stage=last_stage)
 
 
 def _group_of(manifest: StageManifest, group: LayerGroup, entries: Mapping[str, TensorEntry]) -> ReadGroup:

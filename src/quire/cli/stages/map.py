@@ -1,0 +1,64 @@
+"""`quire stages map`: a linear map for the place of absent layers, learned from what flows through them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quire.cli.options import Json, check_json
+from quire.cli.stages.texts import (
+    Dtype,
+    Generate,
+    Model,
+    PlanFile,
+    Samples,
+    Start,
+    Text,
+    Tokens,
+    check_texts,
+    gather_texts,
+    progress_bar,
+)
+from quire.cli.tables import write_figures
+
+EXAMPLE = "Example: quire stages map --model quire-mini --plan plan.json --generate 64 -o map.safetensors"
+
+
+def map_(
+    model: Model,
+    plan: PlanFile,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", callback=check_json, help="The map's file (safetensors).")
+    ],
+    stage: Annotated[int, typer.Option(min=1, help="Whose absent layers it stands for.")] = 1,
+    text: Text = None,
+    generate: Generate = 0,
+    start: Start = "",
+    samples: Samples = 256,
+    tokens: Tokens = 256,
+    ridge: Annotated[float, typer.Option(help="How strongly it is drawn to the identity.")] = 1e-4,
+    dtype: Dtype = "float32",
+    json: Json = None,
+) -> None:
+    """Fit a linear map from what enters a stage's absent layers to what leaves them: no training, one layer's cost."""
+    from quire.loading import resolve_model
+    from quire.progressive.calibration_text import batches
+    from quire.progressive.linear_map import fit_linear_map
+    from quire.progressive.plans import gap_of, plan_for
+    from quire.progressive.reference import load_reference
+
+    check_texts(text, generate, start)
+    first, end = gap_of(plan_for(plan, resolve_model(model, load_format="random").config.num_layers), stage)
+    reference, tokenizer = load_reference(model, dtype)
+    texts, sources = gather_texts(reference, tokenizer, text, generate, start=start, samples=samples, tokens=tokens)
+    with progress_bar("fitting", len(texts)) as advance:
+        linear_map, fit = fit_linear_map(reference, batches(texts), first, end, ridge=ridge, advance=advance)
+    linear_map.save(out, model=model, layers=f"{first}:{end}", texts=", ".join(sources))
+    typer.echo(
+        f"in place of the layers {first} to {end - 1}, learned from {fit.num_tokens:,} tokens; on {fit.num_held_out:,} "
+        f"others it is off by {100 * fit.error:.1f} % of what they change (in the square; 100 % without a map)"
+    )
+    typer.echo(f"written to {out}")
+    write_figures(json, {"model": model, "stage": stage, "layers": [first, end], "texts": sources, **vars(fit)})

@@ -1,0 +1,194 @@
+"""Which layers are left out at first: plans of stages chosen by hand, by bytes or by distance, and their files."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from quire.config import format_size
+from quire.loading import ModelSource
+from quire.loading.checkpoint import read_headers
+from quire.models.model_config import DTYPE_BYTES
+from quire.models.registry import build_model
+from quire.progressive.stage_plan import StagePlan
+
+PRESETS = {"progressiveserve": (32, ((20, 24), (24, 28)))}
+"""Published plans by name: the number of layers, and the groups [start, end) in the order in which they come back.
+
+progressiveserve: Park et al., "ProgressiveServe", section 2.1, Llama-2-7B: layers 21 to 28, counted from 1.
+"""
+
+
+@dataclass(frozen=True)
+class ModelBytes:
+    """The bytes of a model's weights as they lie in its files."""
+
+    layers: tuple[int, ...]  #: of each layer
+    others: int  #: of what is no layer: embeddings, final norm, head
+
+    @property
+    def total(self) -> int:
+        return self.others + sum(self.layers)
+
+    def without(self, start: int, end: int) -> int:
+        """Without the layers [start, end)."""
+        return self.total - sum(self.layers[start:end])
+
+
+def model_bytes(source: ModelSource) -> ModelBytes:
+    """From the headers of a model's files, or from a preset's shapes."""
+    num_layers = source.config.num_layers
+    if source.path is not None:
+        sizes = {name: entry.num_bytes for name, entry in read_headers(source.path).items()}
+    else:
+        tensors = build_model(source.config, torch.float32, "meta").checkpoint_tensors()
+        size = DTYPE_BYTES[source.config.dtype or "float32"]
+        sizes = {name: tensor.numel() * size for name, tensor in tensors.items()}
+    layers = [0] * num_layers
+    for name, num_bytes in sizes.items():
+        match = re.search(r"\b(?:layers|h)\.(\d+)\.", name)
+        if match is not None and int(match[1]) < num_layers:
+            layers[int(match[1])] += num_bytes
+    return ModelBytes(tuple(layers), sum(sizes.values()) - sum(layers))
+
+
+def plan_block(num_layers: int, start: int, end: int, num_stages: int | None = None) -> StagePlan:
+    """The layers [start, end) out at first, and back in `num_stages - 1` groups as equal as can be, the first ones
+    first: three stages where the block has layers enough.
+
+    Raises:
+        ValueError: there are no such layers, none is left, or there are more groups than layers.
+    """
+    size = end - start
+    if not 0 <= start < end <= num_layers:
+        raise ValueError(f"there is no block {start}:{end} in {num_layers} layers; they count from 0, its end excluded")
+    if size == num_layers:
+        raise ValueError(f"all {num_layers} layers cannot be out; leave at least one in")
+    num_groups = min(2, size) if num_stages is None else num_stages - 1
+    if num_groups < 1:
+        raise ValueError(f"{num_stages} stages are none; a plan has at least two, the pruned model and the original")
+    if num_groups > size:
+        raise ValueError(f"{size} layers cannot come back in {num_groups} groups; ask for {size + 1} stages at most")
+    bounds = [start + -(-size * i // num_groups) for i in range(num_groups + 1)]  # larger groups first
+    groups = tuple(tuple(range(a, b)) for a, b in itertools.pairwise(bounds))
+    return StagePlan(num_layers, (tuple(i for i in range(num_layers) if not start <= i < end), *groups))
+
+
+def preset_plan(name: str, num_layers: int) -> StagePlan:
+    """A published plan.
+
+    Raises:
+        ValueError: there is no such preset, or it is for models of another depth.
+    """
+    if name not in PRESETS:
+        raise ValueError(f"there is no preset {name!r}; presets: {', '.join(PRESETS)}")
+    depth, spans = PRESETS[name]
+    if num_layers != depth:
+        raise ValueError(
+            f"preset {name} is for models of {depth} layers, and this one has {num_layers}; give --layers-out a number"
+        )
+    first = tuple(i for i in range(depth) if not any(start <= i < end for start, end in spans))
+    return StagePlan(depth, (first, *(tuple(range(*span)) for span in spans)))
+
+
+def deepest_block(num_layers: int, size: int) -> tuple[int, int]:
+    """The simple baseline: the deepest layers but the last one, which no model can do without.
+
+    Raises:
+        ValueError: there are not so many.
+    """
+    if not 1 <= size < num_layers:
+        raise ValueError(f"{size} layers cannot be out of {num_layers}; between 1 and {num_layers - 1} can")
+    return num_layers - 1 - size, num_layers - 1
+
+
+def block_that_fits(sizes: ModelBytes, max_bytes: int, blocks: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
+    """The smallest of some blocks without which stage 1 has at most `max_bytes` of weights.
+
+    Args:
+        blocks: [start, end) by size.
+
+    Raises:
+        ValueError: the model fits whole, or no block is enough; the message has the figures.
+    """
+    if sizes.total <= max_bytes:
+        raise ValueError(
+            f"the whole model has {format_size(sizes.total)} and fits in {format_size(max_bytes)}; it needs no stages"
+        )
+    for size in sorted(blocks):
+        if sizes.without(*blocks[size]) <= max_bytes:
+            return blocks[size]
+    least = min(sizes.without(*block) for block in blocks.values())
+    raise ValueError(
+        f"stage 1 cannot have so little as {format_size(max_bytes)}: with all layers out but one it has "
+        f"{format_size(least)}, embeddings among them"
+    )
+
+
+def bytes_by(ttft: float, bandwidth: float, allowance: float) -> int:
+    """What has arrived when the first token is due: nothing counts but the transfer and a fixed allowance.
+
+    Args:
+        ttft: seconds from the start of the process.
+        bandwidth: bytes a second.
+        allowance: seconds of them in which no weights are awaited: imports, and the first step.
+
+    Raises:
+        ValueError: no time is left.
+    """
+    if ttft <= allowance:
+        raise ValueError(f"a first token after {ttft:g} s leaves no time to load, with {allowance:g} s for all else")
+    return int((ttft - allowance) * bandwidth)
+
+
+def write_plan(plan: StagePlan, path: Path, **facts: Any) -> None:
+    """A plan's file; `facts` are further entries, such as the model's name."""
+    path.write_text(json.dumps({**plan.to_dict(), **facts}, indent=1) + "\n", encoding="utf-8")
+
+
+def read_plan(path: Path) -> tuple[StagePlan, dict[str, Any]]:
+    """A plan from its file, and all that the file says.
+
+    Raises:
+        ValueError: it cannot be read, or is no plan; the message names it.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(data, dict):
+            raise ValueError("it holds no JSON object")
+        return StagePlan.from_dict(data), data
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}; make a plan with `quire stages plan`") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is no plan of stages: {error}") from None
+
+
+def plan_for(path: Path, num_layers: int) -> StagePlan:
+    """As `read_plan`, for a model of so many layers."""
+    plan, _ = read_plan(path)
+    if plan.num_layers != num_layers:
+        raise ValueError(f"{path} plans {plan.num_layers} layers, and the model has {num_layers}; make another plan")
+    return plan
+
+
+def gap_of(plan: StagePlan, stage: int) -> tuple[int, int]:
+    """The layers [start, end) that a stage lacks.
+
+    Raises:
+        ValueError: there is no such stage, it lacks none, or they are no neighbours.
+    """
+    if not 1 <= stage < plan.num_stages:
+        raise ValueError(f"stage {stage} lacks no layers; of {plan.num_stages} stages, 1 to {plan.num_stages - 1} do")
+    out = plan.layers_out(stage)
+    if out != tuple(range(out[0], out[-1] + 1)):
+        raise ValueError(
+            f"stage {stage} lacks the layers {list(out)}, which are no neighbours; a map stands in for one gap"
+        )
+    return out[0], out[-1] + 1

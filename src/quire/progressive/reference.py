@@ -1,0 +1,161 @@
+"""A model in `transformers`, for what no server does: it shows what flows between its layers, and can be trained.
+
+The same weights and the same token ids as the engine's, whatever the model's name means. `remove_layers` turns the
+model into one of its stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from quire.loading import ModelLoadError, ModelSource, resolve_model
+from quire.loading.assembly.fitting import choose_dtype
+from quire.loading.checkpoint import checkpoint_dtype, read_headers
+from quire.loading.random_weights import fill_random
+from quire.models.registry import build_model
+from quire.text.tokenizer import Tokenizer
+
+_LAYERS = {  # attributes on the way from the model with its head to its list of decoder layers
+    "LlamaForCausalLM": ("model", "layers"),
+    "MistralForCausalLM": ("model", "layers"),
+    "Qwen2ForCausalLM": ("model", "layers"),
+    "Qwen3ForCausalLM": ("model", "layers"),
+    "GPT2LMHeadModel": ("transformer", "h"),
+    "OPTForCausalLM": ("model", "decoder", "layers"),
+}
+
+
+def load_reference(name: str, dtype: str = "auto") -> tuple[Any, Tokenizer]:
+    """A model as `transformers` has it, in eval mode on the CPU, and Quire's tokenizer for it.
+
+    Args:
+        name: a directory, a hub id, an embedded name or a preset, as everywhere; a preset gets the random weights that
+            the engine gives it with seed 0.
+        dtype: float32, bfloat16, float16, or auto: the config's, else the files'.
+
+    Raises:
+        UnsupportedModelError, ModelConfigError: Quire does not serve the model.
+        ModelLoadError: it is not there, or its files are not what its config describes.
+        ValueError: it has no tokenizer.
+    """
+    source = resolve_model(name)
+    config = source.config  # refuses what Quire does not serve, before transformers is imported
+    try:
+        import transformers
+    except ImportError:
+        raise ValueError("this needs transformers: pip install 'quire[heal]'") from None
+    if source.path is None:
+        return _random_reference(source, dtype), Tokenizer.byte_level(config.vocab_size)
+    tokenizer = Tokenizer.from_dir(source.path)
+    transformers.utils.logging.disable_progress_bar()
+    wanted = choose_dtype(dtype, config, checkpoint_dtype(read_headers(source.path)))
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(source.path, dtype=wanted, local_files_only=True)
+    except (OSError, RuntimeError) as error:
+        raise ModelLoadError(f"transformers cannot load {source.path}: {error}") from None
+    return model.eval(), tokenizer
+
+
+def _random_reference(source: ModelSource, dtype: str) -> Any:
+    import transformers
+
+    values = dict(source.hf_config)
+    config = transformers.AutoConfig.for_model(values.pop("model_type"), **values)
+    stored = choose_dtype("auto", source.config, None)  # drawn in the dtype that the engine draws them in
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=stored)
+    tensors = model.state_dict()
+    names = build_model(source.config, stored, "meta").checkpoint_tensors()
+    fill_random({name: tensors[name] for name in names}, std=source.config.initializer_range, seed=0)
+    return model.to(choose_dtype(dtype, source.config, None)).eval()
+
+
+def decoder_layers(model: Any) -> nn.ModuleList:
+    """The list of a model's decoder layers, to read and to replace in; `model` may be wrapped by PEFT."""
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    if type(base).__name__ not in _LAYERS:
+        raise ValueError(f"{type(base).__name__} is not one of {', '.join(_LAYERS)}")
+    place = base
+    for attribute in _LAYERS[type(base).__name__]:
+        place = getattr(place, attribute)
+    return place
+
+
+class AbsentLayer(nn.Module):
+    """In the place of a decoder layer of `transformers`: the identity, or a map of the hidden states.
+
+    It keeps one number a token in the layer's place in the KV cache, since `transformers` counts past tokens by the
+    first layer's.
+    """
+
+    def __init__(self, index: int, linear_map: nn.Module | None = None, *, returns_tuple: bool = False) -> None:
+        super().__init__()
+        self.index = index
+        self.linear_map = linear_map
+        self.returns_tuple = returns_tuple
+
+    def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor | tuple[Tensor]:
+        cache = next((value for value in (*args, *kwargs.values()) if hasattr(value, "get_seq_length")), None)
+        if cache is not None:
+            counted = hidden_states.new_zeros(hidden_states.shape[0], 1, hidden_states.shape[1], 1)
+            cache.update(counted, counted, self.index)
+        y = hidden_states if self.linear_map is None else self.linear_map(hidden_states)
+        return (y,) if self.returns_tuple else y
+
+
+def remove_layers(model: Any, out: Sequence[int], linear_map: nn.Module | None = None) -> dict[int, nn.Module]:
+    """Make a model do without some layers; `generate`, training and PEFT's wrapping go on working.
+
+    Args:
+        model: as `load_reference` gives it; changed in place.
+        out: indices of layers.
+        linear_map: stands where the first of them stood, [..., hidden_size] -> the same; they must be neighbours then.
+
+    Returns:
+        the layers by index, as `put_back` takes them.
+
+    Raises:
+        ValueError: there are no such layers, one is out already, or none would be left.
+    """
+    layers = decoder_layers(model)
+    indices = sorted(out)
+    if len(set(indices)) != len(indices) or not all(0 <= index < len(layers) for index in indices):
+        raise ValueError(f"the layers {list(out)} are not among {len(layers)}, each once, counted from 0")
+    if any(isinstance(layers[index], AbsentLayer) for index in indices):
+        raise ValueError(f"of the layers {indices} some are out already")
+    if not indices:
+        return {}
+    if linear_map is not None and indices != list(range(indices[0], indices[-1] + 1)):
+        raise ValueError(f"the layers {indices} are no neighbours; a map stands in for a block of layers")
+    if len(indices) == sum(not isinstance(layer, AbsentLayer) for layer in layers):
+        raise ValueError(f"all {len(indices)} layers cannot be out; leave one in")
+    returns_tuple = _returns_tuple(model, layers[indices[0]])
+    removed = {index: layers[index] for index in indices}
+    for index in indices:
+        stands_in = linear_map if index == indices[0] else None
+        layers[index] = AbsentLayer(index, stands_in, returns_tuple=returns_tuple)
+    return removed
+
+
+def put_back(model: Any, removed: Mapping[int, nn.Module]) -> None:
+    """Undo `remove_layers`, wholly or for some of its layers."""
+    layers = decoder_layers(model)
+    for index, layer in removed.items():
+        layers[index] = layer
+
+
+def _returns_tuple(model: Any, layer: nn.Module) -> bool:
+    """What a decoder layer returns has changed from one version of transformers to another: try with one token."""
+    seen: list[bool] = []
+    handle = layer.register_forward_hook(lambda module, args, output: seen.append(isinstance(output, tuple)))
+    was_training = model.training
+    try:
+        with torch.no_grad():
+            model.eval()(input_ids=torch.zeros(1, 1, dtype=torch.long, device=model.device), use_cache=False)
+    finally:
+        handle.remove()
+        model.train(was_training)
+    return seen[0]
