@@ -14,6 +14,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Self, overload
 
 import torch
@@ -25,13 +26,13 @@ from quire.loading.assembly.fitting import choose_dtype, fit_model
 from quire.loading.assembly.units import Unit, tie_head, tied_head_bytes, units_of
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.digest import combine_digests
-from quire.loading.errors import ModelLoadError
+from quire.loading.errors import ModelLoadError, unreadable
 from quire.loading.progress import load_listener
 from quire.loading.random_weights import fill_random
 from quire.loading.reading.checkpoint_reading import CheckpointReading
 from quire.loading.reading.reader import ByteReader
 from quire.loading.source import ModelSource
-from quire.loading.stage_manifest import STAGES_FILE, StageManifest
+from quire.loading.stage_manifest import PackedFile, StageManifest, adapter_files, check_against
 from quire.models.adapter import read_adapter
 from quire.models.registry import build_model
 from quire.models.stages import PassLayer, ServableStage, read_linear_map
@@ -102,7 +103,8 @@ class LayerLoader:
             self._manifest = self._reading.manifest
             self.model, matched = fit_model(source.config, self._reading.entries, dtype)
             self._names = {entry: name for name, entry in matched.items()}
-            self._check_manifest()
+            if self._manifest is not None:
+                check_against(self._manifest, self.model.config)
         self._device = self.model.device = torch.device(device)
         num_groups = 1 if self._reading is None else len(self._reading.groups)
         self.num_stages = self.last_stage = min(last_stage or num_groups, num_groups)
@@ -347,10 +349,7 @@ class LayerLoader:
                 self._note_bytes(piece.end - at)
                 at = piece.end
         if checksum is not None and group.file is not None and checksum.hexdigest() != group.file.xxh3:
-            raise ModelLoadError(
-                f"{self._reading.directory / group.file.name} is not what was packed: its checksum is another one; "
-                "copy it again, and see `quire stages verify`"
-            )
+            raise _other_content(self._reading.directory / group.file.name)
 
     def _take_part(self, entry: TensorEntry, offset: int, data: memoryview) -> None:
         """Bytes of a tensor, from an offset on."""
@@ -397,6 +396,11 @@ class LayerLoader:
         if self._manifest is not None:
             stage, directory = self._manifest.stages[number - 1], self._manifest.directory
             stand_ins = {i: PassLayer() for i in range(self.model.config.num_layers) if i not in stage.layers}
+            for name in (
+                *(() if stage.adapter is None else adapter_files(stage.adapter)),
+                *(() if stage.linear_map is None else (stage.linear_map,)),
+            ):
+                _check_content(directory / name, self._manifest.files[name])
             if stage.linear_map is not None:
                 stand_ins[min(stand_ins)] = read_linear_map(
                     directory / stage.linear_map,
@@ -499,16 +503,6 @@ class LayerLoader:
             return sum(unit.num_bytes for unit in self._units)
         return self._reading.groups[number - 1].num_bytes
 
-    def _check_manifest(self) -> None:
-        manifest, config = self._manifest, self.model.config
-        if manifest is None:
-            return
-        if (manifest.architecture, manifest.num_layers) != (config.architecture, config.num_layers):
-            raise ModelLoadError(
-                f"{manifest.directory / STAGES_FILE} is of a {manifest.architecture} of {manifest.num_layers} layers, "
-                f"config.json beside it of a {config.architecture} of {config.num_layers}; copy the pack again"
-            )
-
 
 class ArrivingLayers(Sequence[nn.Module]):
     """The layers of a stage while they arrive: going through them waits for each, and in the end for all of the stage.
@@ -548,6 +542,22 @@ class ArrivingLayers(Sequence[nn.Module]):
 
 class _ClosedError(Exception):
     """The loader was closed in the midst of its work."""
+
+
+def _check_content(path: Path, packed: PackedFile) -> None:
+    """Raise ModelLoadError unless a small file is what was packed: the namespace has its digest."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if xxhash.xxh3_128_hexdigest(data) != packed.xxh3:
+        raise _other_content(path)
+
+
+def _other_content(path: Path) -> ModelLoadError:
+    return ModelLoadError(
+        f"{path} is not what was packed: its checksum is another one; copy it again, and see `quire stages verify`"
+    )
 
 
 def _end(closing: threading.Event, thread: threading.Thread) -> None:
