@@ -1,1 +1,0 @@
-"""Packs: a checkpoint in one file a layer group, written, verified and unpacked."""
