@@ -289,11 +289,11 @@ def test_the_commands_pack_show_verify_and_unpack(llama: Path, broken: Path, tmp
         return CliRunner().invoke(app, ["stages", *map(str, arguments)])
 
     plan, out = tmp_path / "plan.json", tmp_path / "made"
-    plan.write_text(json.dumps({**PLAN.to_dict(), "by": "hand"}))
+    plan.write_text(json.dumps({**PLAN.to_dict(), "method": "by hand"}))
     adapter = f"1={broken / 'adapters/1'}"
     made = quire("pack", "--model", llama, "--plan", plan, "--out", out, "--adapter", adapter, "--no-progress")
     assert made.exit_code == 0, made.output
-    assert read_stage_manifest(out).plan["by"] == "hand"
+    assert read_stage_manifest(out).plan["method"] == "by hand"
     shown = quire("show", out).output
     assert "0, 2" in shown
     assert "0-2" in shown
