@@ -37,10 +37,12 @@ from quire.loading.stage_manifest import Stage, StageManifest
 from quire.memory_plan import plan_pool, plan_swap_slots
 from quire.models.base import CausalLM
 from quire.models.model_config import ModelConfig, check_tokenizer_fits
+from quire.outputs import Stats
 from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner
 from quire.sampling_params import SamplingParams
+from quire.system.cold_start import ColdStart
 from quire.system.malloc import keep_freed_memory
 from quire.system.threads import default_num_threads
 from quire.text.special_tokens import SpecialTokenEscaper
@@ -84,27 +86,47 @@ def start_engine(
     Raises:
         ValueError: the model, a file or a combination of options cannot be served.
     """
-    return make_engine(config, load(config, reading=reading), memory_share=memory_share)
+    start = ColdStart()
+    start.end("imports")
+    engine = make_engine(config, load(config, reading=reading, start=start), memory_share=memory_share)
+    start.end("pool")
+    _log_start(engine, start)
+    return engine
 
 
-def load(config: EngineConfig, *, reading: CheckpointReading | None = None) -> LoadedModel:
+def _log_start(engine: Engine, start: ColdStart) -> None:
+    """Say after the first step that computes something where the time of the start went."""
+
+    def note(stats: Stats) -> None:
+        if stats.num_scheduled_tokens and note in engine.on_stats:
+            engine.on_stats.remove(note)
+            start.add("first step", stats.schedule_s + stats.execute_s)
+            logger.info("%s", start)
+
+    engine.on_stats.append(note)
+
+
+def load(
+    config: EngineConfig, *, reading: CheckpointReading | None = None, start: ColdStart | None = None
+) -> LoadedModel:
     """The model and the tokenizer that a config names; with `load_overlap`, as soon as the embeddings are in place.
 
     Args:
         reading: of the same model, where it has begun already. It is ended here if loading fails.
+        start: is told of the phases that end here, config and weights.
 
     Raises:
         ValueError: the model or a file cannot be served.
     """
     try:
-        return _load(config, reading)
+        return _load(config, reading, start or ColdStart())
     except BaseException:
         if reading is not None:
             reading.close()
         raise
 
 
-def _load(config: EngineConfig, reading: CheckpointReading | None) -> LoadedModel:
+def _load(config: EngineConfig, reading: CheckpointReading | None, start: ColdStart) -> LoadedModel:
     started = time.monotonic()
     device = _choose_device(config.device)
     if device == "cpu":
@@ -130,6 +152,7 @@ def _load(config: EngineConfig, reading: CheckpointReading | None) -> LoadedMode
         takes_digest=config.kv_dir is not None and weights is None,
     )
     model = loader.model
+    start.end("config")
     # KV that is kept needs the weights' digest, and there is none before all of them have passed.
     overlaps = config.load_overlap and (config.kv_dir is None or weights is not None or is_random)
     try:
@@ -154,6 +177,7 @@ def _load(config: EngineConfig, reading: CheckpointReading | None) -> LoadedMode
         "layers arrive" if overlaps else "loaded",
         time.monotonic() - started,
     )
+    start.end("weights")
     if reading is None:
         weights = random_digest(model.config, dtype=_name(model.dtype), seed=config.seed)
     elif not overlaps:

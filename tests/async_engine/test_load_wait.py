@@ -18,6 +18,7 @@ from quire.async_engine.messages import EngineUnavailable, LoadReport, ModelStat
 from quire.async_engine.process import ProcessEngine
 from quire.engine.engine import Engine
 from quire.outputs import LoadProgress
+from quire.server.lifecycle import unload_idle
 
 
 @asynccontextmanager
@@ -143,9 +144,10 @@ def test_an_idle_process_is_unloaded_and_comes_back_once_for_all_who_ask(
         assert [(await each).outputs[0].text for each in stopping] == [expected] * 3
         assert not process.is_alive()
 
-        assert engine.unload()
         process = engine._host._process  # type: ignore[attr-defined]
-        await until(lambda: not process.is_alive())
+        watching = asyncio.create_task(unload_idle([engine], 0.01))
+        await until(lambda: engine.state is ModelState.UNLOADED and not process.is_alive())
+        watching.cancel()
         await engine.wait_ready()
         assert engine.state is ModelState.UNLOADED, "nobody has asked"
         assert (await ask(engine, "d")).outputs[0].text == expected

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _WIDTH = 40  # of the bar, in cells
 _OVER = {"unloaded", "failed"}  # phases in which nothing arrives
 _PHASES = {"imports": "starting", "config": "reading its config", "first step": "first step"}
-_DONE, _SERVED, _REST = "cyan", "green", "bright_black"
+_SERVED, _LOADED, _REST = "green", "cyan", "bright_black"
 
 
 class LoadBar:
@@ -108,11 +108,11 @@ class LoadBar:
             served = marks[progress.stage - 1] if len(marks) >= progress.stage else share
         line, joint = ("━", "╋") if self._console.encoding.startswith("utf") else ("=", "|")
         joints = {min(_WIDTH - 1, round(mark * _WIDTH)) for mark in marks if mark < 1}
+        cells = "".join(joint if cell in joints else line for cell in range(_WIDTH))
+        loaded, green = round(share * _WIDTH), round(min(served, share) * _WIDTH)
         row = Text(f"{name} ")
-        for cell in range(_WIDTH):
-            at = (cell + 0.5) / _WIDTH
-            style = _SERVED if at < min(served, share) else _DONE if at < share else _REST
-            row.append(joint if cell in joints else line, style)
+        for style, part in ((_SERVED, cells[:green]), (_LOADED, cells[green:loaded]), (_REST, cells[loaded:])):
+            row.append(part, style)
         row.append(f" {share:4.0%}  " if progress.bytes_total else "       ")
         return row.append(_words(progress), "yellow" if progress.error is not None else "")
 
