@@ -19,7 +19,7 @@ from quire.bench.page_cache import drop_pages
 from quire.bench.plots import save_plot
 from quire.bench.settings import ColdStartSettings
 from quire.config import EngineConfig
-from quire.progressive.pack import pack
+from quire.progressive.packs.pack import pack
 from quire.progressive.stage_plan import StagePlan
 from weights import write_model
 

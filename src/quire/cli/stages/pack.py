@@ -42,7 +42,7 @@ def pack(
 
     transformers and all else load a pack as the original.
     """
-    from quire.progressive.pack import pack as write
+    from quire.progressive.packs.pack import pack as write
     from quire.progressive.plans import read_plan
 
     stages, facts = read_plan(plan)
@@ -65,7 +65,7 @@ def pack(
 def verify(directory: Pack, progress: Progress = True) -> None:
     """Read and check all of a pack. Ends with status 1 where a file is broken, and names it."""
     from quire.loading.progress import bytes_progress
-    from quire.progressive.verify import verify as check
+    from quire.progressive.packs.verify import verify as check
 
     total = sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
     with bytes_progress("Checking", 2 * total, progress) as advance:
@@ -83,7 +83,7 @@ def unpack(
     progress: Progress = True,
 ) -> None:
     """Write the original model of a pack as an ordinary checkpoint, without stages and adapters."""
-    from quire.progressive.pack import unpack as write
+    from quire.progressive.packs.pack import unpack as write
 
     typer.echo(f"{out}: {write(directory, out, use_tqdm=progress)}")
 
