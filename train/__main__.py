@@ -1,4 +1,4 @@
-"""`python -m train fit | export | evaluate | talk`: see README.md beside this file."""
+"""`python -m train fit | export | evaluate | questions | talk`: see README.md beside this file."""
 
 from __future__ import annotations
 
@@ -48,6 +48,14 @@ def main() -> None:
     evaluate.add_argument("--json", type=Path, help="write the figures there, too")
     evaluate.set_defaults(run=_evaluate)
 
+    questions = commands.add_parser("questions", help="write generated questions as a file in SQuAD v1.1's form")
+    questions.add_argument("--to", type=Path, required=True, help="the file")
+    questions.add_argument("--facts", type=int, default=5, help="that a passage tells")
+    questions.add_argument("--passages", type=int, default=2000)
+    questions.add_argument("--held-out", action="store_true", help="names that no training has; one question each")
+    questions.add_argument("--seed", type=int, default=0)
+    questions.set_defaults(run=_questions)
+
     talk = commands.add_parser("talk", help="quire-chat's replies to the twenty openings of the model card")
     talk.add_argument("--chat", type=Path, default=Path("src/quire/embedded/quire-chat"))
     talk.set_defaults(run=_talk)
@@ -95,6 +103,16 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     print(show(scores))
     if arguments.json:
         arguments.json.write_text(as_json(scores))
+    return 0
+
+
+def _questions(arguments: argparse.Namespace) -> int:
+    from train.questions import held_out_questions, training_questions, write_squad
+
+    draw = held_out_questions if arguments.held_out else training_questions
+    questions = draw(arguments.facts, arguments.passages, arguments.seed)
+    write_squad(questions, arguments.to)
+    print(f"{arguments.to}: {len(questions):,} questions about {arguments.passages:,} passages")
     return 0
 
 

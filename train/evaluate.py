@@ -21,35 +21,19 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from quire import LLM, SamplingParams
 from quire.evaluate.reading import ReadingQuestion, ReadingScores, prompt_of, score, squad_questions
 from train import tables
+from train.questions import ask_once, held_out_questions
 from train.small_talk import opening
-from train.world import FACTS, SCENES
+from train.world import SCENES
 from train.world.accounts import AccountMaker
-from train.world.frame import Frame
-from train.world.passage import Passage, PassageMaker
 
 Questions = list[ReadingQuestion]
 Answering = Callable[[LLM, Sequence[ReadingQuestion]], list[str]]
 _GREEDY = SamplingParams(temperature=0, max_tokens=24, stop=("\n",))
 
 
-def held_out_questions(num_facts: int, count: int, seed: int = 0, frames: Sequence[Frame] = FACTS) -> Questions:
-    """One question each about `count` passages with names that no training passage holds."""
-    maker = PassageMaker(frames, held_out=True)
-    return _questions(lambda rng: maker.draw(rng, num_facts), Random(f"evaluation/{num_facts}/{seed}"), count)
-
-
 def account_questions(count: int, seed: int = 0) -> Questions:
-    """Likewise, of passages that are told in one wording and asked for in another."""
-    return _questions(AccountMaker(held_out=True).draw, Random(f"accounts/{seed}"), count)
-
-
-def _questions(draw: Callable[[Random], Passage], rng: Random, count: int) -> Questions:
-    questions = []
-    for _ in range(count):
-        passage = draw(rng)
-        question = rng.choice(passage.questions)
-        questions.append(ReadingQuestion(passage.text, question.text, (question.answer,)))
-    return questions
+    """One question each about held-out passages that are told in one wording and asked for in another."""
+    return ask_once(AccountMaker(held_out=True).draw, Random(f"accounts/{seed}"), count)
 
 
 def hand_written_questions(path: Path) -> Questions:
