@@ -112,8 +112,10 @@ class EngineLoop:
 
     @property
     def busy_since(self) -> float | None:
-        """Since when nothing has come of the step under way, by `time.monotonic`; None between steps. The first step may
-        wait long for layers, and does not hang while bytes of them arrive."""
+        """Since when nothing has come of the step under way, by `time.monotonic`; None between steps.
+
+        The first step may wait long for layers, and does not hang while bytes of them arrive.
+        """
         began = self._step_began
         return None if began is None else max(began, self._last_arrival)
 
