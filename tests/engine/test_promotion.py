@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from engine.harness import PROMPTS, greedy, make_llm, random_ids
-from quire import LLM, BeamSearchParams, SamplingParams
-from quire.build import load, make_engine
+from engine.documents import ChosenCosts
+from engine.harness import PROMPTS, checkpoint, greedy, random_ids
+from quire import BeamSearchParams, SamplingParams
+from quire.build import LoadedModel, load, make_engine
 from quire.config import EngineConfig
+from quire.core.costs.cost_model import CostModel
 from quire.engine.engine import Engine
 from quire.engine.request_state import RequestState
 from quire.loading.stage_manifest import LayerGroup, Stage, StageManifest
@@ -75,15 +79,23 @@ class FakeArrivals:
         self.served.append(number)
 
 
-def make_staged(policy: str = "recompute", first: int = 1, **options: Any) -> tuple[Engine, FakeArrivals]:
-    llm: LLM = make_llm("llama")  # for its directory
-    config = EngineConfig(
-        **{
-            "model": llm.config.model, "skip_tokenizer_init": True, "use_tqdm": False, "device": "cpu",
-            "num_kv_blocks": 64, "promotion_policy": policy, "recovery_policy": "recompute", **options,
-        }
+@cache
+def loaded_model() -> LoadedModel:
+    """Shared by all engines here, which take turns with it."""
+    return load(config())
+
+
+def config(**options: Any) -> EngineConfig:
+    return EngineConfig(
+        str(checkpoint("llama")), skip_tokenizer_init=True, use_tqdm=False, device="cpu",
+        **{"num_kv_blocks": 64, "recovery_policy": "recompute", **options},
     )  # fmt: skip
-    loaded = load(config)
+
+
+def make_staged(
+    policy: str = "recompute", first: int = 1, costs: CostModel | None = None, **options: Any
+) -> tuple[Engine, FakeArrivals]:
+    loaded = loaded_model()
     arrivals = FakeArrivals(loaded.model)
     arrivals.stage_ready = first
     stages = tuple(
@@ -91,10 +103,9 @@ def make_staged(policy: str = "recompute", first: int = 1, **options: Any) -> tu
         for number, layers in enumerate(LAYERS, start=1)
     )
     groups = tuple(LayerGroup(f"{at}", (at,)) for at in range(3))
-    assert loaded.source.path is not None
-    manifest = StageManifest(loaded.source.path, "LlamaForCausalLM", 3, "float32", "sha256:00", groups, stages, {})
-    staged = replace(loaded, manifest=manifest, arrivals=arrivals)
-    return make_engine(config, staged), arrivals
+    manifest = StageManifest(Path(), "LlamaForCausalLM", 3, "float32", "sha256:00", groups, stages, {})
+    staged = replace(loaded, weights="sha256:00", manifest=manifest, arrivals=arrivals, loader=None)
+    return make_engine(config(promotion_policy=policy, **options), staged, cost_model=costs), arrivals
 
 
 def params(**options: Any) -> SamplingParams:
@@ -209,3 +220,22 @@ def test_a_pinned_prefix_is_computed_at_every_stage() -> None:
         follows_its_stages(question.token_ids, output)
         engine.reset_prefix_cache()  # what is pinned stays
     assert engine.scheduler.kv.num_pinned == 2
+
+
+def test_documents_on_disk_belong_to_the_stage_that_computed_them(tmp_path: Path) -> None:
+    engine, arrivals = make_staged(kv_dir=str(tmp_path), costs=ChosenCosts(1.0, 0.0))
+    document = Prompt(None, random_ids(40, 11), documents=(32,))
+    for ready, found in ((1, None), (1, "disk"), (2, None), (2, "disk"), (3, None), (3, "disk")):
+        arrivals.stage_ready = ready
+        engine.take_promotion()
+        engine.reset_prefix_cache()
+        state = engine.add_request(document, params(max_tokens=3))
+        (output,) = run(engine, [state])
+        assert output.cached_tokens.get("disk", 0) == (32 if found else 0)
+        follows_its_stages(document.token_ids, output)
+        while engine.has_unfinished():  # saves
+            engine.step()
+    assert engine.forget([(document, 0)]) == 2 * 3, "at every stage"
+    engine.step()
+    (output,) = run(engine, [engine.add_request(document, params(max_tokens=3))])
+    assert output.num_cached_tokens == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from quire.bench.settings import (
+    ColdStartSettings,
     DocumentKvSettings,
     HttpSettings,
     LatencySettings,
@@ -99,6 +100,18 @@ def rag(engine: EngineConfig, settings: RagSettings, json: Json = None, plot: Pl
         raise ValueError(f"retrieval needs {error.name}, which is not installed: pip install 'quire[rag]'") from None
     if not run(engine, settings, json, plot):
         raise typer.Exit(1)  # the notes have said where tokens differ
+
+
+@app.command(
+    epilog="Example: quire bench coldstart --model DIR --pack PACK --storage-bandwidth 125MB,none --plot bars.png"
+)
+@options(without=("storage_bandwidth", "load_overlap"))
+def coldstart(settings: ColdStartSettings, engine: EngineConfig, json: Json = None, plot: Plot = None) -> None:
+    """From a server's start to its first token and to the whole model: at once, overlapped, in stages."""
+    from quire.bench.coldstart.coldstart import run
+
+    with failures_in_one_line():
+        run(engine, settings, json, plot)
 
 
 @app.command(epilog="Example: quire bench lookahead --model random:tiny --num-requests 8 --runs 1")

@@ -124,9 +124,10 @@ class Promoter:
             self._older = None
         self.arrivals.set_served_stage(number)
         num_pinned = sum(request.stage == before for request in engine.scheduler.running)
-        logger.info(
-            "stage %d of %d serves (%.1f ms between two steps); of %d running requests %d finish on stage %d",
-            number, self.num_stages, (time.monotonic() - started) * 1e3, num_running, num_pinned, before,
-        )  # fmt: skip
+        if num_running:
+            logger.info(
+                "at stage %d: of %d running requests, %d finish on stage %d, and the others are computed again",
+                number, num_running, num_pinned, before,
+            )  # fmt: skip
         for listener in self.on_promotion:
             listener(number)

@@ -105,17 +105,29 @@ def score(predictions: Sequence[str], questions: Sequence[ReadingQuestion]) -> R
     Raises:
         ValueError: there are no questions, one of them has no answers, or the lengths differ.
     """
+    each = score_each(predictions, questions)
+    if not each:
+        raise ValueError("there is nothing to score: no questions were given")
+    return ReadingScores(
+        questions=len(each),
+        exact_match=100 * sum(em for em, _ in each) / len(each),
+        f1=100 * sum(f for _, f in each) / len(each),
+    )
+
+
+def score_each(predictions: Sequence[str], questions: Sequence[ReadingQuestion]) -> list[tuple[float, float]]:
+    """Exact match and F1 of each answer, between 0 and 1. An answer counts up to its first newline.
+
+    Raises:
+        ValueError: a question has no answers, or the lengths differ.
+    """
     if len(predictions) != len(questions):
         raise ValueError(f"expected one prediction a question, got {len(predictions)} for {len(questions)} questions")
-    if not questions:
-        raise ValueError("there is nothing to score: no questions were given")
     said = [prediction.partition("\n")[0].strip() for prediction in predictions]
-    expected = [question.answers for question in questions]
-    return ReadingScores(
-        questions=len(questions),
-        exact_match=100 * sum(map(exact_match, said, expected)) / len(questions),
-        f1=100 * sum(map(f1, said, expected)) / len(questions),
-    )
+    return [
+        (exact_match(text, question.answers), f1(text, question.answers))
+        for text, question in zip(said, questions, strict=True)
+    ]
 
 
 def _questions(root: object) -> Iterator[ReadingQuestion]:

@@ -95,12 +95,13 @@ def write_texts(
                 max_new_tokens=max_tokens - prompts.shape[1],
                 pad_token_id=padding_id(model, tokenizer),
             )
-            texts += [_up_to_end(row, prompts.shape[1], model) for row in written.tolist()]
+            texts += [up_to_end(row, prompts.shape[1], model) for row in written.tolist()]
             advance(len(rows))
     return texts
 
 
-def _up_to_end(ids: list[int], start: int, model: Any) -> list[int]:
+def up_to_end(ids: list[int], start: int, model: Any) -> list[int]:
+    """What was generated from `start` on, up to the first token that ends a text; what stands before stays."""
     ends = model.generation_config.eos_token_id
     ends = {ends} if isinstance(ends, int) else set(ends or ())
     last = next((at for at in range(start, len(ids)) if ids[at] in ends), len(ids))

@@ -1,0 +1,149 @@
+"""`quire stages evaluate`: exact match and F1 by stage, and whether the differences are more than chance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quire.cli.options import Json
+from quire.cli.stages.texts import Dtype, Model, progress_bar
+from quire.cli.tables import print_table, write_figures
+
+if TYPE_CHECKING:
+    from quire.progressive.stage_plan import StagePlan
+    from quire.progressive.stage_quality import Answered, Pair, Variant
+
+EXAMPLE = "Example: quire stages evaluate --model quire-mini --plan plan.json --questions questions.json --limit 50"
+
+
+def evaluate(
+    model: Model,
+    questions: Annotated[
+        Path, typer.Option(metavar="FILE", help="In SQuAD's form (.json), or open ones with lists of answers (.jsonl).")
+    ],
+    plan: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The stages; needless where --model is a pack's directory.")
+    ] = None,
+    adapter: Annotated[
+        list[str] | None, typer.Option(metavar="STAGE=DIR", help="A stage's adapter; may be repeated.")
+    ] = None,
+    map_: Annotated[
+        list[str] | None, typer.Option("--map", metavar="STAGE=FILE", help="A stage's linear map; may be repeated.")
+    ] = None,
+    control: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="An adapter for the whole model, trained on the same data.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first questions.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Of an answer.")] = 10,
+    dtype: Dtype = "float32",
+    paper: Annotated[
+        bool, typer.Option("--paper", help="ProgressiveServe's figures beside (Llama-2-7B on TriviaQA).")
+    ] = False,
+    json: Json = None,
+) -> None:
+    """Have every stage answer the same questions, zero-shot and greedily: bare, with a map, healed, full, control."""
+    from quire.evaluate.reading import read_questions
+    from quire.progressive.reference import load_reference
+    from quire.progressive.stage_quality import compare, evaluate_stages
+
+    stage_plan, variants = _variants(model, plan, _by_stage("--adapter", adapter), _by_stage("--map", map_), control)
+    if paper and stage_plan.num_stages != 3:
+        raise ValueError(f"the paper has 3 stages, and this plan {stage_plan.num_stages}; leave out --paper")
+    try:
+        asked = read_questions(questions)[:limit]
+    except OSError as error:
+        raise ValueError(f"{questions} cannot be read: {error.strerror}") from None
+    reference, tokenizer = load_reference(model, dtype)
+    with progress_bar("answering", len(asked) * len(variants)) as advance:
+        answered = list(
+            evaluate_stages(
+                reference, tokenizer, stage_plan, variants, asked, max_new_tokens=max_new_tokens, advance=advance
+            )
+        )
+    pairs = compare(answered)
+    rows = _show(answered, stage_plan, paper)
+    typer.echo()
+    _show_pairs(pairs, len(asked))
+    write_figures(
+        json,
+        {
+            "model": model,
+            "questions": questions.name,
+            "num_questions": len(asked),
+            "max_new_tokens": max_new_tokens,
+            "dtype": dtype,
+            "plan": stage_plan.to_dict(),
+            "results": rows,
+            "pairs": [{"first": pair.first, "second": pair.second, **vars(pair.result)} for pair in pairs],
+            "predictions": {each.variant.name: each.predictions for each in answered},
+        },
+    )
+
+
+def _variants(
+    model: str, plan: Path | None, adapters: dict[int, Path], maps: dict[int, Path], control: Path | None
+) -> tuple[StagePlan, list[Variant]]:
+    from quire.loading import resolve_model
+    from quire.loading.stage_manifest import is_pack, read_stage_manifest
+    from quire.progressive.plans import plan_for
+    from quire.progressive.stage_quality import variants_of, variants_of_pack
+
+    source = resolve_model(model, load_format="random")  # its config alone
+    if plan is None:
+        if source.path is None or not is_pack(source.path):
+            raise ValueError(f"{model} is no pack; give its stages with --plan FILE, as `quire stages plan` writes it")
+        if adapters or maps:
+            raise ValueError("a pack has its own adapters and maps; to try others, give --plan, too")
+        return variants_of_pack(read_stage_manifest(source.path), control)
+    found = plan_for(plan, source.config.num_layers)
+    return found, variants_of(found, adapters, maps, control)
+
+
+def _by_stage(option: str, given: list[str] | None) -> dict[int, Path]:
+    found: dict[int, Path] = {}
+    for text in given or ():
+        stage, equals, path = text.partition("=")
+        if not equals or not stage.isdecimal() or not path:
+            raise ValueError(f"{option} {text!r} is not STAGE=PATH, such as 1=healed/1")
+        if int(stage) in found:
+            raise ValueError(f"{option} is given twice for stage {stage}")
+        if not Path(path).exists():
+            raise ValueError(f"{option} {text!r}: there is no {path}")
+        found[int(stage)] = Path(path)
+    return found
+
+
+def _show(answered: list[Answered], plan: StagePlan, paper: bool) -> list[dict[str, Any]]:
+    """Print a row a variant, and return them for the file."""
+    from quire.progressive.stage_quality import PAPER, won_back
+
+    head = ["", "layers", "EM", "F1", "won back"] + ["paper's EM", "F1"] * paper
+    lines, rows = [], []
+    for each in answered:
+        variant, share = each.variant, won_back(each, answered)
+        num_layers = len(plan.layers_in_place(variant.stage))
+        shown = "" if share is None or variant.kind in ("full", "control") else f"{100 * share:.0f} %"
+        beside = [f"{value:.2f}" for value in PAPER[variant.stage]] if variant.kind in ("healed", "full") else ["", ""]
+        line = [variant.name, num_layers, f"{each.exact_match:.2f}", f"{each.f1:.2f}", shown]
+        lines.append(line + beside * paper)
+        row = {"stage": variant.stage, "kind": variant.kind, "num_layers": num_layers}
+        row |= {"exact_match": each.exact_match, "f1": each.f1, "won_back": share}
+        row |= {"adapter": _name(variant.adapter), "linear_map": _name(variant.linear_map)}
+        rows.append(row | ({"paper": PAPER[variant.stage]} if paper and any(beside) else {}))
+    print_table(head, lines)
+    return rows
+
+
+def _show_pairs(pairs: list[Pair], num_questions: int) -> None:
+    print_table(
+        ("question by question", "", "only the first", "only the second", "p"),
+        [(pair.first, pair.second, pair.result.only_first, pair.result.only_second, f"{pair.result.p:.2g}")
+         for pair in pairs],
+    )  # fmt: skip
+    typer.echo(f"\nof {num_questions:,} questions; p: two-sided sign test over those that only one gets right")
+
+
+def _name(path: Path | None) -> str | None:
+    return None if path is None else str(path)
