@@ -46,9 +46,9 @@ def write_shards(directory: Path, shards: Sequence[Mapping[str, Tensor]], prefix
     return directory
 
 
-def write_model(directory: Path, seed: int = 0) -> Path:
+def write_model(directory: Path, seed: int = 0, num_layers: int = 1) -> Path:
     """A Llama of one layer, config and weights, changed a minute ago; it has no tokenizer."""
-    values = preset_config("random:tiny") | _TINY
+    values = preset_config("random:tiny") | _TINY | {"num_hidden_layers": num_layers}
     model = build_model(read_model_config(values), torch.float32, "cpu")
     views = model.checkpoint_tensors()
     fill_random(views, std=0.3, seed=seed)

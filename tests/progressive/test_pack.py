@@ -20,9 +20,9 @@ from quire.cli.main import app
 from quire.loading import ModelLoadError, known_digest, resolve_model
 from quire.loading.digest import hash_checkpoint
 from quire.loading.stage_manifest import STAGES_FILE, check_against, check_files, read_stage_manifest
-from quire.progressive.pack import pack, unpack
+from quire.progressive.packs.pack import pack, unpack
+from quire.progressive.packs.verify import verify
 from quire.progressive.stage_plan import StagePlan
-from quire.progressive.verify import verify
 
 PLAN = StagePlan(3, ((0, 2), (1,)))
 FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
@@ -278,7 +278,7 @@ def test_what_cannot_be_packed_leaves_nothing_behind(
     def is_full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("quire.progressive.pack.write_stage_manifest", is_full)
+    monkeypatch.setattr("quire.progressive.packs.pack.write_stage_manifest", is_full)
     with pytest.raises(ValueError, match="could not be written: No space left"):
         pack(str(llama), PLAN, out, use_tqdm=False)
     assert not any((tmp_path / "out").iterdir())
@@ -289,11 +289,11 @@ def test_the_commands_pack_show_verify_and_unpack(llama: Path, broken: Path, tmp
         return CliRunner().invoke(app, ["stages", *map(str, arguments)])
 
     plan, out = tmp_path / "plan.json", tmp_path / "made"
-    plan.write_text(json.dumps({**PLAN.to_dict(), "by": "hand"}))
+    plan.write_text(json.dumps({**PLAN.to_dict(), "method": "by hand"}))
     adapter = f"1={broken / 'adapters/1'}"
     made = quire("pack", "--model", llama, "--plan", plan, "--out", out, "--adapter", adapter, "--no-progress")
     assert made.exit_code == 0, made.output
-    assert read_stage_manifest(out).plan["by"] == "hand"
+    assert read_stage_manifest(out).plan["method"] == "by hand"
     shown = quire("show", out).output
     assert "0, 2" in shown
     assert "0-2" in shown

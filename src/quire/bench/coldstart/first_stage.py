@@ -9,7 +9,7 @@ from pathlib import Path
 from quire.loading.checkpoint import SINGLE_FILE, read_headers
 from quire.loading.source import read_json_object
 from quire.loading.stage_manifest import StageManifest
-from quire.progressive.group_file import write_tensors
+from quire.progressive.packs.group_file import write_tensors
 
 _NUM_LAYERS = ("num_hidden_layers", "n_layer")
 

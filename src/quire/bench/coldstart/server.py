@@ -23,6 +23,7 @@ from typing import Any
 from quire.bench.serving.stream_client import Stream, StreamClient
 from quire.config import EngineConfig
 
+SERVE = (sys.executable, "-m", "quire", "serve")
 MODEL = "measured"  #: the name that the server gives its model
 POLL_S = 0.05  #: between two looks at how far loading is
 _TIMEOUT_S = 900.0  #: for a cold start
@@ -50,11 +51,10 @@ class ColdServer:
         self._log: list[str] = []
         self._changed = threading.Condition()
         self._is_closing = False
-        command = [sys.executable, "-m", "quire", "serve", "--host", "127.0.0.1", "--port", str(self.port)]
-        command += [*options, "--model", f"{MODEL}={config.model}"]
+        place = ["--host", "127.0.0.1", "--port", str(self.port)]
         self.started = time.monotonic()
         self._process = subprocess.Popen(
-            command,
+            [*SERVE, *place, *options, "--model", f"{MODEL}={config.model}"],
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -148,6 +148,7 @@ class ColdServer:
                 if found := _PHASES_LINE.search(line):
                     self.phases = {name: float(seconds) for name, seconds in _PHASE.findall(found[1])}
                 self._changed.notify_all()
+        self._process.wait()
         with self._changed:
             self._changed.notify_all()
 
@@ -169,6 +170,8 @@ class ColdServer:
                     break
             time.sleep(POLL_S)
         connection.close()
+        with self._changed:  # the process may have ended, while others hold its log open
+            self._changed.notify_all()
 
     def _note(self, card: dict[str, Any], now: float) -> None:
         """Take in what `/v1/models` says of the model."""

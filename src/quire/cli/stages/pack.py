@@ -17,6 +17,8 @@ VERIFY_EXAMPLE = "Example: quire stages verify mini-pack"
 UNPACK_EXAMPLE = "Example: quire stages unpack mini-pack mini"
 SHOW_EXAMPLE = "Example: quire stages show mini-pack"
 
+_ORIGIN = ("model", "method", "distance")  # of a plan's file, what a pack keeps
+
 Pack = Annotated[Path, typer.Argument(metavar="DIR", help="The pack's directory.")]
 Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show how far it is.")]
 
@@ -40,19 +42,19 @@ def pack(
 
     transformers and all else load a pack as the original.
     """
-    from quire.loading.source import read_json_object
-    from quire.progressive.pack import pack as write
-    from quire.progressive.stage_plan import StagePlan
+    from quire.progressive.packs.pack import pack as write
+    from quire.progressive.plans import read_plan
 
-    facts = read_json_object(plan)
-    stages = StagePlan.from_dict(facts)
+    stages, facts = read_plan(plan)
+    if facts.get("model", model) != model:
+        typer.echo(f"note: {plan} was made of {facts['model']}", err=True)
     manifest = write(
         model,
         stages,
         out,
         adapters=_by_stage(adapter or (), "--adapter"),
         maps=_by_stage(map_ or (), "--map"),
-        origin=facts,
+        origin={name: facts[name] for name in _ORIGIN if name in facts},
         use_tqdm=progress,
     )
     size = sum(file.num_bytes for file in manifest.files.values())
@@ -63,7 +65,7 @@ def pack(
 def verify(directory: Pack, progress: Progress = True) -> None:
     """Read and check all of a pack. Ends with status 1 where a file is broken, and names it."""
     from quire.loading.progress import bytes_progress
-    from quire.progressive.verify import verify as check
+    from quire.progressive.packs.verify import verify as check
 
     total = sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
     with bytes_progress("Checking", 2 * total, progress) as advance:
@@ -81,7 +83,7 @@ def unpack(
     progress: Progress = True,
 ) -> None:
     """Write the original model of a pack as an ordinary checkpoint, without stages and adapters."""
-    from quire.progressive.pack import unpack as write
+    from quire.progressive.packs.pack import unpack as write
 
     typer.echo(f"{out}: {write(directory, out, use_tqdm=progress)}")
 

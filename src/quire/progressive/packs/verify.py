@@ -17,8 +17,8 @@ from quire.loading.stage_manifest import (
     check_size,
     read_stage_manifest,
 )
-from quire.progressive.adapter_files import adapter_digest, check_adapter, check_map
-from quire.progressive.group_file import TensorOrder, describe_file
+from quire.progressive.packs.adapter_files import adapter_digest, check_adapter, check_map
+from quire.progressive.packs.group_file import TensorOrder, describe_file
 
 
 def verify(directory: Path, advance: Callable[[int], None] = lambda num_bytes: None) -> list[str]:

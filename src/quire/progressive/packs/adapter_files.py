@@ -13,7 +13,7 @@ from quire.models.adapter import read_adapter
 from quire.models.model_config import ModelConfig
 from quire.models.stages import read_linear_map
 from quire.models.tensor_file import read_tensors, wrong_file
-from quire.progressive.group_file import TensorOrder
+from quire.progressive.packs.group_file import TensorOrder
 
 _PEFT_PREFIX = "base_model.model."
 

@@ -33,8 +33,8 @@ from quire.loading.stage_manifest import (
     read_stage_manifest,
     write_stage_manifest,
 )
-from quire.progressive.adapter_files import adapter_digest, check_adapter, check_map
-from quire.progressive.group_file import TensorOrder, copy_file, describe_file, write_tensors
+from quire.progressive.packs.adapter_files import adapter_digest, check_adapter, check_map
+from quire.progressive.packs.group_file import TensorOrder, copy_file, describe_file, write_tensors
 from quire.progressive.stage_plan import StagePlan
 
 SHARD_BYTES = 5 * 10**9  #: an unpacked checkpoint is one file up to this size

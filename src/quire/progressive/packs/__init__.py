@@ -1,0 +1,1 @@
+"""Packs: a checkpoint in stages as files; made, verified and unpacked."""
