@@ -13,7 +13,7 @@ from quire.bench.report import Column, Report, summarise
 from quire.bench.settings import COLD_STARTS, ColdStartSettings
 from quire.config import format_size
 
-PHASES = ("imports", "config", "weights", "first step")  #: in the order of a start
+PHASES = ("imports", "config", "weights", "pool", "first step")  #: in the order of a start
 _GAIN_SHARE = 0.95  #: of what leaving bytes out can gain at most
 _MOST_FULL = 1.05  #: of at once: the time to the whole model
 _MOST_TPOT = 1.10  #: of the same streams without loading
