@@ -14,7 +14,10 @@ from quire.build import LoadedModel, load, make_engine
 from quire.config import EngineConfig
 from quire.core.block_keys import Namespace
 from quire.loading import ModelLoadError
+from quire.loading.digest import hash_checkpoint
 from quire.loading.known_digest import checkpoint_digest
+from quire.loading.reading.checkpoint_reading import begin_reading
+from quire.sampling_params import SamplingParams
 from weights import age, write_model
 
 
@@ -93,3 +96,41 @@ def test_an_engines_fingerprint_is_that_of_its_namespace() -> None:
     engines = [make_engine(config, loaded) for _ in range(2)]
     root = build._namespace(loaded, config).root()
     assert {engine.system_fingerprint for engine in engines} == {f"fp_{root.hex()[:10]}"}
+
+
+def test_weights_are_hashed_on_their_way_where_kv_is_kept_and_no_digest_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = write_model(tmp_path / "model")
+    expected = hash_checkpoint(model)
+    monkeypatch.setattr("quire.loading.known_digest.hash_checkpoint", None)  # nothing is read a second time
+    config = config_of(model, kv_dir=str(tmp_path / "kv"), load_overlap=True)
+    assert load(config).weights == expected, "no overlap, since KV needs a name"
+    assert load(config_of(model)).weights == expected, "the digest is kept"
+
+
+def test_an_engine_whose_layers_are_still_arriving_computes_the_same(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    tokens = []
+    for options in ({}, {"load_overlap": True, "storage_bandwidth": 2**20}):
+        config = config_of(model, **options)
+        reading = begin_reading(str(model), bandwidth=config.storage_bandwidth)
+        engine = make_engine(config, load(config, reading=reading))
+        state = engine.add_request([5, 6, 7], SamplingParams(max_tokens=8, temperature=0.0, ignore_eos=True))
+        while engine.has_unfinished():
+            engine.step()
+        tokens.append(state.to_output().outputs[0].token_ids)
+    assert tokens[0] == tokens[1]
+    assert len(tokens[0]) == 8
+
+
+def test_a_file_that_changes_while_its_layers_are_computed_with_is_refused_before_the_first_token(
+    tmp_path: Path,
+) -> None:
+    model = write_model(tmp_path / "model")
+    reading = begin_reading(str(model))
+    age(model, seconds=90)
+    loaded = load(config_of(model, load_overlap=True), reading=reading)
+    assert loaded.loader is not None
+    with pytest.raises(ModelLoadError, match="changed while they were loaded"):
+        loaded.loader.wait_stage(1)

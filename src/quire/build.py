@@ -75,20 +75,26 @@ class LoadedModel:
 
 
 def start_engine(
-    config: EngineConfig, *, memory_share: float = 1.0, reading: CheckpointReading | None = None
+    config: EngineConfig,
+    *,
+    memory_share: float = 1.0,
+    reading: CheckpointReading | None = None,
+    is_progressive: bool = False,
 ) -> Engine:
     """Load everything and hand over an engine that is ready for requests.
 
     Args:
         memory_share: of the memory for KV pools that the config leaves open; several engines on one device share it.
         reading: of the config's model, where it has begun already.
+        is_progressive: see `load`.
 
     Raises:
         ValueError: the model, a file or a combination of options cannot be served.
     """
     start = ColdStart()
     start.end("imports")
-    engine = make_engine(config, load(config, reading=reading, start=start), memory_share=memory_share)
+    loaded = load(config, reading=reading, start=start, is_progressive=is_progressive)
+    engine = make_engine(config, loaded, memory_share=memory_share)
     start.end("pool")
     _log_start(engine, start)
     return engine
@@ -107,26 +113,33 @@ def _log_start(engine: Engine, start: ColdStart) -> None:
 
 
 def load(
-    config: EngineConfig, *, reading: CheckpointReading | None = None, start: ColdStart | None = None
+    config: EngineConfig,
+    *,
+    reading: CheckpointReading | None = None,
+    start: ColdStart | None = None,
+    is_progressive: bool = False,
 ) -> LoadedModel:
     """The model and the tokenizer that a config names; with `load_overlap`, as soon as the embeddings are in place.
 
     Args:
         reading: of the same model, where it has begun already. It is ended here if loading fails.
         start: is told of the phases that end here, config and weights.
+        is_progressive: of a model packed in stages, hand over the first one, and let the rest arrive.
 
     Raises:
         ValueError: the model or a file cannot be served.
     """
     try:
-        return _load(config, reading, start or ColdStart())
+        return _load(config, reading, start or ColdStart(), is_progressive)
     except BaseException:
         if reading is not None:
             reading.close()
         raise
 
 
-def _load(config: EngineConfig, reading: CheckpointReading | None, start: ColdStart) -> LoadedModel:
+def _load(
+    config: EngineConfig, reading: CheckpointReading | None, start: ColdStart, is_progressive: bool
+) -> LoadedModel:
     started = time.monotonic()
     device = _choose_device(config.device)
     if device == "cpu":
@@ -155,6 +168,7 @@ def _load(config: EngineConfig, reading: CheckpointReading | None, start: ColdSt
     start.end("config")
     # KV that is kept needs the weights' digest, and there is none before all of them have passed.
     overlaps = config.load_overlap and (config.kv_dir is None or weights is not None or is_random)
+    overlaps &= is_progressive or loader.num_stages == 1
     try:
         if overlaps:
             if reading is not None and reading.manifest is None:  # a pack's bytes are checked by themselves
@@ -163,7 +177,7 @@ def _load(config: EngineConfig, reading: CheckpointReading | None, start: ColdSt
             loader.wait_input()
             model.switch_to(loader.arriving_stage(1))
         else:
-            wait_with_progress(loader, 1, config.use_tqdm)
+            wait_with_progress(loader, 1 if is_progressive else loader.last_stage, config.use_tqdm)
     except BaseException:
         loader.close()
         raise

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +16,17 @@ import xxhash
 from safetensors.torch import load_file, save_file
 
 from checkpoints import make_checkpoint
-from quire.loading import load_model, resolve_model
+from quire.loading import ModelLoadError, load_model, resolve_model
+from quire.loading.assembly.units import Unit
+from quire.loading.digest import hash_checkpoint
 from quire.loading.layer_loader import LayerLoader
+from quire.loading.progress import load_listener
+from quire.loading.random_weights import fill_random
 from quire.loading.stage_manifest import LayerGroup, PackedFile, Stage, StageManifest
 from quire.models.base import CausalLM
+from quire.models.registry import build_model
 from quire.models.stages import PassLayer
+from quire.outputs import LoadProgress
 
 GROUPS = ((0, 2), (1,))
 
@@ -60,11 +70,12 @@ def loader_of(directory: Path, **options: Any) -> LayerLoader:
 
 
 @torch.inference_mode()
-def logits(model: CausalLM) -> torch.Tensor:
+def logits(model: CausalLM, on_layer: Callable[[int], None] = lambda index: None) -> torch.Tensor:
     """Of three tokens that attend to themselves alone."""
     ids = torch.tensor([5, 6, 7])
 
     def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        on_layer(layer)
         return v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
 
     return model.compute_logits(model(ids, torch.arange(3), attend))
@@ -88,3 +99,153 @@ def test_stages_arrive_one_after_the_other_and_the_last_is_the_original(director
         assert torch.equal(logits(loader.model), expected)
         progress = loader.progress()
         assert progress.bytes_loaded == progress.bytes_total == manifest.stage_bytes(2)
+
+
+def test_a_forward_pass_goes_through_layers_as_they_arrive(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = logits(load_model(resolve_model(str(directory)), use_tqdm=False))
+    may_go_on = threading.Event()
+    finish = Unit.finish
+
+    def finish_when_told(unit: Unit, name: str) -> None:
+        if unit.layer == 1:
+            may_go_on.wait()
+        finish(unit, name)
+
+    monkeypatch.setattr(Unit, "finish", finish_when_told)
+    with loader_of(directory) as loader:
+        loader.start()
+        loader.wait_input()
+        loader.model.switch_to(loader.arriving_stage(1))
+        assert loader.stage_ready == 0
+        passed: list[int] = []
+
+        def let_go_on(layer: int) -> None:
+            passed.append(layer)
+            if layer == 0:
+                may_go_on.set()
+
+        assert torch.equal(logits(loader.model, let_go_on), expected)
+        assert passed == [0, 1, 2]
+        assert loader.model.waited_s > 0
+        assert loader.memory_to_come() == 0
+
+
+def test_a_layer_that_cannot_be_loaded_raises_in_the_forward_pass_that_waits_for_it(directory: Path) -> None:
+    tensors = load_file(directory / "model.safetensors")
+    tensors["model.layers.2.mlp.down_proj.weight"][0, 0] = float("nan")
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    with loader_of(directory) as loader:
+        loader.start()
+        loader.wait_input()
+        loader.model.switch_to(loader.arriving_stage(1))
+        with pytest.raises(ModelLoadError, match=r"model.layers.2.mlp.down_proj.weight in .* NaN"):
+            logits(loader.model)
+        assert "NaN" in str(loader.progress().error)
+
+
+def shrink(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 5000)
+
+
+def flip(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(-3, os.SEEK_END)
+        file.write(b"\0")
+
+
+@pytest.mark.parametrize(("spoil", "message"), [(shrink, "ends at byte"), (flip, "its checksum is another one")])
+def test_a_first_stage_that_changes_while_it_is_read_is_refused(
+    directory: Path, spoil: Callable[[Path], None], message: str
+) -> None:
+    manifest = pack(directory)
+    with loader_of(directory, manifest=manifest) as loader:
+        spoil(directory / manifest.groups[0].file)
+        loader.start()
+        with pytest.raises(ModelLoadError, match=rf"{manifest.groups[0].file} .*{message}"):
+            loader.wait_stage(1)
+
+
+@pytest.mark.parametrize("spoil", [shrink, flip, Path.unlink])
+def test_a_later_stage_that_cannot_be_read_is_tried_again_while_the_first_is_served(
+    directory: Path, spoil: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quire.loading.layer_loader._FIRST_RETRY_S", 0.01)
+    expected = logits(load_model(resolve_model(str(directory)), use_tqdm=False))
+    manifest = pack(directory)
+    file = directory / manifest.groups[1].file
+    whole = file.read_bytes()
+    told: list[LoadProgress] = []
+    has_failed = threading.Event()
+
+    def listen(progress: LoadProgress) -> None:
+        told.append(progress)
+        if progress.error:
+            has_failed.set()
+
+    token = load_listener.set(listen)
+    with loader_of(directory, manifest=manifest) as loader:
+        load_listener.reset(token)
+        spoil(file)
+        loader.start()
+        has_failed.wait()
+        loader.set_served_stage(1)
+        assert loader.stage_ready == 1
+        assert file.name in str(loader.progress().error)
+        assert loader.progress().stage == 1
+        logits_of_first = _at(loader, 1)
+        file.write_bytes(whole)
+        loader.wait_stage(2)
+        assert torch.equal(_at(loader, 2), expected)
+        assert torch.equal(_at(loader, 1), logits_of_first)
+        assert loader.progress().error is None
+        assert loader.progress().bytes_loaded == loader.progress().bytes_total
+    assert told[-1].bytes_loaded == told[-1].bytes_total
+
+
+def _at(loader: LayerLoader, stage: int) -> torch.Tensor:
+    loader.model.switch_to(loader.stage(stage))
+    return logits(loader.model)
+
+
+def test_a_pack_of_other_files_is_refused_before_anything_is_read(directory: Path, tmp_path: Path) -> None:
+    manifest = pack(directory)
+    first, second = (manifest.groups[i].file for i in (0, 1))
+    swapped = replace(manifest, groups=(LayerGroup(first, (0, 1)), LayerGroup(second, (2,))))
+    with pytest.raises(ModelLoadError, match=rf"says that {first} holds layers \[0, 1\]; it holds \[0, 2\]"):
+        loader_of(directory, manifest=swapped)
+    with pytest.raises(ModelLoadError, match=r"is of a OtherModel with 3 layers"):
+        loader_of(directory, manifest=replace(manifest, architecture="OtherModel"))
+    with (directory / second).open("ab") as file:
+        file.write(b"0")
+    with pytest.raises(ModelLoadError, match="cut off or another file"):
+        loader_of(directory, manifest=manifest)
+
+
+def test_closing_ends_whoever_waits(directory: Path) -> None:
+    manifest = pack(directory)
+    loader = loader_of(directory, manifest=manifest, storage_bandwidth=1)  # a byte a second: never
+    loader.start()
+    waiting = threading.Thread(target=loader.close)
+    waiting.start()
+    with pytest.raises(ModelLoadError, match="was ended before"):
+        loader.wait_stage(1)
+    waiting.join()
+
+
+def test_random_weights_arrive_as_they_were_made_before(directory: Path) -> None:
+    model = load_model(resolve_model("random:tiny"), seed=4, use_tqdm=False, dtype="float32")
+    views = build_model(model.config, torch.float32, "cpu").checkpoint_tensors()
+    fill_random(views, std=model.config.initializer_range, seed=4)
+    assert torch.equal(views["model.embed_tokens.weight"], model.embed_tokens.weight)
+    assert torch.equal(views["model.norm.weight"], model.norm.weight)
+
+
+def test_the_digest_is_taken_while_the_bytes_pass(directory: Path) -> None:
+    tensors = load_file(directory / "model.safetensors")
+    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(8)  # counts, though nobody needs it
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    with loader_of(directory, takes_digest=True) as loader:
+        loader.start()
+        loader.wait_stage(1)
+        assert loader.digest == hash_checkpoint(directory)

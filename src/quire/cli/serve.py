@@ -188,7 +188,7 @@ def _start_engine(config: EngineConfig, *, memory_share: float) -> Engine:
     )
     from quire.build import start_engine
 
-    return start_engine(config, memory_share=memory_share, reading=reading)
+    return start_engine(config, memory_share=memory_share, reading=reading, is_progressive=True)
 
 
 def _share_threads(engines: dict[str, EngineConfig]) -> dict[str, EngineConfig]:

@@ -14,6 +14,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Self, overload
 
 import torch
@@ -25,18 +26,19 @@ from quire.loading.assembly.fitting import choose_dtype, fit_model
 from quire.loading.assembly.units import Unit, tie_head, tied_head_bytes, units_of
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.digest import combine_digests
-from quire.loading.errors import ModelLoadError
+from quire.loading.errors import ModelLoadError, unreadable
 from quire.loading.progress import load_listener
 from quire.loading.random_weights import fill_random
 from quire.loading.reading.checkpoint_reading import CheckpointReading
 from quire.loading.reading.reader import ByteReader
 from quire.loading.source import ModelSource
-from quire.loading.stage_manifest import STAGES_FILE, StageManifest
+from quire.loading.stage_manifest import PackedFile, StageManifest, adapter_files, check_against
 from quire.models.adapter import read_adapter
 from quire.models.registry import build_model
 from quire.models.stages import PassLayer, ServableStage, read_linear_map
 from quire.outputs import LoadProgress
 from quire.system.duty_cycle import DutyCycle
+from quire.system.malloc import give_memory_back
 from quire.system.threads import limit_threads_here
 
 logger = logging.getLogger("quire")
@@ -101,7 +103,8 @@ class LayerLoader:
             self._manifest = self._reading.manifest
             self.model, matched = fit_model(source.config, self._reading.entries, dtype)
             self._names = {entry: name for name, entry in matched.items()}
-            self._check_manifest()
+            if self._manifest is not None:
+                check_against(self._manifest, self.model.config)
         self._device = self.model.device = torch.device(device)
         num_groups = 1 if self._reading is None else len(self._reading.groups)
         self.num_stages = self.last_stage = min(last_stage or num_groups, num_groups)
@@ -254,9 +257,19 @@ class LayerLoader:
 
     # -- the loader's thread -------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def _work(self) -> None:
         self._num_threads = torch.get_num_threads()
+        try:
+            with torch.no_grad():
+                self._load_stages()
+        except BaseException as error:
+            self._fail(error)
+            raise
+        finally:
+            self._close_reader()
+            give_memory_back()
+
+    def _load_stages(self) -> None:
         number, retry_s = 1, _FIRST_RETRY_S
         while number <= self.last_stage and not self._closing.is_set():
             self._bytes_of_stage = 0
@@ -267,15 +280,16 @@ class LayerLoader:
             except Exception as error:
                 self._close_reader()
                 if not self._stage_ready:
-                    self._fail(error)
-                    return
+                    return self._fail(error)
                 self._reset(number)
                 self._note_error(number, error, retry_s)
                 self._closing.wait(retry_s)
                 retry_s = min(2 * retry_s, _LAST_RETRY_S)
             else:
+                self._tell()
+                if self.on_stage is not None:
+                    self.on_stage(number)
                 number, retry_s = number + 1, _FIRST_RETRY_S
-        self._close_reader()
 
     def _load_stage(self, number: int) -> None:
         units = [unit for unit in self._units if self._stage_of(unit) == number]
@@ -298,9 +312,6 @@ class LayerLoader:
             self._stage_ready = number
             self._error = None
             self._changed.notify_all()
-        self._tell()
-        if self.on_stage is not None:
-            self.on_stage(number)
 
     def _make_random(self, units: list[Unit]) -> None:
         for unit in units:
@@ -338,10 +349,7 @@ class LayerLoader:
                 self._note_bytes(piece.end - at)
                 at = piece.end
         if checksum is not None and group.file is not None and checksum.hexdigest() != group.file.xxh3:
-            raise ModelLoadError(
-                f"{self._reading.directory / group.file.name} is not what was packed: its checksum is another one; "
-                "copy it again, and see `quire stages verify`"
-            )
+            raise _other_content(self._reading.directory / group.file.name)
 
     def _take_part(self, entry: TensorEntry, offset: int, data: memoryview) -> None:
         """Bytes of a tensor, from an offset on."""
@@ -375,6 +383,8 @@ class LayerLoader:
             return
         if unit.name == "embed_tokens" and self.model.config.tie_word_embeddings:
             tie_head(self.model)
+        if not self._must_yield():  # plain weights that were packed lie between packed ones, as much as 250 MiB
+            give_memory_back()
         with self._changed:
             self._in_place.add(unit.name)
             self._changed.notify_all()
@@ -386,6 +396,11 @@ class LayerLoader:
         if self._manifest is not None:
             stage, directory = self._manifest.stages[number - 1], self._manifest.directory
             stand_ins = {i: PassLayer() for i in range(self.model.config.num_layers) if i not in stage.layers}
+            for name in (
+                *(() if stage.adapter is None else adapter_files(stage.adapter)),
+                *(() if stage.linear_map is None else (stage.linear_map,)),
+            ):
+                _check_content(directory / name, self._manifest.files[name])
             if stage.linear_map is not None:
                 stand_ins[min(stand_ins)] = read_linear_map(
                     directory / stage.linear_map,
@@ -425,7 +440,7 @@ class LayerLoader:
 
     # -- what others are told ------------------------------------------------------------------------------------------
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         self._error = str(error)
         with self._changed:
             self._failure = error
@@ -488,16 +503,6 @@ class LayerLoader:
             return sum(unit.num_bytes for unit in self._units)
         return self._reading.groups[number - 1].num_bytes
 
-    def _check_manifest(self) -> None:
-        manifest, config = self._manifest, self.model.config
-        if manifest is None:
-            return
-        if (manifest.architecture, manifest.num_layers) != (config.architecture, config.num_layers):
-            raise ModelLoadError(
-                f"{manifest.directory / STAGES_FILE} is of a {manifest.architecture} of {manifest.num_layers} layers, "
-                f"config.json beside it of a {config.architecture} of {config.num_layers}; copy the pack again"
-            )
-
 
 class ArrivingLayers(Sequence[nn.Module]):
     """The layers of a stage while they arrive: going through them waits for each, and in the end for all of the stage.
@@ -537,6 +542,22 @@ class ArrivingLayers(Sequence[nn.Module]):
 
 class _ClosedError(Exception):
     """The loader was closed in the midst of its work."""
+
+
+def _check_content(path: Path, packed: PackedFile) -> None:
+    """Raise ModelLoadError unless a small file is what was packed: the namespace has its digest."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if xxhash.xxh3_128_hexdigest(data) != packed.xxh3:
+        raise _other_content(path)
+
+
+def _other_content(path: Path) -> ModelLoadError:
+    return ModelLoadError(
+        f"{path} is not what was packed: its checksum is another one; copy it again, and see `quire stages verify`"
+    )
 
 
 def _end(closing: threading.Event, thread: threading.Thread) -> None:

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from quire.models.base import CausalLM
-from quire.models.layers import Linear, LinearAdapter
+from quire.models.layers import Linear
 from quire.models.model_config import ConfigReader, ModelConfigError
 from quire.models.tensor_file import read_tensors, wrong_file
 
@@ -63,7 +63,7 @@ class LowRankAdapter:
             return y.addmm_(F.linear(x, down), up)
         if y.dtype == torch.float32:
             return y.addmm_(F.linear(x, self.down), self.up)
-        return torch.addmm(y.float(), F.linear(x.float(), self.down), self.up).to(y.dtype)
+        return y.add_(F.linear(x.float(), self.down) @ self.up)  # in float32, then rounded once
 
     @property
     def num_bytes(self) -> int:
@@ -71,11 +71,14 @@ class LowRankAdapter:
 
 
 class LoraAdapter:
-    """An adapter of a whole model; see `models.stages.Adapter`. It is off until it is attached."""
+    """An adapter of a whole model; see `models.stages.Adapter`. It is off until it is attached.
 
-    def __init__(self, model: CausalLM, layers: Mapping[Linear, LinearAdapter], digest: str) -> None:
+    It holds the layers that it has a part for, and no others: what loading gives up is freed.
+    """
+
+    def __init__(self, layers: Mapping[Linear, LowRankAdapter], digest: str) -> None:
         self.digest = digest
-        self._layers = [(module, layers.get(module)) for module in model.modules() if isinstance(module, Linear)]
+        self._layers = list(layers.items())
 
     def attach(self) -> None:
         for linear, adapter in self._layers:
@@ -84,6 +87,11 @@ class LoraAdapter:
     def detach(self) -> None:
         for linear, _ in self._layers:
             object.__setattr__(linear, "adapter", None)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that it takes."""
+        return sum(adapter.num_bytes for _, adapter in self._layers)
 
 
 def read_adapter(
@@ -112,7 +120,7 @@ def read_adapter(
             _check_shape(weights, name, factor, list(factors[factor].shape), shape)
         up = factors["B"].float().t() * config.scaling(name)
         parts.setdefault(linear, []).append(_Part(factors["A"].float(), up, rows))
-    return LoraAdapter(model, {linear: _stack(linear, found, dtype, device) for linear, found in parts.items()}, digest)
+    return LoraAdapter({linear: _stack(linear, found, dtype, device) for linear, found in parts.items()}, digest)
 
 
 @dataclass(frozen=True)

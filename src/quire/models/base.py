@@ -70,6 +70,11 @@ class CausalLM(nn.Module):
             stage.adapter.attach()
         self._stage = stage
 
+    def take_waited_s(self) -> float:
+        """`waited_s` since this was last asked."""
+        waited_s, self.waited_s = self.waited_s, 0.0
+        return waited_s
+
     def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """Hidden states after the final norm.
 

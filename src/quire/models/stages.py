@@ -60,7 +60,7 @@ class Adapter(Protocol):
     digest: str  #: of its weights and its config
 
     def attach(self) -> None:
-        """Have the model's linear layers add their parts of it. Any other adapter is detached first."""
+        """Have the model's linear layers add their parts of it. Any other adapter was detached before."""
         ...
 
     def detach(self) -> None:

@@ -302,7 +302,7 @@ def _adapt(reference: Any, layers_out: Sequence[int], targets: dict[str, type], 
     in_place = [index for index in range(len(decoder_layers(reference))) if index not in layers_out]
     config = LoraConfig(
         r=settings.rank,
-        lora_alpha=settings.alpha,
+        lora_alpha=settings.alpha,  # type: ignore[arg-type]
         lora_dropout=0.0,
         bias="none",
         target_modules=list(targets),

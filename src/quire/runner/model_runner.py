@@ -117,7 +117,7 @@ class ModelRunner:
         if out.seq_ids:
             self._compute(out, result)
         self._take_reports(result, waits=not out.seq_ids)
-        result.stall_s = sum(wait() for wait in staged)
+        result.stall_s = sum(wait() for wait in staged) + self.model.take_waited_s()
         return result
 
     def poll_store(self) -> StoreChanges | None:

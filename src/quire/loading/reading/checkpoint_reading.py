@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quire.loading.checkpoint import TensorEntry, read_headers
-from quire.loading.errors import ModelLoadError, unreadable
+from quire.loading.errors import ModelLoadError
 from quire.loading.known_digest import stat_weights
 from quire.loading.reading.order import Run, place_in_use, run_of_file, runs_in_order_of_use
 from quire.loading.reading.reader import BUFFER_BYTES, ByteReader
@@ -19,6 +19,7 @@ from quire.loading.stage_manifest import (
     LayerGroup,
     PackedFile,
     StageManifest,
+    check_files,
     is_pack,
     read_stage_manifest,
 )
@@ -60,6 +61,8 @@ class CheckpointReading:
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
         self.directory = directory
+        if manifest is not None:
+            check_files(manifest)
         self.started_ns = time.time_ns()
         self.files = stat_weights(directory)  #: as they were before they were read
         self.manifest = manifest
@@ -130,15 +133,9 @@ def read_checkpoint(
 
 
 def _group_of(manifest: StageManifest, group: LayerGroup, entries: Mapping[str, TensorEntry]) -> ReadGroup:
-    """A group's file, which must be of the size and hold the layers that the manifest says."""
+    """A group's file, which must hold the layers that the manifest says."""
     path, packed = manifest.directory / group.file, manifest.files[group.file]
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise unreadable(path, error) from None
-    if size != packed.num_bytes:
-        raise _misfit(manifest, f"says that {group.file} has {packed.num_bytes} bytes, and it has {size}")
-    run = run_of_file(path, size, entries.values())
+    run = run_of_file(path, packed.num_bytes, entries.values())
     names = [entry.name for entry in run.tensors]
     found = {int(place) for place in map(place_in_use, names) if place >= 0 and math.isfinite(place)}
     if found != set(group.layers):
