@@ -35,6 +35,7 @@ COMMANDS = [
     ["bench", "sharing"],
     ["bench", "recovery"],
     ["bench", "serve"],
+    ["bench", "read"],
     *(["kv", name] for name in ("ls", "stats", "verify", "prune", "rm", "export", "import", "warm")),
 ]
 WITH_ENGINE = [

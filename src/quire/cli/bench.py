@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from quire.bench.settings import (
@@ -112,6 +115,18 @@ def coldstart(settings: ColdStartSettings, engine: EngineConfig, json: Json = No
 
     with failures_in_one_line():
         run(engine, settings, json, plot)
+
+
+@app.command(epilog="Example: quire bench read --file DIR/model.safetensors")
+def read(
+    file: Annotated[Path, typer.Option(help="A large file on the storage in question.")],
+    runs: Annotated[int, typer.Option(min=1, help="Of each reader, in turns.")] = 5,
+    json: Json = None,
+) -> None:
+    """How fast weights can be read from this storage: the loader's reads, and fio's where it is installed."""
+    from quire.bench.coldstart.raw_read import run
+
+    run(file, runs, json)
 
 
 @app.command(epilog="Example: quire bench lookahead --model random:tiny --num-requests 8 --runs 1")
