@@ -13,7 +13,7 @@ import pytest
 from quire.bench.coldstart import server as cold
 from quire.bench.coldstart.coldstart import ColdStartBench
 from quire.bench.coldstart.figures import draw, make_report
-from quire.bench.coldstart.running import run_while_loading
+from quire.bench.coldstart.running import run_alone, run_while_loading
 from quire.bench.coldstart.start import ColdStart, Running, WeightSizes
 from quire.bench.page_cache import drop_pages
 from quire.bench.plots import save_plot
@@ -116,6 +116,7 @@ def test_streams_that_run_meanwhile_count_until_the_next_stage(model: EngineConf
     assert found.tpot_s is not None
     assert found.tpot_s >= 0.005
     assert found.full_s > 0
+    assert (run_alone(config, 2, 8) or 0) >= 0.005
 
 
 def test_a_server_that_does_not_start_is_told_with_its_last_words(

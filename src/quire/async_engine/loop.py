@@ -40,7 +40,7 @@ from quire.async_engine.messages import (
 from quire.core.request import RequestStatus
 from quire.engine.request_state import RequestState
 from quire.loading.progress import load_listener
-from quire.outputs import Stats
+from quire.outputs import LoadProgress, Stats
 
 if TYPE_CHECKING:
     from quire.engine.engine import Engine  # torch with it, and a process that serves has no need of that
@@ -98,7 +98,8 @@ class EngineLoop:
         device: SharedDevice | None = None,
     ) -> None:
         self.inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self.busy_since: float | None = None  #: `time.monotonic` at the begin of the step under way
+        self._step_began: float | None = None  #: `time.monotonic`, of the step under way
+        self._last_arrival = 0.0  #: when loading last came further
         self.engine: Engine | None = None
         self._name = name
         self._make_engine = make_engine
@@ -108,6 +109,15 @@ class EngineLoop:
         self._clients: dict[str, _Client] = {}  #: by request id, of requests that the engine has
         self._last_stats: Stats | None = None
         self._taken: list[int] = []  #: keys of requests that the engine has got since the last step's report
+
+    @property
+    def busy_since(self) -> float | None:
+        """Since when nothing has come of the step under way, by `time.monotonic`; None between steps.
+
+        The first step may wait long for layers, and does not hang while bytes of them arrive.
+        """
+        began = self._step_began
+        return None if began is None else max(began, self._last_arrival)
 
     def run(self) -> None:
         """Load the engine and serve until `Stop` comes, or until the engine has failed for good. Never raises."""
@@ -127,7 +137,7 @@ class EngineLoop:
 
     def _load(self) -> str | None:
         """Make the engine. Returns what went wrong."""
-        listening = load_listener.set(lambda progress: self._report(LoadReport(progress)))
+        listening = load_listener.set(self._tell_load)
         try:
             self.engine = self._make_engine()
         except ValueError as error:  # its message says how to mend it, and is logged by who takes the report
@@ -144,6 +154,12 @@ class EngineLoop:
         self._report(StateReport(ModelState.READY, None, self.engine.input_processor, forecast))
         return None
 
+    def _tell_load(self, progress: LoadProgress) -> None:
+        """From the loader's thread."""
+        if progress.error is None:
+            self._last_arrival = time.monotonic()
+        self._report(LoadReport(progress))
+
     def _serve(self) -> str | None:
         """Serve until told to stop. Returns what went wrong, if something did."""
         assert self.engine is not None
@@ -156,7 +172,7 @@ class EngineLoop:
             logger.exception("%s: the engine failed; its requests end with an error, and it starts over", self._name)
             return f"{type(error).__name__}: {error}"
         finally:
-            self.busy_since = None
+            self._step_began = None
             self._share.leave()
         return None
 
@@ -176,7 +192,7 @@ class EngineLoop:
         goes_on = True
         if not self._pending and not engine.has_work():
             self._share.leave()
-            self.busy_since = None
+            self._step_began = None
             command: Command | None = self.inbox.get()
             self._share.enter()
         else:
@@ -245,7 +261,7 @@ class EngineLoop:
 
     def _step(self, engine: Engine) -> None:
         with self._share:
-            self.busy_since = time.monotonic()
+            self._step_began = time.monotonic()
             changed = engine.step()
         report = StepReport(taken=self._taken)
         self._taken = []
@@ -255,7 +271,7 @@ class EngineLoop:
         for state in changed:
             self._tell_progress(engine, state, report)
         self._report(report)
-        self.busy_since = None
+        self._step_began = None
 
     def _tell_schedule(self, engine: Engine, report: StepReport) -> None:
         """Report requests that started, resumed or were preempted."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -134,11 +135,13 @@ def staged(model: Any, plan: StagePlan, variant: Variant) -> Iterator[None]:
 def _adapted(model: Any, folder: Path) -> Iterator[None]:
     """PEFT puts its layers into the model itself."""
     try:
-        import peft
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of transformers, about what PEFT does with it
+            import peft
+
+            wrapped = peft.PeftModel.from_pretrained(model, str(folder)).eval()
     except ImportError:
         raise ValueError("adapters need peft: pip install 'quire[heal]'") from None
-    try:
-        wrapped = peft.PeftModel.from_pretrained(model, str(folder)).eval()
     except (OSError, RuntimeError, ValueError) as error:
         raise ValueError(f"the adapter in {folder} cannot be put on this model: {error}") from None
     try:

@@ -8,13 +8,11 @@ every turn. Python's own files and torch's stay in the page cache: what is measu
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from quire.bench.coldstart.figures import draw, make_report
-from quire.bench.coldstart.first_stage import write_first_stage
 from quire.bench.coldstart.peer import start_transformers
 from quire.bench.coldstart.running import run_alone, run_while_loading
 from quire.bench.coldstart.server import cold_server, make_prompt
@@ -97,16 +95,13 @@ class ColdStartBench:
         assert self.manifest is not None
         number, length = self.settings.running, self.settings.prompt_len
         found = []
-        with tempfile.TemporaryDirectory(prefix="quire-coldstart-", dir=self.manifest.directory.parent) as folder:
-            first = write_first_stage(self.manifest, Path(folder) / "first")
-            alone = replace(self.config, model=str(first), skip_tokenizer_init=True)
-            for _ in range(self.settings.runs):
-                for bandwidth in self.settings.storage_bandwidth:
-                    config, options = self._server("staged", bandwidth)
-                    self._drop(Path(config.model))
-                    loading = run_while_loading(config, options, number, length)
-                    tpot_s = run_alone(alone, number, length)
-                    found.append(Running(number, bandwidth, loading.tpot_s, tpot_s, loading.full_s))
+        for _ in range(self.settings.runs):
+            for bandwidth in self.settings.storage_bandwidth:
+                config, options = self._server("staged", bandwidth)
+                self._drop(self.manifest.directory)
+                loading = run_while_loading(config, options, number, length)
+                alone_s = run_alone(config, number, length)
+                found.append(Running(number, bandwidth, loading.tpot_s, alone_s, loading.full_s))
         return found
 
     def _plan(self) -> Iterator[tuple[str, float]]:

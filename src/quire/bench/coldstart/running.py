@@ -36,9 +36,9 @@ def run_while_loading(config: EngineConfig, options: Sequence[str], num_streams:
 
 
 def run_alone(config: EngineConfig, num_streams: int, prompt_len: int) -> float | None:
-    """Seconds a token of the same streams on a model that is whole."""
-    with cold_server(config, []) as server:
-        server.wait_stage()
+    """Seconds a token of the same streams on the first stage, where nothing more is to come."""
+    with cold_server(config, ["--last-stage", "1"]) as server:
+        server.wait_stage(1)
         return _tpot(_run(server, num_streams, prompt_len, _ALONE_TOKENS, to_end=True), math.inf)
 
 

@@ -177,12 +177,13 @@ class ColdServer:
         """Take in what `/v1/models` says of the model."""
         if self.listening_s is None:
             self.listening_s = now
-        if card.get("stage") is None and card["state"] != "ready":
+        if card["state"] != "ready":  # what is loaded does not serve yet
             return
         self.num_stages = card.get("num_stages") or 1  # a model without stages may not say that it has one
-        self.max_model_len = card.get("max_model_len")
-        if stage := card.get("stage") or (1 if card["state"] == "ready" and self.num_stages == 1 else 0):
-            self.stages.setdefault(stage, now)
+        self.max_model_len = card["max_model_len"]
+        stage = card.get("stage")
+        if stage is None or stage > 0:
+            self.stages.setdefault(stage or 1, now)
 
 
 @contextmanager

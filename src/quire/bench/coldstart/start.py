@@ -20,6 +20,11 @@ class ColdStart:
     listening_s: float | None = None  #: the port answers; None for a script
     stages: Mapping[int, float] = field(default_factory=dict)  #: when each was first seen serving
 
+    @property
+    def rest_s(self) -> float:
+        """Seconds up to the first token that no phase accounts for."""
+        return self.ttft_s - sum(self.phases.values())
+
 
 @dataclass(frozen=True)
 class Running:

@@ -23,7 +23,7 @@ Generate = Annotated[
 Start = Annotated[str, typer.Option(metavar="TEXT", help="With --generate: what they begin with.")]
 Samples = Annotated[int, typer.Option(min=1, help="Texts of each file, at most; evenly spread over it.")]
 Tokens = Annotated[int, typer.Option(min=2, help="Tokens of a text, at most.")]
-Dtype = Annotated[str, typer.Option(help="What the model computes in.")]
+Dtype = Annotated[str, typer.Option(help="What the model computes in: float32, bfloat16, float16 or auto.")]
 
 
 def check_texts(text: list[Path] | None, generate: int, start: str) -> None:
