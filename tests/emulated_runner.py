@@ -47,18 +47,19 @@ def digest_domain(domain: Hashable) -> int:
 
 
 class Contents:
-    """What the slots of one sequence ought to hold, extended as its tokens come."""
+    """What the slots of one sequence ought to hold at a stage of the model, extended as its tokens come."""
 
-    def __init__(self, block_size: int, domain_of: DomainOf) -> None:
+    def __init__(self, block_size: int, domain_of: DomainOf, stage: int = 1) -> None:
         self.block_size = block_size
         self.domain_of = domain_of
+        self.stage = stage
         self.tokens: list[int] = []
         self.values: list[int] = []
 
     def follow(self, tokens: Iterable[int]) -> list[int]:
         """The contents of all slots once `tokens` are the sequence's."""
         for token in list(tokens)[len(self.values) :]:
-            domain = digest_domain(self.domain_of(len(self.values) // self.block_size))
+            domain = digest_domain(self.domain_of(len(self.values) // self.block_size)) + (self.stage - 1) * 0x51ED27
             self.values.append(mix(self.values[-1] if self.values else 0, domain, token))
         return self.values
 
@@ -302,7 +303,9 @@ class EmulatedRunner:
         self.transfer_worker.cancel(out.cancelled)
         batch = self.batch.build(out)
         for new in out.new_sequences:
-            self._contents[new.seq_id] = Contents(self.config.block_size, self._domains_of(new.seq_id))
+            self._contents[new.seq_id] = Contents(self.config.block_size, self._domains_of(new.seq_id), out.stage)
+        for seq_id in out.seq_ids:
+            assert self._contents[seq_id].stage == out.stage, "a step mixes stages, or a sequence changes its own"
         expected = [self._expected(seq_id, row) for seq_id, row in zip(out.seq_ids, batch.rows.tolist(), strict=True)]
         self._write(batch, expected, is_torn=fails == "late")
         if fails == "late":

@@ -7,6 +7,7 @@ neither batches nor blocks predicts every token.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
 
@@ -46,6 +47,7 @@ class Plan:
     documents: tuple[int, ...] = ()
     keeps_prompt: bool = False
     wants_prompt_logprobs: bool = False
+    min_stage: int = 1
     aborted_at: int | None = None  #: at this step, if it is still there
     is_aborted_in_flight: bool = False  #: between schedule and update
 
@@ -61,6 +63,9 @@ class Schedule:
     link_fails: int = 0  #: one transfer in so many fails; 0 is none
     forgets_every: int = 0  #: after so many steps the device forgets what nobody holds; 0 is never
     warm: tuple[tuple[int, ...], ...] = ()  #: public documents that are on disk when all begins
+    promotions: tuple[int, ...] = ()  #: steps before which the model goes to its next stage
+    promotion_policy: str = "cost"
+    leaves_older: tuple[int, ...] = ()  #: steps before which an older stage has had its time
 
 
 class WhimsicalCosts:
@@ -128,13 +133,17 @@ class Outcome:
     stop_reason: int | None = None
 
 
-def content_after(plan: Plan, tokens: list[int], block_size: int) -> int:
+StageOf = Callable[[int, int], int]  # of which stage is a sample's token; both are indices
+FIRST_STAGE: StageOf = lambda index, at: 1  # noqa: E731
+
+
+def content_after(plan: Plan, tokens: list[int], block_size: int, stage: int = 1) -> int:
     spans = plan.domains
-    contents = Contents(block_size, lambda block: domain_of_block(spans, (block + 1) * block_size))
+    contents = Contents(block_size, lambda block: domain_of_block(spans, (block + 1) * block_size), stage)
     return contents.follow(tokens)[-1]
 
 
-def predict_samples(plan: Plan, config: SchedulerConfig) -> list[Outcome]:
+def predict_samples(plan: Plan, config: SchedulerConfig, stage_of: StageOf = FIRST_STAGE) -> list[Outcome]:
     """What each sample is, token by token, as if nothing else existed."""
     max_tokens = min(plan.max_tokens, config.max_model_len - len(plan.prompt))
     stops = (EOS, STOP) if plan.stops else ()
@@ -143,7 +152,8 @@ def predict_samples(plan: Plan, config: SchedulerConfig) -> list[Outcome]:
         made: list[int] = []
         while True:
             banned = stops if len(made) < plan.min_tokens else ()
-            token = next_token(content_after(plan, [*plan.prompt, *made], config.block_size), index, banned)
+            content = content_after(plan, [*plan.prompt, *made], config.block_size, stage_of(index, len(made)))
+            token = next_token(content, index, banned)
             made.append(token)
             if token in stops:
                 outcomes.append(Outcome(tuple(made), RequestStatus.FINISHED_STOPPED, STOP if token == STOP else None))
@@ -154,7 +164,7 @@ def predict_samples(plan: Plan, config: SchedulerConfig) -> list[Outcome]:
     return outcomes
 
 
-def predict_beams(plan: Plan, config: SchedulerConfig) -> BeamSearch:
+def predict_beams(plan: Plan, config: SchedulerConfig, stage_of: StageOf) -> BeamSearch:
     assert plan.beam is not None
     max_tokens = min(plan.max_tokens, config.max_model_len - len(plan.prompt))
     search = BeamSearch(plan.beam, frozenset((EOS,) if plan.stops else ()), max_tokens)
@@ -162,7 +172,7 @@ def predict_beams(plan: Plan, config: SchedulerConfig) -> BeamSearch:
     while not search.is_done:
         asked = []
         for tokens, total in beams:
-            content = content_after(plan, [*plan.prompt, *tokens], config.block_size)
+            content = content_after(plan, [*plan.prompt, *tokens], config.block_size, stage_of(0, len(tokens)))
             asked.append((tokens, total, likeliest(content, search.num_candidates)))
         going_on = search.advance(asked)
         beams = [([*beams[c.beam][0], c.token_id], c.sum_logprob) for c in going_on]
@@ -192,6 +202,7 @@ def make_request(plan: Plan, arrival: int) -> Request:
         domains=plan.domains,
         documents=plan.documents,
         keeps_prompt=plan.keeps_prompt,
+        min_stage=plan.min_stage,
     )
 
 
@@ -209,12 +220,13 @@ class Player:
         if recovery is None and schedule.whim is not None:
             recovery = Whimsical(schedule.whim)
         costs = None if schedule.whim is None else WhimsicalCosts(schedule.whim)
-        self.scheduler = Scheduler(self.config, recovery, costs)
+        self.scheduler = Scheduler(self.config, recovery, costs, schedule.promotion_policy)
         self.runner = EmulatedRunner(self.config, self._domains_of, schedule.link_seed, schedule.link_fails)
         self.requests: list[Request] = []
         self.prompt_positions: dict[str, set[int]] = {}
         self.ended: dict[str, int] = {}  #: request -> the step in which it ended
         self.owners: dict[int, Request] = {}  #: of every sequence that was ever scheduled
+        self.stages: dict[tuple[str, int], list[int]] = {}  #: (request, sample) -> the stage of each token
         self.step = 0
         for document in schedule.warm:
             self._put_on_disk(document)
@@ -233,10 +245,12 @@ class Player:
 
     def play(self) -> list[Request]:
         last_arrival = max(plan.arrives for plan in self.schedule.plans)
-        while self.step <= last_arrival or self.scheduler.has_unfinished():
+        while self.step <= max(last_arrival, *self.schedule.promotions, 0) or self.scheduler.has_unfinished():
             assert self.step < MAX_STEPS, "the scheduler goes round in circles"
             self._take_arrivals()
             self._abort(in_flight=False)
+            self._check()
+            self._change_stage()
             self._check()
             self._run_step()
             self._check()
@@ -261,6 +275,19 @@ class Player:
                 request = make_request(plan, len(self.requests))
                 self.requests.append(request)
                 self.scheduler.add(request)
+
+    def _change_stage(self) -> None:
+        scheduler, due = self.scheduler, sum(at <= self.step for at in self.schedule.promotions)
+        if due >= scheduler.stages.current:
+            number = due + 1
+            scheduler.promote(number, b"root of stage %d" % number)
+            note("promoted")
+            if scheduler.stages.older is not None:
+                note("pinned")
+            if any(request.num_promotions for request in scheduler.requests.values()):
+                note("computed again at a promotion")
+        if self.step in self.schedule.leaves_older:
+            scheduler.leave_older_stage()
 
     def _abort(self, *, in_flight: bool) -> None:
         for plan, request in zip(self.plans, self.requests, strict=True):
@@ -310,8 +337,15 @@ class Player:
             for seq_id, entries in received.prompt_logprobs.items():
                 positions = self.prompt_positions.setdefault(self.owners[seq_id].request_id, set())
                 positions.update(position for position, _ in entries)
+            beams = {r.request_id: r for r in scheduler.requests.values() if r.beam is not None}
+            lengths = {name: _beam_length(request) for name, request in beams.items()}
             for update in scheduler.update(received):
-                assert update.sequence.request.request_id not in had_ended, "a request that had ended got tokens"
+                sequence = update.sequence
+                assert sequence.request.request_id not in had_ended, "a request that had ended got tokens"
+                self.stages.setdefault((sequence.request.request_id, sequence.index), []).append(sent.stage)
+            for name, request in beams.items():
+                if not request.status.is_finished and _beam_length(request) > lengths[name]:
+                    self.stages.setdefault((name, 0), []).append(sent.stage)
         assert sent == out, "a step was changed after it had been sent"
 
     def _schedule(self) -> SchedulerOutput:
@@ -325,6 +359,9 @@ class Player:
         served = {self.owners[seq_id].request_id for seq_id in out.seq_ids}
         loading = {r.request_id for r in scheduler.running if any(seq.loading is not None for seq in r.unfinished)}
         served |= loading
+        if scheduler.stages.older is not None:
+            assert served or not scheduler.running or scheduler.swap.num_under_way, "requests run, and none gets on"
+            return  # the stages take turns, and so does who is the oldest
         if len(scheduler.requests) > len(scheduler.aside) and not (scheduler.swap.num_under_way and not out.seq_ids):
             # Else all wait for room that a load takes up whose request has left it.
             assert served, "requests wait, and nothing runs"
@@ -339,6 +376,15 @@ class Player:
                 is_waiting = not served_orders and scheduler.swap.num_under_way
                 assert is_waiting or min(served_orders) < request.order, "a preemption for nobody's progress"
 
+    def stage_of(self, request: Request) -> StageOf:
+        """The stages that a request's tokens were computed with; those that it did not get count as the last one's."""
+
+        def find(index: int, at: int) -> int:
+            stages = self.stages.get((request.request_id, index), [])
+            return stages[at] if at < len(stages) else request.stage
+
+        return find
+
     def _check(self, *, in_flight: bool = False) -> None:
         self.scheduler.check_integrity()
         for request in self.requests:
@@ -349,6 +395,10 @@ class Player:
                 self.ended.setdefault(request.request_id, self.step)
                 assert not request.unfinished
                 assert all(not seq.block_table for seq in request.sequences)
+
+
+def _beam_length(request: Request) -> int:
+    return max((seq.num_output_tokens for seq in request.unfinished), default=0)
 
 
 def check_outcomes(schedule: Schedule, player: Player) -> None:
@@ -363,15 +413,16 @@ def check_outcomes(schedule: Schedule, player: Player) -> None:
             assert own.level == TENANT
             assert [domain for _, domain in request.domains] == [PUBLIC, own]
             plan = replace(plan, domains=request.domains)
+        stage_of = player.stage_of(request)
         assert may_fail or request.status is not RequestStatus.FINISHED_ERROR
         assert (request.error is not None) == (request.status is RequestStatus.FINISHED_ERROR)
         is_cut = request.status in (RequestStatus.FINISHED_ABORTED, RequestStatus.FINISHED_ERROR)
         assert not is_cut or may_fail or plan.aborted_at is not None
         if plan.beam is not None:
             if not is_cut:
-                assert request.beams.finished == predict_beams(plan, schedule.config).finished
+                assert request.beams.finished == predict_beams(plan, schedule.config, stage_of).finished
             continue
-        predicted = predict_samples(plan, schedule.config)
+        predicted = predict_samples(plan, schedule.config, stage_of)
         assert is_cut or len(request.sequences) == plan.n
         for seq, outcome in zip(request.sequences, predicted, strict=False):
             tokens = tuple(seq.output_token_ids)

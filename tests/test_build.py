@@ -72,15 +72,14 @@ def test_weights_that_change_while_they_are_loaded_get_no_digest(
     model = write_model(tmp_path / "model")
     if is_known:
         checkpoint_digest(model, use_tqdm=False)
-    load_model: Callable[..., Any] = build.load_model
+    wait: Callable[..., Any] = build.wait_with_progress
 
-    def load_and_change(*arguments: Any, **options: Any) -> Any:
-        loaded = load_model(*arguments, **options)
+    def wait_and_change(*arguments: Any, **options: Any) -> None:
+        wait(*arguments, **options)
         write_model(model, seed=1)
         age(model)
-        return loaded
 
-    monkeypatch.setattr(build, "load_model", load_and_change)
+    monkeypatch.setattr(build, "wait_with_progress", wait_and_change)
     config = config_of(model)
     loaded: LoadedModel = load(config)
     assert build._namespace(loaded, config).weights.startswith("process:")

@@ -102,6 +102,12 @@ def test_the_server_is_set_by_the_environment_too(monkeypatch: pytest.MonkeyPatc
     assert settings.max_body_bytes == 8 * 1024**2
 
 
+def test_an_engine_without_a_process_of_its_own_cannot_be_unloaded() -> None:
+    assert ServerSettings(idle_unload_s=60).load_wait_s == 120
+    with pytest.raises(ValueError, match="idle_unload=60 ends a model's process"):
+        ServerSettings(idle_unload_s=60, engine_process=False)
+
+
 @pytest.mark.parametrize("text", ["sometimes", "threshold", "threshold:-1", "threshold:8:swap-below", "cost:1", ""])
 def test_a_policy_that_is_none_is_refused_where_it_is_written(text: str) -> None:
     with pytest.raises(ValueError, match="recovery_policy="):

@@ -9,7 +9,8 @@ import logging
 import time
 import uuid
 import weakref
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -24,18 +25,24 @@ from quire.core.costs.cost_model import CostModel
 from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.policies import make_policy
 from quire.engine.engine import Engine
+from quire.engine.promotion import Arrivals, Promoter
 from quire.loading.digest import random_digest
 from quire.loading.errors import ModelLoadError
-from quire.loading.known_digest import WeightFiles, checkpoint_digest, known_digest, stat_weights
-from quire.loading.load import load_model
+from quire.loading.known_digest import WeightFiles, checkpoint_digest, keep_digest, known_digest, stat_weights
+from quire.loading.layer_loader import LayerLoader
+from quire.loading.load import wait_with_progress
+from quire.loading.reading.checkpoint_reading import CheckpointReading, read_checkpoint
 from quire.loading.source import ModelSource, resolve_model
+from quire.loading.stage_manifest import Stage, StageManifest
 from quire.memory_plan import plan_pool, plan_swap_slots
 from quire.models.base import CausalLM
 from quire.models.model_config import ModelConfig, check_tokenizer_fits
+from quire.outputs import Stats
 from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner
 from quire.sampling_params import SamplingParams
+from quire.system.cold_start import ColdStart
 from quire.system.malloc import keep_freed_memory
 from quire.system.threads import default_num_threads
 from quire.text.special_tokens import SpecialTokenEscaper
@@ -62,26 +69,64 @@ class LoadedModel:
     device: str
     weights: str | None  #: their digest, where it is known without reading them
     files: WeightFiles  #: that were loaded, as they were before; none of random weights
+    loader: LayerLoader | None = None  #: what brings the layers, and those that are still to come
+    manifest: StageManifest | None = None  #: of a model that arrives in stages
+    arrivals: Arrivals | None = None  #: brings them
 
 
-def start_engine(config: EngineConfig, *, memory_share: float = 1.0) -> Engine:
+def start_engine(
+    config: EngineConfig, *, memory_share: float = 1.0, reading: CheckpointReading | None = None
+) -> Engine:
     """Load everything and hand over an engine that is ready for requests.
 
     Args:
         memory_share: of the memory for KV pools that the config leaves open; several engines on one device share it.
+        reading: of the config's model, where it has begun already.
 
     Raises:
         ValueError: the model, a file or a combination of options cannot be served.
     """
-    return make_engine(config, load(config), memory_share=memory_share)
+    start = ColdStart()
+    start.end("imports")
+    engine = make_engine(config, load(config, reading=reading, start=start), memory_share=memory_share)
+    start.end("pool")
+    _log_start(engine, start)
+    return engine
 
 
-def load(config: EngineConfig) -> LoadedModel:
-    """The model and the tokenizer that a config names.
+def _log_start(engine: Engine, start: ColdStart) -> None:
+    """Say after the first step that computes something where the time of the start went."""
+
+    def note(stats: Stats) -> None:
+        if stats.num_scheduled_tokens and note in engine.on_stats:
+            engine.on_stats.remove(note)
+            start.add("first step", stats.schedule_s + stats.execute_s)
+            logger.info("%s", start)
+
+    engine.on_stats.append(note)
+
+
+def load(
+    config: EngineConfig, *, reading: CheckpointReading | None = None, start: ColdStart | None = None
+) -> LoadedModel:
+    """The model and the tokenizer that a config names; with `load_overlap`, as soon as the embeddings are in place.
+
+    Args:
+        reading: of the same model, where it has begun already. It is ended here if loading fails.
+        start: is told of the phases that end here, config and weights.
 
     Raises:
         ValueError: the model or a file cannot be served.
     """
+    try:
+        return _load(config, reading, start or ColdStart())
+    except BaseException:
+        if reading is not None:
+            reading.close()
+        raise
+
+
+def _load(config: EngineConfig, reading: CheckpointReading | None, start: ColdStart) -> LoadedModel:
     started = time.monotonic()
     device = _choose_device(config.device)
     if device == "cpu":
@@ -94,37 +139,76 @@ def load(config: EngineConfig) -> LoadedModel:
         if config.escape_special_tokens:
             tokenizer.escaper = SpecialTokenEscaper(tokenizer.backend)
     is_random = source.path is None or config.load_format == "random"
-    files = () if source.path is None or is_random else _stat(source.path)
-    model = load_model(
+    if reading is None and source.path is not None and not is_random:
+        reading = read_checkpoint(source.path, bandwidth=config.storage_bandwidth, last_stage=config.last_stage)
+    weights = None if reading is None else _known_digest(reading)
+    loader = LayerLoader(
         source,
         dtype=config.dtype,
         device=device,
         load_format=config.load_format,
         seed=config.seed,
-        use_tqdm=config.use_tqdm,
+        reading=reading,
+        takes_digest=config.kv_dir is not None and weights is None,
     )
+    model = loader.model
+    start.end("config")
+    # KV that is kept needs the weights' digest, and there is none before all of them have passed.
+    overlaps = config.load_overlap and (config.kv_dir is None or weights is not None or is_random)
+    try:
+        if overlaps:
+            if reading is not None and reading.manifest is None:  # a pack's bytes are checked by themselves
+                loader.check = partial(_check_unchanged, reading)
+            loader.start()
+            loader.wait_input()
+            model.switch_to(loader.arriving_stage(1))
+        else:
+            wait_with_progress(loader, 1, config.use_tqdm)
+    except BaseException:
+        loader.close()
+        raise
     logger.info(
-        "%s: %s, %.1f M parameters, %s on %s, loaded in %.1f s",
+        "%s: %s, %.1f M parameters, %s on %s, %s in %.1f s",
         source.name,
         model.config.architecture,
         model.config.num_parameters / 1e6,
         _name(model.dtype),
         device,
+        "layers arrive" if overlaps else "loaded",
         time.monotonic() - started,
     )
-    weights = None
-    if is_random:
+    start.end("weights")
+    if reading is None:
         weights = random_digest(model.config, dtype=_name(model.dtype), seed=config.seed)
-    elif source.path is not None and files == _stat(source.path):  # nobody changed them meanwhile
-        weights = known_digest(source.path, files)
-    return LoadedModel(source, model, tokenizer, device, weights, files)
+    elif not overlaps:
+        weights = _digest_of_loaded(reading, loader)
+    files = () if reading is None else reading.files
+    manifest = None if reading is None else reading.manifest
+    arrivals = None if manifest is None else loader
+    return LoadedModel(source, model, tokenizer, device, weights, files, loader, manifest, arrivals)
 
 
-def _stat(directory: Path) -> WeightFiles:
+def _known_digest(reading: CheckpointReading) -> str | None:
+    """The digest of weights that are being read, where it is known already."""
+    if reading.manifest is not None:
+        return reading.manifest.weights  # their bytes are checked as they pass
+    return known_digest(reading.directory, reading.files)
+
+
+def _check_unchanged(reading: CheckpointReading) -> None:
+    if stat_weights(reading.directory) != reading.files:
+        raise ModelLoadError(f"the weights in {reading.directory} changed while they were loaded; load them again")
+
+
+def _digest_of_loaded(reading: CheckpointReading, loader: LayerLoader) -> str | None:
+    """The digest of weights that were read, where it is known by now. None where somebody changed them meanwhile."""
     try:
-        return stat_weights(directory)
+        _check_unchanged(reading)
     except ModelLoadError:
-        return ()  # loading says what is wrong
+        return None
+    if loader.digest is not None:
+        keep_digest(reading.directory, reading.files, loader.digest, reading.started_ns)
+    return loader.digest or _known_digest(reading)
 
 
 def make_engine(
@@ -152,6 +236,7 @@ def make_engine(
     prefix = _read_prefix(config, tokenizer)
     shape = model.config
     layout = KVLayout(shape.num_layers, shape.num_kv_heads, config.block_size, shape.head_dim)
+    bytes_to_come = 0 if loaded.loader is None else loaded.loader.memory_to_come()
     plan = plan_pool(
         config,
         block_bytes=layout.block_bytes(model.dtype.itemsize),
@@ -160,8 +245,11 @@ def make_engine(
         device=loaded.device,
         num_pinned_tokens=len(prefix),
         memory_share=memory_share,
+        bytes_to_come=bytes_to_come,
     )
-    num_swap_slots = plan_swap_slots(config, plan, device=loaded.device, memory_share=memory_share)
+    num_swap_slots = plan_swap_slots(
+        config, plan, device=loaded.device, memory_share=memory_share, bytes_to_come=bytes_to_come
+    )
     namespace = _namespace(loaded, config, is_persistent=config.kv_dir is not None)
     cache = KVCache(plan.num_blocks, layout, model.dtype, torch.device(loaded.device))
     worker = None
@@ -176,6 +264,7 @@ def make_engine(
         worker,
         _open_disk_tier(config, cache, plan.block_bytes, namespace, source.name),
     )
+    promoter = _make_promoter(loaded, runner, namespace)
     eos_token_ids = dict.fromkeys(source.eos_token_ids)
     if tokenizer is not None and tokenizer.eos_token_id is not None:
         eos_token_ids[tokenizer.eos_token_id] = None
@@ -202,14 +291,18 @@ def make_engine(
         tokenizer=tokenizer,
         eos_token_ids=tuple(eos_token_ids),
         namespace=namespace,
+        promoter=promoter,
+        promotion_policy=config.promotion_policy,
         seed=config.seed,
         sampling_defaults=_sampling_defaults(source),
         recovery=recovery or make_policy(config.recovery_policy, cost_model),
         cost_model=cost_model,
         keeps_prompts=config.kv_dir_keep_prompts,
     )
-    if place is not None:
+    if place is not None and promoter is None:
         _keep_profile(engine, cost_model, place, worker, is_measured=kept is not None)
+    elif place is not None and promoter is not None:
+        _keep_profile_once_whole(engine, promoter, cost_model, place, worker)
     if prefix:
         logger.info("pinned prefix: %d of %d tokens are computed and kept", engine.pin_prefix(prefix), len(prefix))
     return engine
@@ -230,6 +323,41 @@ def _keep_profile(
     engine.on_stats.append(keeper.note)
     # Nobody closes an engine: it is let go of, and with it ends whatever holds it, a server's thread or a script.
     weakref.finalize(engine, keeper.keep)
+
+
+def _keep_profile_once_whole(
+    engine: Engine, promoter: Promoter, cost_model: CostModel, place: ProfilePlace, worker: TransferWorker | None
+) -> None:
+    """As `_keep_profile`, from the last promotion on: costs are kept of whole models alone, and measuring them would
+    hold the first stage up."""
+
+    def keep(number: int) -> None:
+        if number == promoter.num_stages:
+            _keep_profile(engine, cost_model, place, worker, is_measured=True)
+
+    promoter.on_promotion.append(keep)
+
+
+def _make_promoter(loaded: LoadedModel, runner: ModelRunner, namespace: Namespace) -> Promoter | None:
+    """What takes the engine from stage to stage, for a model that has some."""
+    manifest, arrivals = loaded.manifest, loaded.arrivals
+    if manifest is None or arrivals is None:
+        return None
+    num_layers = manifest.num_layers
+    stages = manifest.stages[: arrivals.num_stages]
+    namespaces = [
+        replace(namespace, layers=Namespace.name_layers(stage.layers, num_layers, _name_additions(stage)))
+        for stage in stages
+    ]
+    shares = [len(stage.layers) / num_layers for stage in stages]
+    ready = arrivals.stage_ready
+    first = arrivals.stage(ready) if ready or loaded.loader is None else loaded.loader.arriving_stage(1)
+    return Promoter(arrivals, runner, namespaces, shares, first)
+
+
+def _name_additions(stage: Stage) -> str:
+    """What a stage computes with beside the model's own layers."""
+    return stage.adapter_digest + (f"+map:{stage.linear_map_digest}" if stage.linear_map_digest else "")
 
 
 def load_tokenizer(source: ModelSource) -> Tokenizer:

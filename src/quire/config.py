@@ -45,6 +45,13 @@ class EngineConfig(EnvironmentSettings):
         "auto or safetensors (read the files), random (seeded weights of the same shapes).",
         choices=LOAD_FORMATS,
     )
+    storage_bandwidth: int | None = setting(
+        None,
+        "Most bytes a second that weights are read with, such as 125MB: for experiments on fast storage.",
+        read=parse_size,
+        at_least=1,
+    )
+    load_overlap: bool = setting(False, "Compute while later layers are still being read.")
     block_size: int = setting(16, "Tokens a KV block holds.", at_least=1)
     num_kv_blocks: int | None = setting(
         None, "Exactly this many KV blocks (for experiments with preemption).", at_least=1
@@ -74,6 +81,13 @@ class EngineConfig(EnvironmentSettings):
         None, "CPU threads for tensor work; by default one a core.", at_least=1, at_most=MAX_THREADS
     )
     use_tqdm: bool = setting(True, "Show a progress bar while loading.")
+    last_stage: int | None = setting(None, "Of a model packed in stages, load no further than this one.", at_least=1)
+    promotion_policy: str = setting(
+        "cost",
+        "What becomes of requests in flight when more of a model in stages is there: pin (they finish on their stage), "
+        "recompute, or cost (whichever is cheaper).",
+        choices=("cost", "pin", "recompute"),
+    )
     recovery_policy: str = setting("cost", f"How a preempted request comes back: {RECOVERY_POLICIES}.")
     swap_space: int | None = setting(
         None,

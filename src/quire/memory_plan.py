@@ -64,11 +64,15 @@ def plan_pool(
     device: str,
     num_pinned_tokens: int = 0,
     memory_share: float = 1.0,
+    bytes_to_come: int = 0,
 ) -> PoolPlan:
     """Decide the pool's size, and log it.
 
     `num_kv_blocks` is taken exactly; `kv_cache_memory` is filled; else a share of what is free (times `memory_share`,
     where several engines share the device), and no more than `max_num_seqs` sequences of full length can use.
+
+    Args:
+        bytes_to_come: of memory that is free now and will not be: for weights that are still being loaded.
 
     Raises:
         ValueError: `max_model_len` is longer than the model allows, or not even one block fits.
@@ -76,7 +80,7 @@ def plan_pool(
     if config.max_model_len is not None and config.max_model_len > model_max_len:
         raise ValueError(f"max_model_len={config.max_model_len} is more than the model's {model_max_len} positions")
     wanted_len = config.max_model_len or model_max_len
-    free = free_memory(device)
+    free = max(0, free_memory(device) - bytes_to_come)
     num_pinned = num_pinned_tokens // config.block_size
     if config.num_kv_blocks is not None:
         num_blocks = config.num_kv_blocks
@@ -118,7 +122,9 @@ def plan_pool(
     return plan
 
 
-def plan_swap_slots(config: EngineConfig, plan: PoolPlan, *, device: str, memory_share: float = 1.0) -> int:
+def plan_swap_slots(
+    config: EngineConfig, plan: PoolPlan, *, device: str, memory_share: float = 1.0, bytes_to_come: int = 0
+) -> int:
     """How many blocks the swap tier holds; 0 where there is none.
 
     `swap_space` is filled with blocks. By default it is 4 GiB, but no more than `max_num_seqs` sequences of full length
@@ -130,7 +136,8 @@ def plan_swap_slots(config: EngineConfig, plan: PoolPlan, *, device: str, memory
     if not config.has_swap_tier(device):
         return 0
     pool_bytes = plan.num_blocks * plan.block_bytes
-    free = max(0, free_memory("cpu") - (pool_bytes if device == "cpu" else 0))  # the pool takes its share with use
+    taken = pool_bytes + bytes_to_come if device == "cpu" else 0  # the pool takes its share with use
+    free = max(0, free_memory("cpu") - taken)
     if config.swap_space is None:
         room = _SWAP_SPACE
         if config.swap_dir is None:

@@ -195,7 +195,7 @@ class LoadProgress:
     bytes_total: int  #: of weights; 0 is not known yet
     seconds_left: float | None = None  #: until all is there, by the bandwidth so far
     error: str | None = None  #: why reading does not get on; it is tried again
-    phase: str = "weights"  #: imports, config, weights or first step
+    phase: str = "weights"  #: imports, config, weights or first step; failed, or unloaded, where it is over
 
     @property
     def is_complete(self) -> bool:

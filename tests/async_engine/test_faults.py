@@ -264,28 +264,6 @@ def test_a_model_that_cannot_be_loaded_says_why() -> None:
     run(scene())
 
 
-def test_while_it_loads_a_model_takes_no_requests() -> None:
-    may_load = threading.Event()
-
-    def load() -> Engine:
-        assert may_load.wait(TIMEOUT_S)
-        return make()
-
-    async def scene() -> None:
-        engine = AsyncEngine("x", load)
-        engine.start()
-        assert engine.state is ModelState.LOADING
-        with pytest.raises(EngineUnavailable, match="being loaded"):
-            await finish(engine, "x", request_id="a")
-        assert not await engine.heartbeat(TIMEOUT_S)
-        may_load.set()
-        await engine.wait_ready()
-        await finish(engine, "x", request_id="a")
-        engine.shutdown()
-
-    run(scene())
-
-
 # -- hangs -----------------------------------------------------------------------------------------------------------
 
 

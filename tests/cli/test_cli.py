@@ -21,6 +21,7 @@ from quire.settings import Settings, option_name, setting_fields
 COMMANDS = [
     ["generate"],
     ["digest"],
+    ["save"],
     ["info"],
     ["models"],
     ["serve"],

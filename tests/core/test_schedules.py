@@ -200,3 +200,45 @@ def lone_requests(draw: st.DrawFn) -> Schedule:
 def test_a_lone_request_that_outgrows_the_pool_runs_its_sequences_in_turns(schedule: Schedule) -> None:
     player = play(schedule)
     assert player.scheduler.counts.preemptions == 0, "there is nobody to preempt"
+
+
+@st.composite
+def promoting_schedules(draw: st.DrawFn) -> Schedule:
+    """A model that goes through its stages while requests run, swap, wait for documents, and for a stage."""
+    block_size = draw(st.sampled_from((2, 1, 4)))
+    max_model_len = draw(st.integers(12, 40))
+    has_disk_tier = draw(st.booleans())
+    config = SchedulerConfig(
+        num_blocks=-(-max_model_len // block_size) * draw(st.sampled_from((1, 2, 4))) + draw(st.integers(0, 6)),
+        block_size=block_size,
+        max_num_seqs=draw(st.sampled_from((8, 4, 16))),
+        max_num_batched_tokens=draw(st.sampled_from((16, 64, 5))),
+        max_model_len=max_model_len,
+        enable_prefix_caching=has_disk_tier or draw(st.booleans()),
+        num_swap_slots=draw(st.sampled_from((0, 64, 4))),
+        block_bytes=block_size,
+        has_disk_tier=has_disk_tier,
+    )
+    chosen = []
+    for plan in draw(st.lists(plans(config), min_size=3, max_size=8)):
+        end = len(plan.prompt) * draw(st.integers(0, 2)) // 2 if has_disk_tier else 0
+        min_stage = draw(st.sampled_from((1, 1, 1, 1, 2, 3)))
+        chosen.append(replace(plan, documents=(end,) if end else (), min_stage=min_stage))
+    return Schedule(
+        config,
+        tuple(chosen),
+        draw(st.dictionaries(st.integers(0, 40), st.sampled_from(("early", "late")), max_size=1)),
+        {},
+        draw(st.none() | st.integers(1, 1000)),
+        draw(st.integers(1, 1000)),
+        draw(st.sampled_from((0, 0, 5))),
+        promotions=(draw(st.integers(0, 12)), draw(st.integers(8, 30))),
+        promotion_policy=draw(st.sampled_from(("cost", "pin", "recompute"))),
+        leaves_older=draw(st.sampled_from(((), (16,), (10, 20)))),
+    )
+
+
+@deep(70)
+@given(promoting_schedules())
+def test_no_kv_crosses_stages_and_each_token_is_of_its_own(schedule: Schedule) -> None:
+    play(schedule)

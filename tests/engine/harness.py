@@ -34,8 +34,13 @@ _directories: list[tempfile.TemporaryDirectory[str]] = []  # alive until the tes
 @cache
 def checkpoint(name: str, seed: int = 0) -> Path:
     """A directory with the variant's checkpoint."""
+    return make_checkpoint(name, temporary_directory(name), seed)
+
+
+def temporary_directory(name: str) -> Path:
+    """One that is there until the tests end."""
     _directories.append(tempfile.TemporaryDirectory(prefix=f"quire-{name}-"))
-    return make_checkpoint(name, _directories[-1].name, seed)
+    return Path(_directories[-1].name)
 
 
 def make_llm(name: str, **options: Any) -> LLM:
@@ -89,12 +94,16 @@ def greedy(name: str, prompt: tuple[int, ...], num_tokens: int = NUM_TOKENS) -> 
 
 @cache
 def greedy_together(name: str, prompts: tuple[tuple[int, ...], ...], num_tokens: int) -> list[Greedy]:
-    """In one batch: the reference takes as long for one prompt as for all."""
+    return generate_greedy(reference(name), prompts, num_tokens)
+
+
+def generate_greedy(model: Any, prompts: Sequence[Sequence[int]], num_tokens: int) -> list[Greedy]:
+    """In one batch: transformers takes as long for one prompt as for all."""
     length = max(map(len, prompts))
-    ids = torch.tensor([(0,) * (length - len(prompt)) + prompt for prompt in prompts])
+    ids = torch.tensor([(0,) * (length - len(prompt)) + tuple(prompt) for prompt in prompts])
     mask = torch.tensor([[0] * (length - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-    out = reference(name).generate(
-        ids, attention_mask=mask, max_new_tokens=num_tokens, do_sample=False, eos_token_id=None,
+    out = model.generate(
+        input_ids=ids, attention_mask=mask, max_new_tokens=num_tokens, do_sample=False, eos_token_id=None,
         pad_token_id=0, return_dict_in_generate=True, output_logits=True,
     )  # fmt: skip
     logits = torch.stack(out.logits, 1)  # [prompts, num_tokens, vocab_size]
@@ -135,7 +144,11 @@ def beams(name: str, prompt: tuple[int, ...], params: BeamSearchParams, eos_toke
 
 def assert_same_tokens(name: str, prompt: Sequence[int], token_ids: Sequence[int]) -> None:
     """Output ids are the reference's. Where the reference itself hesitates, what follows is not compared."""
-    expected = greedy(name, tuple(prompt), max(NUM_TOKENS, len(token_ids)))
+    assert_same_greedy(name, prompt, greedy(name, tuple(prompt), max(NUM_TOKENS, len(token_ids))), token_ids)
+
+
+def assert_same_greedy(name: str, prompt: Sequence[int], expected: Greedy, token_ids: Sequence[int]) -> None:
+    """The same for a reference that is given."""
     for at, token in enumerate(token_ids):
         if token != expected.token_ids[at]:
             assert expected.gaps[at] < CLOSE, (

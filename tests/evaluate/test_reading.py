@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from quire.evaluate.reading import ReadingQuestion, ReadingScores, prompt_of, score, squad_questions
+from quire.evaluate.reading import (
+    ReadingQuestion,
+    ReadingScores,
+    open_questions,
+    prompt_of,
+    read_questions,
+    score,
+    squad_questions,
+)
 
 QUESTION = ReadingQuestion("The pier  is old.\n\nIt stands in Portwick. ", " Where is\tthe pier?\n", ("Portwick",))
 
@@ -89,6 +97,34 @@ def test_a_file_that_is_no_json_is_refused_by_name(tmp_path: Path, content: byte
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"broken\.json is no JSON file in UTF-8"):
         squad_questions(path)
+
+
+def test_open_questions_have_a_line_each_and_are_asked_without_a_passage(tmp_path: Path) -> None:
+    path = tmp_path / "open.jsonl"
+    path.write_text(
+        '{"question": "who\u2028wrote it", "answer": ["One", "1"]}\n\n{"question": "when", "answer": ["now"]}\n'
+    )
+    questions = read_questions(path)
+    assert questions == [ReadingQuestion("", "who\u2028wrote it", ("One", "1")), ReadingQuestion("", "when", ("now",))]
+    assert prompt_of(questions[0]) == "Question: who wrote it\nAnswer:"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "holds no questions"),
+        ("{", "line 1: "),
+        ("[]", "line 1: the object must be an object with a list 'answer'"),
+        ('{"question": "who", "answer": "One"}', "with a list 'answer'"),
+        ('{"question": "who", "answer": []}', "at least one"),
+        ('{"answer": ["One"]}', "with a string 'question'"),
+    ],
+)
+def test_open_questions_in_another_form_are_refused(tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "open.jsonl").write_text(line)
+    with pytest.raises(ValueError, match=r"open\.jsonl") as error:
+        open_questions(tmp_path / "open.jsonl")
+    assert message in str(error.value)
 
 
 def test_a_prompt_has_one_line_a_part_and_ends_at_the_colon() -> None:

@@ -9,7 +9,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -24,6 +25,7 @@ from quire.async_engine.messages import (
     Finished,
     Forget,
     Heartbeat,
+    LoadReport,
     ModelState,
     QueueFull,
     Report,
@@ -37,7 +39,7 @@ from quire.async_engine.watchdog import Watchdog
 from quire.config import SchedulerConfig
 from quire.engine.input_processor import InputProcessor
 from quire.forecast import Forecast
-from quire.outputs import RequestOutput, Stats
+from quire.outputs import LoadProgress, RequestOutput, Stats
 from quire.prompt import Prompt, PromptLike
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
@@ -47,7 +49,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("quire")
 
 HANG_TIMEOUT_S = 120.0  # a step of a large model on a small machine may well take many seconds
+LOAD_WAIT_S = 120.0  # for a model that is being loaded
 STOP_TIMEOUT_S = 30.0  # for the step under way, when the engine is shut down
+_BEGIN = LoadProgress(stage=0, num_stages=1, bytes_loaded=0, bytes_total=0, phase="imports")
 _POLL_S = 0.02  # while something is waited for that happens once in a process's life
 
 
@@ -71,13 +75,15 @@ class AsyncEngine:
         name: under which the model is served.
         make_engine: loads the engine, in its thread, and again whenever it has failed.
         device: where other engines share it.
-        max_queue: requests that may wait; None is without limit.
+        max_queue: requests that may wait, those for the model itself among them; None is without limit.
+        load_wait_s: for so long requests wait for a model that is being loaded.
         hang_timeout_s: a step that takes longer hangs, and all stacks are logged.
         exit_on_hang: the process then ends with status 70, for its supervisor to start it again.
         on_stats: called with each step's figures, in the engine's thread, so it should be quick.
         on_finished: called likewise with each request's output once it has ended, in whatever way.
         on_ready: called likewise with the limits of the engine, whenever it has been loaded.
         on_accepted: called with n and max_tokens of each request that joins the queue, by its sender.
+        on_load: called with `load_progress` whenever it changes, in whatever thread.
     """
 
     def __init__(
@@ -87,20 +93,25 @@ class AsyncEngine:
         *,
         device: SharedDevice | None = None,
         max_queue: int | None = None,
+        load_wait_s: float = LOAD_WAIT_S,
         hang_timeout_s: float = HANG_TIMEOUT_S,
         exit_on_hang: bool = False,
         on_stats: Callable[[Stats], None] | None = None,
         on_finished: Callable[[RequestOutput], None] | None = None,
         on_ready: Callable[[SchedulerConfig], None] | None = None,
         on_accepted: Callable[[int, int | None], None] | None = None,
+        on_load: Callable[[LoadProgress], None] | None = None,
     ) -> None:
         self.name = name
         self.error: str | None = None  #: why it has failed, or is being loaded again
+        self.load_progress: LoadProgress | None = None  #: None before `start`
         self._max_queue = max_queue
+        self._load_wait_s = load_wait_s
         self._on_stats = on_stats
         self._on_finished = on_finished
         self._on_ready = on_ready
         self._on_accepted = on_accepted
+        self._on_load = on_load
         self._lock = threading.Lock()  # over the engine's state and the streams together
         self._engine_state = ModelState.LOADING
         self._is_draining = False
@@ -110,7 +121,9 @@ class AsyncEngine:
         self._keys = itertools.count()
         self._sent: dict[int, _Sent] = {}  #: requests that have not ended, by key
         self._request_ids: set[str] = set()  #: of the requests that have not ended
-        self.num_queued = 0  #: of them, requests that have not started
+        self.num_queued = 0  #: of them, requests that have not started, and those that wait for the model
+        self._waiting: set[Future[None]] = set()  #: requests that wait for the model, until it changes
+        self._last_use = 0.0  #: `time.monotonic`
         self._collectors: WeakValueDictionary[asyncio.AbstractEventLoop, OutputCollector] = WeakValueDictionary()
         self._heartbeats: dict[int, Future[bool]] = {}
         self._host = self._make_host(make_engine, device, hang_timeout_s, exit_on_hang)
@@ -132,21 +145,38 @@ class AsyncEngine:
     @property
     def num_requests(self) -> int:
         """Requests that run or wait."""
-        return len(self._sent)
+        return len(self._sent) + len(self._waiting)
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since it had a request; 0 where it has one now, or takes none."""
+        with self._lock:
+            is_idle = self.state is ModelState.READY and not self._sent
+            return time.monotonic() - self._last_use if is_idle else 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether `engine` and `limits` tell the facts. They stay known while the model is loaded again."""
+        return self._input_processor is not None and self._engine_state is not ModelState.FAILED
+
+    @property
+    def num_stages(self) -> int:
+        """In which the model arrives; 1 where that is not known."""
+        return self._input_processor.num_stages if self._input_processor is not None else 1
 
     @property
     def limits(self) -> SchedulerConfig:
-        """The numbers of blocks, sequences and tokens that the engine works with. `EngineUnavailable` where it is not
-        loaded."""
+        """The numbers of blocks, sequences and tokens that the engine works with. `EngineUnavailable` before they are
+        known."""
         if self._input_processor is None:
             raise self._unavailable()
         return self._input_processor.limits
 
     @property
     def engine(self) -> Any:
-        """The `Engine`, for reading facts: tokenizer, vocab_size, max_model_len, default_sampling_params.
-        `EngineUnavailable` where it is not loaded."""
-        facts = self._host.facts
+        """The `Engine`, for reading facts: tokenizer, vocab_size, max_model_len, default_sampling_params. While it is
+        loaded again, its `InputProcessor`. `EngineUnavailable` where they are not known."""
+        facts = self._host.facts or (self._input_processor if self.is_known else None)
         if facts is None:
             raise self._unavailable()
         return facts
@@ -167,14 +197,77 @@ class AsyncEngine:
             loop: runs until `shutdown` is over, in another thread than `shutdown`. Where the engine has a process of
                 its own, the loop reads that process's reports; by default the running one.
         """
+        self._note_load(_BEGIN)
         self._host.start(loop)
 
     async def wait_ready(self) -> None:
-        """Wait until the model is loaded, or raise `EngineUnavailable` where it cannot be."""
+        """Wait until the model is loaded, however long that takes, or raise `EngineUnavailable` where it cannot be."""
         while self.state is ModelState.LOADING:
             await asyncio.sleep(_POLL_S)
-        if self.state is not ModelState.READY:
+        if self.state not in (ModelState.READY, ModelState.UNLOADED):
             raise self._unavailable()
+
+    async def wait_open(self) -> InputProcessor:
+        """Wait until the model takes requests, and have it loaded where it was unloaded. Who waits counts as queued.
+
+        Raises:
+            EngineUnavailable: it does not within `load_wait_s`, or never will.
+            QueueFull: too many wait.
+        """
+        deadline = time.monotonic() + self._load_wait_s
+        while (change := self._expect_change()) is not None:
+            try:
+                await asyncio.wait_for(asyncio.wrap_future(change), deadline - time.monotonic())
+            except TimeoutError:
+                raise self._unavailable() from None
+            finally:
+                with self._lock:
+                    self.num_queued -= change in self._waiting
+                    self._waiting.discard(change)
+        with self._lock:
+            return self._check_open()
+
+    def _expect_change(self) -> Future[None] | None:
+        """What is done once the model may take requests; None where there is nothing to wait for."""
+        with self._lock:
+            self._last_use = time.monotonic()
+            if not self._is_coming:
+                return None
+            self._check_queue()
+            if self._engine_state is ModelState.UNLOADED:
+                self._engine_state = ModelState.LOADING
+                self._host.wake()
+            change: Future[None] = Future()
+            self._waiting.add(change)
+            self.num_queued += 1
+        return change
+
+    @property
+    def _is_coming(self) -> bool:
+        return self.state in (ModelState.LOADING, ModelState.UNLOADED)
+
+    def _end_waits(self) -> None:
+        """Have all look again who wait for the model. Under the lock."""
+        self.num_queued -= len(self._waiting)
+        for change in self._waiting:
+            if change.set_running_or_notify_cancel():
+                change.set_result(None)
+        self._waiting.clear()
+
+    def unload(self) -> bool:
+        """Give the memory of an idle engine back, until the next request. Returns at once; False where it has work,
+        or shares its process with others."""
+        idle_s = self.idle_s
+        with self._lock:
+            if self.state is not ModelState.READY or self._sent or not self._host.rest():
+                return False
+            self._engine_state = ModelState.UNLOADED
+            self._forecast = None
+        logger.info("%s: %s, after %.0f s without a request", self.name, ModelState.UNLOADED, idle_s)
+        self._end_heartbeats()
+        known = self.load_progress or _BEGIN
+        self._note_load(replace(known, stage=0, bytes_loaded=0, seconds_left=None, phase="unloaded"))
+        return True
 
     async def heartbeat(self, timeout_s: float) -> bool:
         """Whether a message comes back from the engine in time. A step under way may delay it; the loss of the engine
@@ -203,9 +296,11 @@ class AsyncEngine:
         request_id: str,
         number: int = 0,
         priority: int = 0,
+        min_stage: int = 1,
         wants_progress: bool = True,
     ) -> None:
-        """Send a request; its events come to `stream`. The reader calls `leave` when done.
+        """Send a request; its events come to `stream`. The reader calls `leave` when done. Where the model is being
+        loaded, it waits for that (`wait_open`).
 
         Args:
             stream: of the running event loop; it may take the events of several requests.
@@ -214,23 +309,28 @@ class AsyncEngine:
             request_id: unique among those alive.
             number: stands beside the request's events.
             priority: smaller goes first.
+            min_stage: of the model, before which the request does not begin.
             wants_progress: False gives only `Started` and `Finished`. So does beam search.
 
         Raises:
             ValueError: it can never be served.
-            EngineUnavailable: the model takes no requests. The stream raises it, too, where the model is shut down
-                before the request has ended, and `RequestFailed` where the request ends with an error.
+            EngineUnavailable: the model takes no requests, or is not loaded in time. The stream raises it, too, where
+                the model is shut down before the request has ended, and `RequestFailed` where the request ends with an
+                error.
             QueueFull: too many requests wait.
         """
         arrival_time = time.monotonic()
-        input_processor = self._check_open()
-        processed = await asyncio.to_thread(input_processor.accept, prompt, params, priority=priority)
-        self._send(stream, number, Add(next(self._keys), request_id, processed, arrival_time, wants_progress))
+        is_sent = False
+        while not is_sent:  # or the engine was lost, or unloaded, in between
+            accept = partial((await self.wait_open()).accept, priority=priority, min_stage=min_stage)
+            processed = await asyncio.to_thread(accept, prompt, params)
+            add = Add(next(self._keys), request_id, processed, arrival_time, wants_progress)
+            is_sent = self._send(stream, number, add)
         self._call(self._on_accepted, processed.n, processed.max_tokens)
 
     def forget(self, prompts: Sequence[tuple[Prompt, int]]) -> None:
-        """Have the KV of the prompts' documents deleted from disk, soon (`Engine.forget`). Where no engine runs,
-        nothing is. It takes the engine about 0.1 ms a prompt, and as long as a look at all that is on disk.
+        """Have the KV of the prompts' documents deleted from disk, soon (`Engine.forget`), or once the model is loaded
+        again. It takes the engine about 0.1 ms a prompt, and as long as a look at all that is on disk.
         """
         self._host.send(Forget(tuple(prompts)))
 
@@ -244,9 +344,12 @@ class AsyncEngine:
     def _check_open(self) -> InputProcessor:
         if self.state is not ModelState.READY or self._input_processor is None:
             raise self._unavailable()
+        self._check_queue()
+        return self._input_processor
+
+    def _check_queue(self) -> None:
         if self._max_queue is not None and self.num_queued >= self._max_queue:
             raise QueueFull(f"{self.num_queued} requests wait for {self.name} already; try again later")
-        return self._input_processor
 
     def _unavailable(self) -> EngineUnavailable:
         match self.state:
@@ -256,9 +359,12 @@ class AsyncEngine:
                 return EngineUnavailable(f"{self.name} cannot be served: {self.error}")
         return EngineUnavailable(f"{self.name} is being loaded; try again soon")
 
-    def _send(self, stream: EventStream, number: int, add: Add) -> None:
+    def _send(self, stream: EventStream, number: int, add: Add) -> bool:
+        """Send a request to the engine. False where that is being loaded."""
         loop = asyncio.get_running_loop()
         with self._lock:
+            if self._is_coming:
+                return False
             self._check_open()
             if add.request_id in self._request_ids:
                 raise ValueError(f"request id {add.request_id!r} is in use")
@@ -271,6 +377,7 @@ class AsyncEngine:
             self.num_queued += 1
             self._untaken[add.key] = len(add.processed.prompt.token_ids)
             self._host.send(add)
+        return True
 
     def _abort(self, sent: _Sent) -> bool:
         """End a request from here, under the lock. False where it had ended before."""
@@ -286,6 +393,7 @@ class AsyncEngine:
         self._request_ids.discard(sent.add.request_id)
         self._untaken.pop(sent.add.key, None)
         self.num_queued -= not sent.is_started
+        self._last_use = time.monotonic()
         return True
 
     # -- reports -----------------------------------------------------------------------------------------------------
@@ -297,6 +405,8 @@ class AsyncEngine:
                 self._take_step(report)
             case StateReport():
                 self._take_state(report)
+            case LoadReport():
+                self._take_load(report.progress)
             case Heartbeat():
                 self._end_heartbeat(report.number, True)
 
@@ -304,6 +414,25 @@ class AsyncEngine:
         beat = self._heartbeats.pop(number, None)
         if beat is not None and beat.set_running_or_notify_cancel():
             beat.set_result(has_come_back)
+
+    def _end_heartbeats(self) -> None:
+        """No engine is left to answer them."""
+        for number in list(self._heartbeats):
+            self._end_heartbeat(number, False)
+
+    def _take_load(self, progress: LoadProgress) -> None:
+        if self._engine_state is ModelState.UNLOADED:
+            return  # it was on its way
+        if self._engine_state is ModelState.READY and progress.num_stages == 1:
+            progress = replace(progress, stage=1)  # the rest of a model without stages, which serves meanwhile
+        was = self.load_progress
+        if progress.num_stages > 1 and progress.stage > (was.stage if was is not None else 0):
+            logger.info("%s: %s", self.name, _describe(progress))
+        self._note_load(progress)
+
+    def _note_load(self, progress: LoadProgress) -> None:
+        self.load_progress = progress
+        self._call(self._on_load, progress)
 
     def _take_step(self, report: StepReport) -> None:
         if report.stats is not None:
@@ -357,13 +486,22 @@ class AsyncEngine:
             if report.input_processor is not None:
                 self._input_processor = report.input_processor
                 self._forecast = report.forecast
+            self._last_use = time.monotonic()
+            if not self._is_coming:
+                self._end_waits()
             lost = [] if report.state is ModelState.READY else list(self._sent.values())
             if report.state is ModelState.LOADING:
                 lost = [sent for sent in lost if not self._try_again(sent)]
-        for number in list(self._heartbeats) if report.state is not ModelState.READY else ():
-            self._end_heartbeat(number, False)
+        if report.state is not ModelState.READY:
+            self._end_heartbeats()
+        if report.state is ModelState.LOADING:
+            self._note_load(_BEGIN)
         if report.input_processor is not None:
             self._call(self._on_ready, report.input_processor.limits)
+            if self.num_stages == 1:
+                self._note_load(replace(self.load_progress or _BEGIN, stage=1))
+        if report.state is ModelState.FAILED:
+            self._note_load(replace(self.load_progress or _BEGIN, stage=0, error=report.error, phase="failed"))
         for sent in lost:
             message = f"the engine failed while it had this request: {report.error}"
             if self._cut_off(sent, RequestFailed(message)):
@@ -395,7 +533,7 @@ class AsyncEngine:
         Returns:
             The number of requests that had not finished in time and were cut off.
         """
-        self._is_draining = True
+        self._stop_taking()
         deadline = time.monotonic() + timeout_s
         while self._sent and (left_s := deadline - time.monotonic()) > 0:
             await asyncio.sleep(min(_POLL_S, left_s))
@@ -403,9 +541,14 @@ class AsyncEngine:
 
     def shutdown(self) -> None:
         """Cut off what still runs, and end the thread once its step is over."""
-        self._is_draining = True
+        self._stop_taking()
         self._end_all()
         self._host.stop()
+
+    def _stop_taking(self) -> None:
+        with self._lock:
+            self._is_draining = True
+            self._end_waits()
 
     def _end_all(self) -> int:
         with self._lock:
@@ -425,6 +568,12 @@ class EngineHost(Protocol):
 
     def send(self, command: Command) -> None:
         """Pass on a command, at once; it is lost where no engine runs any more."""
+
+    def rest(self) -> bool:
+        """End an idle loop until `wake`, and return at once. False where that gives nothing back, or nothing runs."""
+
+    def wake(self) -> None:
+        """Start the loop again."""
 
     def stop(self) -> None:
         """End the loop, once its step is over."""
@@ -453,6 +602,12 @@ class _ThreadHost:
     def send(self, command: Command) -> None:
         self._loop.inbox.put(command)
 
+    def rest(self) -> bool:
+        return False  # its memory is the server's own
+
+    def wake(self) -> None:
+        raise AssertionError("it never rests")
+
     def stop(self) -> None:
         self.send(Stop())
         if self._thread.ident is None or self._loop.engine is None:
@@ -460,3 +615,12 @@ class _ThreadHost:
         self._thread.join(STOP_TIMEOUT_S)
         if self._thread.is_alive():
             logger.error("%s has not ended within %.0f s; it is left behind", self._thread.name, STOP_TIMEOUT_S)
+
+
+def _describe(progress: LoadProgress) -> str:
+    """A stage that serves from now on, in words."""
+    if progress.is_complete:
+        return f"stage {progress.stage} of {progress.num_stages} serves: the whole model"
+    share = f", {progress.bytes_loaded / progress.bytes_total:.0%} is loaded" if progress.bytes_total else ""
+    left = f", {progress.seconds_left:.0f} s left" if progress.seconds_left is not None else ""
+    return f"stage {progress.stage} of {progress.num_stages} serves{share}{left}"

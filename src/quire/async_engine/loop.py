@@ -24,12 +24,14 @@ from quire.async_engine.messages import (
     Finished,
     Forget,
     Heartbeat,
+    LoadReport,
     ModelState,
     Preempted,
     Progress,
     Report,
     RequestFailed,
     Resumed,
+    StageArrived,
     Started,
     StateReport,
     StepReport,
@@ -37,6 +39,7 @@ from quire.async_engine.messages import (
 )
 from quire.core.request import RequestStatus
 from quire.engine.request_state import RequestState
+from quire.loading.progress import load_listener
 from quire.outputs import Stats
 
 if TYPE_CHECKING:
@@ -124,6 +127,7 @@ class EngineLoop:
 
     def _load(self) -> str | None:
         """Make the engine. Returns what went wrong."""
+        listening = load_listener.set(lambda progress: self._report(LoadReport(progress)))
         try:
             self.engine = self._make_engine()
         except ValueError as error:  # its message says how to mend it, and is logged by who takes the report
@@ -131,6 +135,11 @@ class EngineLoop:
         except BaseException as error:
             logger.exception("%s: the model could not be loaded", self._name)
             return f"the model could not be loaded: {error}"
+        finally:
+            load_listener.reset(listening)
+        if self.engine.promoter is not None:
+            self.engine.promoter.arrivals.on_stage = lambda number: self.inbox.put(StageArrived())
+            self.inbox.put(StageArrived())  # one may have arrived before
         forecast = self.engine.forecaster.forecast(time.monotonic())
         self._report(StateReport(ModelState.READY, None, self.engine.input_processor, forecast))
         return None
@@ -140,7 +149,7 @@ class EngineLoop:
         assert self.engine is not None
         try:
             while self._take_commands(self.engine):
-                if self._clients or self.engine.has_unfinished():  # blocks of aborted requests may be under way
+                if self.engine.has_work():  # blocks of aborted requests may be under way
                     self._step(self.engine)
         except BaseException as error:  # this thread may not end unheard
             # Its books may not add up any more, so nothing of this engine is used again.
@@ -165,7 +174,7 @@ class EngineLoop:
         """Take the commands that have come; wait for one where there is nothing to do. False: stop."""
         ended = StepReport()
         goes_on = True
-        if not self._clients and not self._pending and not engine.has_unfinished():
+        if not self._pending and not engine.has_work():
             self._share.leave()
             self.busy_since = None
             command: Command | None = self.inbox.get()
@@ -182,6 +191,8 @@ class EngineLoop:
                     self._forget_documents(engine, command)
                 case Heartbeat():
                     self._report(command)
+                case StageArrived():
+                    engine.take_promotion()
                 case Stop():
                     goes_on = False
             command = self._next_command()
@@ -250,14 +261,18 @@ class EngineLoop:
         """Report requests that started, resumed or were preempted."""
         clients = self._clients
         for request in engine.scheduler.running:
-            client = clients[request.request_id]
+            client = clients.get(request.request_id)
+            if client is None:  # the engine's own: a pinned prefix
+                continue
             if not client.is_started or client.is_preempted:
                 self._tell_running(client, report)
         if report.stats is not None and report.stats.preemptions == 0:
             return
         for request in engine.scheduler.waiting:
-            client = clients[request.request_id]
-            if request.status is RequestStatus.PREEMPTED and client.is_started and not client.is_preempted:
+            client = clients.get(request.request_id)
+            if client is None or request.status is not RequestStatus.PREEMPTED:
+                continue
+            if client.is_started and not client.is_preempted:
                 client.is_preempted = True
                 if client.wants_progress:
                     report.events.append((client.key, Preempted()))
@@ -266,7 +281,7 @@ class EngineLoop:
         request = client.state.request
         if not client.is_started and client.state.metrics.first_scheduled_time is not None:
             client.is_started = True
-            started = Started(request.prompt_token_ids, dict(request.cached_tokens or {}))
+            started = Started(request.prompt_token_ids, dict(request.cached_tokens or {}), request.stage)
             report.events.append((client.key, started))
         if client.is_preempted:
             client.is_preempted = False

@@ -18,10 +18,11 @@ from quire.prompt import Prompt
 
 
 class ModelState(enum.StrEnum):
-    """Whether a model takes requests: only a ready one does."""
+    """Whether a model takes requests: only a ready one does, and for one that loads or is unloaded they wait."""
 
     LOADING = "loading"
     READY = "ready"
+    UNLOADED = "unloaded"  #: idle, so its memory was given back; the next request has it loaded again
     FAILED = "failed"
     DRAINING = "draining"
 
@@ -67,7 +68,7 @@ class RequestFailed(RuntimeError):
 
 
 class EngineUnavailable(RuntimeError):
-    """The model loads, has failed or is shutting down (503); the message says which."""
+    """The model still loads, has failed or is shutting down (503); the message says which."""
 
 
 class QueueFull(EngineUnavailable):
@@ -123,11 +124,16 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class StageArrived:
+    """A stage of the model is there; said by who loads it, in the engine's own process."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Run no further step."""
 
 
-Command = Add | Abort | Forget | Heartbeat | Stop
+Command = Add | Abort | Forget | Heartbeat | StageArrived | Stop
 
 # -- reports ---------------------------------------------------------------------------------------------------------
 

@@ -80,6 +80,9 @@ class _ProcessHost:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failures = Failures()
         self._over = threading.Event()  #: no process is to be started again
+        self._turn = threading.Lock()  #: over the facts and `_is_resting` together
+        self._is_resting = False  #: the process was told to end, and the next one waits for `_wanted`
+        self._wanted = threading.Event()
         self._thread = threading.Thread(target=self._supervise, name=f"supervisor {name}", daemon=True)
 
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -90,9 +93,23 @@ class _ProcessHost:
     def send(self, command: Command) -> None:
         self._commands.put(command)
 
+    def rest(self) -> bool:
+        with self._turn:
+            if self.facts is None:  # the process has ended by itself, and another one is being started
+                return False
+            self._is_resting = True
+            self._wanted.clear()
+            self.send(Stop())
+            self._commands = queue.SimpleQueue()  # what is sent from now on waits for the next process
+        return True
+
+    def wake(self) -> None:
+        self._wanted.set()
+
     def stop(self) -> None:
         self._over.set()
         self.send(Stop())
+        self._wanted.set()
         if self._thread.ident is None:
             return
         if self.facts is not None:  # else it loads, and need not finish that
@@ -114,6 +131,10 @@ class _ProcessHost:
                 logger.exception("%s: the engine process cannot be started", self._name)
                 self._take(StateReport(ModelState.FAILED, f"the engine process cannot be started: {error}"))
                 return
+            if self._is_resting:
+                self._is_resting = False
+                self._wanted.wait()
+                continue
             if self._over.is_set():
                 return
             logger.error("%s: the %s", self._name, failure)
@@ -150,7 +171,8 @@ class _ProcessHost:
         reports = _Reports(our_reports, self._take, lambda: self._give_up_on(process), self._loop)
         failure = self._watch(process, reports)
         reports.finish()
-        self.facts = None
+        with self._turn:
+            self.facts = None
         process.join(STOP_TIMEOUT_S)
         process.kill()  # harmless where it has ended
         process.join()

@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from quire.bench.page_cache import resident_pages
+from quire.bench.page_cache import drop_pages
 from quire.bench.plots import Row, draw_rows
 from quire.bench.report import Column, Report, summarise
 from quire.bench.settings import DocumentKvSettings
@@ -195,14 +195,7 @@ class Bench:
 
     def drop_pages(self) -> float:
         """Write the files out, and drop them from the page cache. Returns the share of pages that are still there."""
-        resident = total = 0
-        for path in self._files():
-            with path.open("rb+") as file:
-                os.fsync(file.fileno())
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-                pages = resident_pages(file.fileno())
-                resident, total = resident + sum(pages), total + len(pages)
-        return resident / max(1, total)
+        return drop_pages(self._files())
 
     def read_raw(self) -> float:
         """Seconds that plain reads of a document's bytes take: the last ones, of the newest file and those before."""

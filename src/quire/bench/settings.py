@@ -125,6 +125,47 @@ class MemorySettings(Settings):
     num_requests: int | None = setting(None, "Only the first requests of the trace.", at_least=1)
 
 
+COLD_STARTS = ("transformers", "at-once", "overlap", "staged")
+
+
+def _bandwidths(text: str) -> tuple[float, ...]:
+    """From text such as 125MB,none; none is infinite."""
+    return tuple(math.inf if name == "none" else float(parse_size(name)) for name in names(text))
+
+
+@dataclass(frozen=True)
+class ColdStartSettings(Settings):
+    """`quire bench coldstart`."""
+
+    pack: Path | None = setting(None, "The model in stages, as quire stages pack writes it; for the mode staged.")
+    modes: tuple[str, ...] = setting(
+        ",".join(COLD_STARTS),
+        "Of transformers (without a bandwidth alone), at-once (all layers before the first token), overlap (its step "
+        "beside loading), staged (the pack).",
+        read=names,
+        metavar="MODE[,MODE...]",
+    )
+    storage_bandwidth: tuple[float, ...] = setting(
+        "none",
+        "Reads are held to so many bytes a second, such as 125MB; none: not at all. Several in turns.",
+        read=_bandwidths,
+        metavar="SIZE[,SIZE...]",
+        at_least=1,
+    )
+    prompt_len: int = setting(32, "Tokens of the first prompt.", at_least=1)
+    running: int = setting(0, "So many streams run while the pack arrives: what that costs them.", at_least=0)
+    runs: int = setting(3, "Cold starts of each kind, in turns.", at_least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _refuse_repeats(self, "modes")
+        _refuse_repeats(self, "storage_bandwidth")
+        if unknown := [mode for mode in self.modes if mode not in COLD_STARTS]:
+            raise ValueError(f"modes={unknown[0]} is none of {', '.join(COLD_STARTS)}")
+        if self.running and self.pack is None:
+            raise ValueError("streams that run while layers arrive need stages; give --pack")
+
+
 @dataclass(frozen=True)
 class DocumentKvSettings(Settings):
     """`quire bench document-kv`."""
@@ -217,6 +258,22 @@ class LookaheadSettings(Settings):
         """Those of the documents that are asked about."""
         lengths = {name: getattr(self, name) for name in ("document_tokens", "question_tokens")}
         return DocumentKvSettings(output_len=(self.output_len,), **lengths)
+
+
+@dataclass(frozen=True)
+class PromotionSettings(Settings):
+    """`quire bench promotion`."""
+
+    num_requests: int = setting(16, "Streams.", at_least=1)
+    input_len: int = setting(128, "Tokens of each prompt.", at_least=1)
+    output_len: int = setting(64, "Tokens of each answer.", at_least=2)
+    rate: float = setting(
+        0.0, "Requests a second, by a Poisson process; 0 is twice what the engine answers of all at once.", at_least=0
+    )
+    layers_out: int = setting(8, "Layers that stage 1 of a model without a pack lacks.", at_least=1)
+    stages: int = setting(3, "Stages of a model without a pack.", at_least=2)
+    seed: int = setting(0, "Of prompts and arrivals.", name="load_seed")
+    runs: int = _runs()
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import typer
 
 from quire.bench.settings import (
+    ColdStartSettings,
     DocumentKvSettings,
     HttpSettings,
     LatencySettings,
     LookaheadSettings,
     MemorySettings,
     OverheadSettings,
+    PromotionSettings,
     RagSettings,
     RecoverySettings,
     ServeSettings,
@@ -100,11 +102,33 @@ def rag(engine: EngineConfig, settings: RagSettings, json: Json = None, plot: Pl
         raise typer.Exit(1)  # the notes have said where tokens differ
 
 
+@app.command(
+    epilog="Example: quire bench coldstart --model DIR --pack PACK --storage-bandwidth 125MB,none --plot bars.png"
+)
+@options(without=("storage_bandwidth", "load_overlap"))
+def coldstart(settings: ColdStartSettings, engine: EngineConfig, json: Json = None, plot: Plot = None) -> None:
+    """From a server's start to its first token and to the whole model: at once, overlapped, in stages."""
+    from quire.bench.coldstart.coldstart import run
+
+    with failures_in_one_line():
+        run(engine, settings, json, plot)
+
+
 @app.command(epilog="Example: quire bench lookahead --model random:tiny --num-requests 8 --runs 1")
 @options()
 def lookahead(engine: EngineConfig, settings: LookaheadSettings, json: Json = None, plot: Plot = None) -> None:
     """Documents loaded for requests that wait for their turn: the same arrivals, with and without; in float32."""
     from quire.bench.lookahead import run
+
+    if not run(engine, settings, json, plot):
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: quire bench promotion --model random:tiny --layers-out 2 --num-requests 8 --runs 1")
+@options()
+def promotion(engine: EngineConfig, settings: PromotionSettings, json: Json = None, plot: Plot = None) -> None:
+    """What running streams notice of a model's promotions from stage to stage, by each policy."""
+    from quire.bench.promotion import run
 
     if not run(engine, settings, json, plot):
         raise typer.Exit(1)

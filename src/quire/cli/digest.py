@@ -34,9 +34,9 @@ def digest(
 
     from quire.build import make_namespace
     from quire.loading import known_digest, resolve_model
+    from quire.loading.assembly.fitting import choose_dtype
     from quire.loading.checkpoint import checkpoint_dtype, read_headers
     from quire.loading.digest import random_digest
-    from quire.loading.load import choose_dtype
 
     source = resolve_model(config.model)
     shape, in_files = source.config, None

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 import quire
-from quire.cli import bench, calibrate, complete, digest, generate, route, serve, simulate
+from quire.cli import bench, calibrate, complete, digest, generate, route, save, serve, simulate
 from quire.cli.chat import commands as chat
 from quire.cli.kv import commands as kv
 from quire.cli.rag import commands as rag
@@ -55,6 +55,7 @@ app.command(epilog=chat.EXAMPLE)(chat.chat)
 app.command(epilog=complete.EXAMPLE)(complete.complete)
 app.command(epilog=calibrate.EXAMPLE)(calibrate.calibrate)
 app.command(epilog=digest.EXAMPLE)(digest.digest)
+app.command(epilog=save.EXAMPLE)(save.save)
 app.command(epilog=simulate.EXAMPLE)(simulate.simulate)
 app.command(cls=route.RouteCommand, epilog=route.EXAMPLE)(route.route)
 app.command(epilog=generate.EXAMPLE)(generate.generate)

@@ -19,6 +19,8 @@ from quire.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from quire.engine.engine import Engine
+    from quire.loading.source import ModelSource
+    from quire.outputs import LoadProgress
     from quire.routing import Router
     from quire.server.collections.service import CollectionService
     from quire.server.registry import ModelRegistry
@@ -43,19 +45,20 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
     from quire.async_engine.async_engine import AsyncEngine
     from quire.async_engine.device_share import SharedDevice
     from quire.async_engine.process import ProcessEngine
-    from quire.loading import find_model
+    from quire.loading.source import find_model
     from quire.server.app import make_app
     from quire.server.collections.start import make_service
     from quire.server.http.auth import ADMIN_KEYS_VARIABLE, load_api_keys, load_tenant_secret
     from quire.server.lifecycle import serve as serve_until_stopped
+    from quire.server.load_bar import LoadBar
     from quire.server.log_format import configure_logging
     from quire.server.metrics import Metrics
     from quire.server.registry import ModelRegistry, ServedModel
     from quire.text.chat_template import read_chat_template
 
     engines, aliases = _named(engines, settings.served_model_names)
-    for config in engines.values():
-        find_model(config.model)  # what is not there is said before anything starts
+    sources = {name: find_model(config.model) for name, config in engines.items()}  # what is not there is said first
+    marks = {name: _stage_marks(source, engines[name].last_stage) for name, source in sources.items()}
     configure_logging(settings.log_format)
     keys = load_api_keys(settings.api_keys, file=settings.api_key_file)
     admins = load_api_keys(
@@ -67,6 +70,19 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
     metrics = Metrics(engines)
     if settings.engine_process and len(engines) > 1:
         engines = _share_threads(engines)
+    bar = LoadBar.on_terminal(marks) if any(config.use_tqdm for config in engines.values()) else None
+    engines = {name: replace(config, use_tqdm=False) for name, config in engines.items()}  # one bar a terminal
+
+    def tell_load(name: str, progress: LoadProgress) -> None:
+        metrics.observe_load(name, progress)
+        if bar is not None:
+            bar.take(name, progress)
+
+    def stop() -> None:
+        service.stop()
+        if bar is not None:
+            bar.stop()
+
     start = ProcessEngine if settings.engine_process else AsyncEngine
     device = SharedDevice() if len(engines) > 1 and not settings.engine_process else None
     models = [
@@ -77,12 +93,14 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
                 partial(_start_engine, config, memory_share=1 / len(engines)),
                 device=device,
                 max_queue=settings.max_queue,
+                load_wait_s=settings.load_wait_s,
                 hang_timeout_s=settings.hang_timeout_s,
                 exit_on_hang=True,
                 on_stats=partial(metrics.observe_stats, name),
                 on_finished=partial(metrics.observe_finished, name),
                 on_ready=partial(metrics.observe_limits, name),
                 on_accepted=partial(metrics.observe_accepted, name),
+                on_load=partial(tell_load, name),
             ),
             created=int(time.time()),
             chat_template=template,
@@ -99,7 +117,7 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
         settings,
         metrics=metrics,
         banner=partial(_banner, list(engines), has_keys=bool(settings.api_keys)),
-        on_stop=service.stop,
+        on_stop=stop,
     )
     raise typer.Exit(status)
 
@@ -112,6 +130,18 @@ def _named(engines: dict[str, EngineConfig], names: tuple[str, ...]) -> tuple[di
         raise ValueError(f"--served-model-name names one model, and there are {len(engines)}; use --model NAME=SOURCE")
     (config,) = engines.values()
     return {names[0]: config}, names[1:]
+
+
+def _stage_marks(source: ModelSource | None, last_stage: int | None) -> tuple[float, ...]:
+    """The share of its bytes at which each stage of a model is there; () where it has none."""
+    from quire.loading.stage_manifest import is_pack, read_stage_manifest
+
+    if source is None or source.path is None or not is_pack(source.path):
+        return ()
+    manifest = read_stage_manifest(source.path)
+    num_stages = min(last_stage or len(manifest.stages), len(manifest.stages))
+    total = manifest.stage_bytes(num_stages)
+    return tuple(manifest.stage_bytes(number) / total for number in range(1, num_stages + 1))
 
 
 def _router(registry: ModelRegistry, settings: ServerSettings, service: CollectionService) -> Router | None:
@@ -146,10 +176,19 @@ class _Vectors:
 
 
 def _start_engine(config: EngineConfig, *, memory_share: float) -> Engine:
-    """As `start_engine`, which only the process that runs the engine imports, since torch comes with it."""
+    """As `start_engine`, which only the process that runs the engine imports, since torch comes with it; and before
+    that is there, reading begins."""
+    from quire.loading.reading.checkpoint_reading import begin_reading
+
+    reading = begin_reading(
+        config.model,
+        load_format=config.load_format,
+        bandwidth=config.storage_bandwidth,
+        last_stage=config.last_stage,
+    )
     from quire.build import start_engine
 
-    return start_engine(config, memory_share=memory_share)
+    return start_engine(config, memory_share=memory_share, reading=reading)
 
 
 def _share_threads(engines: dict[str, EngineConfig]) -> dict[str, EngineConfig]:

@@ -212,6 +212,7 @@ class KVCacheManager:
     def rename(self, request: Request) -> None:
         """Give a request's blocks, from now on, names that nobody else finds. Those that they had are as they were."""
         request.root = sha256(b"renamed" + request.root + request.request_id.encode()).digest()
+        request.is_renamed = True
         for seq in request.unfinished:
             seq.block_keys.clear()
 
@@ -273,6 +274,12 @@ class KVCacheManager:
             self.pool.acquire(block)
         self._pinned.update(blocks)
         return len(blocks)
+
+    def unpin(self) -> None:
+        """Let go of all that `pin` holds: it stays cached until its room is wanted."""
+        for block in self._pinned:
+            self.pool.release(block)
+        self._pinned.clear()
 
     @property
     def num_pinned(self) -> int:

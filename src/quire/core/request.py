@@ -119,6 +119,7 @@ class Request:
         documents: the tokens after each document's last, ascending. Full blocks up to there are kept on disk, if there
             is a disk tier.
         keeps_prompt: so are all full blocks of the prompt.
+        min_stage: it waits, beside the queue, until the model is at this stage.
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class Request:
         domains: DomainSpans = PUBLIC_ONLY,
         documents: tuple[int, ...] = (),
         keeps_prompt: bool = False,
+        min_stage: int = 1,
     ) -> None:
         self.request_id = request_id
         self.prompt_token_ids = list(prompt_token_ids)
@@ -149,6 +151,9 @@ class Request:
         self.stop_token_ids = frozenset(stop_token_ids)
         self.eos_token_ids = frozenset(eos_token_ids)
         self.root = root
+        self.is_renamed = False  #: its root is its own, since a document of its was deleted
+        self.min_stage = min_stage
+        self.stage = 1  #: of the model, that it computes with
         self.domains = domains
         self.documents = documents
         self.num_to_keep = len(self.prompt_token_ids) if keeps_prompt else max(documents, default=0)  #: tokens
@@ -162,6 +167,7 @@ class Request:
         #: Tokens whose KV was found when it first began, by tier ("device" among them); None before that.
         self.cached_tokens: dict[str, int] | None = None
         self.num_preemptions = 0
+        self.num_promotions = 0  #: after which it was computed again
         self.beams: BeamSearch | None = None
         self.error: str | None = None
 
@@ -169,6 +175,11 @@ class Request:
     def num_cached_tokens(self) -> int:
         """Tokens whose KV was found, in whatever tier, and used."""
         return sum(self.cached_tokens.values()) if self.cached_tokens else 0
+
+    @property
+    def is_restarted(self) -> bool:
+        """Whether it gave its blocks up after it had begun."""
+        return self.num_preemptions > 0 or self.num_promotions > 0
 
     @property
     def width(self) -> int:

@@ -39,6 +39,7 @@ from quire.core.recovery.coordinator import RecoveryCoordinator
 from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.policies import Recompute
 from quire.core.request import Loading, Request, RequestStatus, Sequence, check_limits
+from quire.core.stages import Stages
 from quire.core.step_builder import StepBuilder
 from quire.core.swap_manager import SwapManager
 from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, StoreChanges, TokenLogprobs
@@ -55,10 +56,16 @@ class Scheduler:
         config: the pool's size and the limits.
         recovery: whom to preempt.
         costs: by which a prefix is loaded from another tier or computed; None loads whatever there is.
+        promotion_policy: what becomes of requests in flight when another stage of the model is there: cost, pin or
+            recompute.
     """
 
     def __init__(
-        self, config: SchedulerConfig, recovery: RecoveryPolicy | None = None, costs: Costs | None = None
+        self,
+        config: SchedulerConfig,
+        recovery: RecoveryPolicy | None = None,
+        costs: Costs | None = None,
+        promotion_policy: str = "cost",
     ) -> None:
         self.config = config
         self.kv = KVCacheManager(config.num_blocks, config.block_size, config.enable_prefix_caching)
@@ -69,6 +76,7 @@ class Scheduler:
         self.lookahead = Lookahead(config, self.kv, self.swap, self.prefixes, self.admission)
         most = max(1, _MAX_SAVING_BYTES // max(1, config.block_bytes))
         self.disk = DiskTier(self.kv, self.swap, costs, most) if config.has_disk_tier else None
+        self.stages = Stages(costs, promotion_policy, config.max_num_batched_tokens)
         self.requests: dict[str, Request] = {}
         self.waiting: list[Request] = []
         self.aside: dict[str, Request] = {}  #: by id, those that wait for something else than their turn
@@ -93,17 +101,36 @@ class Scheduler:
         self.recovery.begin_step(self.step_shape, self.requests)
         self.prefixes.begin_step(self.step_shape if self.running else EMPTY_STEP)
         step, running, waiting = self._step, self.running, self.waiting
+        if self.stages.older is not None and not self._has_older():
+            self.stages.older = None
         step.begin(self.num_steps, self.config.max_num_batched_tokens)
+        for stage in self.stages.turns():
+            self._fill(stage)
+            if step.num_seqs:
+                self.stages.take_turn(stage)
+                break
+        self.lookahead.end_step(waiting, running, step.promised, step.shape.total())
+        out = self._in_flight = step.finish(self.swap.take_transfers(), self.swap.take_cancelled())
+        if self.disk is not None:
+            self.disk.tell(out)
+        return out
+
+    def _fill(self, stage: int) -> None:
+        """Spend the step's budget on the requests that compute with this stage of the model."""
+        step, running, waiting = self._step, self.running, self.waiting
+        step.stage = stage
         at = 0
         while at < len(running) and step.budget > 0:
             request = running[at]
-            if len(request.unfinished) == 1:
+            if request.stage != stage:
+                self._promise_missing(request)
+            elif len(request.unfinished) == 1:
                 self._schedule_single(request, request.unfinished[0])
             else:
                 self._schedule_group(request)
             if request.status is RequestStatus.RUNNING:  # else it preempted itself, and the next one has its place
                 at += 1
-        while waiting and step.budget > 0 and self._fits(self._first_waiting()):
+        while waiting and step.budget > 0 and waiting[0].stage == stage and self._fits(self._first_waiting()):
             request = waiting[0]
             self._dequeue(request)
             if self.disk is not None and self.disk.must_wait(request):
@@ -111,11 +138,12 @@ class Scheduler:
                 continue
             self._admit(request)
             self._schedule_group(request)
-        self.lookahead.end_step(waiting, running, step.promised, step.shape.total())
-        out = self._in_flight = step.finish(self.swap.take_transfers(), self.swap.take_cancelled())
-        if self.disk is not None:
-            self.disk.tell(out)
-        return out
+
+    def _promise_missing(self, request: Request) -> None:
+        """Leave a request whose stage does not have its turn the blocks for the tokens that it knows."""
+        for seq in request.unfinished:
+            if seq.candidates is None:
+                self._step.promise(max(0, self._missing_blocks(seq)))
 
     def _schedule_single(self, request: Request, seq: Sequence) -> None:
         """The common case: one sequence, whose blocks are in place."""
@@ -148,7 +176,7 @@ class Scheduler:
                 self._count_loaded(request, loaded)
                 if not seq.must_compute:  # who waited for the same blocks may have computed what follows
                     num_more = kv.adopt_following(seq)
-                    if request.num_preemptions == 0:
+                    if not request.is_restarted:
                         self._count_cached(request, "device", num_more)
         if not self._make_room_for(request) and not is_oldest:
             return  # preempted itself
@@ -242,7 +270,7 @@ class Scheduler:
 
     def _count_loaded(self, request: Request, loaded: Loading) -> None:
         """Tokens of a prefix have arrived; what a preempted request gets back is none."""
-        if not loaded.is_recovery and request.num_preemptions == 0:
+        if not loaded.is_recovery and not request.is_restarted:
             num_blocks = (loaded.end - loaded.start) // self.config.block_size
             for tier, count in Counter(loaded.tiers[:num_blocks]).items():
                 self._count_cached(request, tier, count)
@@ -284,7 +312,13 @@ class Scheduler:
         self.requests[request.request_id] = request
         if self.disk is not None:
             self.disk.enter(request)
-        self._enqueue(request)
+        request.stage = self.stages.current
+        if self.stages.root is not None:
+            request.root = self.stages.root
+        if request.min_stage > self.stages.current:
+            self._set_aside(request, "stage")
+        else:
+            self._enqueue(request)
 
     def _enqueue(self, request: Request) -> None:
         request.num_queued_tokens = sum(len(seq.token_ids) for seq in request.unfinished)
@@ -308,6 +342,68 @@ class Scheduler:
         request.waits_for = None
         self._enqueue(request)
 
+    def promote(self, stage: int, root: bytes) -> None:
+        """Have requests compute with a later stage of the model from the next step on.
+
+        Those in flight finish on their stage, or are computed again on the new one (`Stages.choose_pinned`). What is
+        left on a stage before theirs is computed again.
+
+        Args:
+            stage: its number.
+            root: the key of its KV's namespace.
+        """
+        assert self._in_flight is None, "a stage changes between two steps"
+        self.leave_older_stage()
+        pinned = self.stages.choose_pinned(self.running)
+        self.stages.begin(stage, root, keeps_older=bool(pinned))
+        stay = {request.request_id for request in pinned}
+        for request in list(self.requests.values()):
+            if request.request_id not in stay:
+                self._take_to_stage(request)
+
+    def leave_older_stage(self) -> None:
+        """Compute all again on the current stage that is pinned to an older one."""
+        if self.stages.older is None:
+            return
+        self.stages.older = None
+        for request in list(self.requests.values()):
+            if request.stage != self.stages.current:
+                self._take_to_stage(request)
+
+    def _has_older(self) -> bool:
+        return any(request.stage == self.stages.older for request in self.requests.values())
+
+    def _take_to_stage(self, request: Request) -> None:
+        """Have a request begin (again) on the current stage, with the tokens that it has."""
+        assert self.stages.root is not None
+        if request.status is RequestStatus.RUNNING:
+            self.running.remove(request)
+            self._num_running_seqs -= request.width
+            request.status = RequestStatus.PREEMPTED
+            request.num_promotions += 1
+            self.num_preempted += 1
+        elif request.waits_for is None:
+            self._dequeue(request)
+        elif request.waits_for == "document" or request.min_stage <= self.stages.current:
+            del self.aside[request.request_id]
+            request.waits_for = None
+        for seq in request.unfinished:
+            self._drop(seq)
+            self.swap.abandon(seq)
+            seq.candidates = None
+            seq.block_keys.clear()
+        self.lookahead.leave(request)
+        self.recovery.log.leave(request.request_id)
+        request.stage, request.root, request.num_kept = self.stages.current, self.stages.root, 0
+        if self.disk is not None:
+            self.disk.leave(request)
+        if request.is_renamed:
+            self.kv.rename(request)
+        elif self.disk is not None:
+            self.disk.enter(request)
+        if request.waits_for is None:
+            self._enqueue(request)
+
     def note_store(self, changes: StoreChanges) -> None:
         """Take in what has come and gone in the disk tier, before a step is made."""
         if self.disk is not None:
@@ -320,7 +416,16 @@ class Scheduler:
 
     def has_unfinished(self) -> bool:
         """Whether there is a step to run: requests, blocks under way that are waited for, or claims to be dropped."""
-        return bool(self.requests) or self.swap.num_under_way > 0 or (self.disk is not None and self.disk.has_to_tell)
+        return bool(self.requests) or self._has_errands
+
+    def has_work(self) -> bool:
+        """As `has_unfinished`, but for requests that wait for a stage: for these no step does anything."""
+        num_idle = sum(request.waits_for == "stage" for request in self.aside.values())
+        return len(self.requests) > num_idle or self._has_errands
+
+    @property
+    def _has_errands(self) -> bool:
+        return self.swap.num_under_way > 0 or (self.disk is not None and self.disk.has_to_tell)
 
     @property
     def num_running_seqs(self) -> int:

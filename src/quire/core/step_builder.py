@@ -20,6 +20,7 @@ class StepBuilder:
         budget: tokens that the step can still compute.
         promised: blocks that sequences of this step will need for tokens which they know already.
         shape: what the step computes, as far as its cost depends on it.
+        stage: of the model, that it computes with.
     """
 
     def __init__(self, block_size: int) -> None:
@@ -28,6 +29,7 @@ class StepBuilder:
         self.shape = StepShapeSum()
         self._block_size = block_size
         self._out = SchedulerOutput(0)
+        self.stage = 1
         self._removed: list[int] = []  #: the runner knows them and must forget them
         self._appended: dict[int, list[int]] = {}  #: tokens of known sequences that the runner did not draw itself
 
@@ -36,6 +38,10 @@ class StepBuilder:
         self.budget = budget
         self.promised = 0
         self.shape = StepShapeSum()
+
+    @property
+    def num_seqs(self) -> int:
+        return len(self._out.seq_ids)
 
     def add(self, seq: Sequence, num_new: int, placed: tuple[list[int], BlockTransfer | None]) -> None:
         """Compute a sequence's next tokens.
@@ -87,6 +93,7 @@ class StepBuilder:
         out.removed_seq_ids, self._removed = self._removed, []
         out.transfers.extend(transfers)
         out.cancelled = cancelled
+        out.stage = self.stage
         return out
 
     def take_back(self, out: SchedulerOutput) -> None:

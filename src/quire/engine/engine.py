@@ -24,6 +24,8 @@ from quire.core.recovery.observer import CostObserver
 from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.engine.input_processor import InputProcessor, ProcessedRequest
+from quire.engine.pinned_prefix import PinnedPrefix
+from quire.engine.promotion import Promoter
 from quire.engine.request_state import RequestState
 from quire.outputs import Stats, StepOutput, TransferReport
 from quire.prompt import Prompt, PromptLike
@@ -33,6 +35,8 @@ from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("quire")
+
+_STAGE_POLL_S = 0.01
 
 
 class Engine:
@@ -51,6 +55,8 @@ class Engine:
         recovery: whom to preempt, and how the victim recovers; None always recomputes.
         cost_model: learns from every step; None is a fresh one.
         keeps_prompts: whether whole prompts are kept on disk, beside documents.
+        promoter: of a model that arrives in stages.
+        promotion_policy: see `Scheduler`.
     """
 
     def __init__(
@@ -68,10 +74,12 @@ class Engine:
         recovery: RecoveryPolicy | None = None,
         cost_model: CostModel | None = None,
         keeps_prompts: bool = False,
+        promoter: Promoter | None = None,
+        promotion_policy: str = "cost",
     ) -> None:
         self.root = namespace.root() if namespace is not None else b""
-        cost_model = cost_model or CostModel()
-        self.scheduler = Scheduler(scheduler_config, recovery, cost_model)
+        self.cost_model = cost_model = cost_model or CostModel()
+        self.scheduler = Scheduler(scheduler_config, recovery, cost_model, promotion_policy)
         self.costs = CostObserver(cost_model, self.scheduler.recovery.log)
         self.forecaster = Forecaster(self.scheduler, cost_model)
         self.runner = runner
@@ -81,7 +89,12 @@ class Engine:
         self.seed = seed
         self.system_fingerprint = f"fp_{self.root.hex()[:10]}" if self.root else None
         self.input_processor = InputProcessor(
-            scheduler_config, vocab_size, tokenizer, sampling_defaults, self.system_fingerprint
+            scheduler_config,
+            vocab_size,
+            tokenizer,
+            sampling_defaults,
+            self.system_fingerprint,
+            promoter.num_stages if promoter is not None else 1,
         )
         self.clock = clock
         self.max_model_len = scheduler_config.max_model_len
@@ -90,6 +103,10 @@ class Engine:
         self.on_stats: list[Callable[[Stats], None]] = []
         self._states: dict[str, RequestState] = {}
         self._serial = 0
+        self._prefix: PinnedPrefix | None = None
+        self.promoter = promoter
+        if promoter is not None:
+            promoter.begin(self)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -146,11 +163,13 @@ class Engine:
             domains=processed.prompt.domains,
             documents=processed.prompt.documents,
             keeps_prompt=self.keeps_prompts,
+            min_stage=processed.min_stage,
         )
         self.scheduler.add(request)
         self._serial += 1
         arrived = self.clock() if arrival_time is None else arrival_time
-        state = RequestState(request, processed.prompt, self.tokenizer, arrived)
+        is_staged = self.promoter is not None
+        state = RequestState(request, processed.prompt, self.tokenizer, arrived, is_staged=is_staged)
         self._states[request.request_id] = state
         return state
 
@@ -175,6 +194,20 @@ class Engine:
     def has_unfinished(self) -> bool:
         return self.scheduler.has_unfinished()
 
+    def has_work(self) -> bool:
+        """Whether a step would do anything: requests may be there that only wait for a stage of the model."""
+        return self.scheduler.has_work()
+
+    @property
+    def stage(self) -> int:
+        """Of the model, that new requests compute with."""
+        return self.scheduler.stages.current
+
+    def take_promotion(self) -> None:
+        """Go to the last stage of the model that has arrived; to be called between two steps, which do so, too."""
+        if self.promoter is not None and self.promoter.take(self) and self._prefix is not None:
+            self._prefix.begin()
+
     # -- a step ------------------------------------------------------------------------------------------------------
 
     def step(self) -> list[RequestState]:
@@ -188,6 +221,9 @@ class Engine:
 
     def _step(self) -> list[RequestState]:
         scheduler = self.scheduler
+        self.take_promotion()
+        if self.promoter is not None and not scheduler.has_work():
+            time.sleep(_STAGE_POLL_S)  # all that is there waits for a stage
         if (changes := self.runner.poll_store()) is not None:
             scheduler.note_store(changes)
         before = replace(scheduler.counts, hits_by_tier=Counter(scheduler.counts.hits_by_tier))
@@ -220,7 +256,8 @@ class Engine:
             raise
         executed = self.clock()
         stats.execute_s, stats.stall_s = executed - scheduled, result.stall_s
-        self.costs.note(scheduler.step_shape, stats.busy_s, result.transfers)
+        with self.cost_model.at_stage(out.stage):
+            self.costs.note(scheduler.step_shape, stats.busy_s, result.transfers)
         changed = self._update(result, executed, stats.token_gaps)
         stats.time = self.clock()
         stats.update_s = stats.time - executed
@@ -239,7 +276,18 @@ class Engine:
         self.last_stats = stats
         for listener in self.on_stats:
             listener(stats)
+        if self._prefix is not None:
+            changed = self._take_prefix(self._prefix, changed)
         return changed
+
+    def _take_prefix(self, prefix: PinnedPrefix, changed: list[RequestState]) -> list[RequestState]:
+        """Keep the prefix once another stage has computed it. Nobody else waits for it."""
+        others = [state for state in changed if not prefix.is_computed_by(state)]
+        try:
+            prefix.take()
+        except (ValueError, RuntimeError) as error:
+            logger.error("the pinned prefix is not kept at stage %d: %s", self.stage, error)
+        return others
 
     def _update(self, result: StepOutput, now: float, token_gaps: list[float]) -> list[RequestState]:
         scheduler = self.scheduler
@@ -333,15 +381,24 @@ class Engine:
         if disk is None:
             return 0
         size = self.scheduler.config.block_size
+        roots = [self.root] if self.promoter is None else self.promoter.roots
         return disk.store.delete(
-            {key for prompt, start in prompts for key in self.document_keys(prompt)[start // size :]}
+            {
+                key
+                for prompt, start in prompts
+                for root in roots
+                for key in self._document_keys(prompt, root)[start // size :]
+            }
         )
 
     def document_keys(self, prompt: Prompt) -> list[bytes]:
-        """The names of a prompt's full blocks, up to the last document's end."""
+        """The names of a prompt's full blocks at the stage that serves, up to the last document's end."""
+        return self._document_keys(prompt, self.root)
+
+    def _document_keys(self, prompt: Prompt, root: bytes) -> list[bytes]:
         size = self.scheduler.config.block_size
         keys: list[bytes] = []
-        extend_keys(keys, self.root, prompt.domains, prompt.token_ids, size, prompt.documents[-1] // size)
+        extend_keys(keys, root, prompt.domains, prompt.token_ids, size, prompt.documents[-1] // size)
         return keys
 
     # -- a pinned prefix ----------------------------------------------------------------------------------------------
@@ -356,27 +413,15 @@ class Engine:
             ValueError: it does not fit, or nothing would find it.
             RuntimeError: computing it failed.
         """
-        if not self.scheduler.config.enable_prefix_caching:
-            raise ValueError("a pinned prefix is found by prefix caching; leave enable_prefix_caching on")
-        params = SamplingParams(max_tokens=2, temperature=0, detokenize=False, ignore_eos=True)
-        accepted = self.input_processor.accept(prompt, params)
-        whole = replace(accepted.prompt, documents=(len(accepted.prompt.token_ids),))
-        state = self.add(replace(accepted, prompt=whole))
-        request = state.request
+        prefix = PinnedPrefix(self, prompt)
+        prefix.begin()
         try:
-            while state.metrics.first_token_time is None and not state.is_finished:
+            while (num_blocks := prefix.take()) is None:
                 self.step()
-            if request.error is not None:
-                raise RuntimeError(f"the prefix could not be computed: {request.error}")
-            if state.is_finished:
-                raise ValueError(
-                    f"the prefix has {len(request.prompt_token_ids)} tokens, and max_model_len={self.max_model_len} "
-                    "leaves no room for a request after it; shorten it or raise max_model_len"
-                )
-            pinned = self.scheduler.pin_prefix(request.request_id)
         finally:
-            self.abort(request.request_id)
-        return pinned * self.scheduler.config.block_size
+            prefix.give_up()
+        self._prefix = prefix
+        return num_blocks * self.scheduler.config.block_size
 
 
 @contextmanager

@@ -57,15 +57,26 @@ class RequestState:
         prompt: as it was accepted.
         tokenizer: None makes no text.
         arrival_time: seconds on the engine's clock.
+        is_staged: whether to count which stage of the model made which tokens.
     """
 
-    def __init__(self, request: Request, prompt: Prompt, tokenizer: Tokenizer | None, arrival_time: float) -> None:
+    def __init__(
+        self,
+        request: Request,
+        prompt: Prompt,
+        tokenizer: Tokenizer | None,
+        arrival_time: float,
+        *,
+        is_staged: bool = False,
+    ) -> None:
         self.request = request
         self.prompt = prompt
         self.tokenizer = tokenizer
         self.metrics = RequestMetrics(arrival_time)
         self._completions: dict[int, _Completion] = {}
         self._prompt_entries: dict[int, TokenLogprobs] = {}
+        self._is_staged = is_staged
+        self._stages: list[tuple[int, int]] = []  #: and how many tokens each made, in order
 
     @property
     def is_finished(self) -> bool:
@@ -74,6 +85,8 @@ class RequestState:
     def add(self, update: SequenceUpdate, now: float) -> str | None:
         """Take in new tokens. Returns the stop string that they complete, where the sequence must end."""
         seq, params = update.sequence, self.request.sampling_params
+        if self._is_staged:
+            self._note_stage(len(update.token_ids))
         if self.request.beam is not None:
             return None  # all beams may change until the search ends; `finish` takes them
         completion = self._completions.get(seq.index)
@@ -102,6 +115,14 @@ class RequestState:
         if stop is not None:
             completion.finish_reason, completion.stop_reason = RequestStatus.FINISHED_STOPPED.value, stop
         return stop
+
+    def _note_stage(self, num_tokens: int) -> None:
+        """The stage that the request is at made tokens."""
+        stage, stages = self.request.stage, self._stages
+        if stages and stages[-1][0] == stage:
+            stages[-1] = stage, stages[-1][1] + num_tokens
+        elif num_tokens:
+            stages.append((stage, num_tokens))
 
     def last_token_time(self, index: int) -> float | None:
         """When the output with this index got its last token; None before its first."""
@@ -133,6 +154,8 @@ class RequestState:
             completion.token_ids = list(hypothesis.token_ids)
             completion.cumulative_logprob = hypothesis.sum_logprob
             completion.finish_reason = "stop" if hypothesis.stopped else "length"
+            if self._is_staged:  # beams change until the search ends: they count as made where it ended
+                self._note_stage(len(hypothesis.token_ids))
             if completion.detokenizer is not None:
                 completion.detokenizer.append(completion.token_ids[:-1] if hypothesis.stopped else completion.token_ids)
 
@@ -197,6 +220,7 @@ class RequestState:
             prompt_logprobs=prompt_logprobs,
             finished=self.is_finished,
             error=request.error,
+            stages=list(self._stages),
         )
 
     def take_progress(self) -> list[Delta]:

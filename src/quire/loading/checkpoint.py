@@ -1,28 +1,32 @@
-"""Reading safetensors: which tensors a checkpoint holds, whether they are what the model needs, and their bytes.
+"""Safetensors' headers: which tensors a checkpoint holds, where, and whether they are what the model needs.
 
-Everything that can be told from the files' headers is checked before a byte of weights is read. Never unpickles.
+Everything that can be told from the headers is checked before a byte of weights is read. Never unpickles. Imports no
+torch, so that reading begins before torch is there.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
-from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from typing import Any, BinaryIO
 
 from quire.loading.errors import ModelLoadError, unreadable
 from quire.loading.source import read_json_object
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
-MAP_BYTES = 256 * 2**20  # a file is mapped anew after so many bytes: mapped pages count as resident
+_MAX_HEADER_BYTES = 100 * 10**6  # as the format's own library has it
+_PIECE_BYTES = 2**20  # of tensors that are compared
 _FLOAT_TYPES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
-_TORCH_TYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_OTHER_TYPES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I16": 2, "U16": 2, "I32": 4, "U32": 4,
+    "I64": 8, "U64": 8, "C64": 8,
+}  # fmt: skip
+TORCH_TYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 @dataclass(frozen=True)
@@ -33,10 +37,12 @@ class TensorEntry:
     name: str  #: in the file
     shape: tuple[int, ...]
     dtype: str  #: as safetensors calls it: F32, BF16, ...
+    start: int  #: its first byte in the file
+    end: int  #: behind its last byte
 
     @property
     def num_bytes(self) -> int:
-        return math.prod(self.shape) * _FLOAT_TYPES.get(self.dtype, 1)
+        return self.end - self.start
 
 
 def weight_files(directory: Path) -> list[Path]:
@@ -79,10 +85,7 @@ def read_headers(directory: Path) -> dict[str, TensorEntry]:
     entries: dict[str, TensorEntry] = {}
     files, promised = _find_files(directory)
     for file in files:
-        with _open(file) as handle:
-            for name in handle.offset_keys():
-                part = handle.get_slice(name)
-                entries[name] = TensorEntry(file, name, tuple(part.get_shape()), part.get_dtype())
+        entries |= _read_header(file)
     absent = [name for name in promised if name not in entries]
     if absent:
         raise ModelLoadError(
@@ -92,18 +95,50 @@ def read_headers(directory: Path) -> dict[str, TensorEntry]:
     return entries
 
 
-def _open(file: Path) -> safe_open:
+def _read_header(path: Path) -> dict[str, TensorEntry]:
+    """A file's tensors by name, in the order of their offsets."""
+    size = 0
     try:
-        return safe_open(file, framework="pt", device="cpu")
-    except (SafetensorError, OSError) as error:
-        try:
-            with file.open("rb"):  # safe_open takes one that it may not read for one that is not there
-                size = file.stat().st_size
-        except OSError as reason:
-            raise unreadable(file, reason) from None
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            return _parse_header(path, file, size)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelLoadError(
-            f"{file} ({size} bytes) is cut off or no safetensors file ({error}); download it again"
+            f"{path} ({size} bytes) is cut off or no safetensors file ({error}); download it again"
         ) from None
+
+
+def _parse_header(path: Path, file: BinaryIO, size: int) -> dict[str, TensorEntry]:
+    """Raises ValueError and the like where the header is not sound: tensors lie side by side up to the file's end."""
+    length = int.from_bytes(file.read(8), "little")
+    if size < 8 or length > min(size - 8, _MAX_HEADER_BYTES):
+        raise ValueError("its header is not whole")
+    header = json.loads(file.read(length))
+    if not isinstance(header, dict):
+        raise ValueError("its header is no object")
+    first = 8 + length
+    entries = [_read_entry(path, name, each, first) for name, each in header.items() if name != "__metadata__"]
+    entries.sort(key=lambda entry: (entry.start, entry.end))
+    end = first
+    for entry in entries:
+        if entry.start != end:
+            raise ValueError(f"{entry.name} begins at byte {entry.start} and not at {end}")
+        end = entry.end
+    if end != size:
+        raise ValueError(f"its tensors end at byte {end}")
+    return {entry.name: entry for entry in entries}
+
+
+def _read_entry(path: Path, name: str, each: Mapping[str, Any], first: int) -> TensorEntry:
+    dtype, shape, (start, end) = each["dtype"], each["shape"], each["data_offsets"]
+    if not isinstance(dtype, str) or not all(type(n) is int and n >= 0 for n in (*shape, start, end)) or end < start:
+        raise ValueError(f"its header says nonsense of {name}")
+    item_bytes = (_FLOAT_TYPES | _OTHER_TYPES).get(dtype)
+    if item_bytes is not None and math.prod(shape) * item_bytes != end - start:
+        raise ValueError(f"{name} has {end - start} bytes, which is not {dtype} {shape}")
+    return TensorEntry(path, name, tuple(shape), dtype, first + start, first + end)
 
 
 def _no_weights(directory: Path) -> str:
@@ -175,62 +210,26 @@ def match_tensors(
     return found
 
 
-def load_tensors(
-    matched: Mapping[str, TensorEntry], views: Mapping[str, Tensor], advance: Callable[[int], None]
-) -> None:
-    """Copy each entry into its view, converting to the view's dtype, tensor by tensor.
-
-    Args:
-        advance: told the bytes of every tensor once it is in place.
-    """
-    handle: safe_open | None = None
-    file: Path | None = None
-    mapped = 0
-    for name, entry in matched.items():
-        if handle is None or entry.file != file or mapped > MAP_BYTES:
-            handle, file, mapped = _open(entry.file), entry.file, 0
-        try:
-            tensor = handle.get_tensor(entry.name)
-        except SafetensorError as error:
-            raise ModelLoadError(
-                f"{entry.name} cannot be read from {entry.file} ({error}); download it again"
-            ) from None
-        view = views[name]
-        view.copy_(tensor)
-        check_finite(view, entry)
-        mapped += entry.num_bytes
-        advance(entry.num_bytes)
-
-
-def check_finite(view: Tensor, entry: TensorEntry) -> None:
-    """Raise ModelLoadError if the tensor, as it was loaded, holds NaN or infinity."""
-    if torch.isfinite(view.sum()):  # NaN and infinity survive a sum, which is much cheaper than looking at each value
-        return
-    bad = int((~torch.isfinite(view)).sum())
-    if bad:
-        dtype = str(view.dtype).removeprefix("torch.")
-        converted = f" once converted from {entry.dtype} to {dtype}" if _TORCH_TYPES.get(entry.dtype) != dtype else ""
-        raise ModelLoadError(
-            f"{entry.name} in {entry.file} has {bad} of {view.numel()} values that are NaN or infinite{converted}; "
-            "download it again" + (", or choose another dtype" if converted else "")
-        )
-
-
 def checkpoint_dtype(entries: Mapping[str, TensorEntry]) -> str | None:
     """The dtype of the first floating point tensor; None where there is none that can be served."""
-    return next((_TORCH_TYPES[e.dtype] for e in entries.values() if e.dtype in _TORCH_TYPES), None)
+    return next((TORCH_TYPES[e.dtype] for e in entries.values() if e.dtype in TORCH_TYPES), None)
 
 
 def are_equal(a: TensorEntry, b: TensorEntry) -> bool:
-    """Whether two tensors hold the same values; compared in slices, so that neither is in memory whole."""
+    """Whether two tensors hold the same bytes; compared in pieces, so that neither is in memory whole."""
     if (a.shape, a.dtype) != (b.shape, b.dtype):
         return False
-    parts_a, parts_b = _open(a.file).get_slice(a.name), _open(b.file).get_slice(b.name)
-    step = max(1, MAP_BYTES // 8 // max(1, a.shape[-1] * 4))
-    return all(
-        torch.equal(parts_a[start : start + step], parts_b[start : start + step])
-        for start in range(0, a.shape[0], step)
-    )
+    try:
+        with a.file.open("rb", buffering=0) as file_a, b.file.open("rb", buffering=0) as file_b:
+            file_a.seek(a.start)
+            file_b.seek(b.start)
+            for offset in range(0, a.num_bytes, _PIECE_BYTES):
+                count = min(_PIECE_BYTES, a.num_bytes - offset)
+                if file_a.read(count) != file_b.read(count):
+                    return False
+    except OSError as error:
+        raise unreadable(a.file, error) from None
+    return True
 
 
 def _some(names: list[str], limit: int = 3) -> str:

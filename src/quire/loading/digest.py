@@ -14,32 +14,18 @@ import json
 import os
 import platform
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
-import torch
-
-from quire.loading.checkpoint import read_headers, weight_files
+from quire.loading.checkpoint import TensorEntry, read_headers
 from quire.loading.errors import ModelLoadError
-from quire.loading.random_weights import RECIPE
 from quire.models.model_config import ModelConfig
 
 PIECE_BYTES = 2**20  #: read and hashed at once, while other threads run
 _MAX_THREADS = 4  #: a disk is slower than four cores that hash
 _VERSION = b"quire-weights-1"
-
-
-@dataclass(frozen=True)
-class _Span:
-    """Where a tensor's bytes lie."""
-
-    file: Path
-    start: int
-    num_bytes: int
-    dtype: str  #: as safetensors calls it
-    shape: tuple[int, ...]
 
 
 def hash_checkpoint(
@@ -54,7 +40,7 @@ def hash_checkpoint(
     Raises:
         ModelLoadError: there are no weights, or a file is cut off or cannot be read.
     """
-    spans = _find_tensors(directory)
+    spans = read_headers(directory)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     stop = threading.Event()
     with ThreadPoolExecutor(num_threads or min(cores, _MAX_THREADS), thread_name_prefix="digest") as pool:
@@ -67,6 +53,11 @@ def hash_checkpoint(
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
+    return combine_digests(spans, digests)
+
+
+def combine_digests(spans: Mapping[str, TensorEntry], digests: Mapping[str, bytes]) -> str:
+    """The digest of a checkpoint whose tensors' bytes have these SHA-256 digests."""
     total = hashlib.sha256(_prefixed(_VERSION))
     for name in sorted(spans):
         span = spans[name]
@@ -84,6 +75,10 @@ def random_digest(config: ModelConfig, *, dtype: str, seed: int) -> str:
     Args:
         dtype: that the weights are made in.
     """
+    import torch  # here, since reading begins before it is there
+
+    from quire.loading.random_weights import RECIPE
+
     drawn = [torch.__version__, platform.machine(), torch.backends.cpu.get_cpu_capability()]
     facts = [RECIPE, asdict(config), dtype, seed, drawn]
     return f"random:{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()}"
@@ -93,23 +88,7 @@ def _prefixed(part: bytes) -> bytes:
     return len(part).to_bytes(8, "little") + part
 
 
-def _find_tensors(directory: Path) -> dict[str, _Span]:
-    """All tensors, from headers that were found sound. Of two with one name, that which is loaded."""
-    names = read_headers(directory)
-    spans: dict[str, _Span] = {}
-    for path in weight_files(directory):
-        with path.open("rb") as file:
-            header_bytes = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(header_bytes))
-        for name, entry in header.items():
-            if name != "__metadata__":
-                start, end = entry["data_offsets"]
-                spans[name] = _Span(path, 8 + header_bytes + start, end - start, entry["dtype"], tuple(entry["shape"]))
-    assert spans.keys() == names.keys()
-    return spans
-
-
-def _hash_tensor(name: str, span: _Span, advance: Callable[[int], None], stop: threading.Event) -> bytes:
+def _hash_tensor(name: str, span: TensorEntry, advance: Callable[[int], None], stop: threading.Event) -> bytes:
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(min(PIECE_BYTES, span.num_bytes)))
     left = span.num_bytes

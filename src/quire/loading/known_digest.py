@@ -8,6 +8,9 @@ A manifest, `quire-manifest.json`, travels with a checkpoint to machines that ha
 and a sample of each file. Names and sizes alone would not do: who trains on and saves again leaves files of the same
 names and sizes. Copies that keep mtimes (`cp -a`, `rsync -a`, `tar`) keep a manifest valid; after others it does not
 fit. The sample is for images whose files are all set to one mtime.
+
+A pack (`loading.stage_manifest`) says in its own manifest whose weights it has. There names, sizes and samples do:
+whatever else differs is noticed when it is loaded, by the digests of its files.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from quire.loading.checkpoint import weight_files
 from quire.loading.digest import hash_checkpoint
 from quire.loading.errors import ModelLoadError
 from quire.loading.progress import bytes_progress
+from quire.loading.stage_manifest import STAGES_FILE, is_pack, read_stage_manifest
 from quire.system.user_cache import replace_file, user_cache
 
 logger = logging.getLogger(__name__)
@@ -80,7 +84,7 @@ def known_digest(directory: Path, files: WeightFiles) -> str | None:
     if (cached := _cached_digest(directory, files)) is not None:
         return cached
     with contextlib.suppress(ModelLoadError):
-        return read_manifest(directory, files)
+        return _promised_digest(directory, files)
     return None
 
 
@@ -101,9 +105,10 @@ def checkpoint_digest(
         raise ModelLoadError(f"the weights in {directory} changed after they were loaded; load them again")
     cached, promised = _cached_digest(directory, now), None
     try:
-        promised = read_manifest(directory, now)
+        promised = _promised_digest(directory, now)
         if None not in (cached, promised) and cached != promised:
-            raise _misfit(directory, "names another digest than the weights have")
+            is_own = (directory / MANIFEST_FILE).exists()
+            raise _misfit(directory, "names another digest than the weights have") if is_own else _bad_pack(directory)
     except ModelLoadError as error:
         if is_strict:
             raise
@@ -123,10 +128,20 @@ def hash_weights(directory: Path, *, use_tqdm: bool = True) -> str:
     with bytes_progress("Hashing weights", sum(file.size for file in files), use_tqdm) as advance:
         digest = hash_checkpoint(directory, advance=advance)
     _check_unchanged(directory, files)
+    keep_digest(directory, files, digest, started_ns)
+    return digest
+
+
+def keep_digest(directory: Path, files: WeightFiles, digest: str, started_ns: int) -> None:
+    """Keep a digest that was just taken in the cache. Where that cannot be written, so be it.
+
+    Args:
+        files: as they were before they were read and are after.
+        started_ns: when reading began, on the system's clock.
+    """
     if _seconds_to_settle(files, started_ns) <= 0:
         with contextlib.suppress(OSError):
             _keep(directory, files, digest)
-    return digest
 
 
 def _check_unchanged(directory: Path, files: WeightFiles) -> None:
@@ -156,6 +171,29 @@ def read_manifest(directory: Path, files: WeightFiles) -> str | None:
     if manifest.get("files") != _describe(directory, files):
         raise _misfit(directory, "does not fit the weights beside it: their names, sizes, times or bytes are others")
     return digest
+
+
+def _promised_digest(directory: Path, files: WeightFiles) -> str | None:
+    """By a manifest beside the weights, or else by a pack's."""
+    return read_manifest(directory, files) or _packed_digest(directory, files)
+
+
+def _packed_digest(directory: Path, files: WeightFiles) -> str | None:
+    """The digest of the original that a pack was made of; None where there is no pack."""
+    if not is_pack(directory):
+        return None
+    manifest = read_stage_manifest(directory)
+    packed = [manifest.files[group.file] for group in manifest.groups]
+    promised = {file.name: (file.num_bytes, file.sample) for file in packed}
+    if promised != {file.name: (file.size, sample_file(directory / file.name, file.size)) for file in files}:
+        raise _bad_pack(directory)
+    return manifest.weights
+
+
+def _bad_pack(directory: Path) -> ModelLoadError:
+    return ModelLoadError(
+        f"{directory / STAGES_FILE} does not fit the weights beside it; `quire stages verify {directory}` says why"
+    )
 
 
 def write_manifest(directory: Path, *, use_tqdm: bool = True) -> str:
@@ -188,13 +226,14 @@ def _describe(directory: Path, files: WeightFiles) -> list[dict[str, Any]]:
             "name": file.name,
             "size": file.size,
             "mtime": file.mtime_ns // 10**9,
-            "sample": _sample(directory / file.name, file.size),
+            "sample": sample_file(directory / file.name, file.size),
         }
         for file in files
     ]
 
 
-def _sample(path: Path, size: int) -> str:
+def sample_file(path: Path, size: int) -> str:
+    """A digest of 64 KiB of a file, from its first bytes to its last: files that were trained on differ in it."""
     digest = hashlib.sha256()
     last = max(0, size - _SAMPLE_BYTES)
     try:

@@ -2,20 +2,33 @@
 
 A pack is an ordinary checkpoint directory, with one safetensors file a layer group in the order in which they are
 wanted, a manifest beside them, and adapters in PEFT's format. Whoever knows nothing of stages loads it as the original.
-Imports no torch.
+
+A manifest may come from anybody: its names stay inside the directory, and nothing of it is believed that it
+contradicts itself. Imports no torch.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
 
-from quire.loading.errors import ModelLoadError
+from quire.loading.errors import ModelLoadError, unreadable
+from quire.system.user_cache import replace_file
+
+if TYPE_CHECKING:
+    from quire.models.model_config import ModelConfig
 
 STAGES_FILE = "quire-stages.json"
+ADAPTER_FILES = ("adapter_model.safetensors", "adapter_config.json")  #: as PEFT names them
 VERSION = 1
+UNIT = "layer"  #: what groups and stages count; a precision may become another unit
+_DTYPES = ("float32", "bfloat16", "float16")
+_SHA256, _XXH3 = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{32}")
+_WEIGHTS = re.compile("sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -26,6 +39,7 @@ class PackedFile:
     num_bytes: int
     sha256: str  #: hexadecimal; what `quire stages verify` checks
     xxh3: str  #: hexadecimal, 128 bits; what loading checks, as the bytes pass
+    sample: str = ""  #: of a group's file: `known_digest.sample_file`, by which the weights are known without reading
 
 
 @dataclass(frozen=True)
@@ -72,13 +86,235 @@ def is_pack(directory: Path) -> bool:
     return (directory / STAGES_FILE).is_file()
 
 
+def adapter_files(folder: str) -> tuple[str, ...]:
+    """The files of an adapter, by their names in the pack."""
+    return tuple(f"{folder}/{name}" for name in ADAPTER_FILES)
+
+
 def read_stage_manifest(directory: Path) -> StageManifest:
     """A pack's manifest.
 
     Raises:
         ModelLoadError: it cannot be read, is of another version, or contradicts itself; the message names what.
     """
-    raise _broken(directory, "cannot be read yet")
+    try:
+        values = json.loads((directory / STAGES_FILE).read_bytes())
+    except PermissionError as error:
+        raise unreadable(directory / STAGES_FILE, error) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise _broken(directory, f"cannot be read ({error})") from None
+    if not isinstance(values, dict) or values.get("quire_stages") != VERSION or values.get("unit") != UNIT:
+        raise _broken(directory, f"is not of version {VERSION} in units of {UNIT}s")
+    try:
+        manifest = _parse(directory, values)
+        _check(manifest)
+    except KeyError as error:
+        raise _broken(directory, f"lacks {error}") from None
+    except ValueError as error:
+        raise _broken(directory, str(error)) from None
+    return manifest
+
+
+def write_stage_manifest(manifest: StageManifest) -> None:
+    """Write a manifest into its directory, in the place of an earlier one.
+
+    Raises:
+        ValueError: it contradicts itself.
+        OSError: the disk is full, or the directory cannot be written.
+    """
+    _check(manifest)
+    values = {
+        "quire_stages": VERSION,
+        "unit": UNIT,
+        "architecture": manifest.architecture,
+        "num_layers": manifest.num_layers,
+        "dtype": manifest.dtype,
+        "weights": manifest.weights,
+        "groups": [{"file": group.file, "layers": group.layers} for group in manifest.groups],
+        "stages": [
+            {name: value for name, value in vars(stage).items() if value not in (None, "")} for stage in manifest.stages
+        ],
+        "files": [
+            {name: value for name, value in vars(file).items() if value != ""} for file in manifest.files.values()
+        ],
+        "plan": dict(manifest.plan),
+    }
+    replace_file(manifest.directory / STAGES_FILE, json.dumps(values, indent=1) + "\n", mode=0o644)
+
+
+def check_against(manifest: StageManifest, config: ModelConfig) -> None:
+    """Raise ModelLoadError unless the manifest is of the model that the config describes."""
+    if (manifest.architecture, manifest.num_layers) != (config.architecture, config.num_layers):
+        raise _broken(
+            manifest.directory,
+            f"is of a {manifest.architecture} with {manifest.num_layers} layers, while config.json beside it describes "
+            f"a {config.architecture} with {config.num_layers}: they belong to different models",
+        )
+
+
+def check_files(manifest: StageManifest) -> None:
+    """Raise ModelLoadError, which names the file, where one that a stage needs is not there or has another size."""
+    needed = [group.file for group in manifest.groups]
+    for stage in manifest.stages:
+        needed += adapter_files(stage.adapter) if stage.adapter is not None else ()
+        needed += [stage.linear_map] if stage.linear_map is not None else []
+    for name in needed:
+        check_size(manifest, name)
+
+
+def check_size(manifest: StageManifest, name: str) -> None:
+    """Raise ModelLoadError unless a file of the pack is there and has the size that the manifest states."""
+    path, expected = manifest.directory / name, manifest.files[name].num_bytes
+    try:
+        size = path.stat().st_size if path.is_file() else None
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if size is None:
+        raise ModelLoadError(f"{path} is missing, which {STAGES_FILE} names; copy the pack again from its origin")
+    if size != expected:
+        raise ModelLoadError(
+            f"{path} has {size} bytes where {STAGES_FILE} states {expected}: it is cut off or another file; copy it "
+            "again from the pack's origin"
+        )
+
+
+def _parse(directory: Path, values: Mapping[str, Any]) -> StageManifest:
+    """KeyError for what is missing, ValueError for what has another type."""
+    manifest = StageManifest(
+        directory=directory,
+        architecture=_text(values, "architecture"),
+        num_layers=_number(values, "num_layers"),
+        dtype=_text(values, "dtype"),
+        weights=_text(values, "weights"),
+        groups=tuple(LayerGroup(_name(each, "file"), _layers(each)) for each in _objects(values, "groups")),
+        stages=tuple(
+            Stage(
+                number=_number(each, "number"),
+                layers=_layers(each),
+                adapter=_name(each, "adapter") if "adapter" in each else None,
+                adapter_digest=_text(each, "adapter_digest") if "adapter" in each else "",
+                linear_map=_name(each, "linear_map") if "linear_map" in each else None,
+                linear_map_digest=_text(each, "linear_map_digest") if "linear_map" in each else "",
+            )
+            for each in _objects(values, "stages")
+        ),
+        files={},
+        plan=plan if isinstance(plan := values.get("plan", {}), dict) else {},
+    )
+    files = [
+        PackedFile(
+            name=_name(each, "name"),
+            num_bytes=_number(each, "num_bytes"),
+            sha256=_text(each, "sha256"),
+            xxh3=_text(each, "xxh3"),
+            sample=_text(each, "sample") if "sample" in each else "",
+        )
+        for each in _objects(values, "files")
+    ]
+    if len({file.name for file in files}) != len(files):
+        raise ValueError("names a file twice")
+    return replace(manifest, files={file.name: file for file in files})
+
+
+def _check(manifest: StageManifest) -> None:
+    """ValueError for what contradicts itself."""
+    if manifest.dtype not in _DTYPES:
+        raise ValueError(f"has weights in {manifest.dtype!r}, which is none of {', '.join(_DTYPES)}")
+    if not _WEIGHTS.fullmatch(manifest.weights):
+        raise ValueError(f"names {manifest.weights!r} as the weights' digest, where sha256:... was expected")
+    _check_layers(manifest)
+    for stage in manifest.stages:
+        if stage.number == len(manifest.stages) and (stage.adapter is not None or stage.linear_map is not None):
+            raise ValueError(f"has an adapter or a map on stage {stage.number}, the last, which is the original")
+        named = ((stage.adapter, stage.adapter_digest), (stage.linear_map, stage.linear_map_digest))
+        if any(name is not None and not _SHA256.fullmatch(digest) for name, digest in named):
+            raise ValueError(f"names no digest of stage {stage.number}'s adapter or map")
+    _check_names(manifest)
+
+
+def _check_layers(manifest: StageManifest) -> None:
+    layers = sorted(layer for group in manifest.groups for layer in group.layers)
+    if manifest.num_layers < 1 or len(layers) != manifest.num_layers or layers != list(range(manifest.num_layers)):
+        raise ValueError(f"has groups that do not hold each of its {manifest.num_layers} layers once")
+    if not all(group.layers for group in manifest.groups):
+        raise ValueError("has a group without layers")
+    if len(manifest.stages) != len(manifest.groups):
+        raise ValueError(f"has {len(manifest.stages)} stages of {len(manifest.groups)} groups")
+    in_place: set[int] = set()
+    for number, (stage, group) in enumerate(zip(manifest.stages, manifest.groups, strict=True), 1):
+        in_place |= set(group.layers)
+        if (
+            stage.number != number
+            or list(stage.layers) != sorted(in_place)
+            or list(group.layers) != sorted(group.layers)
+        ):
+            raise ValueError(f"has a stage {number} that is not the groups up to it, in ascending order")
+
+
+def _check_names(manifest: StageManifest) -> None:
+    groups = [group.file for group in manifest.groups]
+    needed = [*groups]
+    for stage in manifest.stages:
+        needed += adapter_files(stage.adapter) if stage.adapter is not None else ()
+        needed += [stage.linear_map] if stage.linear_map is not None else []
+    for name in (*needed, *manifest.files):
+        if not _is_inside(name):
+            raise ValueError(f"names {name!r}, which is no file inside of it")
+    if len(set(groups)) != len(groups) or not all(name.endswith(".safetensors") and "/" not in name for name in groups):
+        raise ValueError("has groups that are not one safetensors file each, beside it")
+    if missing := [name for name in needed if name not in manifest.files]:
+        raise ValueError(f"states neither size nor digest of {missing[0]}")
+    for name, file in manifest.files.items():
+        if name != file.name or file.num_bytes < 0:
+            raise ValueError(f"states {file.num_bytes} bytes of {name}")
+        if not (_SHA256.fullmatch(file.sha256) and _XXH3.fullmatch(file.xxh3)):
+            raise ValueError(f"has no digests of {name}: 64 and 32 hexadecimal digits")
+        if file.sample and not _SHA256.fullmatch(file.sample):
+            raise ValueError(f"has a sample of {name} that is none")
+
+
+def _is_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return (
+        path.as_posix() == name
+        and not path.is_absolute()
+        and not {"..", ".", STAGES_FILE} & set(path.parts)
+        and not any(character in name for character in "\\:\0\n")
+        and bool(path.parts)
+    )
+
+
+def _objects(values: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    value = values[key]
+    if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
+        raise ValueError(f"has no list of {key}")
+    return value
+
+
+def _text(values: Mapping[str, Any], key: str) -> str:
+    if not isinstance(values[key], str) or not values[key]:
+        raise ValueError(f"has {values[key]!r} as {key}, where a text was expected")
+    return str(values[key])
+
+
+def _name(values: Mapping[str, Any], key: str) -> str:
+    name = _text(values, key)
+    if not _is_inside(name):
+        raise ValueError(f"names {name!r}, which is no file inside of it")
+    return name
+
+
+def _number(values: Mapping[str, Any], key: str) -> int:
+    if type(values[key]) is not int:
+        raise ValueError(f"has {values[key]!r} as {key}, where a whole number was expected")
+    return int(values[key])
+
+
+def _layers(values: Mapping[str, Any]) -> tuple[int, ...]:
+    layers = values["layers"]
+    if not isinstance(layers, list) or not all(type(layer) is int for layer in layers):
+        raise ValueError(f"has {layers!r} as layers, where a list of whole numbers was expected")
+    return tuple(layers)
 
 
 def _broken(directory: Path, what: str) -> ModelLoadError:

@@ -47,6 +47,7 @@ class CausalLM(nn.Module):
         self.dtype = dtype
         self.device = torch.device(device)
         self._stage: ServableStage | None = None
+        self.waited_s = 0.0  #: seconds that forward passes have waited for layers that were still arriving
         size = config.embedding_dim
         self.embed_tokens = Embedding(config.vocab_size, size, dtype=dtype, device=device)
         head_device = "meta" if config.tie_word_embeddings else device
@@ -100,6 +101,16 @@ class CausalLM(nn.Module):
             if module is not None:
                 views.update(checkpoint_tensors(module, name))
         return views
+
+    def projections(self) -> dict[str, tuple[Linear, slice]]:
+        """The linear layers but the head, by their names in a checkpoint, and the part of the output that is theirs."""
+        found: dict[str, tuple[Linear, slice]] = {}
+        for attribute, prefix in self.checkpoint_names.items():
+            module = getattr(self, attribute)
+            for path, child in () if module is None else module.named_modules(prefix=prefix):
+                if isinstance(child, Linear):
+                    found.update((name, (child, rows)) for name, rows in child.projections(path))
+        return found
 
     def pack(self) -> None:
         """Give every linear layer the layout that is fastest here, one at a time, freeing the plain one.

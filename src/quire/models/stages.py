@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
+
+from quire.models.layers import Linear
+from quire.models.tensor_file import read_tensors, wrong_file
 
 
 class PassLayer(nn.Module):
@@ -14,6 +19,39 @@ class PassLayer(nn.Module):
 
     def forward(self, x: Tensor, *_: Any) -> Tensor:
         return x
+
+
+class LinearMap(nn.Module):
+    """y = x W^T + b in the place of several layers; stands at the first one's index, PassLayers at the others'.
+
+    What it holds is W - I: W is near the identity, which in bfloat16 would leave few digits to what differs from it.
+    """
+
+    def __init__(self, hidden_size: int, *, dtype: torch.dtype, device: torch.device | str) -> None:
+        super().__init__()
+        self.change = Linear(hidden_size, hidden_size, bias=True, dtype=dtype, device=device)
+
+    def forward(self, x: Tensor, *_: Any) -> Tensor:
+        return x + self.change(x)
+
+
+def read_linear_map(path: Path, *, hidden_size: int, dtype: torch.dtype, device: torch.device | str) -> LinearMap:
+    """The map in a safetensors file, packed: `weight` [hidden_size, hidden_size] and `bias` [hidden_size].
+
+    Raises:
+        ModelConfigError: the file cannot be read, or holds something else.
+    """
+    expected = {"weight": (hidden_size, hidden_size), "bias": (hidden_size,)}
+    tensors = read_tensors(path)
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if found != expected:
+        raise wrong_file(path, f"holds {found}, where a linear map of this model has {expected}")
+    result = LinearMap(hidden_size, dtype=dtype, device=device)
+    views = dict(result.change.checkpoint_tensors("map"))
+    views["map.weight"].copy_(tensors["weight"].float() - torch.eye(hidden_size))
+    views["map.bias"].copy_(tensors["bias"])
+    result.change.pack()
+    return result.eval()
 
 
 class Adapter(Protocol):

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 from quire.attention.interface import AttentionBackend
 from quire.models.base import CausalLM
+from quire.models.stages import ServableStage
 from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, StoreChanges
 from quire.runner.batch import Batch, InputBatch
 from quire.runner.kv_cache import KVCache
@@ -86,9 +87,18 @@ class ModelRunner:
         self.transfer_worker = transfer_worker
         self.disk = disk
         self.device = cache.tensor.device
+        self.stages: dict[int, ServableStage] = {}  #: alive, by number; none where the model has no stages
         self.sampler = Sampler(vocab_size)
         self._states: list[RowState | None] = [None] * len(batch.info)
         self._max_logits_rows = max(1, _LOGITS_BYTES // (4 * vocab_size))
+
+    def add_stage(self, stage: ServableStage) -> None:
+        """Have a stage alive: steps may name it from now on, in turns with the others."""
+        self.stages[stage.number] = stage
+
+    def drop_stage(self, number: int) -> None:
+        """Let go of a stage that no step names any more. What it alone holds is freed once another one is computed."""
+        del self.stages[number]
 
     @torch.inference_mode()
     def execute(self, out: SchedulerOutput) -> StepOutput:
@@ -143,6 +153,8 @@ class ModelRunner:
             self.disk.news.clear()
 
     def _compute(self, out: SchedulerOutput, result: StepOutput) -> None:
+        if self.stages:
+            self.model.switch_to(self.stages[out.stage])
         batch = self.batch.build(out)
         self.attention.plan(batch.attention)
         hidden = self._hidden_states(batch)

@@ -122,7 +122,7 @@ def _put_before(app: FastAPI, settings: ServerSettings) -> None:
             allow_origins=settings.cors_origins,
             allow_methods=["*"],
             allow_headers=["*"],
-            expose_headers=["X-Request-Id"],
+            expose_headers=["X-Request-Id", "X-Quire-Stage"],
         )
 
 

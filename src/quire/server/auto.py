@@ -58,12 +58,13 @@ class AutoModel:
         return self._registry.get(choice.model), routing
 
     def _among_ready(self, choice: Choice) -> Choice:
-        """The choice, or another model that can answer now."""
+        """The choice, or another model that can answer sooner."""
         assert self._router is not None
         state = self._registry.get(choice.model).async_engine.state
-        if state is ModelState.READY:
+        if state in (ModelState.READY, ModelState.UNLOADED):  # an idle one comes back
             return choice
-        for name in self._router.config.models.values():
-            if self._registry.get(name).async_engine.state is ModelState.READY:
-                return replace(choice, model=name, why=f"{choice.why}; but {choice.model} is {state}")
-        return choice  # whose refusal says what is the matter
+        for better in (ModelState.READY, ModelState.UNLOADED):
+            for name in self._router.config.models.values():
+                if self._registry.get(name).async_engine.state is better:
+                    return replace(choice, model=name, why=f"{choice.why}; but {choice.model} is {state}")
+        return choice  # which is waited for, or says what is the matter

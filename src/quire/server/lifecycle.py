@@ -19,7 +19,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -156,6 +156,8 @@ class _Process:
             announcing = asyncio.create_task(self._announce())
             others = (_hang_up_on_dawdlers(self.server), keep_alive())
             beside: list[asyncio.Task[Any]] = [announcing, *map(asyncio.create_task, others)]
+            if self.settings.idle_unload_s is not None:
+                beside.append(asyncio.create_task(unload_idle(self.engines, self.settings.idle_unload_s)))
             if self.load_log is not None:
                 beside.append(asyncio.create_task(self.load_log.run(self.settings.log_interval_s)))
             lost = asyncio.create_task(self._wait_until_all_failed())
@@ -255,6 +257,15 @@ def _end_at_once(status: int) -> NoReturn:
     for child in multiprocessing.active_children():  # they would outlive us
         child.kill()
     os._exit(status)
+
+
+async def unload_idle(engines: Sequence[AsyncEngine], idle_s: float) -> None:
+    """Give the memory of engines back that have had no request for so long, until cancelled."""
+    while True:
+        await asyncio.sleep(min(1.0, idle_s / 4))
+        for engine in engines:
+            if engine.idle_s >= idle_s:
+                engine.unload()
 
 
 async def _hang_up_on_dawdlers(server: uvicorn.Server, timeout_s: float = _HEAD_TIMEOUT_S) -> None:

@@ -18,11 +18,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire.config import SchedulerConfig
 from quire.core.costs.interface import TIERS
-from quire.outputs import RecoveryStats, RequestMetrics, RequestOutput, Stats
+from quire.outputs import LoadProgress, RecoveryStats, RequestMetrics, RequestOutput, Stats
 from quire.server.errors import ERROR_CODE
 from quire.server.openai.schema import ERROR_RESPONSES
 
 MODES = ("recompute", "swap", "mixed")
+_ASIDE = ("document", "stage")  #: why requests wait beside the queue
 _DIRECTIONS = {"save": "out", "load": "in"}
 _LABEL = "model_name"
 AnyMetric = Gauge | Counter | Histogram
@@ -63,9 +64,9 @@ class Metrics:
         self._num_waiting = self._gauge("num_requests_waiting", "Requests that wait, preempted ones among them.")
         self._waiting_by_reason = self._gauge(
             "num_requests_waiting_by_reason",
-            "Of the requests that wait, those for their first step (capacity), preempted ones, and those for a "
-            "document that another process computes.",
-            reason=("capacity", "preempted", "document"),
+            "Of the requests that wait, those for their first step (capacity), preempted ones, those for a "
+            "document that another process computes, and those for a later stage of the model.",
+            reason=("capacity", "preempted", *_ASIDE),
         )
         self._kv_usage = self._gauge(
             "kv_cache_usage_perc", "Share of the KV blocks that running requests hold; 1 is all."
@@ -97,6 +98,9 @@ class Metrics:
             "request_inference_time_seconds", "First step to last token.", _REQUEST_BUCKETS
         )
         self._add_sizes()
+        self._stage = self._gauge("model_stage", "The stage of the model that is served; 0 is none.")
+        self._loaded = self._gauge("model_loaded_bytes", "Bytes of the model's weights that are loaded.")
+        self._weights = self._gauge("model_bytes", "Bytes of the model's weights; 0 is not known yet.")
         self._add_recovery()
         self._add_tiers()
         self._add_http()
@@ -227,7 +231,8 @@ class Metrics:
         self._num_waiting.labels(model).set(stats.num_waiting)
         num_aside = stats.num_aside.total()
         self._waiting_by_reason.labels(model, "capacity").set(stats.num_waiting - stats.num_preempted - num_aside)
-        self._waiting_by_reason.labels(model, "document").set(stats.num_aside["document"])
+        for reason in _ASIDE:
+            self._waiting_by_reason.labels(model, reason).set(stats.num_aside[reason])
         self._waiting_by_reason.labels(model, "preempted").set(stats.num_preempted)
         self._kv_usage.labels(model).set(stats.num_used_blocks / max(1, stats.num_blocks))
         self._generation_tokens.labels(model).inc(stats.num_sampled_tokens)
@@ -273,6 +278,12 @@ class Metrics:
     def observe_limits(self, model: str, limits: SchedulerConfig) -> None:
         """Take in what a model's engine was loaded with."""
         self._limits[model] = limits
+
+    def observe_load(self, model: str, progress: LoadProgress) -> None:
+        """Take in how far a model has arrived."""
+        self._stage.labels(model).set(progress.stage)
+        self._loaded.labels(model).set(progress.bytes_loaded)
+        self._weights.labels(model).set(progress.bytes_total)
 
     def observe_accepted(self, model: str, n: int, max_tokens: int | None) -> None:
         """Take in what a request asks for."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from quire.async_engine.async_engine import AsyncEngine
-from quire.async_engine.messages import ModelState
 from quire.server.errors import ApiError
 from quire.server.http.body import Limits
 from quire.server.openai.prompt_limits import PromptLimits
@@ -66,11 +65,11 @@ class ModelRegistry:
         return iter(self._models)
 
     def prompt_limits(self) -> Limits:
-        """The limits of the ready models, by name; the default model's stand under None, too."""
-        ready = [model for model in self if model.async_engine.state is ModelState.READY]
-        found: Limits = {name: model.prompt_limits.check for model in ready for name in model.names}
+        """The limits of the models as far as they are known, by name; the default model's stand under None, too."""
+        known = [model for model in self if model.async_engine.is_known]
+        found: Limits = {name: model.prompt_limits.check for model in known for name in model.names}
         default = self.get(None)
-        return {**found, None: default.prompt_limits.check} if default in ready else found
+        return {**found, None: default.prompt_limits.check} if default in known else found
 
     def get(self, name: str | None) -> ServedModel:
         """The model of that name; without a name the first."""

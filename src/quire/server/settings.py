@@ -66,6 +66,20 @@ class ServerSettings(EnvironmentSettings):
     open_metrics: bool = setting(False, "Let /metrics and /version answer without a key; they need one by default.")
     max_body_bytes: int = setting("8MiB", "A larger request gets 413.", read=parse_size, at_least=1)
     max_queue: int = setting(1024, "Most requests that wait, a model; further ones get 429.", at_least=1)
+    load_wait_s: float = setting(
+        120.0,
+        "Seconds that requests wait for a model that is being loaded; then, or with 0 at once, they get 503.",
+        name="load_wait",
+        metavar="SECONDS",
+        at_least=0,
+    )
+    idle_unload_s: float | None = setting(
+        None,
+        "Give an idle model's memory back after so many seconds without a request; the next one has it loaded again.",
+        name="idle_unload",
+        metavar="SECONDS",
+        above=0,
+    )
     max_concurrent_per_key: int | None = setting(
         None, "Most requests of one key at once; further ones get 429.", at_least=1
     )
@@ -125,6 +139,11 @@ class ServerSettings(EnvironmentSettings):
             raise ValueError("an API key is empty; leave it out or give it characters")
         if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
             raise ValueError(f"root_path={self.root_path!r} is not a prefix of paths; write it as in /llm")
+        if self.idle_unload_s is not None and not self.engine_process:
+            raise ValueError(
+                f"idle_unload={self.idle_unload_s:g} ends a model's process, and with no_engine_process it has none; "
+                "leave one of the two out"
+            )
         if self.uds == "":
             raise ValueError("uds is empty; name the path of a socket, or leave it out")
         if self.uds is not None and self.ssl_certfile is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -93,6 +94,15 @@ class Tokenizer:
             special_tokens={"bos_token": end, "eos_token": end, "pad_token": end},
             chat_templates={"default": _BYTE_LEVEL_CHAT_TEMPLATE},
         )
+
+    def save(self, directory: Path) -> None:
+        """Write it in the Hugging Face format: `from_dir` and transformers read the same again."""
+        self.backend.save(str(directory / "tokenizer.json"))
+        settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", **self.special_tokens}
+        settings["clean_up_tokenization_spaces"] = False
+        if self.chat_template is not None:
+            settings["chat_template"] = self.chat_template
+        (directory / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
     @cached_property
     def vocab_size(self) -> int:

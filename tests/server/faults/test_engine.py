@@ -154,7 +154,7 @@ def test_an_engine_that_fails_again_and_again_has_failed_and_every_endpoint_says
     assert fault.num_made == 3
 
 
-def test_while_it_starts_over_new_requests_are_told_to_come_again() -> None:
+def test_while_it_starts_over_new_requests_wait_for_it() -> None:
     may_load = threading.Event()
     fault = Fault("schedule")
 
@@ -162,15 +162,16 @@ def test_while_it_starts_over_new_requests_are_told_to_come_again() -> None:
         assert fault.num_made == 0 or may_load.wait(PATIENCE_S)
         return fault(config)
 
-    with running(make_model(CONFIG, start=start)) as server, ThreadPoolExecutor(1) as threads:
+    with running(make_model(CONFIG, start=start)) as server, ThreadPoolExecutor(2) as threads:
         fault.arm()
         waiting = threads.submit(server.complete, **GREEDY)
         server.wait_for_state(MODEL, "loading")
-        refused = server.complete()
-        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "model_loading")
-        assert refused.headers["Retry-After"] == "1"
-        assert server.get("/health").json() == {"status": "loading"}
+        new = threads.submit(server.chat)
+        wait_until(lambda: server.registry.get(MODEL).async_engine.num_queued == 2)
+        assert server.get("/health").json()["status"] == "loading"
+        assert server.post("/tokenize", prompt="a").status_code == 200, "whose tokenizer is known"
         may_load.set()
+        assert new.result(PATIENCE_S).status_code == 200
         assert waiting.result(PATIENCE_S).status_code == 200, "it had not begun, and was sent to the next engine"
 
 

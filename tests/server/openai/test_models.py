@@ -24,7 +24,8 @@ def test_the_list_has_every_model_in_order_with_its_state() -> None:
     def fail(config: EngineConfig) -> Engine:
         raise ValueError("there is no such file")
 
-    models = make_model(name="b/late", start=start_late), make_model(name="a"), make_model(name="broken", start=fail)
+    late_model = make_model(name="b/late", start=start_late, load_wait_s=0)
+    models = late_model, make_model(name="a"), make_model(name="broken", start=fail)
     with running(*models, is_ready=False) as server:
         for model in models:
             model.async_engine.start()
@@ -39,6 +40,8 @@ def test_the_list_has_every_model_in_order_with_its_state() -> None:
         assert ready["max_model_len"] == 256
         assert ready["root"] == MODEL
         assert "max_model_len" not in late
+        assert (late["stage"], late["num_stages"]) == (0, 1)
+        assert not ready.keys() & {"stage", "num_stages", "bytes_total", "seconds_left", "load_error"}
         assert "no such file" in broken["error"]
 
         for name, code in (("b/late", "model_loading"), ("broken", "model_failed"), (None, "model_loading")):

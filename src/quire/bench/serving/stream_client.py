@@ -37,8 +37,11 @@ class Stream:
         self.is_begun = self.is_begun or b"data: " in piece
         self.is_ended = not piece or piece.endswith(_LAST_CHUNK)
 
-    def events(self) -> list[tuple[float, str]]:
+    def events(self, *, is_cut: bool = False) -> list[tuple[float, str]]:
         """When each event came, and its data.
+
+        Args:
+            is_cut: the stream was left before its end.
 
         Raises:
             RuntimeError: the answer is no stream, or not a whole one.
@@ -48,22 +51,25 @@ class Stream:
         if b" 200 " not in head[:16]:
             raise RuntimeError(f"the server refused a stream: {raw[:500].decode(errors='replace')}")
         ends = list(accumulate(map(len, self.pieces)))
-        reader, found, at = EventReader(), [], 0
+        found: list[tuple[float, str]] = []
+        reader, at = EventReader(), 0
         while at < len(body):  # HTTP's chunks: a length in hexadecimal digits, then that many bytes
-            line_end = body.index(b"\r\n", at)
+            line_end = body.find(b"\r\n", at)
             begin = line_end + 2
-            end = begin + int(body[at:line_end], 16)
+            end = begin + int(body[at:line_end], 16) if line_end >= 0 else len(body) + 1
+            if is_cut and end > len(body):
+                return found
             came_s = self.piece_s[bisect_left(ends, len(raw) - len(body) + end)]
             found += [(came_s, data) for data in reader.feed(body[begin:end])]
             at = end + 2
-        if not found or found[-1][1] != DONE:
+        if not is_cut and (not found or found[-1][1] != DONE):
             raise RuntimeError("a stream ended before its answer did")
-        return found[:-1]
+        return [event for event in found if event[1] != DONE]
 
-    def token_s(self) -> list[float]:
+    def token_s(self, *, is_cut: bool = False) -> list[float]:
         """When each token came, where the request said `return_token_ids`; tokens of one chunk came together."""
         times = []
-        for came_s, data in self.events():
+        for came_s, data in self.events(is_cut=is_cut):
             for choice in json.loads(data)["choices"]:
                 times += [came_s] * len(choice["token_ids"])
         return times

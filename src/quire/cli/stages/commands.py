@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from quire.cli.stages import evaluate, heal, map, plan
+from quire.cli.stages import evaluate, heal, map, pack, plan
 
 app = typer.Typer(
     help="Cut a model into stages, so that it answers before all of it is loaded: plan, heal, evaluate, pack.",
@@ -16,3 +16,7 @@ app.command(epilog=plan.EXAMPLE)(plan.plan)
 app.command("map", epilog=map.EXAMPLE)(map.map_)
 app.command(epilog=heal.EXAMPLE)(heal.heal)
 app.command(epilog=evaluate.EXAMPLE)(evaluate.evaluate)
+app.command(epilog=pack.PACK_EXAMPLE)(pack.pack)
+app.command(epilog=pack.VERIFY_EXAMPLE)(pack.verify)
+app.command(epilog=pack.UNPACK_EXAMPLE)(pack.unpack)
+app.command(epilog=pack.SHOW_EXAMPLE)(pack.show)

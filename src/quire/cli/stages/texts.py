@@ -28,10 +28,10 @@ Dtype = Annotated[str, typer.Option(help="What the model computes in.")]
 
 def check_texts(text: list[Path] | None, generate: int, start: str) -> None:
     """Notice mistakes before a model is loaded. Raises ValueError."""
-    if not text and not generate:
-        raise ValueError("which text? Give --text FILE, or --generate N to have the model write N texts itself")
     if start and not generate:
         raise ValueError("--start is what written texts begin with; give --generate, too")
+    if not text and not generate:
+        raise ValueError("which text? Give --text FILE, or --generate N to have the model write N texts itself")
     for path in text or ():
         if not path.is_file():
             raise ValueError(f"{path}: there is no such file")

@@ -7,6 +7,8 @@ at once and says so (`is_calibrated`). One thread only. Knows no clock, no file 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from quire.core.costs.change_detector import has_changed
@@ -31,11 +33,37 @@ class CostModel:
         self.steps = StepCost()
         self.links = {tier: LinkCost() for tier in TIERS}
         self.num_refreshes = 0
+        #: By stage of the model, the share of its layers that are there, and what steps take; 0 is the whole model.
+        self._stages: dict[int, tuple[float, StepCost]] = {0: (1.0, self.steps)}
+        self._stage = 0
+
+    def enter_stage(self, stage: int, share: float) -> None:
+        """Predict and learn the steps of another stage of the model from now on. Transfers stay what they are.
+
+        Args:
+            stage: its number.
+            share: of the full model's layers, that it has. Until steps tell, they take in proportion to it what those
+                of the whole model took in earlier runs, or else those of the stage before.
+        """
+        if stage not in self._stages:
+            known, steps = self._stages[0 if self._stages[0][1].is_calibrated else self._stage]
+            self._stages[stage] = share, steps.scaled(share / known)
+        self._stage, self.steps = stage, self._stages[stage][1]
+
+    @contextmanager
+    def at_stage(self, stage: int) -> Iterator[None]:
+        """Predict and learn as of a stage that was entered before."""
+        usual, self.steps = self.steps, self._stages.get(stage, (1.0, self.steps))[1]
+        try:
+            yield
+        finally:
+            self.steps = usual
 
     def take_over(self, costs: dict[str, Any]) -> None:
         """Believe from now on what another model did (`to_dict`); what this one has counted stays."""
         other = CostModel.from_dict(costs)
         self.steps, self.links = other.steps, other.links
+        self._stages, self._stage = {0: (1.0, self.steps)}, 0
 
     @property
     def is_calibrated(self) -> bool:
@@ -137,6 +165,7 @@ class CostModel:
         model = cls()
         try:
             model.steps = StepCost.from_dict(data["steps"])
+            model._stages = {0: (1.0, model.steps)}
             model.links = {tier: LinkCost.from_dict(data["links"][tier]) for tier in TIERS}
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise ValueError(f"this is no cost model: {error}") from error

@@ -14,13 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from quire.async_engine.messages import ModelState
+from starlette.types import Receive
+
 from quire.core.block_keys import collection_domain
 from quire.prompt import Prompt
 from quire.rag.prompt_template import PromptTemplate, join_passage
 from quire.sampling_params import SamplingParams
 from quire.server.errors import ApiError, invalid
-from quire.server.openai.generation import Generation, check_ready
+from quire.server.openai.generation import Generation, wait_until_known
 from quire.server.registry import ModelRegistry, ServedModel
 
 if TYPE_CHECKING:
@@ -69,8 +70,14 @@ class KeptKV:
         """What was asked for since the server started."""
         return [each for (id_, *_), each in self._warmings.items() if id_ == collection_id]
 
-    def warm(
-        self, collection: Collection, name: str, model_name: str | None, endpoint: str | None, form: str | None
+    async def warm(
+        self,
+        collection: Collection,
+        name: str,
+        model_name: str | None,
+        endpoint: str | None,
+        form: str | None,
+        receive: Receive,
     ) -> Warming:
         """Begin to prepare, or tell how far it is. A warming that has ended begins again, in whatever form.
 
@@ -79,12 +86,14 @@ class KeptKV:
             endpoint: whose prompts begin with the passages: chat/completions or completions; by default the first
                 where the model has a chat template.
             form: a template as of `PromptTemplate.parse`, in place of the usual one.
+            receive: of the request, which waits while the model is loaded.
 
         Raises:
             ApiError: the model keeps no KV, or cannot be asked.
+            ClientDisconnected: the client waits no longer.
         """
         model = self._registry.get(model_name)
-        check_ready(model)
+        await wait_until_known(model, receive)
         if not model.async_engine.limits.has_disk_tier:
             raise ApiError(
                 400, f"the model {model.name!r} keeps no KV; start the server with --kv-dir DIR", "model", "no_kv_dir"
@@ -111,7 +120,8 @@ class KeptKV:
         return warming
 
     def forget(self, collection_id: str, passages: Sequence[str]) -> None:
-        """Have the KV of passages that are deleted deleted, of every model that is ready. Returns at once.
+        """Have the KV of passages that are deleted deleted, of every model that is served; of one that is unloaded
+        when it comes back. Returns at once.
 
         KV in a form of a request's own, under a salt, and of passages that stood behind others, stays on disk until its
         turn to be evicted comes. Nothing finds it: nobody can search for the passages any more.
@@ -126,7 +136,7 @@ class KeptKV:
 
     def _forget(self, collection_id: str, passages: Sequence[str]) -> None:
         for model in self._registry:
-            if model.async_engine.state is not ModelState.READY or not model.async_engine.limits.has_disk_tier:
+            if not model.async_engine.is_known or not model.async_engine.limits.has_disk_tier:
                 continue
             try:
                 for start in range(0, len(passages), _PASSAGES_AT_ONCE):
@@ -174,7 +184,9 @@ class KeptKV:
             why = "is too long for it" if prompt is not None else "does not stand at the start of its prompts"
             _note(warming, f"a passage {why}: {passage:.60}")
             return
-        about = Generation(model, [prompt], _PARAMS, f"warm-{id_[:8]}", int(time.time()), _BEHIND_ALL)
+        # KV of another stage would be of no use once the model has arrived
+        last = engine.num_stages
+        about = Generation(model, [prompt], _PARAMS, f"warm-{id_[:8]}", int(time.time()), _BEHIND_ALL, min_stage=last)
         while True:
             while engine.num_queued:
                 await asyncio.sleep(_PATIENCE_S)

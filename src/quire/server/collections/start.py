@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 
-from quire.async_engine.messages import ModelState
 from quire.rag.database import Database
 from quire.rag.embedder import DEFAULT_EMBEDDER, find_embedder
 from quire.server.collections.quotas import Quotas
@@ -34,10 +33,7 @@ def make_service(
 
     def readers() -> list[Reader]:
         return [
-            Reader(
-                model.source,
-                model.async_engine.engine.max_model_len if model.async_engine.state is ModelState.READY else None,
-            )
+            Reader(model.source, model.async_engine.engine.max_model_len if model.async_engine.is_known else None)
             for model in registry
             if model.source
         ]

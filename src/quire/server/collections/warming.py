@@ -56,7 +56,7 @@ def warm_routes(service: CollectionService, kept: KeptKV) -> APIRouter:
         key_id = key_id_of(request.scope)
         await service.run(lambda: service.find_own(key_id, name), name)  # or it may not be changed
         collection = await service.run(lambda: service.find(key_id, name), name)
-        warming = kept.warm(collection, name, body.model, body.endpoint, body.template)
+        warming = await kept.warm(collection, name, body.model, body.endpoint, body.template, request.receive)
         return Response(_reply(warming).model_dump_json(), 202, media_type="application/json")
 
     @router.get(path, response_model=WarmList, summary="How far the KV of passages is prepared")

@@ -95,8 +95,8 @@ class BodyReader:
     """Owns the child process that parses large bodies; it starts with the first of them.
 
     Args:
-        prompt_limits: gives the limits of the ready models, by name. A large body with a longer prompt ends in the
-            child.
+        prompt_limits: gives the limits of the models that were loaded, by name. A large body with a longer prompt ends
+            in the child.
         ignore_unknown_fields: in place of refusing them.
     """
 

@@ -34,6 +34,8 @@ class _CompletionBuilder(ResponseBuilder[CompletionRequest]):
     def whole(self, outputs: list[RequestOutput], usage: Usage) -> Completion:
         if self.body.max_tokens == 0:
             usage.total_tokens, usage.completion_tokens = usage.prompt_tokens, 0
+            if usage.stages:
+                usage.stages = []
             for output in outputs:
                 _forget_answers(output)
         return Completion(

@@ -25,7 +25,7 @@ from quire.server.http.auth import domains_of, key_id_of
 from quire.server.http.body import JsonRoute
 from quire.server.http.connection import run_while_connected
 from quire.server.openai.errors import as_api_error
-from quire.server.openai.generation import Generation, check_ready
+from quire.server.openai.generation import Generation, wait_until_ready
 from quire.server.openai.openapi import streamed
 from quire.server.openai.prompts import Passages, fit
 from quire.server.openai.response import B, ResponseBuilder
@@ -77,8 +77,8 @@ class Endpoint(ABC, Generic[B]):
             body.model, question, body.slo, num_characters=num_characters, key_id=key_id
         )
         note_usage(request.scope, model=model.name)
-        check_ready(model)
         _check_streaming(body)
+        await wait_until_ready(model, request.receive)
         if body.stream and self.settings.enable_force_include_usage:
             options = body.stream_options or StreamOptions()
             body = body.model_copy(update={"stream_options": options.model_copy(update={"include_usage": True})})
@@ -108,6 +108,7 @@ class Endpoint(ABC, Generic[B]):
             created=int(time.time()),
             priority=body.priority or 0,
             beam=beam,
+            min_stage=body.min_stage or 1,
             system_fingerprint=model.async_engine.engine.system_fingerprint,
             about=about,
         )
@@ -115,11 +116,13 @@ class Endpoint(ABC, Generic[B]):
         if body.stream:
             return StreamedAnswer(builder, self.settings.keep_alive_s)
         outputs = await run_while_connected(request.receive, generation.outputs())
-        count = UsageCount()
+        count = UsageCount(has_stages=model.async_engine.num_stages > 1)
         for number, output in enumerate(outputs):
             count.add_output(number, output)
         count.note(request.scope, model.name)
-        return json_reply(builder.whole(outputs, count.to_usage()))
+        answer = json_reply(builder.whole(outputs, count.to_usage()))
+        answer.headers.update(generation.stage_headers)
+        return answer
 
     @abstractmethod
     def _own_sampling(self, body: B) -> dict[str, Any]:

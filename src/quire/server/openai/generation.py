@@ -6,14 +6,26 @@ import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
+from starlette.types import Receive
+
 from quire.async_engine.event_stream import EventStream, Pass
-from quire.async_engine.messages import EngineUnavailable, Event, Finished, ModelState, RequestFailed
+from quire.async_engine.messages import (
+    EngineUnavailable,
+    Event,
+    Finished,
+    ModelState,
+    QueueFull,
+    RequestFailed,
+    Started,
+)
 from quire.outputs import RequestOutput
 from quire.prompt import Prompt
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.server.errors import RETRY_SOON, ApiError
+from quire.server.http.connection import run_while_connected
 from quire.server.openai.errors import as_api_error
 from quire.server.registry import ServedModel
 
@@ -27,7 +39,9 @@ class Generation:
         request_id: names the answer.
         created: seconds since 1970.
         beam: beam search in place of sampling.
+        min_stage: of the model, before which it does not begin.
         about: fields that an answer shows once: what was retrieved, why this model.
+        begun: by prompt, the stage of the model on which it began, once it has.
     """
 
     model: ServedModel
@@ -37,8 +51,18 @@ class Generation:
     created: int
     priority: int = 0
     beam: BeamSearchParams | None = None
+    min_stage: int = 1
     system_fingerprint: str | None = None
     about: dict[str, Any] = field(default_factory=dict)
+    begun: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def stage_headers(self) -> dict[str, str]:
+        """The header that says on which stage the answer began; none where the model has one stage, or while the
+        answer waits."""
+        if self.model.async_engine.num_stages == 1 or not self.begun:
+            return {}
+        return {"X-Quire-Stage": str(min(self.begun.values()))}
 
     def head(self, kind: str) -> dict[str, Any]:
         """What an answer begins with, and every chunk of a streamed one."""
@@ -77,10 +101,12 @@ class Generation:
                     request_id=name if len(self.prompts) == 1 else f"{name}-{number}",
                     number=number,
                     priority=self.priority,
+                    min_stage=self.min_stage,
                     wants_progress=wants_progress,
                 )
             while num_open:
                 events = await stream.take()
+                self.begun.update({number: event.stage for number, event in events if isinstance(event, Started)})
                 yield events
                 for _, event in events:
                     if isinstance(event, Finished):
@@ -100,17 +126,44 @@ class Generation:
         return [finished[number] for number in range(len(self.prompts))]
 
 
-def check_ready(model: ServedModel) -> None:
-    """Raise `ApiError` for a model that is not ready."""
-    state = model.async_engine.state
-    if state is ModelState.READY:
+async def wait_until_ready(model: ServedModel, receive: Receive) -> None:
+    """Wait while the model is loaded: at the start, again after it was lost, or since it was unloaded.
+
+    Args:
+        receive: of the request that waits, whose body has been read.
+
+    Raises:
+        ApiError: too many wait, it takes too long, or the model cannot be asked.
+        ClientDisconnected: the client waits no longer.
+    """
+    if model.async_engine.state is ModelState.READY:
         return
-    why = {
-        ModelState.LOADING: "is loading; try again soon, GET /v1/models shows its state",
-        ModelState.DRAINING: "takes no more requests: the server is shutting down",
-        ModelState.FAILED: f"could not be loaded: {model.async_engine.error}",
-    }[state]
-    raise ApiError(503, f"the model {model.name!r} {why}", "model", f"model_{state}", RETRY_SOON)
+    try:
+        await run_while_connected(receive, model.async_engine.wait_open())
+    except QueueFull as error:
+        raise as_api_error(error) from error
+    except EngineUnavailable as error:
+        raise _unavailable(model) from error
+
+
+async def wait_until_known(model: ServedModel, receive: Receive) -> None:
+    """As `wait_until_ready`, for whoever asks for tokenizer and limits alone: an unloaded model stays so."""
+    if not model.async_engine.is_known or model.async_engine.state is ModelState.DRAINING:
+        await wait_until_ready(model, receive)
+
+
+def _unavailable(model: ServedModel) -> ApiError:
+    engine, state, headers = model.async_engine, model.async_engine.state, RETRY_SOON
+    match state:
+        case ModelState.DRAINING:
+            why = "takes no more requests: the server is shutting down"
+        case ModelState.FAILED:
+            why = f"could not be loaded: {engine.error}"
+        case _:
+            state, why = ModelState.LOADING, "is loading; try again soon, GET /v1/models shows its state"
+            if engine.load_progress is not None and engine.load_progress.seconds_left is not None:
+                headers = {"Retry-After": str(max(1, ceil(engine.load_progress.seconds_left)))}
+    return ApiError(503, f"the model {model.name!r} {why}", "model", f"model_{state}", headers)
 
 
 def _check(output: RequestOutput) -> None:

@@ -7,26 +7,33 @@ from typing import Any, Literal
 
 from fastapi import APIRouter
 from pydantic import Field
+from starlette.requests import Request
 from starlette.responses import Response
 
 import quire
 from quire.async_engine.messages import ModelState
 from quire.server.openai.endpoint import json_reply
-from quire.server.openai.generation import check_ready
-from quire.server.openai.schema import ERROR_RESPONSES, Reply
+from quire.server.openai.generation import wait_until_known
+from quire.server.openai.schema import ERROR_RESPONSES, LoadedSoFar, Reply
 from quire.server.registry import AUTO, ModelRegistry, ServedModel
 
 
-class ModelCard(Reply):
+class _Card(Reply):
     id: str = Field(description="The name by which it is asked for.")
     object: Literal["model"]
     created: int = Field(description="Seconds since 1970.")
     owned_by: str
     root: str = Field(description="The directory, hub id or preset that it was loaded from.")
-    state: Literal["loading", "ready", "failed", "draining"]
+    state: Literal["loading", "ready", "unloaded", "failed", "draining"]
     max_model_len: int | None = Field(default=None, description="The longest sequence, once it is loaded.")
     vocab_size: int | None = Field(default=None, description="Token ids go from 0 to one less, once it is loaded.")
     error: str | None = Field(default=None, description="Why it failed.")
+
+
+class ModelCard(LoadedSoFar, _Card):
+    """A model. How far it has arrived is shown while it loads, and of a model that arrives in stages always."""
+
+    load_error: str | None = Field(default=None, description="Why loading does not get on; it is tried again.")
 
 
 class ModelList(Reply):
@@ -67,16 +74,16 @@ def model_routes(registry: ModelRegistry, *, has_auto: bool = False) -> APIRoute
         return json_reply(_card(found, model if model in found.names else found.name))
 
     @router.get("/props", response_model=Properties, responses=ERROR_RESPONSES, summary="What a model works with")
-    async def show_properties(model: str | None = None) -> Response:
+    async def show_properties(request: Request, model: str | None = None) -> Response:
         found = registry.get(model)
-        check_ready(found)
+        await wait_until_known(found, request.receive)
         return json_reply(_properties(found))
 
     return router
 
 
 def _card(model: ServedModel, name: str) -> ModelCard:
-    state = model.async_engine.state
+    engine, state = model.async_engine, model.async_engine.state
     card = ModelCard(
         id=name,
         object="model",
@@ -85,18 +92,25 @@ def _card(model: ServedModel, name: str) -> ModelCard:
         root=model.source or model.name,
         state=state.value,
     )
-    if state is ModelState.READY:
-        card.max_model_len = model.async_engine.engine.max_model_len
-        card.vocab_size = model.async_engine.engine.vocab_size
-    if model.async_engine.error is not None:
-        card.error = model.async_engine.error
+    if engine.is_known and state is not ModelState.DRAINING:
+        card.max_model_len = engine.engine.max_model_len
+        card.vocab_size = engine.engine.vocab_size
+    if engine.error is not None:
+        card.error = engine.error
+    is_arriving = state is ModelState.LOADING or (state is ModelState.READY and engine.num_stages > 1)
+    if is_arriving and (progress := engine.load_progress) is not None:
+        for name, value in LoadedSoFar.fields_of(progress).items():
+            setattr(card, name, value)
+        if progress.error is not None:
+            card.load_error = progress.error
     return card
 
 
 def _auto_card(registry: ModelRegistry) -> ModelCard:
     """Of whichever model a routing policy chooses: as ready as the readiest."""
     states = {model.async_engine.state for model in registry}
-    state = next((each for each in (ModelState.READY, ModelState.LOADING) if each in states), min(states))
+    best = (ModelState.READY, ModelState.UNLOADED, ModelState.LOADING)
+    state = next((each for each in best if each in states), min(states))
     created = max(model.created for model in registry)
     return ModelCard(id=AUTO, object="model", created=created, owned_by="quire", root=AUTO, state=state.value)
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from quire.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
+    from quire.outputs import LoadProgress
     from quire.rag.collections import Passage
 
 T = TypeVar("T")
@@ -188,6 +189,7 @@ class GenerationRequest(HabitualFields):
     stream_options: StreamOptions | None = option("Only with stream.")
     return_token_ids: bool | None = option("Show the token ids of prompt and answer.")
     priority: int | None = option("Smaller goes first; 0 by default.", ge=-(2**31), lt=2**31)
+    min_stage: Count | None = option("Wait until the model has arrived up to this stage; 1 by default, any.")
     request_id: Annotated[str, Field(pattern=r"^[!-~]{1,128}$")] | None = option(
         "Names the request: the answer's id ends with it. 1 to 128 printable ASCII characters, no spaces."
     )
@@ -271,11 +273,39 @@ class PromptTokensDetails(Reply):
     )
 
 
+class StageTokens(Reply):
+    stage: int = Field(description="1 is the pruned model, the last one the original.")
+    tokens: int = Field(description="That it made.")
+
+
 class Usage(Reply):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails | None = None
+    stages: list[StageTokens] | None = Field(
+        default=None, description="Which stage made the tokens, of a model that arrives in stages."
+    )
+
+
+class LoadedSoFar(Reply):
+    """How far a model has arrived; what is not known yet is left out."""
+
+    stage: int | None = Field(default=None, description="That is served; 0 is none yet.")
+    num_stages: int | None = Field(default=None, description="The last of them is the original; 1 where it has none.")
+    bytes_loaded: int | None = Field(default=None, description="Of weights.")
+    bytes_total: int | None = None
+    seconds_left: float | None = Field(default=None, description="Until all is there, by the bandwidth so far.")
+
+    @staticmethod
+    def fields_of(progress: LoadProgress) -> dict[str, Any]:
+        """The fields as far as they are known."""
+        known: dict[str, Any] = {"stage": progress.stage, "num_stages": progress.num_stages}
+        if progress.bytes_total:
+            known |= {"bytes_loaded": progress.bytes_loaded, "bytes_total": progress.bytes_total}
+        if progress.seconds_left is not None:
+            known["seconds_left"] = round(progress.seconds_left, 1)
+        return known
 
 
 class ShownLogprob(Reply):

@@ -25,7 +25,7 @@ from quire.server.http.access_log import note_usage
 from quire.server.http.connection import ClientDisconnected, run_while_connected
 from quire.server.http.protocol import BODY_WRITER, BodyWriter
 from quire.server.openai.response import ResponseBuilder
-from quire.server.openai.schema import PromptTokensDetails, Usage
+from quire.server.openai.schema import PromptTokensDetails, StageTokens, Usage
 
 logger = logging.getLogger("quire")
 
@@ -35,12 +35,18 @@ _REFUSED_WITHIN_S = 1.0  # a request that can never be served is refused by then
 
 
 class UsageCount:
-    """The tokens of one HTTP request: all its prompts and all their answers."""
+    """The tokens of one HTTP request: all its prompts and all their answers.
 
-    def __init__(self) -> None:
+    Args:
+        has_stages: the model has several stages, so it is told which made how many tokens.
+    """
+
+    def __init__(self, *, has_stages: bool = False) -> None:
         self.num_prompt_tokens = 0
         self.num_output_tokens = 0
         self._cached: dict[int, dict[str, int]] = {}  #: by prompt: tokens by tier
+        self._has_stages = has_stages
+        self._by_stage: Counter[int] = Counter()  #: tokens of the answers that have ended
 
     def add_prompt(self, number: int, num_tokens: int, cached: dict[str, int]) -> None:
         self.num_prompt_tokens += num_tokens
@@ -54,6 +60,12 @@ class UsageCount:
         """Count a whole answer to a prompt."""
         self.add_prompt(number, len(output.prompt_token_ids), output.cached_tokens)
         self.num_output_tokens += sum(len(completion.token_ids) for completion in output.outputs)
+        self.note_stages(output)
+
+    def note_stages(self, output: RequestOutput) -> None:
+        """Of a prompt's whole answer, which stage of the model made how many tokens."""
+        for stage, num_tokens in output.stages:
+            self._by_stage[stage] += num_tokens
 
     def note(self, scope: Scope, model: str) -> None:
         """Tell the access log."""
@@ -64,12 +76,15 @@ class UsageCount:
         details = PromptTokensDetails(cached_tokens=by_tier.total())
         if by_tier.keys() - {"device"}:
             details.cached_tokens_by_tier = dict(by_tier)
-        return Usage(
+        usage = Usage(
             prompt_tokens=self.num_prompt_tokens,
             completion_tokens=self.num_output_tokens,
             total_tokens=self.num_prompt_tokens + self.num_output_tokens,
             prompt_tokens_details=details,
         )
+        if self._has_stages and self._by_stage:
+            usage.stages = [StageTokens(stage=stage, tokens=count) for stage, count in sorted(self._by_stage.items())]
+        return usage
 
 
 def event_of(data: dict[str, Any]) -> bytes:
@@ -90,7 +105,7 @@ class Chunks:
     def __init__(self, builder: ResponseBuilder[Any]) -> None:
         self._builder = builder
         self._head = builder.generation.head(builder.chunk_kind)
-        self.usage = UsageCount()  #: so far
+        self.usage = UsageCount(has_stages=builder.generation.model.async_engine.num_stages > 1)  #: so far
         self._has_usage = builder.body.wants_usage
         self._has_running_usage = builder.body.wants_running_usage
         # before an answer's end, its chunks show nothing but text
@@ -119,6 +134,7 @@ class Chunks:
                 return comment("resumed")
             case Finished():
                 self.usage.note_cached(number, event.output.cached_tokens)
+                self.usage.note_stages(event.output)
         return b""
 
     def _encode_delta(self, number: int, delta: Delta) -> bytes:
@@ -143,11 +159,14 @@ class Chunks:
         """The bytes after the last answer's end."""
         if not self._has_usage:
             return DONE
-        return event_of({**self._head, "choices": [], "usage": self.usage.to_usage().model_dump()}) + DONE
+        return event_of({**self._head, "choices": [], "usage": self._usage()}) + DONE
+
+    def _usage(self) -> dict[str, Any]:
+        return self.usage.to_usage().model_dump(exclude_unset=True)
 
     def _chunk(self, **parts: Any) -> dict[str, Any]:
         if self._has_usage:
-            parts["usage"] = self.usage.to_usage().model_dump() if self._has_running_usage else None
+            parts["usage"] = self._usage() if self._has_running_usage else None
         return {**self._head, **parts}
 
 
@@ -187,6 +206,7 @@ class StreamedAnswer(Response):
                         raise error
                     await error_response(error)(scope, receive, send)
                     return
+                self.headers.update(self._generation.stage_headers)
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
                 self._writer = scope.get("extensions", {}).get(BODY_WRITER)
                 await self._stream(first, events, send)

@@ -16,7 +16,7 @@ from quire.prompt import Prompt
 from quire.server.errors import invalid
 from quire.server.http.body import JsonRoute
 from quire.server.openai.endpoint import json_reply
-from quire.server.openai.generation import check_ready
+from quire.server.openai.generation import wait_until_known
 from quire.server.openai.prompts import encode_messages, encode_texts, tokenizer_of
 from quire.server.openai.schema import (
     ERROR_RESPONSES,
@@ -36,20 +36,20 @@ def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRou
     """The routes, over the models of `registry`."""
     router = APIRouter(route_class=JsonRoute, tags=["tokens"])
 
-    def find_model(name: str | None) -> ServedModel:
+    async def find_model(request: Request, name: str | None) -> ServedModel:
         model = registry.get(name)
-        check_ready(model)
+        await wait_until_known(model, request.receive)
         return model
 
     @router.post("/tokenize", response_model=TokenizeReply, responses=ERROR_RESPONSES, summary="Text to token ids")
     async def tokenize(request: Request, body: TokenizeRequest) -> Response:
-        model = find_model(body.model)
+        model = await find_model(request, body.model)
         answer = await asyncio.to_thread(_tokenize, model, body, trusts_template=settings.trust_request_chat_template)
         return json_reply(answer)
 
     @router.post("/detokenize", response_model=DetokenizeReply, responses=ERROR_RESPONSES, summary="Token ids to text")
     async def detokenize(request: Request, body: DetokenizeRequest) -> Response:
-        model = find_model(body.model)
+        model = await find_model(request, body.model)
         model.prompt_limits.check_long_ids(body.tokens)
         decode = partial(tokenizer_of(model).decode, body.tokens, skip_special_tokens=False)
         return json_reply(DetokenizeReply(prompt=await asyncio.to_thread(decode)))
@@ -59,7 +59,7 @@ def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRou
     )
     async def apply_template(request: Request, body: TemplateRequest) -> Response:
         trusts_template = settings.trust_request_chat_template
-        model = find_model(body.model)
+        model = await find_model(request, body.model)
         encode = partial(
             encode_messages, model, body.messages, body, trusts_template=trusts_template, is_truncated=False
         )

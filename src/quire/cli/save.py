@@ -1,0 +1,37 @@
+"""`quire save`: a model's files, where there were none or in another dtype."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quire.config import EngineConfig, format_size
+
+EXAMPLE = "Example: quire save --model random:qwen2.5-0.5b /tmp/qwen-shaped"
+
+
+def save(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty directory.")],
+    model: Annotated[
+        str, typer.Option(envvar="QUIRE_MODEL", help="A preset, a directory, a hub id or an embedded name.")
+    ],
+    dtype: Annotated[str | None, typer.Option(help="As the engine's: auto, float32, bfloat16, float16.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of a preset's random weights.")] = None,
+) -> None:
+    """Write a model as a checkpoint in the Hugging Face format: a preset, so that it can be loaded from files."""
+    given = {"dtype": dtype, "seed": seed}
+    config = EngineConfig.from_env(model=model, **{name: value for name, value in given.items() if value is not None})
+
+    from quire.loading import resolve_model
+    from quire.loading.save import save_model
+    from quire.text.tokenizer import Tokenizer
+
+    source = resolve_model(config.model)
+    save_model(source, directory, dtype=config.dtype, seed=config.seed, use_tqdm=config.use_tqdm)
+    if source.path is None:
+        Tokenizer.byte_level(source.config.vocab_size).save(directory)
+    files = list(directory.glob("*.safetensors"))
+    size = format_size(sum(file.stat().st_size for file in files))
+    typer.echo(f"{config.model} is in {directory}: {size} of weights in {len(files)} files")

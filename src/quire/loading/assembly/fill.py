@@ -1,0 +1,110 @@
+"""From a file's bytes to the tensors of a model: converted, put where they belong, and looked at.
+
+Piece by piece as they arrive, so that no tensor is in memory twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from quire.loading.checkpoint import TORCH_TYPES, TensorEntry
+from quire.loading.errors import ModelLoadError
+from quire.loading.reading.order import runs_in_order_of_use
+from quire.loading.reading.reader import PIECE_BYTES, ByteReader
+
+_TYPES = {name: getattr(torch, dtype) for name, dtype in TORCH_TYPES.items()} | {"F64": torch.float64}
+
+
+class TensorFill:
+    """One tensor of a model while its bytes arrive, in order.
+
+    Args:
+        view: where it goes; of the tensor's shape, in any layout and dtype.
+        entry: where it comes from.
+    """
+
+    def __init__(self, view: Tensor, entry: TensorEntry) -> None:
+        self.view = view
+        self.entry = entry
+        self._dtype = _TYPES[entry.dtype]
+        self._is_suspect = False  # some of it is NaN, infinite, or too large to be summed up
+        # A transposed view is filled by rows once all is there, and so is a tensor at an odd offset.
+        has_own_room = not view.is_contiguous() or entry.start % self._dtype.itemsize
+        self._room = torch.empty(entry.num_bytes, dtype=torch.uint8, device="cpu") if has_own_room else None
+
+    def add(self, offset: int, data: memoryview) -> None:
+        """Put in the bytes from an offset in the tensor on."""
+        piece = torch.frombuffer(data, dtype=torch.uint8)
+        if self._room is not None:
+            self._room[offset : offset + len(data)] = piece
+            return
+        first = offset // self._dtype.itemsize
+        self._put(self.view.view(-1)[first : first + len(data) // self._dtype.itemsize], piece.view(self._dtype))
+
+    def finish(self, rest: Callable[[], None] = lambda: None) -> None:
+        """All bytes are there.
+
+        Args:
+            rest: called between pieces of work.
+
+        Raises:
+            ModelLoadError: the tensor, as it was loaded, holds NaN or infinity.
+        """
+        if self._room is not None:
+            whole = self._room.view(self._dtype).view(self.entry.shape)
+            rows = max(1, PIECE_BYTES * len(whole) // max(1, self.entry.num_bytes)) if whole.dim() else 1
+            for start in range(0, len(whole), rows) if whole.dim() else ():
+                self._put(self.view[start : start + rows], whole[start : start + rows])
+                rest()
+            self._room = None
+        if self._is_suspect:
+            check_finite(self.view, self.entry)
+
+    def _put(self, view: Tensor, piece: Tensor) -> None:
+        view.copy_(piece)
+        # NaN and infinity survive a sum, which is much cheaper than looking at each value.
+        self._is_suspect = self._is_suspect or not bool(torch.isfinite(view.sum()))
+
+
+def load_tensors(
+    matched: Mapping[str, TensorEntry], views: Mapping[str, Tensor], advance: Callable[[int], None]
+) -> None:
+    """Copy each entry into its view, converting to the view's dtype, tensor by tensor.
+
+    Args:
+        advance: told the bytes of every tensor once it is in place.
+
+    Raises:
+        ModelLoadError: a file cannot be read, or a tensor holds NaN or infinity.
+    """
+    names = {entry: name for name, entry in matched.items()}
+    fill: TensorFill | None = None
+    reader = ByteReader(runs_in_order_of_use(matched.values()))
+    reader.start()
+    try:
+        while (piece := reader.next_piece()) is not None:
+            for entry, offset, data in piece.parts():
+                if fill is None or fill.entry is not entry:
+                    fill = TensorFill(views[names[entry]], entry)
+                fill.add(offset, data)
+                if offset + len(data) == entry.num_bytes:
+                    fill.finish()
+                    advance(entry.num_bytes)
+            reader.release(piece)
+    finally:
+        reader.close()
+
+
+def check_finite(view: Tensor, entry: TensorEntry) -> None:
+    """Raise ModelLoadError if the tensor, as it was loaded, holds NaN or infinity."""
+    bad = int((~torch.isfinite(view)).sum())
+    if bad:
+        dtype = str(view.dtype).removeprefix("torch.")
+        converted = f" once converted from {entry.dtype} to {dtype}" if TORCH_TYPES.get(entry.dtype) != dtype else ""
+        raise ModelLoadError(
+            f"{entry.name} in {entry.file} has {bad} of {view.numel()} values that are NaN or infinite{converted}; "
+            "download it again" + (", or choose another dtype" if converted else "")
+        )

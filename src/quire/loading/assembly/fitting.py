@@ -1,0 +1,88 @@
+"""Whether a checkpoint's tensors are what a model needs: told from headers, before a byte of weights is read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+
+from quire.loading.checkpoint import TensorEntry, are_equal, checkpoint_dtype, match_tensors
+from quire.models.base import CausalLM
+from quire.models.model_config import DTYPE_BYTES, ModelConfig
+from quire.models.registry import ARCHITECTURES, build_model
+
+logger = logging.getLogger(__name__)
+
+HEAD_NAME = "lm_head.weight"
+
+
+def fit_model(
+    config: ModelConfig, entries: Mapping[str, TensorEntry], dtype: str
+) -> tuple[CausalLM, dict[str, TensorEntry]]:
+    """A model on meta, and the checkpoint's tensors by their names in it.
+
+    Args:
+        dtype: float32, bfloat16, float16, or auto: the config's, else the files'.
+
+    Raises:
+        ModelLoadError: the tensors are not what the config describes.
+        ValueError: Quire does not compute in the dtype.
+    """
+    entries = dict(entries)
+    config = resolve_head(config, entries)
+    model = build_model(config, choose_dtype(dtype, config, checkpoint_dtype(entries)), "meta")
+    matched = match_tensors(
+        entries,
+        {name: tuple(view.shape) for name, view in model.checkpoint_tensors().items()},
+        optional_prefix=model.optional_prefix,
+        ignored=model.ignored_tensors,
+    )
+    return model, matched
+
+
+def resolve_head(config: ModelConfig, entries: dict[str, TensorEntry]) -> ModelConfig:
+    """Settle whether the head is tied, by the config and by what the files hold, as transformers 5 does.
+
+    Where the config ties the head and the files hold it all the same, an equal one is dropped from `entries`, and one
+    that differs is used.
+    """
+    head = entries.get(HEAD_NAME)
+    if head is None or not config.tie_word_embeddings:
+        return config
+    model_class = ARCHITECTURES[config.architecture].model_class
+    name = model_class.checkpoint_names["embed_tokens"] + ".weight"
+    embedding = entries.get(name) or entries.get(name.removeprefix(model_class.optional_prefix))
+    if embedding is None:
+        entries[name] = head
+    elif not are_equal(head, embedding):
+        logger.warning(
+            "%s: config.json ties the head to the embedding, but the files hold a head of its own, which is used; "
+            "set tie_word_embeddings to false in config.json",
+            head.file.parent,
+        )
+        return replace(config, tie_word_embeddings=False)
+    del entries[HEAD_NAME]
+    return config
+
+
+def choose_dtype(dtype: str, config: ModelConfig, in_files: str | None) -> torch.dtype:
+    """The dtype that a model is loaded in.
+
+    Args:
+        dtype: as asked for; auto is the config's, else that of the files, else float32.
+
+    Raises:
+        ValueError: Quire does not compute in it.
+    """
+    if dtype == "auto":
+        dtype = config.dtype or in_files or "float32"
+        if dtype not in DTYPE_BYTES:
+            raise ValueError(
+                f"config.json says that the weights are {dtype!r}, which Quire does not compute in; where they are "
+                f"ordinary numbers, choose a dtype yourself: {', '.join(DTYPE_BYTES)}"
+            )
+    if dtype not in DTYPE_BYTES:
+        raise ValueError(f"dtype {dtype!r} is not one of auto, {', '.join(DTYPE_BYTES)}")
+    return getattr(torch, dtype)

@@ -1,0 +1,99 @@
+"""Units: what of a model gets in place as a whole. Embeddings, one layer, the final norm, the head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from quire.models.base import CausalLM, checkpoint_tensors
+from quire.models.layers import Linear, can_pack
+
+
+class Unit:
+    """A part of a model on meta: gets memory, is filled tensor by tensor, and packed as far as it is filled.
+
+    Args:
+        name: of the attribute; of a layer, with its index.
+        module: the part.
+        prefix: of its tensors in a checkpoint.
+    """
+
+    def __init__(self, name: str, module: nn.Module, prefix: str, layer: int | None = None) -> None:
+        self.name = name
+        self.module = module
+        self.layer = layer  #: its index; None of what is no layer
+        self._prefix = prefix
+        views = dict(checkpoint_tensors(module, prefix))
+        self.tensors = tuple(views)  #: their names in a checkpoint
+        self.num_bytes = sum(view.numel() * view.element_size() for view in views.values())
+        self._missing = set(views)
+        self._views: dict[str, Tensor] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        return not self._missing
+
+    def view(self, name: str, device: torch.device) -> Tensor:
+        """Where a tensor goes; the first call gives the unit memory."""
+        if self._views is None:
+            self.module.to_empty(device=device)
+            self._views = dict(checkpoint_tensors(self.module, self._prefix))
+        return self._views[name]
+
+    def finish(self, name: str) -> None:
+        """A tensor is in place. Of a linear layer's last one, it is packed: one at a time, to have one of them twice.
+
+        Whoever holds a view of it must let go before, since packing frees the plain weight.
+        """
+        assert self._views is not None
+        del self._views[name]
+        self._missing.discard(name)
+        for linear, names in _linears(self.module, self._prefix):
+            if name in names and not self._missing & set(names):
+                for each in names:
+                    self._views.pop(each, None)
+                linear.pack()
+        if not self._missing:
+            self._views = None
+
+
+def units_of(model: CausalLM) -> list[Unit]:
+    """All units of a model, in the order of use. One without tensors (a norm that only scales to one) is whole.
+
+    A tied head is no unit: it is the embedding's table, see `tie_head`.
+    """
+    units = []
+    names = dict(model.checkpoint_names)
+    if not model.config.tie_word_embeddings:
+        names["lm_head"] = "lm_head"
+    for attribute, prefix in names.items():
+        module = getattr(model, attribute)
+        if attribute == "layers":
+            units += [Unit(f"layers.{i}", layer, f"{prefix}.{i}", i) for i, layer in enumerate(module)]
+        elif module is not None:
+            units.append(Unit(attribute, module, prefix))
+    return units
+
+
+def tie_head(model: CausalLM) -> None:
+    """Give a tied head the embedding's table, once that is in place; packed, it gets a copy of its own."""
+    model.lm_head.weight = model.embed_tokens.weight
+    model.lm_head.pack()
+
+
+def tied_head_bytes(model: CausalLM) -> int:
+    """Memory that a tied head takes once it is packed."""
+    is_packed = model.config.tie_word_embeddings and model.device.type == "cpu" and can_pack(model.dtype)
+    return model.lm_head.in_features * model.lm_head.out_features * model.dtype.itemsize if is_packed else 0
+
+
+def _linears(module: nn.Module, name: str) -> Iterator[tuple[Linear, list[str]]]:
+    """The linear layers that are still plain, and their tensors' names in a checkpoint."""
+    if isinstance(module, Linear):
+        if module.weight is not None:
+            yield module, [each for each, _ in module.checkpoint_tensors(name)]
+        return
+    for child_name, child in module.named_children():
+        yield from _linears(child, f"{name}.{child_name}")

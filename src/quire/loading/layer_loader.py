@@ -1,0 +1,544 @@
+"""A model that arrives layer by layer, in a thread of its own, while what is there may already be used.
+
+Each layer gets memory, is filled, looked at, packed and installed as its bytes come. Memory: the model, one layer, and
+the buffers of the reader. A model in stages is served from its first one on, and the rest arrives in the background.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Self, overload
+
+import torch
+import xxhash
+from torch import nn
+
+from quire.loading.assembly.fill import TensorFill
+from quire.loading.assembly.fitting import choose_dtype, fit_model
+from quire.loading.assembly.units import Unit, tie_head, tied_head_bytes, units_of
+from quire.loading.checkpoint import TensorEntry
+from quire.loading.digest import combine_digests
+from quire.loading.errors import ModelLoadError
+from quire.loading.progress import load_listener
+from quire.loading.random_weights import fill_random
+from quire.loading.reading.checkpoint_reading import CheckpointReading
+from quire.loading.reading.reader import ByteReader
+from quire.loading.source import ModelSource
+from quire.loading.stage_manifest import STAGES_FILE, StageManifest
+from quire.models.adapter import read_adapter
+from quire.models.registry import build_model
+from quire.models.stages import PassLayer, ServableStage, read_linear_map
+from quire.outputs import LoadProgress
+from quire.system.duty_cycle import DutyCycle
+from quire.system.threads import limit_threads_here
+
+logger = logging.getLogger("quire")
+
+BACKGROUND_SHARE = 0.08  #: of a core's time, while the engine is busy
+_FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 30.0
+_TELL_S = 0.1  # between two tellings of progress
+_RATE_WINDOW_S = 10.0  # over which the bandwidth is measured
+_END_S = 5.0  # that the process's exit waits
+
+
+class LayerLoader:
+    """Builds a model on meta at once, and fills it once it is started.
+
+    Args:
+        source: a checkpoint, a pack or a preset.
+        dtype: float32, bfloat16, float16, or auto: the config's, else the files'.
+        device: that the model computes on.
+        storage_bandwidth: bytes a second that reads are held back to; None is as fast as they go.
+        manifest: of the stages, in whose order the model arrives; None is a model that arrives as one stage.
+        last_stage: that is loaded; None is the last.
+        load_format: random gives a checkpoint random weights; a preset has them anyway.
+        seed: of random weights.
+        reading: of the same checkpoint, where reading has begun before torch was there.
+        takes_digest: hash the weights on the way, for `digest`.
+
+    Raises:
+        UnsupportedModelError, ModelConfigError: from the config.
+        ModelLoadError: the files are not what the config describes; no byte of weights is read before.
+    """
+
+    def __init__(
+        self,
+        source: ModelSource,
+        *,
+        dtype: str = "auto",
+        device: torch.device | str = "cpu",
+        storage_bandwidth: float | None = None,
+        manifest: StageManifest | None = None,
+        last_stage: int | None = None,
+        load_format: str = "auto",
+        seed: int = 0,
+        reading: CheckpointReading | None = None,
+        takes_digest: bool = False,
+    ) -> None:
+        self.on_stage: Callable[[int], None] | None = None  #: called in the loader's thread as a stage gets ready
+        self.on_bytes: Callable[[int], None] | None = None  #: called there with the number of those that have arrived
+        self.check: Callable[[], None] | None = None  #: called there before a stage counts as ready; may raise
+        self.is_engine_busy: Callable[[], bool] = lambda: False  #: while it says so, work in the background yields
+        self._seed = seed
+        self._reading: CheckpointReading | None = None
+        self._names: dict[TensorEntry, str] = {}  # of tensors in the files: as the model calls them
+        if load_format == "random" or source.path is None:
+            if load_format == "safetensors":
+                raise ModelLoadError(f"{source.name} is a preset without files; load_format must be auto or random")
+            self._manifest = None
+            self.model = build_model(source.config, choose_dtype(dtype, source.config, None), "meta")
+        else:
+            self._reading = reading or CheckpointReading(
+                source.path, manifest=manifest, last_stage=last_stage, bandwidth=storage_bandwidth
+            )
+            self._manifest = self._reading.manifest
+            self.model, matched = fit_model(source.config, self._reading.entries, dtype)
+            self._names = {entry: name for name, entry in matched.items()}
+            self._check_manifest()
+        self._device = self.model.device = torch.device(device)
+        num_groups = 1 if self._reading is None else len(self._reading.groups)
+        self.num_stages = self.last_stage = min(last_stage or num_groups, num_groups)
+        self._units = units_of(self.model)
+        self._unit_of = {name: unit for unit in self._units for name in unit.tensors}
+        self._fill: TensorFill | None = None
+        self._tensor_digests: dict[str, bytes] | None = {} if takes_digest and self._manifest is None else None
+        self._tensor_hash = hashlib.sha256()
+        self.digest: str | None = None  #: of the weights, where it was asked for, once all of them are in place
+
+        self._changed = threading.Condition()
+        self._in_place: set[str] = set()  # names of units
+        self._stage_ready = 0
+        self._stages: dict[int, ServableStage] = {}
+        self._arriving: dict[int, ServableStage] = {}
+        self._reader: ByteReader | None = None
+        self._failure: BaseException | None = None
+        self._error: str | None = None
+        self._served_stage = 0
+        self._bytes_loaded = self._bytes_of_stage = 0
+        self._bytes_total = self.bytes_until(self.last_stage)
+        self._arrivals: deque[tuple[float, int]] = deque()  # when, and how many bytes there were
+        self._told_at = -math.inf
+        self._listener = load_listener.get()
+        self._closing = threading.Event()
+        self._duty = DutyCycle(BACKGROUND_SHARE, self._must_yield, self._closing.wait)
+        self._thread: threading.Thread | None = None
+
+    @property
+    def stage_ready(self) -> int:
+        """The highest stage whose units are all in place and verified; 0 is none."""
+        return self._stage_ready
+
+    def start(self) -> None:
+        """Begin to load."""
+        if self._reading is not None:
+            self._reading.start()
+        self._thread = threading.Thread(target=self._work, name="quire-load", daemon=True)
+        weakref.finalize(self, _end, self._closing, self._thread)  # a thread within torch at exit ends in an error
+        self._thread.start()
+        self._tell()
+
+    def wait_stage(self, number: int) -> None:
+        """Return once a stage can be served.
+
+        Raises:
+            ModelLoadError: it cannot be loaded, or the loader was closed before.
+        """
+        if not 1 <= number <= self.last_stage:
+            raise ValueError(f"stage {number} is not one of the {self.last_stage} that are loaded")
+        self._wait(lambda: self._stage_ready >= number)
+
+    def wait_input(self) -> None:
+        """Return once the embeddings are in place, which a forward pass begins with; raises as `wait_stage`."""
+        names = [unit.name for unit in self._units[: self._first_layer()]]
+        self._wait(lambda: self._in_place.issuperset(names))
+
+    def layer(self, index: int) -> nn.Module:
+        """A layer, once it is in place; raises as `wait_stage`."""
+        name = self._units[self._first_layer() + index].name
+        if name not in self._in_place:
+            self._wait(lambda: name in self._in_place)
+        return self.model.layers[index]
+
+    def stage(self, number: int) -> ServableStage:
+        """What the model computes with at a stage, once it is ready; raises as `wait_stage`."""
+        self.wait_stage(number)
+        return self._stages[number]
+
+    def arriving_stage(self, number: int) -> ServableStage:
+        """As `stage`, at once: forward passes wait for each of its layers (`ArrivingLayers`).
+
+        Raises:
+            ValueError: its adapter or its linear map cannot be read.
+        """
+        if number not in self._stages:
+            self._arriving[number] = self._make_stage(number, is_arriving=True)
+        return self._stages.get(number) or self._arriving[number]
+
+    @property
+    def is_random(self) -> bool:
+        """Whether weights are made, and not read."""
+        return self._reading is None
+
+    def bytes_until(self, number: int) -> int:
+        """Bytes that arrive before a stage is ready."""
+        return sum(self._stage_bytes(each) for each in range(1, number + 1))
+
+    def set_served_stage(self, number: int) -> None:
+        """The engine serves this stage now."""
+        self._served_stage = number
+        self._tell()
+
+    def progress(self) -> LoadProgress:
+        """How far loading has come."""
+        left = self._bytes_total - self._bytes_loaded
+        with self._changed:
+            first, last = (self._arrivals[0], self._arrivals[-1]) if self._arrivals else ((0.0, 0), (0.0, 0))
+        seconds_left = 0.0 if not left else None
+        if left and last[1] > first[1] and self._error is None:
+            seconds_left = left * (last[0] - first[0]) / (last[1] - first[1])
+        return LoadProgress(
+            stage=min(self._served_stage, self._stage_ready),
+            num_stages=self.num_stages,
+            bytes_loaded=self._bytes_loaded,
+            bytes_total=self._bytes_total,
+            seconds_left=seconds_left,
+            error=self._error,
+        )
+
+    def memory_to_come(self) -> int:
+        """Bytes of memory that loading will still take, beside what its buffers will give back."""
+        units = [unit for unit in self._units if self._stage_of(unit) <= self.last_stage]
+        missing = [unit for unit in units if unit.name not in self._in_place]
+        to_come = sum(unit.num_bytes for unit in missing)
+        if any(unit.name == "embed_tokens" for unit in missing):
+            to_come += tied_head_bytes(self.model)
+        return max(0, to_come - (0 if self._reader is None else self._reader.buffered_bytes))
+
+    def close(self) -> None:
+        """End loading. Layers that are in place stay; whoever waits for others gets an error."""
+        self._closing.set()
+        with self._changed:
+            self._changed.notify_all()
+        reader = self._reader
+        if reader is not None:
+            reader.stop()
+        if self._thread is None:
+            if self._reading is not None:
+                self._reading.close()
+        elif self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- what waits ----------------------------------------------------------------------------------------------------
+
+    def _wait(self, is_there: Callable[[], bool]) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: is_there() or self._failure is not None or self._closing.is_set())
+            if is_there():
+                return
+        if self._failure is not None:
+            raise self._failure
+        raise ModelLoadError("loading was ended before all of the model was there")
+
+    # -- the loader's thread -------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _work(self) -> None:
+        self._num_threads = torch.get_num_threads()
+        number, retry_s = 1, _FIRST_RETRY_S
+        while number <= self.last_stage and not self._closing.is_set():
+            self._bytes_of_stage = 0
+            try:
+                self._load_stage(number)
+            except _ClosedError:
+                break
+            except Exception as error:
+                self._close_reader()
+                if not self._stage_ready:
+                    self._fail(error)
+                    return
+                self._reset(number)
+                self._note_error(number, error, retry_s)
+                self._closing.wait(retry_s)
+                retry_s = min(2 * retry_s, _LAST_RETRY_S)
+            else:
+                number, retry_s = number + 1, _FIRST_RETRY_S
+        self._close_reader()
+
+    def _load_stage(self, number: int) -> None:
+        units = [unit for unit in self._units if self._stage_of(unit) == number]
+        for unit in units:
+            self._note_whole(unit)
+        if self._reading is None:
+            self._make_random(units)
+        else:
+            self._read_stage(number)
+        if missing := [name for unit in units if not unit.is_whole for name in unit.tensors]:
+            raise ModelLoadError(f"{len(missing)} tensors of stage {number} are not in its file, {missing[0]} for one")
+        if self.check is not None:
+            self.check()
+        stage = self._arriving.get(number) or self._make_stage(number)
+        if self._tensor_digests is not None:
+            assert self._reading is not None
+            self.digest = combine_digests(self._reading.entries, self._tensor_digests)
+        with self._changed:
+            self._stages[number] = stage
+            self._stage_ready = number
+            self._error = None
+            self._changed.notify_all()
+        self._tell()
+        if self.on_stage is not None:
+            self.on_stage(number)
+
+    def _make_random(self, units: list[Unit]) -> None:
+        for unit in units:
+            for name in unit.tensors:
+                if self._closing.is_set():
+                    raise _ClosedError
+                view = {name: unit.view(name, self._device)}
+                fill_random(view, std=self.model.config.initializer_range, seed=self._seed)
+                num_bytes = view.pop(name).nbytes
+                self._finish_tensor(unit, name)
+                self._note_bytes(num_bytes)
+
+    def _read_stage(self, number: int) -> None:
+        assert self._reading is not None
+        group = self._reading.groups[number - 1]
+        if self._reader is None:
+            self._reader = self._reading.reader(number - 1)
+            if group.file is None and self._tensor_digests is None:
+                self._reader.skip(entry for entry in self._reading.entries.values() if entry not in self._names)
+        checksum = None if group.file is None else xxhash.xxh3_128()
+        for run in group.runs:
+            for entry in run.tensors:
+                if not entry.num_bytes:
+                    self._take_part(entry, 0, memoryview(b""))
+            at = run.start
+            while at < run.end:
+                piece = self._reader.next_piece()
+                if piece is None or self._closing.is_set():
+                    raise _ClosedError
+                if checksum is not None:
+                    checksum.update(piece.data)
+                for entry, offset, data in piece.parts():
+                    self._take_part(entry, offset, data)
+                self._reader.release(piece)
+                self._note_bytes(piece.end - at)
+                at = piece.end
+        if checksum is not None and group.file is not None and checksum.hexdigest() != group.file.xxh3:
+            raise ModelLoadError(
+                f"{self._reading.directory / group.file.name} is not what was packed: its checksum is another one; "
+                "copy it again, and see `quire stages verify`"
+            )
+
+    def _take_part(self, entry: TensorEntry, offset: int, data: memoryview) -> None:
+        """Bytes of a tensor, from an offset on."""
+        is_last = offset + len(data) == entry.num_bytes
+        if self._tensor_digests is not None:
+            self._tensor_hash.update(data)
+            if is_last:
+                self._tensor_digests[entry.name] = self._tensor_hash.digest()
+                self._tensor_hash = hashlib.sha256()
+        if (name := self._names.get(entry)) is None:
+            return
+        unit = self._unit_of[name]
+        if not offset:
+            self._fill = TensorFill(unit.view(name, self._device), entry)
+        assert self._fill is not None
+        if data:
+            self._fill.add(offset, data)
+        self._duty.rest()
+        if is_last:
+            self._fill.finish(self._duty.rest)
+            self._fill = None
+            self._finish_tensor(unit, name)
+
+    def _finish_tensor(self, unit: Unit, name: str) -> None:
+        unit.finish(name)
+        self._note_whole(unit)
+        self._duty.rest()
+
+    def _note_whole(self, unit: Unit) -> None:
+        if not unit.is_whole or unit.name in self._in_place:
+            return
+        if unit.name == "embed_tokens" and self.model.config.tie_word_embeddings:
+            tie_head(self.model)
+        with self._changed:
+            self._in_place.add(unit.name)
+            self._changed.notify_all()
+
+    def _make_stage(self, number: int, *, is_arriving: bool = False) -> ServableStage:
+        """A stage: layers in place, or to be waited for, and what stands in for the others."""
+        stand_ins: dict[int, nn.Module] = {}
+        adapter = None
+        if self._manifest is not None:
+            stage, directory = self._manifest.stages[number - 1], self._manifest.directory
+            stand_ins = {i: PassLayer() for i in range(self.model.config.num_layers) if i not in stage.layers}
+            if stage.linear_map is not None:
+                stand_ins[min(stand_ins)] = read_linear_map(
+                    directory / stage.linear_map,
+                    hidden_size=self.model.config.hidden_size,
+                    dtype=self.model.dtype,
+                    device=self._device,
+                )
+            if stage.adapter is not None:
+                adapter = read_adapter(
+                    directory / stage.adapter,
+                    self.model,
+                    dtype=self.model.dtype,
+                    device=self._device,
+                    digest=stage.adapter_digest,
+                )
+        if is_arriving:
+            return ServableStage(number, ArrivingLayers(self, number, stand_ins), adapter)
+        return ServableStage(number, [stand_ins.get(i, layer) for i, layer in enumerate(self.model.layers)], adapter)
+
+    def _reset(self, number: int) -> None:
+        """What has arrived of a stage that failed gives its memory back; nobody has seen it."""
+        self._fill = None
+        self._bytes_loaded -= self._bytes_of_stage
+        self._bytes_of_stage = 0
+        fresh = units_of(build_model(self.model.config, self.model.dtype, "meta"))
+        for i, unit in enumerate(fresh):
+            if self._stage_of(unit) == number and unit.layer is not None:
+                self._in_place.discard(unit.name)
+                self.model.layers[unit.layer] = unit.module
+                self._units[i] = unit
+                self._unit_of.update(dict.fromkeys(unit.tensors, unit))
+
+    def _close_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    # -- what others are told ------------------------------------------------------------------------------------------
+
+    def _fail(self, error: Exception) -> None:
+        self._error = str(error)
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+        self._tell()
+
+    def _note_error(self, number: int, error: Exception, retry_s: float) -> None:
+        """Reading in the background failed."""
+        is_known = isinstance(error, ValueError | OSError)
+        logger.warning(
+            "stage %d cannot be loaded, and the model goes on at stage %d; tried again in %.0f s: %s",
+            number,
+            self._stage_ready,
+            retry_s,
+            error,
+            exc_info=None if is_known else error,
+        )
+        self._error = str(error)
+        self._tell()
+
+    def _note_bytes(self, num_bytes: int) -> None:
+        now = time.monotonic()
+        self._bytes_loaded += num_bytes
+        self._bytes_of_stage += num_bytes
+        with self._changed:
+            self._arrivals.append((now, self._bytes_loaded))
+            while len(self._arrivals) > 2 and self._arrivals[0][0] < now - _RATE_WINDOW_S:
+                self._arrivals.popleft()
+        if self.on_bytes is not None:
+            self.on_bytes(num_bytes)
+        if now - self._told_at > _TELL_S:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._told_at = time.monotonic()
+        if self._listener is not None:
+            self._listener(self.progress())
+
+    def _must_yield(self) -> bool:
+        """Whether work waits for the engine's; with one thread at most beside it, whose threads wait for each other."""
+        is_busy = self._stage_ready > 0 and self.is_engine_busy is not None and self.is_engine_busy()
+        limit_threads_here(1 if is_busy else self._num_threads)
+        return is_busy
+
+    # -- what belongs to which stage -----------------------------------------------------------------------------------
+
+    def _first_layer(self) -> int:
+        """The index among units of the first one that is a layer."""
+        return next(i for i, unit in enumerate(self._units) if unit.layer is not None)
+
+    def _stage_of(self, unit: Unit) -> int:
+        """The stage that a unit comes with."""
+        if self._manifest is None or unit.layer is None:
+            return 1
+        return next(n for n, group in enumerate(self._manifest.groups, 1) if unit.layer in group.layers)
+
+    def _stage_bytes(self, number: int) -> int:
+        """Bytes that come with a stage."""
+        if self._reading is None:
+            return sum(unit.num_bytes for unit in self._units)
+        return self._reading.groups[number - 1].num_bytes
+
+    def _check_manifest(self) -> None:
+        manifest, config = self._manifest, self.model.config
+        if manifest is None:
+            return
+        if (manifest.architecture, manifest.num_layers) != (config.architecture, config.num_layers):
+            raise ModelLoadError(
+                f"{manifest.directory / STAGES_FILE} is of a {manifest.architecture} of {manifest.num_layers} layers, "
+                f"config.json beside it of a {config.architecture} of {config.num_layers}; copy the pack again"
+            )
+
+
+class ArrivingLayers(Sequence[nn.Module]):
+    """The layers of a stage while they arrive: going through them waits for each, and in the end for all of the stage.
+
+    What comes after the layers (norm, head) is there, and the stage verified, before the last step of the iteration
+    returns. Seconds that were waited are added to `CausalLM.waited_s`.
+    """
+
+    def __init__(self, loader: LayerLoader, number: int, stand_ins: Mapping[int, nn.Module]) -> None:
+        self._loader = loader
+        self._number = number
+        self._stand_ins = stand_ins  # by index: for layers that the stage does not have
+
+    def __len__(self) -> int:
+        return self._loader.model.config.num_layers
+
+    @overload
+    def __getitem__(self, index: int) -> nn.Module: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[nn.Module]: ...
+    def __getitem__(self, index: int | slice) -> nn.Module | list[nn.Module]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        return self._stand_ins.get(index) or self._loader.layer(index)
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        model = self._loader.model
+        for index in range(len(self)):
+            started = time.monotonic()
+            layer = self[index]
+            model.waited_s += time.monotonic() - started
+            yield layer
+        started = time.monotonic()
+        self._loader.wait_stage(self._number)
+        model.waited_s += time.monotonic() - started
+
+
+class _ClosedError(Exception):
+    """The loader was closed in the midst of its work."""
+
+
+def _end(closing: threading.Event, thread: threading.Thread) -> None:
+    closing.set()
+    thread.join(_END_S)

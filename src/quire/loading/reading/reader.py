@@ -1,0 +1,310 @@
+"""Reads runs of bytes ahead of whoever wants them: several large reads in flight, delivered in order.
+
+Past the page cache (O_DIRECT) where the file system can and the cache does not have the file: it takes a third of the
+processor time, which the layers that arrive have use for, and leaves the cache to others.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import errno
+import mmap
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from quire.loading.checkpoint import TensorEntry
+from quire.loading.errors import ModelLoadError
+from quire.loading.reading.order import Run
+from quire.loading.reading.pace import Pace
+
+PIECE_BYTES = 4 * 2**20  #: of one read
+BUFFER_BYTES = 256 * 2**20  #: that are read ahead at most
+NUM_READS = 4  #: in flight
+_END_S = 2.0  # that a read which has begun is waited for
+_ALIGNMENT = 4096  # of offsets, lengths and memory; no device asks for more
+_O_DIRECT: int = getattr(os, "O_DIRECT", 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Bytes of a file, in a buffer that is the reader's again after `ByteReader.release`."""
+
+    run: Run  #: that it is a piece of
+    start: int  #: in the file
+    end: int
+    data: memoryview  #: empty where it was skipped
+    buffer: mmap.mmap | None
+
+    def parts(self) -> Iterator[tuple[TensorEntry, int, memoryview]]:
+        """The parts of tensors in it: the tensor, from which of its bytes on, and the bytes."""
+        tensors = self.run.tensors
+        for entry in tensors[bisect.bisect_right(tensors, self.start, key=lambda entry: entry.end) :]:
+            start, end = max(self.start, entry.start), min(self.end, entry.end)
+            if entry.start >= self.end or not self.data:
+                return
+            if start < end:
+                yield entry, start - entry.start, self.data[start - self.start : end - self.start]
+
+
+@dataclass(frozen=True)
+class _Range:
+    run: Run
+    start: int
+    end: int
+
+
+class ByteReader:
+    """Reads runs in order, from threads of its own.
+
+    Args:
+        runs: what is read.
+        bandwidth: bytes a second that storage seems to give; None is what it gives.
+        buffer_bytes: that are read ahead at most.
+        uses_direct_io: None is where it helps.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        *,
+        bandwidth: float | None = None,
+        buffer_bytes: int = BUFFER_BYTES,
+        num_reads: int = NUM_READS,
+        uses_direct_io: bool | None = None,
+    ) -> None:
+        self._ranges = [each for run in runs for each in _cut(run)]
+        self._closing = threading.Event()
+        self._pace = Pace(bandwidth, wait=self._closing.wait)
+        self._max_buffers = max(num_reads, buffer_bytes // (PIECE_BYTES + _ALIGNMENT))
+        self._uses_direct_io = uses_direct_io
+        self._changed = threading.Condition()
+        self._free: list[mmap.mmap] = []
+        self._num_buffers = 0
+        self._next_read = 0  #: index of the range that is read next
+        self._next_given = 0
+        self._done: dict[int, Piece | BaseException] = {}
+        self._skipped: set[TensorEntry] = set()
+        self._files: dict[Path, _OpenFile] = {}
+        count = min(num_reads, len(self._ranges))
+        self._threads = [threading.Thread(target=self._work, name="quire-read", daemon=True) for _ in range(count)]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Memory that the buffers take now."""
+        return self._num_buffers * (PIECE_BYTES + _ALIGNMENT)
+
+    @property
+    def uses_direct_io(self) -> bool:
+        """Whether any file is read past the page cache."""
+        return any(file.is_direct for file in self._files.values())
+
+    def skip(self, entries: Iterable[TensorEntry]) -> None:
+        """These tensors are not wanted after all: pieces of them alone come without data, if it is not too late."""
+        with self._changed:
+            self._skipped.update(entries)
+
+    def next_piece(self) -> Piece | None:
+        """The next piece, once it is there; None after the last one, or once the reader is closed.
+
+        Raises:
+            ModelLoadError: it cannot be read; the message names the file.
+        """
+        with self._changed:
+            index = self._next_given
+            if index == len(self._ranges):
+                return None
+            self._changed.wait_for(lambda: index in self._done or self._closing.is_set())
+            if self._closing.is_set():
+                return None
+            piece = self._done.pop(index)
+            self._next_given += 1
+        if isinstance(piece, BaseException):
+            raise piece
+        return piece
+
+    def release(self, piece: Piece) -> None:
+        """The piece's bytes are wanted no more."""
+        if piece.buffer is not None:
+            with self._changed:
+                self._free.append(piece.buffer)
+                self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Begin nothing more, and give out nothing more."""
+        self._closing.set()
+        with self._changed:
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End reading. A read that has begun is waited for, but not for long: one from a network may hang."""
+        self.stop()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(_END_S)
+        with self._changed:
+            self._done.clear()
+            self._free.clear()
+            self._num_buffers = 0
+        if not any(thread.is_alive() for thread in self._threads):
+            for file in self._files.values():
+                file.close()
+            self._files.clear()
+
+    def _work(self) -> None:
+        while (taken := self._take()) is not None:
+            index, each, buffer = taken
+            result: Piece | BaseException
+            try:
+                result = self._read(each, buffer)
+            except OSError as error:
+                result = _unread(each.run.file, error.strerror or str(error))
+            except ModelLoadError as error:
+                result = error
+            with self._changed:
+                self._done[index] = result
+                self._changed.notify_all()
+            if isinstance(result, ModelLoadError):
+                return
+
+    def _take(self) -> tuple[int, _Range, mmap.mmap | None] | None:
+        """The next range and a buffer for it, once there is one. In order, so that the first never lacks a buffer."""
+        with self._changed:
+            while not self._closing.is_set() and self._next_read < len(self._ranges):
+                index = self._next_read
+                each = self._ranges[index]
+                if self._is_skipped(each):
+                    self._next_read += 1
+                    return index, each, None
+                if self._free or self._num_buffers < self._max_buffers:
+                    self._next_read += 1
+                    if self._free:
+                        return index, each, self._free.pop()
+                    self._num_buffers += 1
+                    return index, each, mmap.mmap(-1, PIECE_BYTES + _ALIGNMENT)
+                self._changed.wait()
+        return None
+
+    def _is_skipped(self, each: _Range) -> bool:
+        return any(
+            entry.file == each.run.file and entry.start <= each.start and each.end <= entry.end
+            for entry in self._skipped
+        )
+
+    def _read(self, each: _Range, buffer: mmap.mmap | None) -> Piece:
+        if buffer is None:
+            return Piece(each.run, each.start, each.end, memoryview(b""), None)
+        due = self._pace.begin(each.end - each.start)
+        data = self._open(each.run.file).read(each.start, each.end, buffer)
+        self._pace.end(due)
+        return Piece(each.run, each.start, each.end, data, buffer)
+
+    def _open(self, path: Path) -> _OpenFile:
+        with self._changed:
+            if path not in self._files:
+                self._files[path] = _OpenFile(path, self._uses_direct_io)
+            return self._files[path]
+
+
+class _OpenFile:
+    """A file that is read past the page cache, as far as that works and helps."""
+
+    def __init__(self, path: Path, uses_direct_io: bool | None) -> None:
+        self._path = path
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._direct, self._is_refused = -1, False
+        if uses_direct_io is None:
+            uses_direct_io = not _is_cached(self._file)
+        if uses_direct_io and _O_DIRECT:
+            try:
+                self._direct = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _O_DIRECT)
+            except OSError as error:
+                if error.errno != errno.EINVAL:  # which a file system answers that has no direct I/O
+                    raise
+
+    @property
+    def is_direct(self) -> bool:
+        return self._direct >= 0 and not self._is_refused
+
+    def read(self, start: int, end: int, buffer: mmap.mmap) -> memoryview:
+        """Bytes of the file, somewhere in the buffer.
+
+        Raises:
+            OSError: reading fails.
+            ModelLoadError: the file ends before.
+        """
+        first = start // _ALIGNMENT * _ALIGNMENT
+        room = memoryview(buffer)[: -(-(end - first) // _ALIGNMENT) * _ALIGNMENT]
+        position = first
+        while position < end:
+            try:
+                count = self._read_some(position, room[position - first :])
+            except InterruptedError:
+                continue
+            if not count:
+                size = os.fstat(self._file).st_size
+                raise ModelLoadError(
+                    f"{self._path} ends at byte {size}, and it had more when loading began; copy it again, and leave "
+                    "it as it is while it is loaded"
+                )
+            position += count
+        return room[start - first : end - first]
+
+    def _read_some(self, position: int, room: memoryview) -> int:
+        if self.is_direct and not position % _ALIGNMENT:  # after a read that was cut short it may lie between
+            try:
+                return os.preadv(self._direct, [room], position)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                self._is_refused = True  # opened, but does not read: some overlays
+        return os.preadv(self._file, [room], position)
+
+    def close(self) -> None:
+        for file in (self._file, self._direct):
+            if file >= 0:
+                os.close(file)
+
+
+def _cut(run: Run) -> Iterator[_Range]:
+    """A run in pieces that begin and end, but for its ends, where direct reads can."""
+    start = run.start
+    while start < run.end:
+        end = min(run.end, (start // PIECE_BYTES + 1) * PIECE_BYTES)
+        yield _Range(run, start, end)
+        start = end
+
+
+def _is_cached(file: int) -> bool:
+    """Whether the page cache has at least half of a file (mincore(2)); reading it from there is faster than any disk.
+
+    False where the system does not tell.
+    """
+    size = os.fstat(file).st_size
+    if not size:
+        return True
+    states = (ctypes.c_ubyte * (-(-size // mmap.PAGESIZE)))()
+    try:
+        with mmap.mmap(file, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as mapped:
+            first = ctypes.c_char.from_buffer(mapped)
+            failed = ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(size), states)
+            del first
+    except (OSError, ValueError, AttributeError):
+        return False
+    return not failed and 2 * bytes(states).translate(_LOWEST_BIT).count(1) >= len(states)
+
+
+_LOWEST_BIT = bytes(value & 1 for value in range(256))
+
+
+def _unread(file: Path, reason: str) -> ModelLoadError:
+    return ModelLoadError(
+        f"{file} cannot be read ({reason}); see that the disk or network that it lies on works, or copy it again"
+    )

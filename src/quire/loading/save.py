@@ -1,0 +1,176 @@
+"""Writes a model's files: a preset's random weights, or those of a checkpoint in another dtype.
+
+In the Hugging Face format, with the tensors in the order of use, one at a time in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from quire.loading.assembly.fill import load_tensors
+from quire.loading.assembly.fitting import choose_dtype, fit_model
+from quire.loading.checkpoint import INDEX_FILE, SINGLE_FILE, TORCH_TYPES, TensorEntry, read_headers
+from quire.loading.progress import bytes_progress
+from quire.loading.random_weights import fill_random
+from quire.loading.source import ModelSource
+from quire.models.model_config import ModelConfig
+from quire.models.registry import build_model
+
+SHARD_BYTES = 5 * 10**9
+_WRITE_BYTES = 16 * 2**20
+#: What belongs to a checkpoint beside its weights and its config.
+_COMPANIONS = ("token*.json", "special_tokens_map.json", "vocab.json", "merges.txt", "generation*.json", "*.jinja")
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A tensor in the files that are written."""
+
+    name: str
+    shape: tuple[int, ...]
+    shard: int
+    num_bytes: int
+
+
+def save_model(
+    source: ModelSource,
+    directory: Path,
+    *,
+    dtype: str = "auto",
+    seed: int = 0,
+    use_tqdm: bool = True,
+    shard_bytes: int = SHARD_BYTES,
+) -> None:
+    """Write config.json and safetensors, and what a checkpoint has beside them, to a new or empty directory.
+
+    A preset's tokenizer is not written here, since it is made of no files.
+
+    Args:
+        dtype: of the weights; auto is as they are loaded.
+        seed: of random weights.
+        shard_bytes: that a file holds at most, but for a larger tensor; above that there are several, and an index.
+
+    Raises:
+        ModelLoadError: the checkpoint cannot be read.
+        ValueError: the directory is not empty or cannot be written.
+    """
+    entries: dict[str, TensorEntry] = {}
+    if source.path is None:
+        model = build_model(source.config, choose_dtype(dtype, source.config, None), "meta")
+    else:
+        model, entries = fit_model(source.config, read_headers(source.path), dtype)
+    itemsize = model.dtype.itemsize
+    shapes = {name: tuple(view.shape) for name, view in model.checkpoint_tensors().items()}
+    places = _place(shapes, itemsize, shard_bytes)
+    make = _maker(model.config, entries, model.dtype, seed)
+    total = sum(place.num_bytes for place in places)
+    _make_directory(directory, total)
+    try:
+        with bytes_progress("Saving weights", total, use_tqdm) as advance:
+            _write_shards(directory, places, model.dtype, make, advance)
+        name = str(model.dtype).removeprefix("torch.")
+        config = {key: value for key, value in source.hf_config.items() if key != "torch_dtype"}
+        config |= {"dtype": name, "tie_word_embeddings": model.config.tie_word_embeddings}
+        (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+        if source.path is not None:
+            for file in sorted({file for pattern in _COMPANIONS for file in source.path.glob(pattern)}):
+                shutil.copyfile(file, directory / file.name)
+    except OSError as error:
+        raise ValueError(f"{directory} cannot be written: {error.strerror or error}") from None
+
+
+def _make_directory(directory: Path, num_bytes: int) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise ValueError(f"{directory} is not empty; name a new directory, or empty it yourself")
+        free = shutil.disk_usage(directory).free
+    except OSError as error:
+        raise ValueError(f"{directory} cannot be written: {error.strerror or error}") from None
+    if free < num_bytes:
+        raise ValueError(f"{directory} has room for {free} bytes, and the weights have {num_bytes}")
+
+
+def _place(shapes: dict[str, tuple[int, ...]], itemsize: int, shard_bytes: int) -> list[_Place]:
+    """Tensors and their shards, in the order of use."""
+    places: list[_Place] = []
+    shard = in_shard = 0
+    for name, shape in shapes.items():
+        num_bytes = math.prod(shape) * itemsize
+        if in_shard and in_shard + num_bytes > shard_bytes:
+            shard, in_shard = shard + 1, 0
+        in_shard += num_bytes
+        places.append(_Place(name, shape, shard, num_bytes))
+    return places
+
+
+def _maker(
+    config: ModelConfig, entries: dict[str, TensorEntry], dtype: torch.dtype, seed: int
+) -> Callable[[_Place], Tensor]:
+    """What gives a tensor its values."""
+
+    def make(place: _Place) -> Tensor:
+        views = {place.name: torch.empty(place.shape, dtype=dtype, device="cpu")}
+        if entries:
+            load_tensors({place.name: entries[place.name]}, views, lambda num_bytes: None)
+        else:
+            fill_random(views, std=config.initializer_range, seed=seed)
+        return views[place.name]
+
+    return make
+
+
+def _write_shards(
+    directory: Path,
+    places: list[_Place],
+    dtype: torch.dtype,
+    make: Callable[[_Place], Tensor],
+    advance: Callable[[int], None],
+) -> None:
+    count = places[-1].shard + 1
+    weight_map: dict[str, str] = {}
+    for shard, group in groupby(places, key=lambda place: place.shard):
+        name = SINGLE_FILE if count == 1 else f"model-{shard + 1:05}-of-{count:05}.safetensors"
+        of_shard = list(group)
+        weight_map |= {place.name: name for place in of_shard}
+        with (directory / name).open("xb") as file:
+            file.write(_header(of_shard, dtype))
+            for place in of_shard:
+                for piece in _pieces(make(place)):
+                    file.write(piece)
+                    advance(len(piece))
+            file.flush()
+            os.fsync(file.fileno())
+    if count > 1:
+        index = {"metadata": {"total_size": sum(place.num_bytes for place in places)}, "weight_map": weight_map}
+        (directory / INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n")
+
+
+def _header(places: list[_Place], dtype: torch.dtype) -> bytes:
+    """The beginning of a safetensors file, padded so that tensors begin at a multiple of 8 bytes."""
+    stored_as = next(name for name, known in TORCH_TYPES.items() if getattr(torch, known) == dtype)
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for place in places:
+        start, end = end, end + place.num_bytes
+        header[place.name] = {"dtype": stored_as, "shape": list(place.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _pieces(tensor: Tensor) -> Iterator[Any]:
+    data: Any = tensor.view(-1).view(torch.uint8).numpy()
+    for start in range(0, len(data), _WRITE_BYTES):
+        yield data[start : start + _WRITE_BYTES]

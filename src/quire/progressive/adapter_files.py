@@ -1,0 +1,44 @@
+"""Adapters and maps as files: whether a stage can use them. What serves them reads them here, too."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from quire.loading.stage_manifest import ADAPTER_FILES, PackedFile
+from quire.models.adapter import read_adapter
+from quire.models.model_config import ModelConfig
+from quire.models.stages import read_linear_map
+from quire.models.tensor_file import read_tensors, wrong_file
+from quire.progressive.group_file import TensorOrder
+
+_PEFT_PREFIX = "base_model.model."
+
+
+def check_adapter(directory: Path, order: TensorOrder, layers: Sequence[int]) -> None:
+    """Raise ValueError, which names the file, unless this is an adapter of these layers that can be served.
+
+    Args:
+        directory: as PEFT's `save_pretrained` leaves it.
+        layers: those in place at the adapter's stage.
+    """
+    read_adapter(directory, order.model, dtype=torch.float32, device="cpu", digest="")
+    weights = directory / ADAPTER_FILES[0]
+    for name in read_tensors(weights):
+        if (layer := order.layer_of(name.removeprefix(_PEFT_PREFIX))) not in layers:
+            raise wrong_file(
+                weights, f"is for layer {layer}, which is not in place at this stage; that has {list(layers)}"
+            )
+
+
+def check_map(file: Path, config: ModelConfig) -> None:
+    """Raise ValueError, which names the file, unless it is a linear map of this model's hidden states."""
+    read_linear_map(file, hidden_size=config.hidden_size, dtype=torch.float32, device="cpu")
+
+
+def adapter_digest(files: Sequence[PackedFile]) -> str:
+    """The digest of an adapter's weights and config, by those of its files, in the order of `ADAPTER_FILES`."""
+    return hashlib.sha256("".join(file.sha256 for file in files).encode()).hexdigest()

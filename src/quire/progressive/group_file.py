@@ -1,0 +1,182 @@
+"""Safetensors files whose tensors lie in the order of use, copied from a checkpoint byte by byte.
+
+The format asks that tensors follow one another without a gap, and that data begin at a multiple of 8 bytes; it leaves
+their order to the writer. No more than a piece of a tensor is in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+import xxhash
+
+from quire.loading.assembly.fitting import fit_model
+from quire.loading.checkpoint import TensorEntry
+from quire.loading.errors import ModelLoadError, unreadable
+from quire.loading.stage_manifest import PackedFile
+from quire.models.model_config import ModelConfig
+from quire.models.registry import build_model
+
+PIECE_BYTES = 4 * 2**20
+
+
+class TensorOrder:
+    """Which tensors a checkpoint of a config has, whose each is, and which is used first."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.model = build_model(config, torch.float32, "meta")  #: without weights
+        #: In the order of use: embeddings, layers, norm, head.
+        self.shapes = {name: tuple(view.shape) for name, view in self.model.checkpoint_tensors().items()}
+        self._rank = {name: rank for rank, name in enumerate(self.shapes)}
+        layers = self.model.checkpoint_names["layers"]
+        self._first_layer = next(rank for name, rank in self._rank.items() if name.startswith(f"{layers}."))
+        self._in_layer = re.compile(rf"{re.escape(layers.removeprefix(self.model.optional_prefix))}\.(\d+)\.")
+
+    def layer_of(self, name: str) -> int | None:
+        """The index of the layer that a tensor or module belongs to, by its name in a checkpoint; None for all else."""
+        found = self._in_layer.match(name.removeprefix(self.model.optional_prefix))
+        return int(found[1]) if found else None
+
+    def group(self, entries: Mapping[str, TensorEntry], groups: Sequence[Sequence[int]]) -> list[list[str]]:
+        """The names of a checkpoint's tensors by group, each in the order of use.
+
+        The first group has what is no layer as well: embeddings before its layers, the final norm and the head after.
+
+        Args:
+            groups: indices of layers.
+
+        Raises:
+            ModelLoadError: the tensors are not those of this config.
+        """
+        fit_model(self.model.config, entries, "float32")
+        group_of = {layer: number for number, group in enumerate(groups) for layer in group}
+        found: list[list[str]] = [[] for _ in groups]
+        for name in sorted(entries, key=self._place):
+            layer = self.layer_of(name)
+            found[0 if layer is None else group_of.get(layer, 0)].append(name)
+        return found
+
+    def _place(self, name: str) -> tuple[int, int, int, str]:
+        rank = self._rank.get(name, self._rank.get(self.model.optional_prefix + name, len(self._rank)))
+        if (layer := self.layer_of(name)) is not None:
+            return 1, layer, rank, name
+        return 0 if rank < self._first_layer else 2, 0, rank, name
+
+
+class FileCopy:
+    """A new file, whose digests are taken as its bytes pass."""
+
+    def __init__(self, path: Path, advance: Callable[[int], None]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("xb")
+        self._sha256, self._xxh3 = hashlib.sha256(), xxhash.xxh3_128()
+        self._num_bytes, self._advance = 0, advance
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def write(self, piece: Any) -> None:
+        self._file.write(piece)
+        self._sha256.update(piece)
+        self._xxh3.update(piece)
+        self._num_bytes += len(piece)
+        self._advance(len(piece))
+
+    def copy(self, source: Path, start: int = 0, num_bytes: int | None = None) -> bytes:
+        """Copy bytes of another file, by default all. Returns their SHA-256.
+
+        Raises:
+            ModelLoadError: they cannot be read, or there are fewer.
+        """
+        digest = hashlib.sha256()
+        for piece in _read(source, start, num_bytes):
+            digest.update(piece)
+            self.write(piece)
+        return digest.digest()
+
+    def finish(self, name: str) -> PackedFile:
+        """See that it is on the disk. `name` is what the pack calls it."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return PackedFile(name, self._num_bytes, self._sha256.hexdigest(), self._xxh3.hexdigest())
+
+
+def _read(path: Path, start: int, num_bytes: int | None) -> Iterator[memoryview]:
+    """Pieces of a file, each valid until the next; ModelLoadError where there are fewer bytes."""
+    buffer = memoryview(bytearray(PIECE_BYTES))
+    try:
+        with path.open("rb", buffering=0) as file:
+            left = os.fstat(file.fileno()).st_size if num_bytes is None else num_bytes
+            file.seek(start)
+            while left:
+                count = file.readinto(buffer[:left])
+                if not count:
+                    raise ModelLoadError(f"{path} became shorter while it was read; try again when it is whole")
+                yield buffer[:count]
+                left -= count
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def copy_file(
+    source: Path, directory: Path, name: str, advance: Callable[[int], None] = lambda num_bytes: None
+) -> PackedFile:
+    """Copy a whole file to `name` in a directory."""
+    with FileCopy(directory / name, advance) as copy:
+        copy.copy(source)
+        return copy.finish(name)
+
+
+def describe_file(path: Path, name: str, advance: Callable[[int], None] = lambda num_bytes: None) -> PackedFile:
+    """A file as it is, with its digests; `name` is what the pack calls it. ModelLoadError where it cannot be read."""
+    sha256, xxh3, num_bytes = hashlib.sha256(), xxhash.xxh3_128(), 0
+    for piece in _read(path, 0, None):
+        sha256.update(piece)
+        xxh3.update(piece)
+        num_bytes += len(piece)
+        advance(len(piece))
+    return PackedFile(name, num_bytes, sha256.hexdigest(), xxh3.hexdigest())
+
+
+def write_tensors(
+    directory: Path, name: str, tensors: Mapping[str, TensorEntry], advance: Callable[[int], None]
+) -> tuple[PackedFile, dict[str, bytes]]:
+    """Write a safetensors file of tensors that lie elsewhere, in the order given.
+
+    Those whose size is no multiple of 8 bytes come last, so that all are aligned. (Old buffers have such sizes.)
+
+    Returns:
+        the file, and the SHA-256 of each tensor's bytes.
+    """
+    entries = dict(sorted(tensors.items(), key=lambda item: _alignment_rank(item[1])))
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for tensor, entry in entries.items():
+        start, end = end, end + entry.num_bytes
+        header[tensor] = {"dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with FileCopy(directory / name, advance) as copy:
+        copy.write(len(text).to_bytes(8, "little") + text)
+        digests = {tensor: copy.copy(entry.file, entry.start, entry.num_bytes) for tensor, entry in entries.items()}
+        return copy.finish(name), digests
+
+
+def _alignment_rank(entry: TensorEntry) -> int:
+    """0 for whatever may lie anywhere; then the widest numbers first."""
+    if entry.num_bytes % 8 == 0:
+        return 0
+    numbers = 1
+    for size in entry.shape:
+        numbers *= size
+    return 8 - entry.num_bytes // numbers

@@ -1,0 +1,236 @@
+"""Packs: a checkpoint cut into one file a layer group, with the adapters of its stages, and the way back.
+
+A pack is made beside its place under a temporary name, its manifest last, and renamed when it is whole and on the disk.
+So whatever has a pack's name is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from quire.loading.checkpoint import INDEX_FILE, SINGLE_FILE, TensorEntry, checkpoint_dtype, read_headers
+from quire.loading.digest import combine_digests
+from quire.loading.errors import ModelLoadError
+from quire.loading.known_digest import MANIFEST_FILE, sample_file
+from quire.loading.progress import bytes_progress
+from quire.loading.source import ModelSource, resolve_model
+from quire.loading.stage_manifest import (
+    ADAPTER_FILES,
+    STAGES_FILE,
+    LayerGroup,
+    PackedFile,
+    Stage,
+    StageManifest,
+    adapter_files,
+    read_stage_manifest,
+    write_stage_manifest,
+)
+from quire.progressive.adapter_files import adapter_digest, check_adapter, check_map
+from quire.progressive.group_file import TensorOrder, copy_file, describe_file, write_tensors
+from quire.progressive.stage_plan import StagePlan
+
+SHARD_BYTES = 5 * 10**9  #: an unpacked checkpoint is one file up to this size
+#: What belongs to a checkpoint beside its weights: the config, the tokenizer, texts for people.
+_COMPANIONS = ("*.json", "*.jinja", "*.txt", "*.md", "*.model", "LICENSE*", "NOTICE*")
+_NOT_COMPANIONS = ("*.index.json", "adapter_config.json", MANIFEST_FILE, STAGES_FILE)
+
+
+def pack(
+    model: str,
+    plan: StagePlan,
+    out: Path,
+    *,
+    adapters: Mapping[int, Path] | None = None,
+    maps: Mapping[int, Path] | None = None,
+    origin: Mapping[str, Any] | None = None,
+    use_tqdm: bool = True,
+) -> StageManifest:
+    """Cut a checkpoint into a pack.
+
+    Args:
+        model: a directory, a hub id or an embedded model.
+        out: the directory to make; it may exist if it is empty.
+        adapters: directories in PEFT's format, by stage.
+        maps: safetensors files of linear maps, by stage.
+        origin: where the plan came from, for people; kept in the manifest.
+
+    Raises:
+        ModelLoadError: the checkpoint is broken; the file is named.
+        ValueError: an adapter, a map or the plan does not fit the model, `out` is not empty, or there is no room.
+    """
+    source = resolve_model(model)
+    if source.path is None:
+        raise ModelLoadError(f"{model} is a preset without files; write them with `quire save` and pack its directory")
+    order = TensorOrder(source.config)
+    adapters, maps = adapters or {}, maps or {}
+    _check_parts(source, plan, order, adapters, maps)
+    entries = read_headers(source.path)
+    dtype = checkpoint_dtype(entries)
+    if dtype is None:
+        raise ModelLoadError(f"{source.path} has no weights in float32, bfloat16 or float16, which are what is served")
+    shards = order.group(entries, plan.groups)
+    total = sum(entry.num_bytes for entry in entries.values())
+    with _new_directory(out, total) as directory, bytes_progress("Packing", total, use_tqdm) as advance:
+        groups, digests = _write_shards(directory, shards, entries, advance)
+        files = [replace(each, sample=sample_file(directory / each.name, each.num_bytes)) for each in groups]
+        files += [*_copy_companions(source.path, directory), _write_index(directory, shards, groups, total)]
+        stages = []
+        for number in range(1, plan.num_stages + 1):
+            stage = Stage(number, plan.layers_in_place(number))
+            if number in adapters:
+                stage, copies = _copy_adapter(stage, adapters[number], directory)
+                files += copies
+            if number in maps:
+                copy = copy_file(maps[number], directory, f"maps/{number}.safetensors")
+                stage = replace(stage, linear_map=copy.name, linear_map_digest=copy.sha256)
+                files.append(copy)
+            stages.append(stage)
+        manifest = StageManifest(
+            directory=directory,
+            architecture=source.config.architecture,
+            num_layers=plan.num_layers,
+            dtype=dtype,
+            weights=combine_digests(entries, digests),
+            groups=tuple(LayerGroup(file.name, group) for file, group in zip(groups, plan.groups, strict=True)),
+            stages=tuple(stages),
+            files={file.name: file for file in files},
+            plan={**(origin or {}), **plan.to_dict()},
+        )
+        write_stage_manifest(manifest)
+    return replace(manifest, directory=out)
+
+
+def unpack(directory: Path, out: Path, *, use_tqdm: bool = True) -> str:
+    """Write the original checkpoint of a pack, without stages and adapters.
+
+    Returns:
+        the digest of its weights, which is that of the original.
+
+    Raises:
+        ModelLoadError: the pack is broken, or its weights are not those that its manifest names.
+        ValueError: `out` is not empty, or there is no room.
+    """
+    manifest = read_stage_manifest(directory)
+    config = resolve_model(str(directory.absolute())).config
+    entries = read_headers(directory)
+    names = TensorOrder(config).group(entries, [range(config.num_layers)])[0]
+    shards: list[list[str]] = [[]]
+    room = SHARD_BYTES
+    for name in names:
+        if shards[-1] and entries[name].num_bytes > room:
+            shards.append([])
+            room = SHARD_BYTES
+        shards[-1].append(name)
+        room -= entries[name].num_bytes
+    total = sum(entry.num_bytes for entry in entries.values())
+    with _new_directory(out, total) as made, bytes_progress("Unpacking", total, use_tqdm) as advance:
+        files, digests = _write_shards(made, shards, entries, advance)
+        if combine_digests(entries, digests) != manifest.weights:
+            raise ModelLoadError(
+                f"the weights in {directory} are not those that {STAGES_FILE} names; `quire stages verify {directory}` "
+                "says which file is broken"
+            )
+        _copy_companions(directory, made)
+        if len(files) == 1:
+            (made / files[0].name).rename(made / SINGLE_FILE)
+        else:
+            _write_index(made, shards, files, total)
+    return manifest.weights
+
+
+def _check_parts(
+    source: ModelSource,
+    plan: StagePlan,
+    order: TensorOrder,
+    adapters: Mapping[int, Path],
+    maps: Mapping[int, Path],
+) -> None:
+    if plan.num_layers != source.config.num_layers:
+        raise ValueError(
+            f"the plan is of a model with {plan.num_layers} layers, and {source.name} has {source.config.num_layers}; "
+            "make one of this model with `quire stages plan`"
+        )
+    for stage in (*adapters, *maps):
+        if not 1 <= stage < plan.num_stages:
+            raise ValueError(
+                f"there is nothing to add to stage {stage}: stages count from 1, and the last of {plan.num_stages} is "
+                "the original"
+            )
+    for stage, directory in adapters.items():
+        check_adapter(directory, order, plan.layers_in_place(stage))
+    for file in maps.values():
+        check_map(file, source.config)
+
+
+def _write_shards(
+    directory: Path,
+    shards: Sequence[Sequence[str]],
+    entries: Mapping[str, TensorEntry],
+    advance: Callable[[int], None],
+) -> tuple[list[PackedFile], dict[str, bytes]]:
+    """Weights in files named as transformers names them, and the SHA-256 of each tensor's bytes."""
+    files: list[PackedFile] = []
+    digests: dict[str, bytes] = {}
+    for number, names in enumerate(shards, 1):
+        name = f"model-{number:05}-of-{len(shards):05}.safetensors"
+        file, found = write_tensors(directory, name, {tensor: entries[tensor] for tensor in names}, advance)
+        files.append(file)
+        digests.update(found)
+    return files, digests
+
+
+def _write_index(
+    directory: Path, shards: Sequence[Sequence[str]], files: Sequence[PackedFile], total: int
+) -> PackedFile:
+    tensors = {tensor: file.name for file, names in zip(files, shards, strict=True) for tensor in names}
+    index = {"metadata": {"total_size": total}, "weight_map": tensors}
+    (directory / INDEX_FILE).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+    return describe_file(directory / INDEX_FILE, INDEX_FILE)
+
+
+def _copy_adapter(stage: Stage, adapter: Path, directory: Path) -> tuple[Stage, list[PackedFile]]:
+    folder = f"adapters/{stage.number}"
+    names = zip(ADAPTER_FILES, adapter_files(folder), strict=True)
+    copies = [copy_file(adapter / name, directory, packed) for name, packed in names]
+    return replace(stage, adapter=folder, adapter_digest=adapter_digest(copies)), copies
+
+
+def _copy_companions(source: Path, directory: Path) -> list[PackedFile]:
+    """Copy what belongs to a checkpoint beside its weights."""
+    found = {path for pattern in _COMPANIONS for path in source.glob(pattern) if path.is_file()}
+    found -= {path for pattern in _NOT_COMPANIONS for path in source.glob(pattern)}
+    return [copy_file(path, directory, path.name) for path in sorted(found)]
+
+
+@contextlib.contextmanager
+def _new_directory(out: Path, num_bytes: int) -> Iterator[Path]:
+    """A directory that gets the name `out` when the block ends well, and is removed where it does not.
+
+    Raises:
+        ValueError: `out` cannot be made, or there is no room for `num_bytes`.
+    """
+    out = Path(os.path.realpath(out))
+    try:
+        if os.path.lexists(out) and (os.path.ismount(out) or not out.is_dir() or any(out.iterdir())):
+            raise ValueError(f"{out} is there already, and not an empty directory; name one that is to be made")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if num_bytes > (free := shutil.disk_usage(out.parent).free):
+            raise ValueError(f"{num_bytes} bytes are to be written to {out}, and only {free} are free there")
+        made = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+        try:
+            yield made
+            made.chmod(0o755)
+            made.rename(out)
+        except BaseException:  # Ctrl-C, too
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise ValueError(f"{out} could not be written: {error.strerror or error}") from None

@@ -1,0 +1,87 @@
+"""Whether a pack is whole: every byte against its manifest, and what is in the files against the config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from quire.loading.checkpoint import read_headers, weight_files
+from quire.loading.digest import hash_checkpoint
+from quire.loading.errors import ModelLoadError
+from quire.loading.source import resolve_model
+from quire.loading.stage_manifest import (
+    STAGES_FILE,
+    StageManifest,
+    adapter_files,
+    check_against,
+    check_size,
+    read_stage_manifest,
+)
+from quire.progressive.adapter_files import adapter_digest, check_adapter, check_map
+from quire.progressive.group_file import TensorOrder, describe_file
+
+
+def verify(directory: Path, advance: Callable[[int], None] = lambda num_bytes: None) -> list[str]:
+    """Read all of a pack. Returns what is wrong, a line for each file that is broken; none where it is whole.
+
+    Bytes are read twice: once by file, once by tensor, for the digest of the original.
+
+    Args:
+        advance: told of bytes as they pass.
+    """
+    try:
+        manifest = read_stage_manifest(directory)
+        broken = [problem for name in manifest.files if (problem := _check_file(manifest, name, advance))]
+        if broken:
+            return broken
+        _check_model(manifest, advance)
+    except ValueError as error:
+        return [str(error)]
+    return []
+
+
+def _check_file(manifest: StageManifest, name: str, advance: Callable[[int], None]) -> str | None:
+    path, expected = manifest.directory / name, manifest.files[name]
+    try:
+        check_size(manifest, name)
+        found = describe_file(path, name, advance)
+    except ModelLoadError as error:
+        return str(error)
+    for kind, digest, promised in (("SHA-256", found.sha256, expected.sha256), ("XXH3", found.xxh3, expected.xxh3)):
+        if digest != promised:
+            return (
+                f"{path} has the {kind} {digest} where {STAGES_FILE} states {promised}; copy it again from its origin"
+            )
+    return None
+
+
+def _check_model(manifest: StageManifest, advance: Callable[[int], None]) -> None:
+    """Raise ValueError unless files that are as the manifest says are those of one model."""
+    directory = manifest.directory
+    config = resolve_model(str(directory.absolute())).config
+    check_against(manifest, config)
+    order, entries = TensorOrder(config), read_headers(directory)
+    if [file.name for file in weight_files(directory)] != sorted(group.file for group in manifest.groups):
+        raise ModelLoadError(f"{directory} has weights in other files than {STAGES_FILE} names; pack the model again")
+    groups = order.group(entries, [group.layers for group in manifest.groups])
+    for names, group in zip(groups, manifest.groups, strict=True):
+        for name in names:
+            if entries[name].file.name != group.file:
+                raise ModelLoadError(
+                    f"{entries[name].file} holds {name}, which by {STAGES_FILE} belongs to {group.file}; pack the "
+                    "model again"
+                )
+    if (weights := hash_checkpoint(directory, advance=advance)) != manifest.weights:
+        raise ModelLoadError(
+            f"{directory / STAGES_FILE} is of a model with the digest {manifest.weights}, and the files beside it are "
+            f"of one with {weights}; pack the model again"
+        )
+    for stage in manifest.stages:
+        if stage.adapter is not None:
+            check_adapter(directory / stage.adapter, order, stage.layers)
+            if adapter_digest([manifest.files[name] for name in adapter_files(stage.adapter)]) != stage.adapter_digest:
+                raise ModelLoadError(f"{directory / stage.adapter} is not the adapter whose digest {STAGES_FILE} names")
+        if stage.linear_map is not None:
+            check_map(directory / stage.linear_map, config)
+            if manifest.files[stage.linear_map].sha256 != stage.linear_map_digest:
+                raise ModelLoadError(f"{directory / stage.linear_map} is not the map whose digest {STAGES_FILE} names")

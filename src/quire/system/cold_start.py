@@ -1,0 +1,38 @@
+"""Where the time of a process's start went, phase after phase, up to its first answer."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+
+class ColdStart:
+    """A stopwatch that was started with the process. Phases end in the order in which they are named."""
+
+    def __init__(self) -> None:
+        self._phases: dict[str, float] = {}
+        self._last = time.monotonic() - process_age()
+
+    def end(self, phase: str) -> None:
+        """A phase is over, which began when the one before it was."""
+        now = time.monotonic()
+        self._phases[phase] = now - self._last
+        self._last = now
+
+    def add(self, phase: str, seconds: float) -> None:
+        """A phase whose seconds are known."""
+        self._phases[phase] = seconds
+
+    def __str__(self) -> str:
+        return "cold start: " + ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in self._phases.items())
+
+
+def process_age() -> float:
+    """Seconds since this process began, to a hundredth; 0 where the system does not tell."""
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        ticks = int(fields[19])  # the 22nd field: starttime
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError, IndexError, AttributeError):
+        return 0.0

@@ -1,0 +1,157 @@
+"""`quire stages`: a plan, a map and what they cost in answers, from the command line; and what is a mistake there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from click.testing import CliRunner, Result
+
+from progressive.models import make_model
+from quire.cli.stages.commands import app
+
+COMMAND = typer.main.get_command(app)  # made once: it takes longer than what it is asked
+
+
+def stages(*arguments: object) -> Result:
+    return CliRunner().invoke(COMMAND, [*map(str, arguments)])
+
+
+def done(*arguments: object) -> str:
+    result = stages(*arguments)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.output
+
+
+def write_questions(path: Path, answers: list[str]) -> None:
+    qas = [
+        {"id": str(i), "question": f"Which is number {i}?", "answers": [{"text": answer, "answer_start": 0}]}
+        for i, answer in enumerate(answers)
+    ]
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "Some numbers.", "qas": qas}]}]}))
+
+
+def test_from_a_plan_to_what_its_stages_answer(tmp_path: Path) -> None:
+    model = make_model(tmp_path / "model", num_hidden_layers=5)
+    plan, figures, questions = tmp_path / "plan.json", tmp_path / "figures.json", tmp_path / "questions.json"
+    write_questions(questions, ["one"] * 12)
+    (tmp_path / "text.txt").write_text("The quick brown fox jumps over the lazy dog. " * 20)
+    looked_at = (
+        "--text",
+        questions,
+        "--text",
+        tmp_path / "text.txt",
+        "--generate",
+        2,
+        "--start",
+        "The",
+        "--tokens",
+        40,
+    )
+
+    output = done(
+        "plan", "--model", model, *looked_at, "--layers-out", 2, "-o", plan, "--json", figures,
+        "--plot", tmp_path / "heat.png",
+    )  # fmt: skip
+    measured, written = json.loads(figures.read_text()), json.loads(plan.read_text())
+    assert [len(row) for row in measured["angular_distances"]] == [5, 4, 3, 2, 1]
+    pairs = measured["angular_distances"][1]
+    best = pairs.index(min(pairs))
+    assert written["groups"][1:] == [[best], [best + 1]]
+    assert (written["model"], written["method"], written["distance"]) == (str(model), "angular distance", min(pairs))
+    assert written["texts"] == ["questions.json", "text.txt", "2 written by the model"]
+    assert "all but" in output
+    assert (tmp_path / "heat.png").read_bytes()[1:4] == b"PNG"
+
+    done("map", "--model", model, "--plan", plan, *looked_at, "-o", tmp_path / "map.safetensors", "--json", figures)
+    assert json.loads(figures.read_text())["layers"] == [best, best + 2]
+
+    evaluate = ("evaluate", "--model", model, "--plan", plan, "--questions", questions, "--json", figures)
+    done(*evaluate)
+    said = json.loads(figures.read_text())["predictions"]["full"]
+    answers = [text.partition("\n")[0].strip() for text in said]
+    assert len(set(answers)) > 1
+    write_questions(questions, answers)
+    output = done(*evaluate, "--map", f"1={tmp_path / 'map.safetensors'}", "--limit", 6, "--paper")
+    found: dict[str, Any] = json.loads(figures.read_text())
+    scores = {(row["stage"], row["kind"]): row["exact_match"] for row in found["results"]}
+    assert set(scores) == {(1, "bare"), (1, "linear map"), (2, "bare"), (3, "full")}
+    assert scores[3, "full"] == 100
+    assert scores[1, "bare"] < 100
+    assert found["num_questions"] == 6
+    lost = next(pair for pair in found["pairs"] if pair["second"] == "full")
+    assert (lost["only_first"], lost["only_second"]) == (0, round((100 - scores[2, "bare"]) * 6 / 100))
+    assert "66.11" in output
+
+
+def test_a_plan_without_text(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+
+    def groups(*arguments: object) -> list[list[int]]:
+        done("plan", "-o", plan, *arguments)
+        return json.loads(plan.read_text())["groups"][1:]
+
+    assert groups("--model", "random:llama-2-7b", "--preset", "progressiveserve") == [
+        [20, 21, 22, 23],
+        [24, 25, 26, 27],
+    ]
+    assert groups("--model", "quire-mini", "--block", "11:15", "--stages", 5) == [[11], [12], [13], [14]]
+    assert groups("--model", "quire-mini", "--baseline", "deepest", "--layers-out", 3) == [[12, 13], [14]]
+    fitting = groups("--model", "quire-mini", "--baseline", "deepest", "--bytes", "18MB")
+    assert fitting == groups(
+        "--model", "quire-mini", "--baseline", "deepest", "--ttft", 4, "--bandwidth", "18MB", "--allowance", 3
+    )
+    stage = json.loads(plan.read_text())["stages"][0]
+    assert stage["weight_bytes"] <= 18e6 < stage["weight_bytes"] + 1_200_000  # a layer more would not fit
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("plan", "which text? Give --text FILE, or --generate N"),
+        ("plan --layers-out 4", "which text?"),
+        ("plan --text none.txt", "none.txt: there is no such file"),
+        ("plan --start Context: --block 1:3", "give --generate, too"),
+        ("plan --layers-out 2 --block 1:3", "--layers-out and --block each choose the layers"),
+        ("plan --layers-out 16 --generate 1", "between 1 and 15 can"),
+        ("plan --block 3", "'3' is not START:END"),
+        ("plan --block 3:17", "no block 3:17 in 16 layers"),
+        ("plan --block 3:6 --stages 5", "ask for 4 stages at most"),
+        ("plan --block 3:6 --plot p.png", "--plot draws distances"),
+        ("plan --ttft 3 --generate 1", "--ttft and --bandwidth belong together"),
+        ("plan --ttft 3 --bandwidth 1MB --baseline deepest", "leaves no time to load"),
+        ("plan --bytes 1MB --baseline deepest", "stage 1 cannot have so little as"),
+        ("plan --bytes 1GB --baseline deepest", "it needs no stages"),
+        ("plan --bytes much --baseline deepest", "'much' is not a size"),
+        ("plan --preset progressiveserve", "for models of 32 layers, and this one has 16"),
+        ("plan --block 1:3 --baseline deepest", "--baseline chooses a block of some size"),
+        ("plan --generate 1 --stages 3", "--stages is about a plan"),
+        ("map --plan none.json -o m --generate 1", "none.json cannot be read"),
+        ("map --plan plan.json -o m", "which text?"),
+        ("map --plan plan.json -o m --generate 1 --stage 3", "stage 3 lacks no layers; of 3 stages, 1 to 2 do"),
+        ("evaluate --questions q.json", "quire-mini is no pack; give its stages with --plan"),
+        ("evaluate --questions q.json --plan plan.json", "q.json cannot be read"),
+        ("evaluate --questions q.json --plan plan.json --adapter here", "'here' is not STAGE=PATH"),
+        ("evaluate --questions q.json --plan plan.json --adapter 1=none", "there is no none"),
+        ("evaluate --questions q.json --plan plan.json --map 3=plan.json", "stage 3 has no map"),
+        ("evaluate --questions q.json --plan two.json --paper", "the paper has 3 stages, and this plan 2"),
+        ("evaluate --questions q.json --plan deep.json", "plans 32 layers, and the model has 16"),
+    ],
+)
+def test_mistakes_are_told_before_a_model_is_loaded(
+    arguments: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from quire.progressive.plans import plan_block, preset_plan, write_plan
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("quire.progressive.reference.load_reference", None)
+    write_plan(plan_block(16, 11, 15), Path("plan.json"))
+    write_plan(plan_block(16, 11, 12), Path("two.json"))
+    write_plan(preset_plan("progressiveserve", 32), Path("deep.json"))
+    command, *more = arguments.split()
+    result = stages(command, "--model", "quire-mini", *more)
+    assert isinstance(result.exception, ValueError)  # which `quire` shows in one line
+    assert message in str(result.exception)

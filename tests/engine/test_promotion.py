@@ -1,0 +1,241 @@
+"""Going from stage to stage of a model while it serves: what requests in flight get, token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.documents import ChosenCosts
+from engine.harness import PROMPTS, checkpoint, greedy, random_ids
+from quire import BeamSearchParams, SamplingParams
+from quire.build import LoadedModel, load, make_engine
+from quire.config import EngineConfig
+from quire.core.costs.cost_model import CostModel
+from quire.engine.engine import Engine
+from quire.engine.request_state import RequestState
+from quire.loading.stage_manifest import LayerGroup, Stage, StageManifest
+from quire.models.layers import Linear
+from quire.models.stages import PassLayer, ServableStage
+from quire.outputs import RequestOutput
+from quire.prompt import Prompt
+
+LAYERS = ((0,), (0, 1), (0, 1, 2))  #: of three stages
+NUM_TOKENS = 20
+
+
+class Shift:
+    """An adapter that changes every answer."""
+
+    digest = "shift"
+
+    def __init__(self, model: Any, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self._linears = [module for module in model.layers[0].modules() if isinstance(module, Linear)]
+        self._parts = [_Shift(torch.randn(each.out_features, generator=generator)) for each in self._linears]
+
+    def attach(self) -> None:
+        for linear, part in zip(self._linears, self._parts, strict=True):
+            linear.adapter = part
+
+    def detach(self) -> None:
+        for linear in self._linears:
+            linear.adapter = None
+
+
+class _Shift:
+    num_bytes = 0
+
+    def __init__(self, shift: torch.Tensor) -> None:
+        self._shift = shift
+
+    def add_to(self, y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return y + 0.1 * self._shift
+
+
+class FakeArrivals:
+    """Brings a stage when a test says so."""
+
+    num_stages = 3
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.stage_ready = 1
+        self.served: list[int] = []
+        self.on_stage: Callable[[int], None] | None = None
+        self.is_engine_busy: Callable[[], bool] = lambda: False
+        self._adapters = {1: Shift(model, 1), 2: Shift(model, 2)}
+
+    def stage(self, number: int) -> ServableStage:
+        layers = [layer if at in LAYERS[number - 1] else PassLayer() for at, layer in enumerate(self.model.layers)]
+        return ServableStage(number, layers, self._adapters.get(number))
+
+    def set_served_stage(self, number: int) -> None:
+        self.served.append(number)
+
+
+@cache
+def loaded_model() -> LoadedModel:
+    """Shared by all engines here, which take turns with it."""
+    return load(config())
+
+
+def config(**options: Any) -> EngineConfig:
+    return EngineConfig(
+        str(checkpoint("llama")), skip_tokenizer_init=True, use_tqdm=False, device="cpu",
+        **{"num_kv_blocks": 64, "recovery_policy": "recompute", **options},
+    )  # fmt: skip
+
+
+def make_staged(
+    policy: str = "recompute", first: int = 1, costs: CostModel | None = None, **options: Any
+) -> tuple[Engine, FakeArrivals]:
+    loaded = loaded_model()
+    arrivals = FakeArrivals(loaded.model)
+    arrivals.stage_ready = first
+    stages = tuple(
+        Stage(number, layers, adapter_digest=f"shift {number}" if number < 3 else "")
+        for number, layers in enumerate(LAYERS, start=1)
+    )
+    groups = tuple(LayerGroup(f"{at}", (at,)) for at in range(3))
+    manifest = StageManifest(Path(), "LlamaForCausalLM", 3, "float32", "sha256:00", groups, stages, {})
+    staged = replace(loaded, weights="sha256:00", manifest=manifest, arrivals=arrivals, loader=None)
+    return make_engine(config(promotion_policy=policy, **options), staged, cost_model=costs), arrivals
+
+
+def params(**options: Any) -> SamplingParams:
+    return SamplingParams(**{"max_tokens": NUM_TOKENS, "temperature": 0, "ignore_eos": True, **options})
+
+
+def run(engine: Engine, states: Sequence[RequestState]) -> list[RequestOutput]:
+    while not all(state.is_finished for state in states):
+        engine.step()
+        engine.scheduler.check_integrity()
+    return [state.to_output() for state in states]
+
+
+def alone_at(stage: int, prompt: Sequence[int], num_tokens: int) -> list[int]:
+    """What a stage alone makes of a prompt."""
+    engine, _ = make_staged(first=stage)
+    state = engine.add_request(Prompt(None, list(prompt)), params(max_tokens=num_tokens))
+    return run(engine, [state])[0].outputs[0].token_ids
+
+
+def follows_its_stages(prompt: Sequence[int], output: RequestOutput) -> None:
+    """Each token is what its stage alone makes of all tokens before it."""
+    tokens = output.outputs[0].token_ids
+    done = 0
+    for stage, count in output.stages:
+        assert tokens[done : done + count] == alone_at(stage, [*prompt, *tokens[:done]], count)
+        done += count
+    assert done == len(tokens)
+
+
+@pytest.mark.parametrize("policy", ["recompute", "pin"])
+def test_requests_in_flight_get_the_tokens_of_their_stages(policy: str) -> None:
+    engine, arrivals = make_staged(policy)
+    prompts = PROMPTS[2:6]
+    states = [engine.add_request(Prompt(None, list(prompt)), params()) for prompt in prompts]
+    for _ in range(6):
+        engine.step()
+    arrivals.stage_ready = 2
+    for _ in range(4):
+        engine.step()
+    late = engine.add_request(Prompt(None, list(prompts[0])), params())
+    engine.step()
+    arrivals.stage_ready = 3
+    outputs = run(engine, [*states, late])
+    for prompt, output in zip((*prompts, prompts[0]), outputs, strict=True):
+        follows_its_stages(prompt, output)
+    stages = [[stage for stage, _ in output.stages] for output in outputs]
+    if policy == "pin":  # those of the first stage end, or are computed again when a third one comes
+        assert stages == [[1, 3]] * 4 + [[2]]
+    else:
+        assert stages == [[1, 2, 3]] * 4 + [[2, 3]]
+        assert all(len(output.outputs[0].token_ids) == NUM_TOKENS for output in outputs)
+    assert arrivals.served == [1, 2, 3]
+    (again,) = run(engine, [engine.add_request(Prompt(None, list(prompts[0])), params())])
+
+    assert tuple(again.outputs[0].token_ids) == greedy("llama", prompts[0]).token_ids, "the last stage is the original"
+    assert again.stages == [(3, NUM_TOKENS)]
+
+
+def test_a_prefix_is_not_found_at_another_stage() -> None:
+    engine, arrivals = make_staged()
+    prompt = Prompt(None, random_ids(64, 5))
+    for ready, expected in ((1, 0), (1, 48), (2, 0), (2, 48), (3, 0), (3, 48)):
+        arrivals.stage_ready = ready
+        (output,) = run(engine, [engine.add_request(prompt, params(max_tokens=2))])
+        assert output.num_cached_tokens == expected
+
+
+def test_samples_and_beams_go_on_at_the_next_stage() -> None:
+    engine, arrivals = make_staged(num_kv_blocks=40, max_num_batched_tokens=24)
+    sampled = engine.add_request(Prompt(None, random_ids(20, 1)), params(n=3, temperature=1.0, seed=5))
+    beams = engine.add_request(Prompt(None, random_ids(9, 2)), BeamSearchParams(2, 12, ignore_eos=True))
+    for _ in range(5):
+        engine.step()
+    arrivals.stage_ready = 3
+    outputs = run(engine, [sampled, beams])
+    assert [len(each.token_ids) for each in outputs[0].outputs] == [NUM_TOKENS] * 3
+    assert [stage for stage, _ in outputs[0].stages] == [1, 3]
+    assert sum(count for _, count in outputs[0].stages) == 3 * NUM_TOKENS
+    assert [len(each.token_ids) for each in outputs[1].outputs] == [12, 12]
+    assert engine.scheduler.kv.pool.num_used == 0
+
+
+def test_who_wants_a_later_stage_waits_for_it_beside_the_queue() -> None:
+    engine, arrivals = make_staged()
+    prompt = Prompt(None, random_ids(10, 3))
+    patient = engine.add(engine.input_processor.accept(prompt, params(), min_stage=3))
+    hasty = engine.add_request(prompt, params())
+    assert run(engine, [hasty])[0].stages == [(1, NUM_TOKENS)]
+    assert not engine.has_work()
+    assert engine.snapshot().num_aside == {"stage": 1}
+    arrivals.stage_ready = 2
+    engine.step()
+    assert not patient.is_finished
+    arrivals.stage_ready = 3
+    assert run(engine, [patient])[0].stages == [(3, NUM_TOKENS)]
+    with pytest.raises(ValueError, match="min_stage=4 is no stage of this model; they go from 1 to 3"):
+        engine.input_processor.accept(prompt, params(), min_stage=4)
+
+
+def test_a_pinned_prefix_is_computed_at_every_stage() -> None:
+    engine, arrivals = make_staged()
+    prefix = random_ids(40, 9)
+    assert engine.pin_prefix(prefix) == 32
+    question = Prompt(None, [*prefix, 7, 8])
+    for ready in (1, 2, 3):
+        arrivals.stage_ready = ready
+        while engine.stage < ready or engine.has_unfinished():
+            engine.step()
+        (output,) = run(engine, [engine.add_request(question, params(max_tokens=3))])
+        assert output.num_cached_tokens == 32
+        follows_its_stages(question.token_ids, output)
+        engine.reset_prefix_cache()  # what is pinned stays
+    assert engine.scheduler.kv.num_pinned == 2
+
+
+def test_documents_on_disk_belong_to_the_stage_that_computed_them(tmp_path: Path) -> None:
+    engine, arrivals = make_staged(kv_dir=str(tmp_path), costs=ChosenCosts(1.0, 0.0))
+    document = Prompt(None, random_ids(40, 11), documents=(32,))
+    for ready, found in ((1, None), (1, "disk"), (2, None), (2, "disk"), (3, None), (3, "disk")):
+        arrivals.stage_ready = ready
+        engine.take_promotion()
+        engine.reset_prefix_cache()
+        state = engine.add_request(document, params(max_tokens=3))
+        (output,) = run(engine, [state])
+        assert output.cached_tokens.get("disk", 0) == (32 if found else 0)
+        follows_its_stages(document.token_ids, output)
+        while engine.has_unfinished():  # saves
+            engine.step()
+    assert engine.forget([(document, 0)]) == 2 * 3, "at every stage"
+    engine.step()
+    (output,) = run(engine, [engine.add_request(document, params(max_tokens=3))])
+    assert output.num_cached_tokens == 0

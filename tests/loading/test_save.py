@@ -1,0 +1,56 @@
+"""What is saved loads as what it was: here, and in transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from checkpoints import make_checkpoint
+from quire.loading import load_model, resolve_model
+from quire.loading.save import save_model
+from quire.loading.source import ModelSource
+from quire.text.tokenizer import Tokenizer
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.models.layers.can_pack", lambda dtype: False)
+
+
+def tensors_of(name: Any, **options: Any) -> dict[str, torch.Tensor]:
+    source = name if isinstance(name, ModelSource) else resolve_model(str(name))
+    return load_model(source, use_tqdm=False, **options).checkpoint_tensors()
+
+
+@pytest.mark.parametrize("preset", ["tiny", "gpt2"])
+def test_a_preset_loads_equal_from_its_files(preset: str, tmp_path: Path) -> None:
+    few = {"vocab_size": 300, "n_layer": 2, "n_embd": 48} if preset == "gpt2" else {}
+    source = resolve_model(f"random:{preset}")
+    source = ModelSource(source.name, None, {**source.hf_config, **few})
+    save_model(source, tmp_path, seed=3, use_tqdm=False, shard_bytes=100_000)
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    expected, found = tensors_of(source, seed=3), tensors_of(tmp_path)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    reference = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype="auto").state_dict()
+    assert all(torch.equal(reference[name], tensor) for name, tensor in expected.items())
+    with pytest.raises(ValueError, match="is not empty"):
+        save_model(source, tmp_path)
+
+
+def test_a_checkpoint_is_saved_in_another_dtype_with_what_lies_beside_it(tmp_path: Path) -> None:
+    source = resolve_model(str(make_checkpoint("opt-350m", tmp_path / "from")))
+    Tokenizer.byte_level(300).save(tmp_path / "from")
+    save_model(source, tmp_path / "to", dtype="bfloat16", use_tqdm=False)
+    expected, found = tensors_of(source, dtype="bfloat16"), tensors_of(tmp_path / "to")
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    assert json.loads((tmp_path / "to" / "config.json").read_text())["dtype"] == "bfloat16"
+    tokenizer, reference = Tokenizer.byte_level(300), transformers.AutoTokenizer.from_pretrained(tmp_path / "to")
+    text = "Zoë said: <|im_end|> 1"
+    assert Tokenizer.from_dir(tmp_path / "to").encode(text) == reference.encode(text) == tokenizer.encode(text)
+    assert reference.eos_token_id == tokenizer.eos_token_id

@@ -1,0 +1,152 @@
+"""What is no adapter or linear map of this model is refused: the error says which file, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from checkpoints import make_config
+from quire.models.adapter import read_adapter
+from quire.models.base import CausalLM
+from quire.models.layers import can_pack
+from quire.models.model_config import ModelConfigError, UnsupportedModelError
+from quire.models.registry import build_model, read_model_config
+from quire.models.stages import read_linear_map
+
+Q_PROJ = "base_model.model.model.layers.2.self_attn.q_proj"
+DOWN_PROJ = "base_model.model.model.layers.0.mlp.down_proj"
+CONFIG = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "down_proj"], "bias": "none"}
+
+
+def good_tensors() -> dict[str, Tensor]:
+    return {
+        f"{Q_PROJ}.lora_A.weight": torch.ones(4, 64),
+        f"{Q_PROJ}.lora_B.weight": torch.ones(64, 4),
+        f"{DOWN_PROJ}.lora_A.weight": torch.ones(4, 96),
+        f"{DOWN_PROJ}.lora_B.weight": torch.ones(64, 4),
+    }
+
+
+@pytest.fixture(scope="module")
+def model() -> CausalLM:
+    values = make_config("llama").to_dict() | {"architectures": ["LlamaForCausalLM"]}
+    return build_model(read_model_config(values), torch.float32, "meta")
+
+
+def read(directory: Path, model: CausalLM, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    (directory / "adapter_config.json").write_text(json.dumps(config))
+    save_file(tensors, directory / "adapter_model.safetensors")
+    read_adapter(directory, model, dtype=torch.float32, device="cpu", digest="")
+
+
+WRONG_CONFIGS = [
+    ({"peft_type": "IA3"}, "type 'IA3'"),
+    ({"use_dora": True}, "use_dora=True"),
+    ({"bias": "lora_only"}, "bias='lora_only'"),
+    ({"modules_to_save": ["lm_head"]}, "modules_to_save=.*lm_head"),
+    ({"alora_invocation_tokens": [1]}, "alora_invocation_tokens"),
+    ({"init_lora_weights": "pissa_niter_4"}, "pissa.*change the model's own weights"),
+    ({"r": 0}, "r is 0"),
+    ({"lora_alpha": None}, "no 'lora_alpha'"),
+    ({"rank_pattern": ["q_proj"]}, "rank_pattern"),
+    ({"rank_pattern": {"q_(proj": 8}}, "rank_pattern.*regular expressions"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG_CONFIGS, ids=[next(iter(change)) for change, _ in WRONG_CONFIGS])
+def test_a_config_of_something_else(change: dict[str, Any], message: str, model: CausalLM, tmp_path: Path) -> None:
+    with pytest.raises(ModelConfigError, match=f"(?s)adapter_config.json.*{message}"):
+        read(tmp_path, model, CONFIG | change, good_tensors())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"r": 8}, "rank 4 at model.layers.[02].*says 8"),
+        ({"rank_pattern": {"layers.2.self_attn.q_proj": 2}}, r"rank 4 at model.layers.2.self_attn.q_proj.*says 2"),
+    ],
+)
+def test_an_adapter_of_another_rank(change: dict[str, Any], message: str, model: CausalLM, tmp_path: Path) -> None:
+    with pytest.raises(ModelConfigError, match=f"adapter_model.safetensors.*{message}"):
+        read(tmp_path, model, CONFIG | change, good_tensors())
+
+
+def renamed(old: str, new: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    return lambda tensors: {name.replace(old, new): tensor for name, tensor in tensors.items()}
+
+
+def replaced(name: str, tensor: Tensor) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    return lambda tensors: tensors | {name: tensor}
+
+
+WRONG_TENSORS = {
+    "another model's shape": (replaced(f"{Q_PROJ}.lora_A.weight", torch.ones(4, 80)), "another model.*q_proj.*4, 80"),
+    "B's rank": (replaced(f"{Q_PROJ}.lora_B.weight", torch.ones(64, 2)), "rank 2 at .*q_proj"),
+    "no matrix": (replaced(f"{Q_PROJ}.lora_B.weight", torch.ones(256)), "q_proj is .256."),
+    "a layer too deep": (renamed("layers.2", "layers.3"), "layers.3.self_attn.q_proj.*3 layers.*no such"),
+    "no linear layer": (renamed("self_attn.q_proj", "input_layernorm"), "input_layernorm.*no such linear layer"),
+    "the head": (renamed("model.layers.2.self_attn.q_proj", "lm_head"), "lm_head.*not supported"),
+    "one without the other": (renamed(f"{Q_PROJ}.lora_B", f"{DOWN_PROJ}.lora_B"), "only lora_A of .*q_proj"),
+    "left over": (replaced(f"{Q_PROJ}.lora_magnitude_vector", torch.ones(64)), "lora_magnitude_vector"),
+    "nothing": (lambda tensors: {}, "no tensors"),
+    "no numbers": (replaced(f"{Q_PROJ}.lora_A.weight", torch.full((4, 64), torch.nan)), "NaN"),
+    "integers": (replaced(f"{Q_PROJ}.lora_A.weight", torch.ones(4, 64, dtype=torch.int8)), "int8"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG_TENSORS.values(), ids=WRONG_TENSORS)
+def test_tensors_that_do_not_fit(
+    change: Callable[[dict[str, Tensor]], dict[str, Tensor]], message: str, model: CausalLM, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelConfigError, match=f"adapter_model.safetensors.*{message}"):
+        read(tmp_path, model, CONFIG, change(good_tensors()))
+
+
+def test_files_that_are_missing_cut_off_or_no_json(model: CausalLM, tmp_path: Path) -> None:
+    read(tmp_path, model, CONFIG, good_tensors())
+    weights, config = tmp_path / "adapter_model.safetensors", tmp_path / "adapter_config.json"
+    whole = weights.read_bytes()
+
+    def assert_refused(message: str) -> None:
+        with pytest.raises(ModelConfigError, match=message):
+            read_adapter(tmp_path, model, dtype=torch.float32, device="cpu", digest="")
+
+    weights.write_bytes(whole[:-8])
+    assert_refused(r"adapter_model.safetensors is cut off")
+    weights.unlink()
+    assert_refused(r"adapter_model.safetensors cannot be read: No such file")
+    config.write_text("[]")
+    assert_refused(r"adapter_config.json is list; expected an object")
+    config.write_text("{")
+    assert_refused(r"adapter_config.json is no JSON")
+
+
+def test_the_kind_of_adapter_is_unsupported_rather_than_broken(model: CausalLM, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match="LoRA adapters are"):
+        read(tmp_path, model, CONFIG | {"peft_type": "LOHA"}, good_tensors())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_linear_map_computes_what_its_file_says(dtype: torch.dtype, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    weight, bias = torch.eye(48) + torch.randn(48, 48) / 100, torch.randn(48) / 100
+    save_file({"weight": weight, "bias": bias}, tmp_path / "1.safetensors")
+    linear_map = read_linear_map(tmp_path / "1.safetensors", hidden_size=48, dtype=dtype, device="cpu")
+    assert (linear_map.change.packed is not None) == can_pack(dtype)
+    x = torch.randn(20, 48).to(dtype)
+    y = linear_map(x, "whatever layers get")
+    assert y.dtype == dtype
+    expected = x.float() @ weight.T + bias
+    torch.testing.assert_close(y.float(), expected, rtol=0, atol=0.02 if dtype == torch.bfloat16 else 1e-5)
+    if dtype == torch.bfloat16:
+        plain = x @ weight.T.to(dtype) + bias.to(dtype)
+        assert (y - expected).pow(2).mean() < 0.6 * (plain - expected).pow(2).mean(), "rounding W would be worse"
+    with pytest.raises(ModelConfigError, match=r"1.safetensors holds .*\(48, 48\).*\(64, 64\)"):
+        read_linear_map(tmp_path / "1.safetensors", hidden_size=64, dtype=dtype, device="cpu")

@@ -1,0 +1,54 @@
+"""Distances are those between what enters and what leaves a block, at a text's last token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from checkpoints import ARCHITECTURES, make_reference
+from progressive.models import random_texts
+from quire.progressive.angular_distance import AngularDistances, measure_distances
+from quire.progressive.calibration_text import batches
+
+
+def raw_states(model: Any, text: list[int]) -> np.ndarray:
+    """[num_layers + 1, hidden_size] at the last token, by transformers' own record, with the final norm taken out."""
+    body = getattr(model.base_model, "decoder", model.base_model)
+    for name in ("norm", "ln_f", "final_layer_norm", "project_out"):
+        if getattr(body, name, None) is not None:
+            setattr(body, name, nn.Identity())
+    states = model.base_model(input_ids=torch.tensor([text]), output_hidden_states=True).hidden_states
+    return np.stack([state[0, -1].detach().numpy() for state in states]).astype(np.float64)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_distances_are_the_angles_that_numpy_finds(name: str) -> None:
+    model = make_reference(name)
+    texts = random_texts(5)
+    found = measure_distances(model, batches(texts, max_tokens=40))  # several batches, with padding
+    assert (found.num_layers, found.num_texts) == (3, 5)
+    expected = np.zeros((4, 4))
+    for text in texts:
+        x = raw_states(model, text)
+        cosines = x @ x.T / np.outer(np.linalg.norm(x, axis=1), np.linalg.norm(x, axis=1))
+        expected += np.arccos(np.clip(cosines, -1, 1)) / np.pi / len(texts)
+    for size in (1, 2, 3):
+        mine = [found.of(start, start + size).distance for start in range(4 - size)]
+        np.testing.assert_allclose(mine, [expected[start, start + size] for start in range(4 - size)], atol=1e-5)
+
+
+def test_the_best_block_of_a_size_is_the_first_with_the_least_distance() -> None:
+    distances = AngularDistances(3, 1, ((0.2, 0.1, 0.1), (0.3, 0.25), (0.4,)))
+    best = [distances.best(size) for size in (1, 2, 3)]
+    assert [(block.start, block.end, block.distance) for block in best] == [(1, 2, 0.1), (1, 3, 0.25), (0, 3, 0.4)]
+
+
+def test_activations_that_are_not_finite_are_refused() -> None:
+    model = make_reference("llama")
+    model.model.layers[1].mlp.up_proj.weight.data.fill_(float("inf"))
+    with pytest.raises(ValueError, match="not finite"):
+        measure_distances(model, batches(random_texts(2)))

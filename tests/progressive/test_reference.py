@@ -1,0 +1,90 @@
+"""A reference model is the engine's own, and without some layers it is the model that never had them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+
+from checkpoints import ARCHITECTURES, make_reference
+from quire import LLM, SamplingParams
+from quire.progressive.linear_map import GapMap
+from quire.progressive.reference import AbsentLayer, decoder_layers, load_reference, put_back, remove_layers
+
+
+def without_layer(model: Any, name: str, index: int) -> Any:
+    """A model of one layer less, built as such, with the weights of the others."""
+    depth = "n_layer" if name == "gpt2" else "num_hidden_layers"
+    shallow = make_reference(name, **{depth: len(decoder_layers(model)) - 1})
+    weights = {}
+    for key, tensor in model.state_dict().items():
+        match = re.search(r"\.(?:layers|h)\.(\d+)\.", key)
+        at = int(match[1]) if match else -1
+        if at != index:
+            weights[key if at < index else key.replace(f".{at}.", f".{at - 1}.", 1)] = tensor
+    shallow.load_state_dict(weights)
+    return shallow
+
+
+def generate(model: Any) -> list[list[int]]:
+    torch.manual_seed(1)
+    ids = torch.randint(3, 250, (2, 9))
+    mask = torch.ones_like(ids)
+    mask[0, :4] = 0
+    params = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None, "pad_token_id": 1}
+    return model.generate(ids, attention_mask=mask, **params).tolist()
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_without_its_first_layer_a_model_generates_as_one_that_never_had_it(name: str) -> None:
+    model = make_reference(name)
+    whole = generate(model)
+    expected = generate(without_layer(model, name, 0))
+    removed = remove_layers(model, [0])  # whose KV cache transformers counts past tokens by
+    assert generate(model) == expected != whole
+    put_back(model, removed)
+    assert generate(model) == whole
+
+
+def test_a_preset_and_an_embedded_model_are_the_engines_own() -> None:
+    for name in ("random:tiny", "quire-mini"):
+        model, tokenizer = load_reference(name, "float32")
+        prompt = "Context: The cat is red.\nQuestion: What colour is the cat?\nAnswer:"
+        ids = torch.tensor([tokenizer.encode(prompt)])
+        mine = model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=8, do_sample=False, pad_token_id=0
+        )
+        llm = LLM(name, dtype="float32", kv_cache_memory="16MiB", use_tqdm=False)
+        (output,) = llm.generate([prompt], SamplingParams(temperature=0, max_tokens=8), use_tqdm=False)
+        assert mine[0, ids.shape[1] :].tolist()[: len(output.outputs[0].token_ids)] == list(output.outputs[0].token_ids)
+
+
+def test_gradients_pass_where_layers_are_absent_and_peft_leaves_these_alone() -> None:
+    import peft
+
+    model = make_reference("llama", num_hidden_layers=4)
+    remove_layers(model, [1, 2], GapMap(torch.eye(64) * 0.5, torch.zeros(64)))
+    wrapped = peft.get_peft_model(model, peft.LoraConfig(target_modules="all-linear"))
+    ids = torch.tensor([[5, 6, 7, 8]])
+    wrapped(input_ids=ids, labels=ids).loss.backward()
+    trained = [name for name, parameter in wrapped.named_parameters() if parameter.grad is not None]
+    assert {int(name.split(".layers.")[1].split(".")[0]) for name in trained} == {0, 3}
+    assert isinstance(decoder_layers(wrapped)[1], AbsentLayer)
+
+
+@pytest.mark.parametrize(
+    ("out", "mapped", "message"),
+    [
+        ([3], False, "not among 3, each once"),
+        ([-1], False, "not among 3, each once"),
+        ([1, 1], False, "not among 3, each once"),
+        ([0, 1, 2], False, "leave one in"),
+        ([0, 2], True, "no neighbours"),
+    ],
+)
+def test_layers_that_cannot_be_removed_are_refused(out: list[int], mapped: bool, message: str) -> None:
+    model = make_reference("llama")
+    with pytest.raises(ValueError, match=message):
+        remove_layers(model, out, GapMap(torch.eye(64), torch.zeros(64)) if mapped else None)

@@ -1,0 +1,139 @@
+"""Stages answer as they would alone, whatever was measured before, and are compared question by question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+
+from checkpoints import make_reference
+from progressive.models import VOCAB, random_texts
+from quire.loading.stage_manifest import LayerGroup, Stage, StageManifest
+from quire.progressive.linear_map import GapMap
+from quire.progressive.plans import plan_block
+from quire.progressive.reference import remove_layers
+from quire.progressive.stage_quality import (
+    Answered,
+    Variant,
+    answer,
+    compare,
+    staged,
+    variants_of,
+    variants_of_pack,
+    won_back,
+)
+from quire.text.tokenizer import Tokenizer
+
+PLAN = plan_block(5, 2, 4)
+IDS = torch.tensor([[5, 6, 7, 8, 9]])
+
+
+def model() -> Any:
+    return make_reference("llama", num_hidden_layers=5, vocab_size=VOCAB, eos_token_id=256)
+
+
+def write_adapter(folder: Path, out: tuple[int, ...] = ()) -> torch.Tensor:
+    """An adapter that changes something, for a model without some layers; the logits with it."""
+    torch.manual_seed(3)
+    stage = model()
+    remove_layers(stage, out)
+    config = peft.LoraConfig(r=4, target_modules=["q_proj", "down_proj"], init_lora_weights=False)
+    wrapped = peft.get_peft_model(stage, config)
+    wrapped.save_pretrained(str(folder))
+    with torch.no_grad():
+        return wrapped.eval()(input_ids=IDS).logits
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        return model(input_ids=IDS).logits
+
+
+def test_a_variant_is_its_stage_and_leaves_the_model_whole(tmp_path: Path) -> None:
+    healed = write_adapter(tmp_path / "1", PLAN.layers_out(1))
+    controlled = write_adapter(tmp_path / "control")
+    GapMap(torch.eye(64), torch.full((64,), 0.5)).save(tmp_path / "map.safetensors")
+    whole = model()
+    expected, bare = logits(whole), model()
+    remove_layers(bare, PLAN.layers_out(1))
+    for variant, wanted in (
+        (Variant(1, "healed", adapter=tmp_path / "1"), healed),
+        (Variant(1, "bare"), logits(bare)),
+        (Variant(3, "control", adapter=tmp_path / "control"), controlled),
+        (Variant(1, "healed", adapter=tmp_path / "1"), healed),
+    ):
+        with staged(whole, PLAN, variant):
+            torch.testing.assert_close(logits(whole), wanted)
+        assert torch.equal(logits(whole), expected)
+    with staged(whole, PLAN, Variant(1, "linear map", linear_map=tmp_path / "map.safetensors")):
+        assert not torch.equal(logits(whole), logits(bare))
+    assert torch.equal(logits(whole), expected)
+    for stage, folder, message in (
+        (2, "1", r"no adapter for stage 2 .* it lacks the layers \[2\]"),
+        (1, "control", r"it has the layers \[2, 3\], which are out there"),
+        (1, "none", "cannot be read"),
+    ):
+        with (
+            pytest.raises(ValueError, match=message),
+            staged(whole, PLAN, Variant(stage, "healed", adapter=tmp_path / folder)),
+        ):
+            pass
+    assert torch.equal(logits(whole), expected)
+
+
+def test_an_answer_is_the_same_alone_and_in_a_batch() -> None:
+    reference, tokenizer = model(), Tokenizer.byte_level(VOCAB)
+    prompts = random_texts(6, shortest=2, longest=40)
+    together = answer(reference, tokenizer, prompts, 5)
+    for prompt, said in zip(prompts, together, strict=True):
+        ids = torch.tensor([prompt])
+        (row,) = reference.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=5, do_sample=False)
+        assert tokenizer.decode(row[len(prompt) :].tolist()) == said
+    assert len(set(together)) > 1
+
+
+def answered(variant: Variant, *exact: float) -> Answered:
+    return Answered(variant, ("",) * len(exact), exact, exact)
+
+
+def test_stages_are_compared_as_they_are_served_and_the_control_with_the_original() -> None:
+    here = Path(".")
+    found = variants_of(PLAN, {1: here}, {1: here}, control=here)
+    assert [variant.name for variant in found] == [
+        "stage 1, bare", "stage 1, linear map", "stage 1, healed", "stage 2, bare", "full", "control"
+    ]  # fmt: skip
+    exact = [(0, 0, 0, 1), (0, 0, 0, 0), (0, 0, 1, 1), (0, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 0)]
+    all_answers = [answered(variant, *map(float, each)) for variant, each in zip(found, exact, strict=True)]
+    pairs = {(pair.first, pair.second): pair.result for pair in compare(all_answers)}
+    assert list(pairs) == [
+        ("stage 1, bare", "stage 1, linear map"),
+        ("stage 1, bare", "stage 1, healed"),
+        ("full", "control"),
+        ("stage 1, healed", "stage 2, bare"),
+        ("stage 2, bare", "full"),
+    ]
+    assert (pairs["full", "control"].only_first, pairs["full", "control"].only_second) == (1, 0)
+    shares = [won_back(each, all_answers) for each in all_answers]
+    assert shares[:4] == [None, pytest.approx(-1 / 3), pytest.approx(1 / 3), None]
+    with pytest.raises(ValueError, match="stage 3 has no adapter: of 3 stages, 1 to 2 lack layers"):
+        variants_of(PLAN, {3: here}, {})
+
+
+def test_a_packs_variants_are_what_its_manifest_names(tmp_path: Path) -> None:
+    stages = (
+        Stage(1, PLAN.layers_in_place(1), adapter="adapters/1", linear_map="maps/1.safetensors"),
+        Stage(2, PLAN.layers_in_place(2), adapter="adapters/2"),
+        Stage(3, PLAN.layers_in_place(3)),
+    )
+    groups = tuple(LayerGroup(f"{i}", layers) for i, layers in enumerate(PLAN.groups))
+    manifest = StageManifest(tmp_path, "LlamaForCausalLM", 5, "float32", "sha256:0", groups, stages, {})
+    plan, found = variants_of_pack(manifest)
+    assert plan == PLAN
+    assert [variant.name for variant in found] == [
+        "stage 1, bare", "stage 1, linear map", "stage 1, healed", "stage 1, map + healed",
+        "stage 2, bare", "stage 2, healed", "full",
+    ]  # fmt: skip
+    assert found[3].adapter == tmp_path / "adapters/1"
