@@ -134,8 +134,11 @@ class ByteReader:
         """The piece's bytes are wanted no more."""
         if piece.buffer is not None:
             with self._changed:
-                self._free.append(piece.buffer)
-                self._changed.notify_all()
+                if len(self._free) < len(self._ranges) - self._next_read:
+                    self._free.append(piece.buffer)
+                    self._changed.notify_all()
+                else:  # towards the end buffers go as the model grows
+                    self._num_buffers -= 1
 
     def stop(self) -> None:
         """Begin nothing more, and give out nothing more."""
