@@ -28,7 +28,7 @@ from quire.cli.options import Json, Plot, options
 from quire.config import EngineConfig
 
 app = typer.Typer(
-    help="Measure: latency, throughput, memory, sharing, recovery, documents, retrieval, routing, overhead.",
+    help="Measure: latency, throughput, memory, sharing, recovery, documents, retrieval, routing, starts, overhead.",
     epilog="Example: quire bench throughput --model random:tiny",
     no_args_is_help=True,
     rich_markup_mode=None,
