@@ -108,6 +108,10 @@ def test_how_far_loading_is_shows_from_start_to_end(caplog: pytest.LogCaptureFix
             assert (told[-1].stage, told[-1].num_stages) == (1, 1)
             engine._take_report(LoadReport(LoadProgress(0, 1, 99, 100)))
             assert told[-1] == LoadProgress(1, 1, 99, 100), "it serves while its last bytes arrive"
+            engine._last_use -= 1000
+            assert engine.idle_s >= 1000
+            engine._take_report(LoadReport(LoadProgress(1, 1, 100, 100)))
+            assert engine.idle_s < 1000, "what arrives is not idle"
 
     run(scene())
     assert [line for line in caplog.messages if "stage" in line] == [

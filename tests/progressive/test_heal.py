@@ -17,10 +17,10 @@ from typer.testing import CliRunner, Result
 from checkpoints import make_reference
 from quire.cli.main import app
 from quire.evaluate.reading import ReadingQuestion
-from quire.progressive import heal as module
-from quire.progressive.heal import HealProgress, heal, make_batch
-from quire.progressive.heal_samples import Row, question_rows, text_rows
-from quire.progressive.heal_settings import HealSettings
+from quire.progressive.healing.heal import heal
+from quire.progressive.healing.samples import Row, question_rows, text_rows
+from quire.progressive.healing.settings import HealSettings
+from quire.progressive.healing.trainer import HealProgress, Trainer, make_batch
 from quire.progressive.reference import load_reference, remove_layers
 from quire.text.tokenizer import Tokenizer
 
@@ -155,7 +155,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_says_how_to_go_on(
     out = tmp_path / "out"
     given = ("--plan", write_plan(tmp_path / "plan.json"), "--stage", 1, "--data", data, "--out", out)
     given = (*given, "--generate", 2, "--start", "Tom", "--steps", 3, "--max-length", 16, "--num-threads", 1)
-    step = module._Trainer._step
+    step = Trainer._step
 
     def interrupted_step(trainer: Any, rows: list[Row]) -> float:
         if trainer.step == 1:
@@ -163,7 +163,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_says_how_to_go_on(
         return step(trainer, rows)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module._Trainer, "_step", interrupted_step)
+        patch.setattr(Trainer, "_step", interrupted_step)
         stopped = command(*given)
     assert stopped.exit_code == 130
     assert "stopped after step 2 of 3" in stopped.stderr

@@ -53,8 +53,8 @@ def test_the_bar_stays_below_all_that_is_said_and_goes_when_all_is_there(monkeyp
     print("half a", end=" ")
     assert terminal.screen[:2] == ["a line", "Quire serves pack"]
     assert [row.partition(" ")[0] for row in terminal.screen[2:]] == ["pack", "plain", ""]
-    assert terminal.screen[2].endswith("62%  stage 1 of 3 serves · 12 s left")
-    assert terminal.screen[3].endswith("10%  loading · 41 s left")
+    assert terminal.screen[2].endswith("62%  stage 1 of 3 serves · 13 s left")
+    assert terminal.screen[3].endswith("10%  loading · 42 s left")
     bar.take("pack", LoadProgress(2, 3, 80, 100, error="the disk, which is far away, does not answer"))
     assert "80%  stage 2 of 3 serves · retrying: the" in terminal.screen[2]
     assert len(terminal.screen[2]) == 90, "a row is a line"

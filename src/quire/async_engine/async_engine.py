@@ -149,7 +149,7 @@ class AsyncEngine:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since it had a request; 0 where it has one now, or takes none."""
+        """Seconds since it had a request, or more of it arrived; 0 where it has one now, or takes none."""
         with self._lock:
             is_idle = self.state is ModelState.READY and not self._sent
             return time.monotonic() - self._last_use if is_idle else 0.0
@@ -426,6 +426,8 @@ class AsyncEngine:
         if self._engine_state is ModelState.READY and progress.num_stages == 1:
             progress = replace(progress, stage=1)  # the rest of a model without stages, which serves meanwhile
         was = self.load_progress
+        if progress.error is None:
+            self._last_use = time.monotonic()  # what still arrives is not idle
         if progress.num_stages > 1 and progress.stage > (was.stage if was is not None else 0):
             logger.info("%s: %s", self.name, _describe(progress))
         self._note_load(progress)

@@ -111,7 +111,8 @@ class LayerLoader:
         self._units = units_of(self.model)
         self._unit_of = {name: unit for unit in self._units for name in unit.tensors}
         self._fill: TensorFill | None = None
-        self._tensor_digests: dict[str, bytes] | None = {} if takes_digest and self._manifest is None else None
+        hashes = takes_digest and self._reading is not None and self._manifest is None
+        self._tensor_digests: dict[str, bytes] | None = {} if hashes else None
         self._tensor_hash = hashlib.sha256()
         self.digest: str | None = None  #: of the weights, where it was asked for, once all of them are in place
 

@@ -10,6 +10,7 @@ import logging
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import TYPE_CHECKING, Any, TextIO
 
 from quire.outputs import LoadProgress
@@ -180,5 +181,5 @@ def _words(progress: LoadProgress) -> str:
     if progress.error is not None:
         parts.append(f"retrying: {progress.error}")
     elif progress.seconds_left is not None:
-        parts.append(f"{progress.seconds_left:.0f} s left")
+        parts.append(f"{ceil(progress.seconds_left)} s left")
     return " · ".join(parts)

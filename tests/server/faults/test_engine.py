@@ -37,6 +37,8 @@ def begin_two(server: RunningServer, threads: ThreadPoolExecutor) -> tuple[Strea
     stream = Stream(server.url, threads, {"model": MODEL, "prompt": [5, 6], **ENDLESS})
     whole = threads.submit(server.complete, prompt=[6, 7], **ENDLESS)
     wait_until(lambda: len(server.engine.scheduler.running) == 2)
+    async_engine = server.registry.get(None).async_engine
+    wait_until(lambda: async_engine.num_queued == 0)  # it has been told that both have begun
     return stream, whole
 
 

@@ -95,6 +95,14 @@ def test_a_model_that_serves_a_stage_is_well_and_its_card_says_how_far_it_is(sta
     assert card.items() >= {**shown, "seconds_left": 12.3, "load_error": "no such device"}.items()
 
 
+def test_a_model_without_stages_that_computes_while_it_arrives_says_how_far_it_is(server: RunningServer) -> None:
+    for loaded, shown in ((5, {"state": "ready", "stage": 1, "num_stages": 1, "bytes_loaded": 5}), (20, {})):
+        server.registry.get(None).async_engine._take_report(LoadReport(LoadProgress(0, 1, loaded, 20)))
+        card = server.get(f"/v1/models/{MODEL}").json()
+        assert card.items() >= shown.items()
+    assert "bytes_loaded" not in card
+
+
 def test_requests_wait_for_their_model_and_health_says_how_far_it_is() -> None:
     may_load = threading.Event()
 

@@ -28,6 +28,7 @@ MODEL = "measured"  #: the name that the server gives its model
 POLL_S = 0.05  #: between two looks at how far loading is
 _TIMEOUT_S = 900.0  #: for a cold start
 _STOP_TIMEOUT_S = 30.0
+_LAST_WORDS_S = 2.0  #: others may hold the log of a process open that has ended
 #: The line in which an engine says where its start went: `cold start: imports 1.2 s, config 0.1 s, ...`.
 _PHASES_LINE = re.compile(r"cold start: (.*)")
 _PHASE = re.compile(r"([a-z][a-z ]*?) (\d+(?:\.\d+)?) s\b")
@@ -60,9 +61,10 @@ class ColdServer:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._read_log, self._poll)]
-        for thread in self._threads:
-            thread.start()
+        self._log_reader = threading.Thread(target=self._read_log, daemon=True)
+        self._poller = threading.Thread(target=self._poll, daemon=True)
+        self._log_reader.start()
+        self._poller.start()
 
     @property
     def url(self) -> str:
@@ -127,18 +129,20 @@ class ColdServer:
             except subprocess.TimeoutExpired:
                 self._process.kill()
         self._process.wait()
-        for thread in self._threads:
-            thread.join(_STOP_TIMEOUT_S)
+        self._poller.join(_STOP_TIMEOUT_S)
+        self._log_reader.join(_STOP_TIMEOUT_S)
         assert self._process.stderr is not None
         self._process.stderr.close()
 
     def _wait(self, until: Callable[[], bool]) -> None:
         with self._changed:
             self._changed.wait_for(lambda: until() or self._process.poll() is not None, _TIMEOUT_S)
-            if not until():
-                words = "".join(self._log)[-1000:]
-                how = "ended" if self._process.poll() is not None else f"was not there after {_TIMEOUT_S:.0f} s"
-                raise RuntimeError(f"the server {how}; its last words: {words}")
+            if until():
+                return
+        has_ended = self._process.poll() is not None
+        self._log_reader.join(_LAST_WORDS_S if has_ended else 0)
+        how = "ended" if has_ended else f"was not there after {_TIMEOUT_S:.0f} s"
+        raise RuntimeError(f"the server {how}; its last words: {''.join(self._log)[-1000:]}")
 
     def _read_log(self) -> None:
         assert self._process.stderr is not None
@@ -181,9 +185,11 @@ class ColdServer:
             return
         self.num_stages = card.get("num_stages") or 1  # a model without stages may not say that it has one
         self.max_model_len = card["max_model_len"]
-        stage = card.get("stage")
-        if stage is None or stage > 0:
-            self.stages.setdefault(stage or 1, now)
+        stage = 1 if card.get("stage") is None else card["stage"]
+        # A model without stages is not whole while it computes beside loading.
+        is_partial = self.num_stages == 1 and (card.get("bytes_loaded") or 0) < (card.get("bytes_total") or 0)
+        if stage > 0 and not is_partial:
+            self.stages.setdefault(stage, now)
 
 
 @contextmanager

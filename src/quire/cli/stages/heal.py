@@ -14,10 +14,10 @@ import typer
 
 from quire.cli.options import options
 from quire.cli.stages.texts import Generate, Model, Start
-from quire.progressive.heal_settings import HealSettings
+from quire.progressive.healing.settings import HealSettings
 
 if TYPE_CHECKING:
-    from quire.progressive.heal import HealProgress
+    from quire.progressive.healing.trainer import HealProgress
 
 EXAMPLE = "Example: quire stages heal --model quire-mini --plan plan.json --stage 1 --data train.json --out adapter-1"
 _HOW_TO_RESUME = "to go on, give the same command with --resume"
@@ -54,7 +54,7 @@ def heal(
     layers_out = _layers_out(model, plan, stage, control)
     _check_data(data, generate, start)
 
-    from quire.progressive.heal import heal as train
+    from quire.progressive.healing.heal import heal as train
 
     try:
         with _progress(settings.steps) as advance, _stopped_by_ctrl_c() as should_stop:

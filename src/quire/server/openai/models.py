@@ -97,8 +97,10 @@ def _card(model: ServedModel, name: str) -> ModelCard:
         card.vocab_size = engine.engine.vocab_size
     if engine.error is not None:
         card.error = engine.error
-    is_arriving = state is ModelState.LOADING or (state is ModelState.READY and engine.num_stages > 1)
-    if is_arriving and (progress := engine.load_progress) is not None:
+    progress = engine.load_progress
+    is_partial = progress is not None and progress.bytes_loaded < progress.bytes_total  # it computes while it arrives
+    is_arriving = state is ModelState.LOADING or (state is ModelState.READY and (engine.num_stages > 1 or is_partial))
+    if is_arriving and progress is not None:
         for name, value in LoadedSoFar.fields_of(progress).items():
             setattr(card, name, value)
         if progress.error is not None:

@@ -15,7 +15,7 @@ class HealSettings(Settings):
     """How an adapter is trained. All of it but `num_threads` decides what comes out."""
 
     rank: int = setting(16, "Rank of the adapter.", at_least=1)
-    alpha: float = setting(32.0, "The adapter's part is multiplied by alpha / rank.", above=0)
+    alpha: int = setting(32, "What the adapter adds is multiplied by alpha / rank.", at_least=1)
     targets: tuple[str, ...] | None = setting(
         None, "Linear layers that get an adapter, such as q_proj,v_proj; by default all.", read=names, metavar="NAMES"
     )

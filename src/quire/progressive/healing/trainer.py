@@ -1,0 +1,176 @@
+"""Training steps of an adapter: which rows a step takes, what it computes of them, and how far it moves the adapter.
+
+A step is a function of the rows, the seed, and what `Trainer.state` holds: adapter, optimizer, number of steps. The
+model is in eval mode, so that nothing is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from quire.progressive.healing.samples import Row
+from quire.progressive.healing.settings import HealSettings
+
+_WARM_UP = 0.03  # of the steps
+_LARGEST_NORM = 1.0  # of a gradient
+_BATCHES_SORTED = 16  # whose rows are sorted by length together
+_SMOOTHING = 0.95  # of the loss that is shown
+
+
+@dataclass(frozen=True)
+class HealProgress:
+    """How far a training has come."""
+
+    step: int  #: steps done
+    num_steps: int
+    loss: float  #: a token's, smoothed over some twenty steps; NaN before the first
+    tokens_per_s: float  #: that were read
+    seconds_left: float
+
+
+class Trainer:
+    """AdamW on the adapter, with the learning rate and the data of a step found by its number."""
+
+    def __init__(self, adapted: Any, reference: Any, rows: Sequence[Row], settings: HealSettings) -> None:
+        self.step = 0  # steps done
+        self.loss = math.nan
+        self._adapted, self._rows, self._settings = adapted, rows, settings
+        self._epoch, self._batches = -1, list[list[int]]()
+        self._decoder = getattr(reference, reference.base_model_prefix)
+        self._head = reference.get_output_embeddings()
+        self._parameters = [parameter for parameter in adapted.parameters() if parameter.requires_grad]
+        self._optimizer = torch.optim.AdamW(self._parameters, betas=(0.9, 0.999), weight_decay=0.0)
+
+    def train(self) -> Iterator[HealProgress]:
+        """Does one step after the other, and tells of each."""
+        started, num_tokens, first = time.monotonic(), 0, self.step
+        while self.step < self._settings.steps:
+            chosen = self._batch()
+            loss = self._step(chosen)
+            self.step += 1
+            self.loss = loss if math.isnan(self.loss) else _SMOOTHING * self.loss + (1 - _SMOOTHING) * loss
+            num_tokens += sum(row.num_tokens for row in chosen)
+            seconds = time.monotonic() - started
+            left = seconds / (self.step - first) * (self._settings.steps - self.step)
+            yield HealProgress(self.step, self._settings.steps, self.loss, num_tokens / seconds, left)
+
+    def _batch(self) -> list[Row]:
+        size = self._settings.batch_size
+        epoch, number = divmod(self.step, math.ceil(len(self._rows) / size))
+        if self._epoch != epoch:
+            lengths = [row.num_tokens for row in self._rows]
+            self._epoch, self._batches = epoch, epoch_batches(epoch, lengths, size, self._settings.seed)
+        return [self._rows[i] for i in self._batches[number]]
+
+    def _step(self, rows: Sequence[Row]) -> float:
+        batch = make_batch(rows)
+        hidden = self._decoder(
+            input_ids=batch.input_ids, attention_mask=batch.mask, position_ids=batch.positions, use_cache=False
+        ).last_hidden_state  # [num_rows, length, hidden_size]
+        logits = self._head(hidden[batch.predicting])  # [num_targets, vocab_size]
+        loss = F.cross_entropy(logits, batch.targets)
+        if not math.isfinite(loss.item()):
+            raise ValueError(f"the loss of step {self.step + 1} is {loss.item()}; try a lower --learning-rate")
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self._parameters, _LARGEST_NORM)
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate(self.step, self._settings.steps, self._settings.learning_rate)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        return loss.item()
+
+    def adapter(self) -> dict[str, Tensor]:
+        """By the names that PEFT's files have."""
+        from peft import get_peft_model_state_dict
+
+        return dict(get_peft_model_state_dict(self._adapted, save_embedding_layers=False))
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "loss": self.loss,
+            "parameters": [parameter.detach() for parameter in self._parameters],
+            "optimizer": self._optimizer.state_dict(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.step, self.loss = state["step"], state["loss"]
+        with torch.no_grad():
+            for parameter, saved in zip(self._parameters, state["parameters"], strict=True):
+                parameter.copy_(saved)
+        self._optimizer.load_state_dict(state["optimizer"])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows side by side, padded at their ends."""
+
+    input_ids: Tensor  #: int64 [num_rows, length]
+    positions: Tensor  #: int64 [num_rows, length], each token's place in its own text
+    mask: Tensor  #: float32 [num_rows, 1, length, length], added to the scores of attention
+    predicting: Tensor  #: bool [num_rows, length]: the tokens whose successors are learned
+    targets: Tensor  #: int64 [num_targets]: those successors
+
+
+def make_batch(rows: Sequence[Row]) -> Batch:
+    """A token sees its row's shared part and its own branch, up to itself."""
+    length = max(row.num_tokens for row in rows)
+    ids, positions, branch_of = (torch.zeros(len(rows), length, dtype=torch.long) for _ in range(3))
+    predicting = torch.zeros(len(rows), length, dtype=torch.bool)
+    branch_of -= 1  # padding, which sees what it likes, and which nothing sees
+    targets: list[int] = []
+    for i, row in enumerate(rows):
+        pieces = [(row.shared, 0, len(row.shared) + 1)]
+        pieces += [(branch.ids, len(row.shared), branch.first_target) for branch in row.branches]
+        start = 0
+        for number, (piece, position, first_target) in enumerate(pieces):
+            end = start + len(piece)
+            ids[i, start:end] = torch.tensor(piece, dtype=torch.long)
+            positions[i, start:end] = torch.arange(position, position + len(piece))
+            branch_of[i, start:end] = number
+            predicting[i, max(start, start + first_target - 1) : max(start, end - 1)] = number > 0
+            targets += piece[first_target:]
+            start = end
+    seen = (branch_of[:, None, :] == 0) | (branch_of[:, None, :] == branch_of[:, :, None])  # [num_rows, query, key]
+    seen &= torch.ones(length, length, dtype=torch.bool).tril()
+    mask = torch.zeros(seen.shape).masked_fill_(~seen, torch.finfo(torch.float32).min)
+    return Batch(ids, positions, mask[:, None], predicting, torch.tensor(targets))
+
+
+def epoch_batches(epoch: int, lengths: Sequence[int], batch_size: int, seed: int) -> list[list[int]]:
+    """All rows once, in batches of a random order; of rows that come near each other, those of like length together,
+    so that there is little padding.
+
+    Args:
+        epoch: from 0; each has an order of its own.
+        lengths: tokens of each row.
+
+    Returns:
+        the rows of each batch, by their numbers.
+    """
+    rng = Random(f"{seed}/{epoch}")
+    order = rng.sample(range(len(lengths)), len(lengths))
+    size = batch_size * _BATCHES_SORTED
+    batches = []
+    for start in range(0, len(order), size):
+        near = sorted(order[start : start + size], key=lambda number: lengths[number])
+        group = [near[first : first + batch_size] for first in range(0, len(near), batch_size)]
+        batches += rng.sample(group, len(group))
+    return batches
+
+
+def learning_rate(step: int, num_steps: int, highest: float) -> float:
+    """Up in a line over the first steps, then down to nothing along a cosine. `step` counts from 0."""
+    warm_up = math.ceil(_WARM_UP * num_steps)
+    if step < warm_up:
+        return highest * (step + 1) / warm_up
+    return highest * 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(1, num_steps - warm_up)))
