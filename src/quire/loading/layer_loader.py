@@ -563,4 +563,5 @@ def _other_content(path: Path) -> ModelLoadError:
 
 def _end(closing: threading.Event, thread: threading.Thread) -> None:
     closing.set()
-    thread.join(_END_S)
+    if thread is not threading.current_thread():  # which may be the last one that knew the loader
+        thread.join(_END_S)
