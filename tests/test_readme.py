@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from quire.cli.main import app
+from quire.loading.stage_manifest import read_stage_manifest
 from quire.rag.embedder import HashingEmbedder
 from quire.rag.embedder_process import EmbedderProcess
 
@@ -87,6 +88,23 @@ def test_the_answers_from_documents_are_those_that_the_readme_shows(
         assert result.exit_code == 0, result.output
         assert answer in result.output.splitlines()
     assert "from disk" in result.output
+
+
+def test_the_pack_that_the_readme_shows_is_made_and_has_the_stages_of_its_bar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (block,) = [block for block in BLOCKS["console"] if "stages pack" in block]
+    monkeypatch.chdir(tmp_path)
+    for line in block.splitlines():
+        if "stages" in line and line.startswith("$"):
+            result = CliRunner().invoke(app, shlex.split(line.removeprefix("$ .venv/bin/quire ")))
+            assert result.exit_code == 0, result.output
+    manifest = read_stage_manifest(tmp_path / "mini-pack")
+    shares = [manifest.stage_bytes(stage) / manifest.stage_bytes(3) for stage in (1, 2)]
+    (bar, _) = [line for line in block.splitlines() if "━" in line]
+    joints = [at for at, sign in enumerate(bar.split()[1]) if sign == "╋"]
+    assert all(abs(at - share * 40) < 1 for at, share in zip(joints, shares, strict=True))
+    assert f"{shares[1]:.0%}  stage 2 of 3 serves" in block
 
 
 def test_the_readmes_python_that_needs_no_server_runs(capsys: pytest.CaptureFixture[str]) -> None:
