@@ -24,6 +24,10 @@ from quire.loading.stage_manifest import (
     read_stage_manifest,
 )
 
+#: That are read before torch is imported, which takes seconds. The peak is no higher for it: there is no model yet, and
+#: buffers go as it grows.
+_EARLY_BUFFER_BYTES = 2**30
+
 
 @dataclass(frozen=True)
 class ReadGroup:
@@ -117,7 +121,9 @@ def begin_reading(
         source = find_model(model)
         if source is None or source.path is None or load_format == "random":
             return None
-        reading = read_checkpoint(source.path, bandwidth=bandwidth, last_stage=last_stage)
+        reading = read_checkpoint(
+            source.path, bandwidth=bandwidth, last_stage=last_stage, buffer_bytes=_EARLY_BUFFER_BYTES
+        )
     except ValueError:
         return None
     reading.start()
@@ -125,11 +131,17 @@ def begin_reading(
 
 
 def read_checkpoint(
-    directory: Path, *, bandwidth: float | None = None, last_stage: int | None = None
+    directory: Path,
+    *,
+    bandwidth: float | None = None,
+    last_stage: int | None = None,
+    buffer_bytes: int = BUFFER_BYTES,
 ) -> CheckpointReading:
     """The headers of a checkpoint, and the manifest of one that comes in stages; raises as `CheckpointReading`."""
     manifest = read_stage_manifest(directory) if is_pack(directory) else None
-    return CheckpointReading(directory, manifest=manifest, bandwidth=bandwidth, last_stage=last_stage)
+    return CheckpointReading(
+        directory, manifest=manifest, bandwidth=bandwidth, last_stage=last_stage, buffer_bytes=buffer_bytes
+    )
 
 
 def _group_of(manifest: StageManifest, group: LayerGroup, entries: Mapping[str, TensorEntry]) -> ReadGroup:
