@@ -163,6 +163,7 @@ def _load(
         seed=config.seed,
         reading=reading,
         takes_digest=config.kv_dir is not None and weights is None,
+        retries=is_progressive,
     )
     model = loader.model
     start.end("config")

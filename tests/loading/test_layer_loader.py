@@ -184,7 +184,7 @@ def test_a_later_stage_that_cannot_be_read_is_tried_again_while_the_first_is_ser
             has_failed.set()
 
     token = load_listener.set(listen)
-    with loader_of(directory, manifest=manifest) as loader:
+    with loader_of(directory, manifest=manifest, retries=True) as loader:
         load_listener.reset(token)
         spoil(file)
         loader.start()
@@ -201,6 +201,15 @@ def test_a_later_stage_that_cannot_be_read_is_tried_again_while_the_first_is_ser
         assert loader.progress().error is None
         assert loader.progress().bytes_loaded == loader.progress().bytes_total
     assert told[-1].bytes_loaded == told[-1].bytes_total
+
+
+def test_who_waits_for_all_stages_is_told_of_the_one_that_is_broken(directory: Path) -> None:
+    manifest = pack(directory)
+    flip(directory / manifest.groups[1].file)
+    with loader_of(directory, manifest=manifest) as loader:
+        loader.start()
+        with pytest.raises(ModelLoadError, match=f"{manifest.groups[1].file} is not what was packed"):
+            loader.wait_stage(2)
 
 
 def _at(loader: LayerLoader, stage: int) -> torch.Tensor:

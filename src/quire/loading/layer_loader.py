@@ -64,6 +64,7 @@ class LayerLoader:
         seed: of random weights.
         reading: of the same checkpoint, where reading has begun before torch was there.
         takes_digest: hash the weights on the way, for `digest`.
+        retries: where a later stage cannot be read, go on trying; otherwise whoever waits for it gets the error.
 
     Raises:
         UnsupportedModelError, ModelConfigError: from the config.
@@ -83,12 +84,14 @@ class LayerLoader:
         seed: int = 0,
         reading: CheckpointReading | None = None,
         takes_digest: bool = False,
+        retries: bool = False,
     ) -> None:
         self.on_stage: Callable[[int], None] | None = None  #: called in the loader's thread as a stage gets ready
         self.on_bytes: Callable[[int], None] | None = None  #: called there with the number of those that have arrived
         self.check: Callable[[], None] | None = None  #: called there before a stage counts as ready; may raise
         self.is_engine_busy: Callable[[], bool] = lambda: False  #: while it says so, work in the background yields
         self._seed = seed
+        self._retries = retries
         self._reading: CheckpointReading | None = None
         self._names: dict[TensorEntry, str] = {}  # of tensors in the files: as the model calls them
         if load_format == "random" or source.path is None:
@@ -280,7 +283,7 @@ class LayerLoader:
                 break
             except Exception as error:
                 self._close_reader()
-                if not self._stage_ready:
+                if not self._stage_ready or not self._retries:
                     return self._fail(error)
                 self._reset(number)
                 self._note_error(number, error, retry_s)
