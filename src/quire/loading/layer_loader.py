@@ -130,6 +130,7 @@ class LayerLoader:
         self._served_stage = 0
         self._bytes_loaded = self._bytes_of_stage = 0
         self._bytes_total = self.bytes_until(self.last_stage)
+        self._began = 0.0  # when reading did, by time.monotonic
         self._arrivals: deque[tuple[float, int]] = deque()  # when, and how many bytes there were
         self._told_at = -math.inf
         self._listener = load_listener.get()
@@ -144,7 +145,9 @@ class LayerLoader:
 
     def start(self) -> None:
         """Begin to load."""
+        self._began = time.monotonic()
         if self._reading is not None:
+            self._began -= (time.time_ns() - self._reading.started_ns) / 1e9
             self._reading.start()
         self._thread = threading.Thread(target=self._work, name="quire-load", daemon=True)
         weakref.finalize(self, _end, self._closing, self._thread)  # a thread within torch at exit ends in an error
@@ -204,20 +207,27 @@ class LayerLoader:
 
     def progress(self) -> LoadProgress:
         """How far loading has come."""
-        left = self._bytes_total - self._bytes_loaded
-        with self._changed:
-            first, last = (self._arrivals[0], self._arrivals[-1]) if self._arrivals else ((0.0, 0), (0.0, 0))
-        seconds_left = 0.0 if not left else None
-        if left and last[1] > first[1] and self._error is None:
-            seconds_left = left * (last[0] - first[0]) / (last[1] - first[1])
         return LoadProgress(
             stage=min(self._served_stage, self._stage_ready),
             num_stages=self.num_stages,
             bytes_loaded=self._bytes_loaded,
             bytes_total=self._bytes_total,
-            seconds_left=seconds_left,
+            seconds_left=self._seconds_left(),
             error=self._error,
         )
+
+    def _seconds_left(self) -> float | None:
+        """By the bandwidth of all so far, or of late, where that was less: what was read before anybody could take it
+        arrives at once. None where it is not known."""
+        left = self._bytes_total - self._bytes_loaded
+        if not left:
+            return 0.0
+        with self._changed:
+            if len(self._arrivals) < 2 or self._error is not None:
+                return None
+            (since, before), (now, loaded) = self._arrivals[0], self._arrivals[-1]
+        seconds = [(now - since) / max(1, loaded - before), (now - self._began) / loaded]
+        return left * max(seconds)
 
     def memory_to_come(self) -> int:
         """Bytes of memory that loading will still take, beside what its buffers will give back."""
