@@ -123,7 +123,7 @@ def _stopped_by_ctrl_c() -> Iterator[Callable[[], bool]]:
 
     def should_stop() -> bool:
         nonlocal before
-        if before is None:
+        if before is None and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as of a shell's background job
             before = signal.signal(signal.SIGINT, stop)
         return is_stopped
 
