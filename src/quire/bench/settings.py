@@ -153,6 +153,9 @@ class ColdStartSettings(Settings):
         at_least=1,
     )
     prompt_len: int = setting(32, "Tokens of the first prompt.", at_least=1)
+    quality: Path | None = setting(
+        None, "What quire stages evaluate --json wrote of the pack: the plot is of exact match over time, then."
+    )
     running: int = setting(0, "So many streams run while the pack arrives: what that costs them.", at_least=0)
     runs: int = setting(3, "Cold starts of each kind, in turns.", at_least=1)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from quire.bench.coldstart.figures import draw, make_report
 from quire.bench.coldstart.peer import start_transformers
+from quire.bench.coldstart.quality import draw_quality, read_quality
 from quire.bench.coldstart.running import run_alone, run_while_loading
 from quire.bench.coldstart.server import cold_server, make_prompt
 from quire.bench.coldstart.start import ColdStart, Running, WeightSizes, describe_bandwidth
@@ -36,12 +37,17 @@ def run(config: EngineConfig, settings: ColdStartSettings, json: Path | None, pl
         ValueError: there is nothing on this disk to start from, or the pack is of another model.
         RuntimeError: a process did not start.
     """
+    quality = None if settings.quality is None else read_quality(settings.quality)
     bench = ColdStartBench(config, settings)
     starts = bench.measure()
     running = bench.measure_running() if settings.running else []
     report = make_report(bench.sizes, settings, starts, running)
     report.settings = {**settings.as_json(), "engine": asdict(config)}
-    report.publish(json, plot, lambda figure: draw(figure, report.title, starts))
+    if quality is None:
+        report.publish(json, plot, lambda figure: draw(figure, report.title, starts))
+    else:
+        report.more["quality"] = {str(stage): value for stage, value in quality.items()}
+        report.publish(json, plot, lambda figure: draw_quality(figure, report.title, starts, quality))
 
 
 class ColdStartBench:
