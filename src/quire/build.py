@@ -314,10 +314,13 @@ def make_engine(
         cost_model=cost_model,
         keeps_prompts=config.kv_dir_keep_prompts,
     )
-    if place is not None and promoter is None:
-        _keep_profile(engine, cost_model, place, worker, is_measured=kept is not None)
+    if loaded.loader is not None:
+        engine.on_close.append(loaded.loader.close)
+    if place is not None and _is_whole(engine, loaded):
+        is_arriving = loaded.loader is not None and not loaded.loader.stage_ready  # measuring would wait for all
+        _keep_profile(engine, cost_model, place, worker, is_measured=kept is not None or is_arriving)
     elif place is not None and promoter is not None:
-        _keep_profile_once_whole(engine, promoter, cost_model, place, worker)
+        _keep_profile_once_whole(engine, loaded, promoter, cost_model, place, worker)
     if prefix:
         logger.info("pinned prefix: %d of %d tokens are computed and kept", engine.pin_prefix(prefix), len(prefix))
     return engine
@@ -340,14 +343,23 @@ def _keep_profile(
     weakref.finalize(engine, keeper.keep)
 
 
+def _is_whole(engine: Engine, loaded: LoadedModel) -> bool:
+    """Whether it computes with all layers: costs are kept of whole models alone."""
+    return loaded.manifest is None or engine.stage == len(loaded.manifest.stages)
+
+
 def _keep_profile_once_whole(
-    engine: Engine, promoter: Promoter, cost_model: CostModel, place: ProfilePlace, worker: TransferWorker | None
+    engine: Engine,
+    loaded: LoadedModel,
+    promoter: Promoter,
+    cost_model: CostModel,
+    place: ProfilePlace,
+    worker: TransferWorker | None,
 ) -> None:
-    """As `_keep_profile`, from the last promotion on: costs are kept of whole models alone, and measuring them would
-    hold the first stage up."""
+    """As `_keep_profile`, from the promotion to the original on; measuring earlier would hold the first stage up."""
 
     def keep(number: int) -> None:
-        if number == promoter.num_stages:
+        if _is_whole(engine, loaded):
             _keep_profile(engine, cost_model, place, worker, is_measured=True)
 
     promoter.on_promotion.append(keep)
@@ -359,7 +371,7 @@ def _make_promoter(loaded: LoadedModel, runner: ModelRunner, namespace: Namespac
     if manifest is None or arrivals is None:
         return None
     num_layers = manifest.num_layers
-    stages = manifest.stages[: arrivals.num_stages]
+    stages = manifest.stages[: arrivals.last_stage]
     namespaces = [
         replace(namespace, layers=Namespace.name_layers(stage.layers, num_layers, _name_additions(stage)))
         for stage in stages

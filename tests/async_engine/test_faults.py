@@ -30,7 +30,8 @@ from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.loop import Failures
 from quire.async_engine.messages import EngineUnavailable, Finished, ModelState, RequestFailed
 from quire.engine.engine import Engine
-from quire.outputs import RequestOutput
+from quire.loading.progress import load_listener
+from quire.outputs import LoadProgress, RequestOutput
 
 
 class Injected(Exception):
@@ -405,3 +406,25 @@ def test_an_engine_without_requests_takes_no_steps() -> None:
             assert taken.empty()
 
     run(scene())
+
+
+def test_an_engine_whose_layers_will_not_come_starts_over() -> None:
+    told: list[Callable[[LoadProgress], None]] = []
+
+    def make_arriving() -> Engine:
+        listener = load_listener.get()
+        assert listener is not None
+        told.append(listener)
+        return make()
+
+    async def scenario() -> None:
+        async with running(make_arriving) as engine:
+            told[0](LoadProgress(0, 1, 5, 10, error="layer 3 is cut off"))
+            while len(told) < 2 or engine.state is not ModelState.READY:
+                await asyncio.sleep(0.01)
+            assert engine.error is None or "layer 3 is cut off" in engine.error
+            told[0](LoadProgress(0, 1, 5, 10, error="of an engine that is gone"))
+            assert (await finish(engine, "Hello")).outputs[0].token_ids
+            assert len(told) == 2
+
+    run(scenario())

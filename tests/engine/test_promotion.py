@@ -61,14 +61,14 @@ class _Shift:
 class FakeArrivals:
     """Brings a stage when a test says so."""
 
-    num_stages = 3
+    last_stage = 3
 
     def __init__(self, model: Any) -> None:
         self.model = model
         self.stage_ready = 1
         self.served: list[int] = []
         self.on_stage: Callable[[int], None] | None = None
-        self.is_engine_busy: Callable[[], bool] = lambda: False
+        self.is_engine_busy: Callable[[], bool] | None = None
         self._adapters = {1: Shift(model, 1), 2: Shift(model, 2)}
 
     def stage(self, number: int) -> ServableStage:
@@ -77,6 +77,9 @@ class FakeArrivals:
 
     def set_served_stage(self, number: int) -> None:
         self.served.append(number)
+
+    def close(self) -> None:
+        pass
 
 
 @cache
@@ -220,6 +223,31 @@ def test_a_pinned_prefix_is_computed_at_every_stage() -> None:
         follows_its_stages(question.token_ids, output)
         engine.reset_prefix_cache()  # what is pinned stays
     assert engine.scheduler.kv.num_pinned == 2
+    engine.runner.execute, usual = _fail, engine.runner.execute  # type: ignore[method-assign, assignment]
+    engine._prefix.begin()
+    assert engine.step() == [], "nobody waits for the engine's own request"
+    engine.runner.execute = usual  # type: ignore[method-assign]
+    assert run(engine, [engine.add_request(question, params(max_tokens=3))])[0].error is None
+
+
+def _fail(out: object) -> None:
+    raise RuntimeError("injected")
+
+
+def test_a_stage_that_comes_while_the_prefix_is_computed_has_it_computed_anew() -> None:
+    engine, arrivals = make_staged("pin", max_num_batched_tokens=16)
+    arrivals.stage_ready, usual = 1, engine.runner.execute
+
+    def execute(out: Any) -> Any:
+        arrivals.stage_ready = 3
+        return usual(out)
+
+    engine.runner.execute = execute  # type: ignore[method-assign]
+    prefix = random_ids(40, 9)
+    assert engine.pin_prefix(prefix) == 32
+    assert engine.stage == 3
+    (output,) = run(engine, [engine.add_request(Prompt(None, [*prefix, 7]), params(max_tokens=3))])
+    assert (output.num_cached_tokens, output.stages) == (32, [(3, 3)])
 
 
 def test_documents_on_disk_belong_to_the_stage_that_computed_them(tmp_path: Path) -> None:

@@ -423,7 +423,7 @@ class AsyncEngine:
     def _take_load(self, progress: LoadProgress) -> None:
         if self._engine_state is ModelState.UNLOADED:
             return  # it was on its way
-        if self._engine_state is ModelState.READY and progress.num_stages == 1:
+        if self._engine_state is ModelState.READY and progress.num_stages == 1 and progress.error is None:
             progress = replace(progress, stage=1)  # the rest of a model without stages, which serves meanwhile
         was = self.load_progress
         if progress.error is None:

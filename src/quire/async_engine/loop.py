@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from quire.async_engine.messages import (
     Finished,
     Forget,
     Heartbeat,
+    LoadFailed,
     LoadReport,
     ModelState,
     Preempted,
@@ -100,6 +102,7 @@ class EngineLoop:
         self.inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._step_began: float | None = None  #: `time.monotonic`, of the step under way
         self._last_arrival = 0.0  #: when loading last came further
+        self._num_loads = 0  #: begun so far
         self.engine: Engine | None = None
         self._name = name
         self._make_engine = make_engine
@@ -137,7 +140,8 @@ class EngineLoop:
 
     def _load(self) -> str | None:
         """Make the engine. Returns what went wrong."""
-        listening = load_listener.set(self._tell_load)
+        self._num_loads += 1
+        listening = load_listener.set(partial(self._tell_load, self._num_loads))
         try:
             self.engine = self._make_engine()
         except ValueError as error:  # its message says how to mend it, and is logged by who takes the report
@@ -154,10 +158,14 @@ class EngineLoop:
         self._report(StateReport(ModelState.READY, None, self.engine.input_processor, forecast))
         return None
 
-    def _tell_load(self, progress: LoadProgress) -> None:
-        """From the loader's thread."""
+    def _tell_load(self, number: int, progress: LoadProgress) -> None:
+        """From the thread of the loader of that number."""
+        if number != self._num_loads:
+            return  # of an engine that is gone
         if progress.error is None:
             self._last_arrival = time.monotonic()
+        elif progress.stage == 0 and self.engine is not None:
+            self.inbox.put(LoadFailed(number, progress.error))
         self._report(LoadReport(progress))
 
     def _serve(self) -> str | None:
@@ -178,6 +186,8 @@ class EngineLoop:
 
     def _forget(self) -> None:
         """Let go of the engine before another one takes its memory."""
+        if self.engine is not None:
+            self.engine.close()
         self.engine = None
         self._clients.clear()
         self._pending.clear()
@@ -193,6 +203,8 @@ class EngineLoop:
         if not self._pending and not engine.has_work():
             self._share.leave()
             self._step_began = None
+            engine.is_busy = False
+            engine.take_promotion()  # an older stage that nobody needs any more goes
             command: Command | None = self.inbox.get()
             self._share.enter()
         else:
@@ -209,6 +221,8 @@ class EngineLoop:
                     self._report(command)
                 case StageArrived():
                     engine.take_promotion()
+                case LoadFailed(number, error) if number == self._num_loads:
+                    raise RuntimeError(error)
                 case Stop():
                     goes_on = False
             command = self._next_command()

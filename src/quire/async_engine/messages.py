@@ -129,11 +129,19 @@ class StageArrived:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadFailed:
+    """Layers that an engine which computes already waits for will not come; likewise."""
+
+    load: int  #: which of the loop's loads it was
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Run no further step."""
 
 
-Command = Add | Abort | Forget | Heartbeat | StageArrived | Stop
+Command = Add | Abort | Forget | Heartbeat | StageArrived | LoadFailed | Stop
 
 # -- reports ---------------------------------------------------------------------------------------------------------
 

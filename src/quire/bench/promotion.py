@@ -35,7 +35,7 @@ _MOST_STEPS = 2  #: that a stream may wait beyond what computing again takes
 class StageSource(Protocol):
     """Where stages come from: a loader that has them all, or layers in memory that are held back."""
 
-    num_stages: int
+    last_stage: int
 
     def stage(self, number: int) -> ServableStage: ...
 
@@ -44,13 +44,16 @@ class HeldStages:
     """Stages that are all in memory, and arrive when the benchmark says so (`engine.promotion.Arrivals`)."""
 
     def __init__(self, source: StageSource) -> None:
-        self.num_stages = source.num_stages
+        self.last_stage = source.last_stage
         self.stage = source.stage
         self.stage_ready = 1
         self.on_stage: Callable[[int], None] | None = None
-        self.is_engine_busy: Callable[[], bool] = lambda: False
+        self.is_engine_busy: Callable[[], bool] | None = None
 
     def set_served_stage(self, number: int) -> None:
+        pass
+
+    def close(self) -> None:
         pass
 
 
@@ -66,7 +69,7 @@ class LayersOut:
             )
         first = last - layers_out
         ends = [first + layers_out * at // (num_stages - 1) for at in range(num_stages)]
-        self.num_stages = num_stages
+        self.last_stage = num_stages
         self._layers = list(model.layers)
         self.in_place = [(*range(end), *range(last, last + 1)) for end in ends[:-1]] + [tuple(range(last + 1))]
 
@@ -110,7 +113,7 @@ def play(engine: Engine, held: HeldStages, settings: PromotionSettings, due_s: S
     prompts = [_prompt(engine, settings, at) for at in range(len(due_s))]
     params = SamplingParams(temperature=0.0, max_tokens=settings.output_len, ignore_eos=True, detokenize=False)
     total, made = len(due_s) * settings.output_len, 0
-    shares = [(at + 1) / (held.num_stages + 1) / 3 + 1 / 3 for at in range(held.num_stages - 1)]
+    shares = [(at + 1) / (held.last_stage + 1) / 3 + 1 / 3 for at in range(held.last_stage - 1)]
     streams: dict[str, Stream] = {}
     repeating: dict[int, float] = {}  # steps that computed something again, and their seconds
     num_pinned = 0
@@ -197,10 +200,10 @@ def run(
         for policy in played:
             held = HeldStages(source)
             if policy == "none":
-                held.num_stages = 1
+                held.last_stage = 1
             engine = _make_engine(config, loaded, held, manifest, "cost" if policy == "none" else policy)
             played[policy].append(play(engine, held, settings, due_s))
-    report = make_report(config, settings, rate, source.num_stages, played)
+    report = make_report(config, settings, rate, source.last_stage, played)
     report.publish(json_path, plot_path, lambda figure: draw(figure, report.title, played))
     runs = [each for of_policy in played.values() for each in of_policy]
     return not any(each.num_failed or each.most_steps > _MOST_STEPS for each in runs)
@@ -209,7 +212,7 @@ def run(
 def _stages_of(loaded: LoadedModel, settings: PromotionSettings) -> tuple[StageSource, StageManifest]:
     """A pack's stages once all are there, or some of a model without."""
     if loaded.manifest is not None and loaded.arrivals is not None:
-        loaded.arrivals.stage(loaded.arrivals.num_stages)  # waits for it
+        loaded.arrivals.stage(loaded.arrivals.last_stage)  # waits for it
         return loaded.arrivals, loaded.manifest
     made_up = LayersOut(loaded.model, settings.layers_out, settings.stages)
     return made_up, made_up.manifest(loaded.model)
@@ -231,7 +234,7 @@ def _measure_rate(
 ) -> float:
     """Requests a second at which about half of them run at once: twice what the engine answers of all at once."""
     held = HeldStages(source)
-    held.num_stages = 1
+    held.last_stage = 1
     engine = _make_engine(config, loaded, held, manifest, "recompute")
     return 2 * settings.num_requests / play(engine, held, settings, [0.0] * settings.num_requests).wall_s
 

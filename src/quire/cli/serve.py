@@ -83,6 +83,8 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
         if bar is not None:
             bar.stop()
 
+    if not settings.engine_process and len(engines) > 1 and any(config.load_overlap for config in engines.values()):
+        raise ValueError("load_overlap would hold the others up that share the device; leave engines their processes")
     start = ProcessEngine if settings.engine_process else AsyncEngine
     device = SharedDevice() if len(engines) > 1 and not settings.engine_process else None
     models = [

@@ -118,7 +118,7 @@ class Scheduler:
     def _fill(self, stage: int) -> None:
         """Spend the step's budget on the requests that compute with this stage of the model."""
         step, running, waiting = self._step, self.running, self.waiting
-        step.stage = stage
+        step.stage, step.promised = stage, 0
         at = 0
         while at < len(running) and step.budget > 0:
             request = running[at]

@@ -65,7 +65,7 @@ class Stages:
         """
         if self._policy != "cost" or self._costs is None:
             return list(running) if self._policy == "pin" else []
-        by_rest = sorted((request for request in running if _has_begun(request)), key=_num_left)
+        by_rest = sorted((request for request in running if _has_begun(request)), key=self._num_left)
         recompute = [self._recompute_s(request) for request in by_rest]
         best, least_s = 0, sum(recompute)
         for count in range(1, len(by_rest) + 1):
@@ -84,6 +84,12 @@ class Stages:
         total = num_prompt + sum(count - num_prompt for count in tokens)  # samples share the prompt
         return self._costs.recompute(total, chunk=self._chunk)
 
+    def _num_left(self, request: Request) -> int:
+        """Steps until its last sequence has all the tokens that it may have, at least one."""
+        fewest = min((seq.num_output_tokens for seq in request.unfinished), default=0)
+        missing = sum(len(seq.token_ids) - seq.num_computed_tokens for seq in request.unfinished)
+        return max(1, request.max_tokens - fewest) + missing // self._chunk
+
     def _pinning_s(self, pinned: Seq[Request], others: Seq[Request]) -> tuple[float, float]:
         """Seconds that steps of their own take beyond what the pinned would add to others' steps, and seconds until the
         last of them has ended, which begin at their shortest rest."""
@@ -93,7 +99,7 @@ class Stages:
         beside_s = whole_s = 0.0
         done = 0
         for at, request in enumerate(pinned):
-            num_steps = _num_left(request) - done
+            num_steps = self._num_left(request) - done
             done += num_steps
             own = _decoding(pinned[at:])
             own_s, others_s = step(own), step(alone)
@@ -105,12 +111,6 @@ class Stages:
 
 def _has_begun(request: Request) -> bool:
     return any(seq.num_computed_tokens for seq in request.unfinished)
-
-
-def _num_left(request: Request) -> int:
-    """Steps until its last sequence has all the tokens that it may have, at least one."""
-    fewest = min((seq.num_output_tokens for seq in request.unfinished), default=0)
-    return max(1, request.max_tokens - fewest)
 
 
 def _decoding(requests: Seq[Request]) -> StepShape:

@@ -145,7 +145,11 @@ class SwapManager:
         swapped = set(seq.swapped_keys)
         num_full = (len(seq.token_ids) - 1) // self.kv.block_size  # a token is left to compute
         keys = self.kv.keys_of(seq, num_full)[first:]
-        return _first_run([(key in swapped and self._is_coming(key)) or self.can_load(key) for key in keys], first)
+        may_load_others = not seq.must_compute  # what it has not computed itself brings no logits
+        return _first_run(
+            [(key in swapped and self._is_coming(key)) or (may_load_others and self.can_load(key)) for key in keys],
+            first,
+        )
 
     @property
     def has_blocks(self) -> bool:

@@ -87,14 +87,15 @@ class Engine:
         self.tokenizer = tokenizer
         self.eos_token_ids = tuple(eos_token_ids)
         self.seed = seed
-        self.system_fingerprint = f"fp_{self.root.hex()[:10]}" if self.root else None
+        last_root = self.root if promoter is None else promoter.roots[-1]
+        self.system_fingerprint = f"fp_{last_root.hex()[:10]}" if last_root else None
         self.input_processor = InputProcessor(
             scheduler_config,
             vocab_size,
             tokenizer,
             sampling_defaults,
             self.system_fingerprint,
-            promoter.num_stages if promoter is not None else 1,
+            promoter.last_stage if promoter is not None else 1,
         )
         self.clock = clock
         self.max_model_len = scheduler_config.max_model_len
@@ -104,6 +105,8 @@ class Engine:
         self._states: dict[str, RequestState] = {}
         self._serial = 0
         self._prefix: PinnedPrefix | None = None
+        self.is_busy = False  #: whether there is work; may be asked from any thread
+        self.on_close: list[Callable[[], None]] = []
         self.promoter = promoter
         if promoter is not None:
             promoter.begin(self)
@@ -203,6 +206,13 @@ class Engine:
         """Of the model, that new requests compute with."""
         return self.scheduler.stages.current
 
+    def close(self) -> None:
+        """Nothing more will be asked of this engine: whatever works for it in the background ends."""
+        if self.promoter is not None:
+            self.promoter.close()
+        for listener in self.on_close:
+            listener()
+
     def take_promotion(self) -> None:
         """Go to the last stage of the model that has arrived; to be called between two steps, which do so, too."""
         if self.promoter is not None and self.promoter.take(self) and self._prefix is not None:
@@ -217,7 +227,12 @@ class Engine:
         logged. No block that the failed step was to write is ever found by its key. Ctrl-C waits for the step's end.
         """
         with interrupts_put_off():
-            return self._step()
+            self.is_busy = True
+            changed = self._step()
+            if self._prefix is not None:
+                changed = self._take_prefix(self._prefix, changed)
+            self.is_busy = self.has_work()
+            return changed
 
     def _step(self) -> list[RequestState]:
         scheduler = self.scheduler
@@ -274,19 +289,17 @@ class Engine:
         is_steady = out.total_tokens == len(out.seq_ids)
         stats.forecast = self.forecaster.note_step(stats.time, stats.busy_s, is_steady=is_steady)
         self.last_stats = stats
-        for listener in self.on_stats:
+        for listener in tuple(self.on_stats):  # one may go when it has been told
             listener(stats)
-        if self._prefix is not None:
-            changed = self._take_prefix(self._prefix, changed)
         return changed
 
     def _take_prefix(self, prefix: PinnedPrefix, changed: list[RequestState]) -> list[RequestState]:
-        """Keep the prefix once another stage has computed it. Nobody else waits for it."""
+        """Keep the prefix once it is computed. Returns the other requests, which somebody waits for."""
         others = [state for state in changed if not prefix.is_computed_by(state)]
-        try:
-            prefix.take()
-        except (ValueError, RuntimeError) as error:
-            logger.error("the pinned prefix is not kept at stage %d: %s", self.stage, error)
+        was_pending = prefix.is_pending
+        prefix.take()
+        if was_pending and prefix.error is not None and prefix.num_blocks is not None:
+            logger.error("the pinned prefix is not kept at stage %d: %s", self.stage, prefix.error)
         return others
 
     def _update(self, result: StepOutput, now: float, token_gaps: list[float]) -> list[RequestState]:
@@ -413,15 +426,18 @@ class Engine:
             ValueError: it does not fit, or nothing would find it.
             RuntimeError: computing it failed.
         """
-        prefix = PinnedPrefix(self, prompt)
-        prefix.begin()
+        prefix = self._prefix = PinnedPrefix(self, prompt)  # a promotion meanwhile has it begin again
         try:
-            while (num_blocks := prefix.take()) is None:
+            prefix.begin()
+            while prefix.is_pending:
                 self.step()
-        finally:
+            if prefix.error is not None:
+                raise prefix.error
+        except BaseException:
             prefix.give_up()
-        self._prefix = prefix
-        return num_blocks * self.scheduler.config.block_size
+            self._prefix = None
+            raise
+        return (prefix.num_blocks or 0) * self.scheduler.config.block_size
 
 
 @contextmanager

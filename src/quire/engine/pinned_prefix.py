@@ -18,6 +18,10 @@ class PinnedPrefix:
     engine: whose.
     prompt: text, token ids or a `Prompt`.
 
+    Attributes:
+        num_blocks: that are kept; None before they are for the first time.
+        error: why they are not, at the stage that it was computed for last.
+
     Raises:
         ValueError: it does not fit, or nothing would find it.
     """
@@ -28,29 +32,32 @@ class PinnedPrefix:
         params = SamplingParams(max_tokens=2, temperature=0, detokenize=False, ignore_eos=True)
         accepted = engine.input_processor.accept(prompt, params)
         whole: Prompt = replace(accepted.prompt, documents=(len(accepted.prompt.token_ids),))
+        self.num_blocks: int | None = None
+        self.error: Exception | None = None
         self._engine = engine
         self._processed = replace(accepted, prompt=whole)
         self._state: RequestState | None = None  #: computes it
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it is being computed."""
+        return self._state is not None
 
     def begin(self) -> None:
         """Compute it (again), beside whatever else there is."""
         self.give_up()
         self._engine.scheduler.kv.unpin()
+        self.error = None
         self._state = self._engine.add(self._processed)
 
     def is_computed_by(self, state: RequestState) -> bool:
         return state is self._state
 
-    def take(self) -> int | None:
-        """After a step: keep its blocks, if they are computed. Returns their number; None where they are not yet.
-
-        Raises:
-            ValueError: it leaves no room.
-            RuntimeError: computing it failed.
-        """
+    def take(self) -> None:
+        """After a step: keep its blocks, if they are computed."""
         state = self._state
         if state is None or (state.metrics.first_token_time is None and not state.is_finished):
-            return None
+            return
         request = state.request
         try:
             if request.error is not None:
@@ -61,7 +68,9 @@ class PinnedPrefix:
                     f"{self._engine.max_model_len} leaves no room for a request after it; shorten it or raise "
                     "max_model_len"
                 )
-            return self._engine.scheduler.pin_prefix(request.request_id)
+            self.num_blocks = self._engine.scheduler.pin_prefix(request.request_id)
+        except (ValueError, RuntimeError) as error:
+            self.error = error
         finally:
             self.give_up()
 

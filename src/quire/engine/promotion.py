@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,9 +24,9 @@ logger = logging.getLogger("quire")
 class Arrivals(Protocol):
     """Who brings a model's stages, in a thread of its own (`loading.loader.LayerLoader`)."""
 
-    num_stages: int
+    last_stage: int  #: that is loaded
     on_stage: Callable[[int], None] | None  #: called, in its thread, when a stage has arrived
-    is_engine_busy: Callable[[], bool]  #: asked, in its thread, before work that would slow steps down
+    is_engine_busy: Callable[[], bool] | None  #: asked, in its thread, before work that would slow steps down
 
     @property
     def stage_ready(self) -> int:
@@ -39,6 +40,8 @@ class Arrivals(Protocol):
     def set_served_stage(self, number: int) -> None:
         """Tell those who watch the loading that a stage serves."""
         ...
+
+    def close(self) -> None: ...
 
 
 class StageRunner(Protocol):
@@ -68,7 +71,7 @@ class Promoter:
     ) -> None:
         self.arrivals = arrivals
         self._runner = runner
-        self._first = first
+        self._first: Any = first
         self.roots = [namespace.root() for namespace in namespaces]
         self._shares = shares
         self._older: int | None = None  #: that the runner keeps
@@ -76,18 +79,26 @@ class Promoter:
         self.on_promotion: list[Callable[[int], None]] = []
 
     @property
-    def num_stages(self) -> int:
-        return self.arrivals.num_stages
+    def last_stage(self) -> int:
+        """The last one that will serve: the original, unless somebody wants no more than an earlier one."""
+        return self.arrivals.last_stage
 
     def begin(self, engine: Engine) -> None:
         """The engine is made, and nothing has been computed."""
-        number = self._first.number
+        first, self._first = self._first, None  # the runner alone holds stages: what is left is freed
+        number = first.number
         engine.root = self.roots[number - 1]
         engine.scheduler.stages.current = number
         engine.cost_model.enter_stage(number, self._shares[number - 1])
-        self._runner.add_stage(self._first)
-        self.arrivals.is_engine_busy = engine.has_work
+        self._runner.add_stage(first)
+        known = weakref.ref(engine)  # asked by the loader's thread, which must not keep an engine alive
+        self.arrivals.is_engine_busy = lambda: (alive := known()) is not None and alive.is_busy
         self.arrivals.set_served_stage(number)
+
+    def close(self) -> None:
+        """Nothing arrives any more, and nobody is told."""
+        self.arrivals.on_stage = self.arrivals.is_engine_busy = None
+        self.arrivals.close()
 
     def take(self, engine: Engine) -> bool:
         """Between two steps: go to the last stage that has arrived, and let go of one that nobody needs any more.

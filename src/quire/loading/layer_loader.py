@@ -89,7 +89,7 @@ class LayerLoader:
         self.on_stage: Callable[[int], None] | None = None  #: called in the loader's thread as a stage gets ready
         self.on_bytes: Callable[[int], None] | None = None  #: called there with the number of those that have arrived
         self.check: Callable[[], None] | None = None  #: called there before a stage counts as ready; may raise
-        self.is_engine_busy: Callable[[], bool] = lambda: False  #: while it says so, work in the background yields
+        self.is_engine_busy: Callable[[], bool] | None = None  #: while it says so, work in the background yields
         self._seed = seed
         self._retries = retries
         self._reading: CheckpointReading | None = None

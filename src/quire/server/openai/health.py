@@ -77,8 +77,11 @@ def health_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRoute
 
 async def _status(engine: AsyncEngine, timeout_s: float) -> HealthStatus:
     serving = (ModelState.READY, ModelState.DRAINING)
-    # An engine that starts over, or has just given up, does not answer either, and says so.
-    if engine.state in serving and not await engine.heartbeat(timeout_s) and engine.state in serving:
+    progress = engine.load_progress
+    # An engine that starts over, or has just given up, does not answer either, and says so; and one whose first step
+    # waits for layers is not hanging while they come.
+    is_silent = engine.state in serving and not await engine.heartbeat(timeout_s)
+    if is_silent and engine.state in serving and engine.load_progress is progress:
         return "hanging"
     is_ok = engine.state in (ModelState.READY, ModelState.UNLOADED)
     return "ok" if is_ok else cast(HealthStatus, engine.state.value)
