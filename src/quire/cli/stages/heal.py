@@ -57,7 +57,7 @@ def heal(
     from quire.progressive.healing.heal import heal as train
 
     try:
-        with _progress(settings.steps) as advance, _stopped_by_ctrl_c() as should_stop:
+        with _progress(settings.steps, generate) as (advance, advance_texts), _stopped_by_ctrl_c() as should_stop:
             healed = train(
                 model,
                 layers_out,
@@ -68,6 +68,7 @@ def heal(
                 start=start,
                 resume=resume,
                 advance=advance,
+                advance_texts=advance_texts,
                 should_stop=should_stop,
             )
     except KeyboardInterrupt:  # before the first step, or a second one
@@ -135,8 +136,9 @@ def _stopped_by_ctrl_c() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def _progress(num_steps: int) -> Iterator[Callable[[HealProgress], None]]:
-    """A bar on a terminal's stderr, and else a line now and then."""
+def _progress(num_steps: int, num_texts: int) -> Iterator[tuple[Callable[[HealProgress], None], Callable[[int], None]]]:
+    """What takes the progress of training, and of writing texts before it: bars on a terminal's stderr, and else a
+    line now and then."""
     if not sys.stderr.isatty():
         last = time.monotonic()
 
@@ -147,18 +149,22 @@ def _progress(num_steps: int) -> Iterator[Callable[[HealProgress], None]]:
                 left = f"{progress.seconds_left / 60:.0f} min left"
                 typer.echo(f"step {progress.step} of {num_steps}, {_remark(progress)}, {left}", err=True)
 
-        yield tell
+        yield tell, lambda count: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("healing"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[remark]}"),
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[remark]}"),
         TimeRemainingColumn(),
     )  # fmt: skip
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=num_steps, remark="")
-        yield lambda progress: bar.update(task, completed=progress.step, remark=_remark(progress))
+        writing = bar.add_task("writing texts", total=num_texts, remark="", visible=num_texts > 0)
+        healing = bar.add_task("healing", total=num_steps, remark="")
+        yield (
+            lambda progress: bar.update(healing, completed=progress.step, remark=_remark(progress)),
+            lambda count: bar.advance(writing, count),
+        )
 
 
 def _remark(progress: HealProgress) -> str:

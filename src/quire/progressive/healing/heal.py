@@ -51,6 +51,7 @@ def heal(
     start: str = "",
     resume: bool = False,
     advance: Callable[[HealProgress], None] = lambda progress: None,
+    advance_texts: Callable[[int], None] = lambda count: None,
     should_stop: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 60.0,
 ) -> Healed:
@@ -64,6 +65,7 @@ def heal(
         num_generated: texts that the full model writes itself, beside `data` or in its place.
         start: what those begin with.
         advance: told of each step.
+        advance_texts: told how many more texts are written.
         should_stop: asked after each step; True ends the run with a checkpoint.
         checkpoint_seconds: between checkpoints.
 
@@ -94,7 +96,14 @@ def heal(
     if (loss := run.final_loss()) is not None:
         return Healed(settings.steps, loss, is_finished=True)
     if num_generated:
-        rows += _generated_rows(run, source, reference, tokenizer, num_generated, start, settings)
+        texts = run.generated()  # of the run that is resumed
+        if texts is None:
+            length = min(settings.max_length, source.config.context_length)
+            texts = write_texts(
+                reference, tokenizer, num_generated, length, start=start, seed=settings.seed, advance=advance_texts
+            )
+            run.keep_generated(texts)
+        rows += [row for text in texts for row in text_rows(text, settings.max_length)]
     remove_layers(reference, layers_out)
     adapted = _adapt(reference, layers_out, targets, settings)
     trainer = Trainer(adapted, reference, rows, settings)
@@ -170,25 +179,6 @@ def _read_rows(source: ModelSource, tokenizer: Tokenizer, data: Sequence[Path], 
     return read_rows(
         data, tokenizer, end=end, context_length=source.config.context_length, max_length=settings.max_length
     )
-
-
-def _generated_rows(
-    run: HealRun,
-    source: ModelSource,
-    reference: Any,
-    tokenizer: Tokenizer,
-    count: int,
-    start: str,
-    settings: HealSettings,
-) -> list[Row]:
-    """What the model knows, it says: texts that it samples while all its layers are in place. They are kept for the
-    case that the run is resumed."""
-    texts = run.generated()
-    if texts is None:
-        length = min(settings.max_length, source.config.context_length)
-        texts = write_texts(reference, tokenizer, count, length, start=start, seed=settings.seed)
-        run.keep_generated(texts)
-    return [row for text in texts for row in text_rows(text, settings.max_length)]
 
 
 def _check_layers(layers_out: Sequence[int], num_layers: int, model: str) -> None:
