@@ -14,6 +14,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self, overload
 
@@ -32,7 +33,7 @@ from quire.loading.random_weights import fill_random
 from quire.loading.reading.checkpoint_reading import CheckpointReading
 from quire.loading.reading.reader import ByteReader
 from quire.loading.source import ModelSource
-from quire.loading.stage_manifest import PackedFile, StageManifest, adapter_files, check_against
+from quire.loading.stage_manifest import StageManifest, check_against
 from quire.models.adapter import read_adapter
 from quire.models.registry import build_model
 from quire.models.stages import PassLayer, ServableStage, read_linear_map
@@ -410,17 +411,14 @@ class LayerLoader:
         if self._manifest is not None:
             stage, directory = self._manifest.stages[number - 1], self._manifest.directory
             stand_ins = {i: PassLayer() for i in range(self.model.config.num_layers) if i not in stage.layers}
-            for name in (
-                *(() if stage.adapter is None else adapter_files(stage.adapter)),
-                *(() if stage.linear_map is None else (stage.linear_map,)),
-            ):
-                _check_content(directory / name, self._manifest.files[name])
+            read = partial(_read_checked, self._manifest)
             if stage.linear_map is not None:
                 stand_ins[min(stand_ins)] = read_linear_map(
                     directory / stage.linear_map,
                     hidden_size=self.model.config.hidden_size,
                     dtype=self.model.dtype,
                     device=self._device,
+                    read=read,
                 )
             if stage.adapter is not None:
                 adapter = read_adapter(
@@ -429,6 +427,7 @@ class LayerLoader:
                     dtype=self.model.dtype,
                     device=self._device,
                     digest=stage.adapter_digest,
+                    read=read,
                 )
         if is_arriving:
             return ServableStage(number, ArrivingLayers(self, number, stand_ins), adapter)
@@ -558,14 +557,15 @@ class _ClosedError(Exception):
     """The loader was closed in the midst of its work."""
 
 
-def _check_content(path: Path, packed: PackedFile) -> None:
-    """Raise ModelLoadError unless a small file is what was packed: the namespace has its digest."""
+def _read_checked(manifest: StageManifest, path: Path) -> bytes:
+    """The content of a small file; ModelLoadError unless it is what was packed: the namespace has its digest."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise unreadable(path, error) from None
-    if xxhash.xxh3_128_hexdigest(data) != packed.xxh3:
+    if xxhash.xxh3_128_hexdigest(data) != manifest.files[path.relative_to(manifest.directory).as_posix()].xxh3:
         raise _other_content(path)
+    return data
 
 
 def _other_content(path: Path) -> ModelLoadError:
