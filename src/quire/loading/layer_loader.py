@@ -27,7 +27,7 @@ from quire.loading.assembly.fitting import choose_dtype, fit_model
 from quire.loading.assembly.units import Unit, tie_head, tied_head_bytes, units_of
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.digest import combine_digests
-from quire.loading.errors import ModelLoadError, unreadable
+from quire.loading.errors import ModelLoadError, UnreadableError, unreadable
 from quire.loading.progress import load_listener
 from quire.loading.random_weights import fill_random
 from quire.loading.reading.checkpoint_reading import CheckpointReading
@@ -46,6 +46,7 @@ logger = logging.getLogger("quire")
 
 BACKGROUND_SHARE = 0.08  #: of a core's time, while the engine is busy
 _FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 30.0
+_WRONG_CONTENT_RETRY_S = 300.0  # that a file whose content is wrong has to change in
 _TELL_S = 0.1  # between two tellings of progress
 _RATE_WINDOW_S = 10.0  # over which the bandwidth is measured
 _END_S = 5.0  # that the process's exit waits
@@ -65,7 +66,8 @@ class LayerLoader:
         seed: of random weights.
         reading: of the same checkpoint, where reading has begun before torch was there.
         takes_digest: hash the weights on the way, for `digest`.
-        retries: where a later stage cannot be read, go on trying; otherwise whoever waits for it gets the error.
+        retries: where layers of a later stage cannot be read, go on trying; where its adapter or its map cannot, leave
+            it out, since the last stage needs none. Otherwise whoever waits for it gets the error.
 
     Raises:
         UnsupportedModelError, ModelConfigError: from the config.
@@ -125,9 +127,11 @@ class LayerLoader:
         self._stage_ready = 0
         self._stages: dict[int, ServableStage] = {}
         self._arriving: dict[int, ServableStage] = {}
+        self._left_out: dict[int, Exception] = {}  # stages that cannot be served, though their layers are there
         self._reader: ByteReader | None = None
         self._failure: BaseException | None = None
         self._error: str | None = None
+        self._is_stuck = False  # nothing comes until something has changed
         self._served_stage = 0
         self._bytes_loaded = self._bytes_of_stage = 0
         self._bytes_total = self.bytes_until(self.last_stage)
@@ -160,10 +164,13 @@ class LayerLoader:
 
         Raises:
             ModelLoadError: it cannot be loaded, or the loader was closed before.
+            ModelConfigError: its adapter or its linear map cannot be used.
         """
         if not 1 <= number <= self.last_stage:
             raise ValueError(f"stage {number} is not one of the {self.last_stage} that are loaded")
-        self._wait(lambda: self._stage_ready >= number)
+        self._wait(lambda: self._stage_ready >= number or number in self._left_out)
+        if number in self._left_out:
+            raise self._left_out[number]
 
     def wait_input(self) -> None:
         """Return once the embeddings are in place, which a forward pass begins with; raises as `wait_stage`."""
@@ -224,7 +231,7 @@ class LayerLoader:
         if not left:
             return 0.0
         with self._changed:
-            if len(self._arrivals) < 2 or self._error is not None:
+            if len(self._arrivals) < 2 or self._is_stuck:
                 return None
             (since, before), (now, loaded) = self._arrivals[0], self._arrivals[-1]
         seconds = [(now - since) / max(1, loaded - before), (now - self._began) / loaded]
@@ -277,56 +284,83 @@ class LayerLoader:
         try:
             with torch.no_grad():
                 self._load_stages()
+        except _ClosedError:
+            pass
         except BaseException as error:
             self._fail(error)
-            raise
+            if not isinstance(error, ValueError | OSError):
+                raise
         finally:
             self._close_reader()
             give_memory_back()
 
     def _load_stages(self) -> None:
-        number, retry_s = 1, _FIRST_RETRY_S
-        while number <= self.last_stage and not self._closing.is_set():
+        for number in range(1, self.last_stage + 1):
+            self._load_group(number)
+            try:
+                stage = self._arriving.get(number) or self._make_stage(number)
+            except Exception as error:
+                if not self._goes_on_after_errors:
+                    raise
+                self._leave_out(number, error)
+                continue
+            with self._changed:
+                self._stages[number] = stage
+                self._stage_ready = number
+                self._error, self._is_stuck = None, False
+                self._changed.notify_all()
+            self._tell()
+            if self.on_stage is not None:
+                self.on_stage(number)
+
+    @property
+    def _goes_on_after_errors(self) -> bool:
+        return self._retries and self._stage_ready > 0
+
+    def _load_group(self, number: int) -> None:
+        """Bring what comes with a stage. A later one's is read until it is there."""
+        pause_s = _FIRST_RETRY_S
+        while True:
+            if self._closing.is_set():
+                raise _ClosedError
             self._bytes_of_stage = 0
             try:
-                self._load_stage(number)
+                return self._load_units(number)
             except _ClosedError:
-                break
+                raise
             except Exception as error:
                 self._close_reader()
-                if not self._stage_ready or not self._retries:
-                    return self._fail(error)
+                if not self._goes_on_after_errors:
+                    raise
                 self._reset(number)
-                self._note_error(number, error, retry_s)
-                self._closing.wait(retry_s)
-                retry_s = min(2 * retry_s, _LAST_RETRY_S)
-            else:
-                self._tell()
-                if self.on_stage is not None:
-                    self.on_stage(number)
-                number, retry_s = number + 1, _FIRST_RETRY_S
+                self._pause(number, error, pause_s)
+            pause_s = min(2 * pause_s, _LAST_RETRY_S)
 
-    def _load_stage(self, number: int) -> None:
+    def _pause(self, number: int, error: Exception, pause_s: float) -> None:
+        """Until a group may be read again. Where its content is wrong, reading the same file again is of little use."""
+        has_wrong_content = isinstance(error, ModelLoadError) and not isinstance(error, UnreadableError)
+        self._note_error(number, error, "once its file has changed" if has_wrong_content else f"in {pause_s:.0f} s")
+        left_s = _WRONG_CONTENT_RETRY_S if has_wrong_content else pause_s
+        while left_s > 0 and not self._closing.wait(pause_s):
+            left_s -= pause_s
+            if has_wrong_content and self._reading is not None and self._reading.has_changed(number - 1):
+                return
+
+    def _load_units(self, number: int) -> None:
         units = [unit for unit in self._units if self._stage_of(unit) == number]
         for unit in units:
             self._note_whole(unit)
         if self._reading is None:
             self._make_random(units)
         else:
-            self._read_stage(number)
+            self._read_group(number)
         if missing := [name for unit in units if not unit.is_whole for name in unit.tensors]:
             raise ModelLoadError(f"{len(missing)} tensors of stage {number} are not in its file, {missing[0]} for one")
         if self.check is not None:
             self.check()
-        stage = self._arriving.get(number) or self._make_stage(number)
         if self._tensor_digests is not None:
             assert self._reading is not None
             self.digest = combine_digests(self._reading.entries, self._tensor_digests)
-        with self._changed:
-            self._stages[number] = stage
-            self._stage_ready = number
-            self._error = None
-            self._changed.notify_all()
 
     def _make_random(self, units: list[Unit]) -> None:
         for unit in units:
@@ -339,7 +373,7 @@ class LayerLoader:
                 self._finish_tensor(unit, name)
                 self._note_bytes(num_bytes)
 
-    def _read_stage(self, number: int) -> None:
+    def _read_group(self, number: int) -> None:
         assert self._reading is not None
         group = self._reading.groups[number - 1]
         if self._reader is None:
@@ -454,24 +488,32 @@ class LayerLoader:
     # -- what others are told ------------------------------------------------------------------------------------------
 
     def _fail(self, error: BaseException) -> None:
-        self._error = str(error)
+        self._error, self._is_stuck = str(error), True
         with self._changed:
             self._failure = error
             self._changed.notify_all()
         self._tell()
 
-    def _note_error(self, number: int, error: Exception, retry_s: float) -> None:
+    def _note_error(self, number: int, error: Exception, again: str) -> None:
         """Reading in the background failed."""
-        is_known = isinstance(error, ValueError | OSError)
         logger.warning(
-            "stage %d cannot be loaded, and the model goes on at stage %d; tried again in %.0f s: %s",
+            "stage %d cannot be loaded, and the model goes on at stage %d; tried again %s: %s",
             number,
             self._stage_ready,
-            retry_s,
+            again,
             error,
-            exc_info=None if is_known else error,
+            exc_info=_unless_known(error),
         )
-        self._error = str(error)
+        self._error, self._is_stuck = str(error), True
+        self._tell()
+
+    def _leave_out(self, number: int, error: Exception) -> None:
+        """A stage's layers are there, but not what it would serve with. The stages after it need that no more."""
+        logger.warning("stage %d is left out: %s", number, error, exc_info=_unless_known(error))
+        with self._changed:
+            self._left_out[number] = error
+            self._error, self._is_stuck = f"stage {number} is left out: {error}", False
+            self._changed.notify_all()
         self._tell()
 
     def _note_bytes(self, num_bytes: int) -> None:
@@ -572,6 +614,11 @@ def _other_content(path: Path) -> ModelLoadError:
     return ModelLoadError(
         f"{path} is not what was packed: its checksum is another one; copy it again, and see `quire stages verify`"
     )
+
+
+def _unless_known(error: Exception) -> Exception | None:
+    """An error whose message alone does not say enough."""
+    return None if isinstance(error, ValueError | OSError) else error
 
 
 def _end(closing: threading.Event, thread: threading.Thread) -> None:
