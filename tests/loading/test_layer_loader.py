@@ -322,6 +322,33 @@ def test_a_pack_of_other_files_is_refused_before_anything_is_read(directory: Pat
         loader_of(directory, manifest=manifest)
 
 
+def test_a_report_that_takes_long_is_not_overtaken_by_a_newer_one(directory: Path) -> None:
+    told: list[int] = []
+    is_within, may_go_on = threading.Event(), threading.Event()
+
+    def listen(progress: LoadProgress) -> None:
+        if progress.stage == 1:
+            is_within.set()
+            may_go_on.wait()
+        told.append(progress.stage)
+
+    token = load_listener.set(listen)
+    with loader_of(directory, manifest=pack(directory)) as loader:
+        load_listener.reset(token)
+        loader.start()
+        loader.wait_stage(2)
+        slow = threading.Thread(target=loader.set_served_stage, args=(1,))
+        slow.start()
+        is_within.wait()
+        newer = threading.Thread(target=loader.set_served_stage, args=(2,))
+        newer.start()
+        newer.join(0.05)  # it would be through by now
+        may_go_on.set()
+        slow.join()
+        newer.join()
+    assert told[-1] == 2
+
+
 def test_closing_ends_whoever_waits(directory: Path) -> None:
     manifest = pack(directory)
     loader = loader_of(directory, manifest=manifest, storage_bandwidth=1)  # a byte a second: never

@@ -139,6 +139,7 @@ class LayerLoader:
         self._arrivals: deque[tuple[float, int]] = deque()  # when, and how many bytes there were
         self._told_at = -math.inf
         self._listener = load_listener.get()
+        self._telling = threading.RLock()  # so that who listens hears the last state last
         self._closing = threading.Event()
         self._duty = DutyCycle(BACKGROUND_SHARE, self._must_yield, self._closing.wait)
         self._thread: threading.Thread | None = None
@@ -531,8 +532,9 @@ class LayerLoader:
 
     def _tell(self) -> None:
         self._told_at = time.monotonic()
-        if self._listener is not None:
-            self._listener(self.progress())
+        with self._telling:
+            if self._listener is not None:
+                self._listener(self.progress())
 
     def _must_yield(self) -> bool:
         """Whether work waits for the engine's; with one thread at most beside it, whose threads wait for each other."""
