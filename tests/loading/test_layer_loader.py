@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -271,7 +272,12 @@ def test_a_stage_whose_adapter_is_not_what_was_packed_is_left_out_and_the_last_i
     with loader_of(directory, manifest=manifest) as loader:
         loader.start()
         loader.wait_stage(3)
-        assert loader.stage(2).adapter is not None
+        adapter = weakref.ref(loader.stage(2).adapter)
+        assert adapter() is not None
+        loader.set_served_stage(3)
+        assert adapter() is None
+        with pytest.raises(ValueError, match="stage 2 was let go of, since stage 3 is served"):
+            loader.stage(2)
     flip(directory / "adapter" / ADAPTER_FILES[0])
     told: list[LoadProgress] = []
     ready: list[int] = []

@@ -186,9 +186,16 @@ class LayerLoader:
         return self.model.layers[index]
 
     def stage(self, number: int) -> ServableStage:
-        """What the model computes with at a stage, once it is ready; raises as `wait_stage`."""
+        """What the model computes with at a stage, once it is ready; raises as `wait_stage`.
+
+        Raises:
+            ValueError: a later one is served. Whoever still computes with this one has kept it.
+        """
         self.wait_stage(number)
-        return self._stages[number]
+        with self._changed:
+            if number not in self._stages:
+                raise ValueError(f"stage {number} was let go of, since stage {self._served_stage} is served")
+            return self._stages[number]
 
     def arriving_stage(self, number: int) -> ServableStage:
         """As `stage`, at once: forward passes wait for each of its layers (`ArrivingLayers`).
@@ -210,8 +217,12 @@ class LayerLoader:
         return sum(self._stage_bytes(each) for each in range(1, number + 1))
 
     def set_served_stage(self, number: int) -> None:
-        """The engine serves this stage now."""
+        """The engine serves this stage now. Adapters and maps of those before it are let go of."""
         self._served_stage = number
+        with self._changed:
+            for stages in (self._stages, self._arriving):
+                for earlier in [each for each in stages if each < number]:
+                    del stages[earlier]
         self._tell()
 
     def progress(self) -> LoadProgress:
