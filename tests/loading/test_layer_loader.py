@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import threading
@@ -364,6 +365,39 @@ def test_closing_ends_whoever_waits(directory: Path) -> None:
     with pytest.raises(ModelLoadError, match="was ended before"):
         loader.wait_stage(1)
     waiting.join()
+
+
+def test_a_loader_that_was_closed_calls_and_keeps_nobody(directory: Path) -> None:
+    manifest = pack(directory)
+    flip(directory / manifest.groups[1].file)
+
+    class Engine:
+        """Knows its loader, as the loader knows it."""
+
+        def __init__(self) -> None:
+            self.is_told = threading.Event()
+            token = load_listener.set(self.take)
+            self.loader = loader_of(directory, manifest=manifest, retries=True)
+            load_listener.reset(token)
+            self.loader.on_stage = self.take
+            self.loader.is_engine_busy = lambda: self.loader.progress().stage > 2
+            self.loader.start()
+
+        def take(self, what: LoadProgress | int) -> None:
+            if isinstance(what, LoadProgress) and what.error is not None:
+                self.is_told.set()
+
+    threads = set(threading.enumerate())
+    engine = Engine()
+    engine.is_told.wait()
+    loader = engine.loader
+    loader.close()
+    known = weakref.ref(engine)
+    del engine
+    gc.collect()
+    assert known() is None
+    assert set(threading.enumerate()) <= threads
+    loader.set_served_stage(1)
 
 
 def test_random_weights_arrive_as_they_were_made_before(directory: Path) -> None:

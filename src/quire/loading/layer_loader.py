@@ -92,7 +92,7 @@ class LayerLoader:
         self.on_stage: Callable[[int], None] | None = None  #: called in the loader's thread as a stage gets ready
         self.on_bytes: Callable[[int], None] | None = None  #: called there with the number of those that have arrived
         self.check: Callable[[], None] | None = None  #: called there before a stage counts as ready; may raise
-        self.is_engine_busy: Callable[[], bool] = lambda: False  #: while it says so, work in the background yields
+        self.is_engine_busy: Callable[[], bool] = _never  #: while it says so, work in the background yields
         self._seed = seed
         self._retries = retries
         self._reading: CheckpointReading | None = None
@@ -259,7 +259,11 @@ class LayerLoader:
         return max(0, to_come - (0 if self._reader is None else self._reader.buffered_bytes))
 
     def close(self) -> None:
-        """End loading. Layers that are in place stay; whoever waits for others gets an error."""
+        """End loading. Layers that are in place stay; whoever waits for others gets an error.
+
+        Afterwards nobody is called any more, and whoever was is let go of, so that an engine which closes its loader
+        can be freed. What still calls, where this is called from within, ends soon.
+        """
         self._closing.set()
         with self._changed:
             self._changed.notify_all()
@@ -271,6 +275,10 @@ class LayerLoader:
                 self._reading.close()
         elif self._thread is not threading.current_thread():
             self._thread.join()
+        with self._telling:
+            self._listener = None
+        self.on_stage = self.on_bytes = self.check = None
+        self.is_engine_busy = _never
 
     def __enter__(self) -> Self:
         return self
@@ -322,8 +330,7 @@ class LayerLoader:
                 self._error, self._is_stuck = None, False
                 self._changed.notify_all()
             self._tell()
-            if self.on_stage is not None:
-                self.on_stage(number)
+            self._tell_ready(number)
 
     @property
     def _goes_on_after_errors(self) -> bool:
@@ -368,8 +375,8 @@ class LayerLoader:
             self._read_group(number)
         if missing := [name for unit in units if not unit.is_whole for name in unit.tensors]:
             raise ModelLoadError(f"{len(missing)} tensors of stage {number} are not in its file, {missing[0]} for one")
-        if self.check is not None:
-            self.check()
+        if (check := self.check) is not None:
+            check()
         if self._tensor_digests is not None:
             assert self._reading is not None
             self.digest = combine_digests(self._reading.entries, self._tensor_digests)
@@ -536,10 +543,15 @@ class LayerLoader:
             self._arrivals.append((now, self._bytes_loaded))
             while len(self._arrivals) > 2 and self._arrivals[0][0] < now - _RATE_WINDOW_S:
                 self._arrivals.popleft()
-        if self.on_bytes is not None:
-            self.on_bytes(num_bytes)
+        if (on_bytes := self.on_bytes) is not None:
+            on_bytes(num_bytes)
         if now - self._told_at > _TELL_S:
             self._tell()
+
+    def _tell_ready(self, number: int) -> None:
+        on_stage = self.on_stage  # which may be taken away meanwhile; and no frame that an error keeps has it
+        if on_stage is not None:
+            on_stage(number)
 
     def _tell(self) -> None:
         self._told_at = time.monotonic()
@@ -549,7 +561,7 @@ class LayerLoader:
 
     def _must_yield(self) -> bool:
         """Whether work waits for the engine's; with one thread at most beside it, whose threads wait for each other."""
-        is_busy = self._stage_ready > 0 and self.is_engine_busy is not None and self.is_engine_busy()
+        is_busy = self._stage_ready > 0 and self.is_engine_busy()
         limit_threads_here(1 if is_busy else self._num_threads)
         return is_busy
 
@@ -627,6 +639,10 @@ def _other_content(path: Path) -> ModelLoadError:
     return ModelLoadError(
         f"{path} is not what was packed: its checksum is another one; copy it again, and see `quire stages verify`"
     )
+
+
+def _never() -> bool:
+    return False
 
 
 def _unless_known(error: Exception) -> Exception | None:
