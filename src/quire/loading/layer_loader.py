@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -28,7 +26,7 @@ from quire.loading.assembly.units import Unit, tie_head, tied_head_bytes, units_
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.digest import combine_digests
 from quire.loading.errors import ModelLoadError, UnreadableError, unreadable
-from quire.loading.progress import load_listener
+from quire.loading.progress import LoadStatus
 from quire.loading.random_weights import fill_random
 from quire.loading.reading.checkpoint_reading import CheckpointReading
 from quire.loading.reading.reader import ByteReader
@@ -47,8 +45,6 @@ logger = logging.getLogger("quire")
 BACKGROUND_SHARE = 0.08  #: of a core's time, while the engine is busy
 _FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 30.0
 _WRONG_CONTENT_RETRY_S = 300.0  # that a file whose content is wrong has to change in
-_TELL_S = 0.1  # between two tellings of progress
-_RATE_WINDOW_S = 10.0  # over which the bandwidth is measured
 _END_S = 5.0  # that the process's exit waits
 
 
@@ -124,22 +120,12 @@ class LayerLoader:
 
         self._changed = threading.Condition()
         self._in_place: set[str] = set()  # names of units
-        self._stage_ready = 0
         self._stages: dict[int, ServableStage] = {}
         self._arriving: dict[int, ServableStage] = {}
         self._left_out: dict[int, Exception] = {}  # stages that cannot be served, though their layers are there
         self._reader: ByteReader | None = None
         self._failure: BaseException | None = None
-        self._error: str | None = None
-        self._is_stuck = False  # nothing comes until something has changed
-        self._served_stage = 0
-        self._bytes_loaded = self._bytes_of_stage = 0
-        self._bytes_total = self.bytes_until(self.last_stage)
-        self._began = 0.0  # when reading did, by time.monotonic
-        self._arrivals: deque[tuple[float, int]] = deque()  # when, and how many bytes there were
-        self._told_at = -math.inf
-        self._listener = load_listener.get()
-        self._telling = threading.RLock()  # so that who listens hears the last state last
+        self._status = LoadStatus(self.num_stages, self.bytes_until(self.last_stage))
         self._closing = threading.Event()
         self._duty = DutyCycle(BACKGROUND_SHARE, self._must_yield, self._closing.wait)
         self._thread: threading.Thread | None = None
@@ -147,18 +133,18 @@ class LayerLoader:
     @property
     def stage_ready(self) -> int:
         """The highest stage whose units are all in place and verified; 0 is none."""
-        return self._stage_ready
+        return self._status.stage_ready
 
     def start(self) -> None:
         """Begin to load."""
-        self._began = time.monotonic()
+        seconds_ago = 0.0
         if self._reading is not None:
-            self._began -= (time.time_ns() - self._reading.started_ns) / 1e9
+            seconds_ago = (time.time_ns() - self._reading.started_ns) / 1e9
             self._reading.start()
         self._thread = threading.Thread(target=self._work, name="quire-load", daemon=True)
         weakref.finalize(self, _end, self._closing, self._thread)  # a thread within torch at exit ends in an error
+        self._status.begin(seconds_ago)
         self._thread.start()
-        self._tell()
 
     def wait_stage(self, number: int) -> None:
         """Return once a stage can be served.
@@ -169,7 +155,7 @@ class LayerLoader:
         """
         if not 1 <= number <= self.last_stage:
             raise ValueError(f"stage {number} is not one of the {self.last_stage} that are loaded")
-        self._wait(lambda: self._stage_ready >= number or number in self._left_out)
+        self._wait(lambda: self.stage_ready >= number or number in self._left_out)
         if number in self._left_out:
             raise self._left_out[number]
 
@@ -194,7 +180,7 @@ class LayerLoader:
         self.wait_stage(number)
         with self._changed:
             if number not in self._stages:
-                raise ValueError(f"stage {number} was let go of, since stage {self._served_stage} is served")
+                raise ValueError(f"stage {number} was let go of, since a later one is served")
             return self._stages[number]
 
     def arriving_stage(self, number: int) -> ServableStage:
@@ -218,36 +204,15 @@ class LayerLoader:
 
     def set_served_stage(self, number: int) -> None:
         """The engine serves this stage now. Adapters and maps of those before it are let go of."""
-        self._served_stage = number
         with self._changed:
             for stages in (self._stages, self._arriving):
                 for earlier in [each for each in stages if each < number]:
                     del stages[earlier]
-        self._tell()
+        self._status.set_served(number)
 
     def progress(self) -> LoadProgress:
         """How far loading has come."""
-        return LoadProgress(
-            stage=min(self._served_stage, self._stage_ready),
-            num_stages=self.num_stages,
-            bytes_loaded=self._bytes_loaded,
-            bytes_total=self._bytes_total,
-            seconds_left=self._seconds_left(),
-            error=self._error,
-        )
-
-    def _seconds_left(self) -> float | None:
-        """By the bandwidth of all so far, or of late, where that was less: what was read before anybody could take it
-        arrives at once. None where it is not known."""
-        left = self._bytes_total - self._bytes_loaded
-        if not left:
-            return 0.0
-        with self._changed:
-            if len(self._arrivals) < 2 or self._is_stuck:
-                return None
-            (since, before), (now, loaded) = self._arrivals[0], self._arrivals[-1]
-        seconds = [(now - since) / max(1, loaded - before), (now - self._began) / loaded]
-        return left * max(seconds)
+        return self._status.progress()
 
     def memory_to_come(self) -> int:
         """Bytes of memory that loading will still take, beside what its buffers will give back."""
@@ -275,8 +240,7 @@ class LayerLoader:
                 self._reading.close()
         elif self._thread is not threading.current_thread():
             self._thread.join()
-        with self._telling:
-            self._listener = None
+        self._status.close()
         self.on_stage = self.on_bytes = self.check = None
         self.is_engine_busy = _never
 
@@ -326,15 +290,14 @@ class LayerLoader:
                 continue
             with self._changed:
                 self._stages[number] = stage
-                self._stage_ready = number
-                self._error, self._is_stuck = None, False
+                self._status.set_ready(number)
                 self._changed.notify_all()
-            self._tell()
+            self._status.tell()
             self._tell_ready(number)
 
     @property
     def _goes_on_after_errors(self) -> bool:
-        return self._retries and self._stage_ready > 0
+        return self._retries and self.stage_ready > 0
 
     def _load_group(self, number: int) -> None:
         """Bring what comes with a stage. A later one's is read until it is there."""
@@ -342,7 +305,7 @@ class LayerLoader:
         while True:
             if self._closing.is_set():
                 raise _ClosedError
-            self._bytes_of_stage = 0
+            self._status.begin_group()
             try:
                 return self._load_units(number)
             except _ClosedError:
@@ -489,8 +452,7 @@ class LayerLoader:
     def _reset(self, number: int) -> None:
         """What has arrived of a stage that failed gives its memory back; nobody has seen it."""
         self._fill = None
-        self._bytes_loaded -= self._bytes_of_stage
-        self._bytes_of_stage = 0
+        self._status.take_back_group()
         fresh = units_of(build_model(self.model.config, self.model.dtype, "meta"))
         for i, unit in enumerate(fresh):
             if self._stage_of(unit) == number and unit.layer is not None:
@@ -507,61 +469,47 @@ class LayerLoader:
     # -- what others are told ------------------------------------------------------------------------------------------
 
     def _fail(self, error: BaseException) -> None:
-        self._error, self._is_stuck = str(error), True
+        self._status.set_error(str(error), is_stuck=True)
         with self._changed:
             self._failure = error
             self._changed.notify_all()
-        self._tell()
+        self._status.tell()
 
     def _note_error(self, number: int, error: Exception, again: str) -> None:
         """Reading in the background failed."""
         logger.warning(
             "stage %d cannot be loaded, and the model goes on at stage %d; tried again %s: %s",
             number,
-            self._stage_ready,
+            self.stage_ready,
             again,
             error,
             exc_info=_unless_known(error),
         )
-        self._error, self._is_stuck = str(error), True
-        self._tell()
+        self._status.set_error(str(error), is_stuck=True)
+        self._status.tell()
 
     def _leave_out(self, number: int, error: Exception) -> None:
         """A stage's layers are there, but not what it would serve with. The stages after it need that no more."""
         logger.warning("stage %d is left out: %s", number, error, exc_info=_unless_known(error))
+        self._status.set_error(f"stage {number} is left out: {error}", is_stuck=False)
         with self._changed:
             self._left_out[number] = error
-            self._error, self._is_stuck = f"stage {number} is left out: {error}", False
             self._changed.notify_all()
-        self._tell()
+        self._status.tell()
 
     def _note_bytes(self, num_bytes: int) -> None:
-        now = time.monotonic()
-        self._bytes_loaded += num_bytes
-        self._bytes_of_stage += num_bytes
-        with self._changed:
-            self._arrivals.append((now, self._bytes_loaded))
-            while len(self._arrivals) > 2 and self._arrivals[0][0] < now - _RATE_WINDOW_S:
-                self._arrivals.popleft()
         if (on_bytes := self.on_bytes) is not None:
             on_bytes(num_bytes)
-        if now - self._told_at > _TELL_S:
-            self._tell()
+        self._status.add_bytes(num_bytes)
 
     def _tell_ready(self, number: int) -> None:
         on_stage = self.on_stage  # which may be taken away meanwhile; and no frame that an error keeps has it
         if on_stage is not None:
             on_stage(number)
 
-    def _tell(self) -> None:
-        self._told_at = time.monotonic()
-        with self._telling:
-            if self._listener is not None:
-                self._listener(self.progress())
-
     def _must_yield(self) -> bool:
         """Whether work waits for the engine's; with one thread at most beside it, whose threads wait for each other."""
-        is_busy = self._stage_ready > 0 and self.is_engine_busy()
+        is_busy = self.stage_ready > 0 and self.is_engine_busy()
         limit_threads_here(1 if is_busy else self._num_threads)
         return is_busy
 
