@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +24,16 @@ from quire.loading.digest import hash_checkpoint
 from quire.loading.layer_loader import LayerLoader
 from quire.loading.progress import load_listener
 from quire.loading.random_weights import fill_random
-from quire.loading.stage_manifest import LayerGroup, PackedFile, Stage, StageManifest
+from quire.loading.reading.checkpoint_reading import CheckpointReading
+from quire.loading.reading.reader import ByteReader
+from quire.loading.stage_manifest import (
+    ADAPTER_FILES,
+    LayerGroup,
+    PackedFile,
+    Stage,
+    StageManifest,
+    adapter_files,
+)
 from quire.models.base import CausalLM
 from quire.models.registry import build_model
 from quire.models.stages import PassLayer
@@ -194,6 +205,8 @@ def test_a_later_stage_that_cannot_be_read_is_tried_again_while_the_first_is_ser
         assert file.name in str(loader.progress().error)
         assert loader.progress().stage == 1
         logits_of_first = _at(loader, 1)
+        if file.exists():  # by inode it is another one, whatever the clock says
+            file.rename(file.with_suffix(".old"))
         file.write_bytes(whole)
         loader.wait_stage(2)
         assert torch.equal(_at(loader, 2), expected)
@@ -201,6 +214,91 @@ def test_a_later_stage_that_cannot_be_read_is_tried_again_while_the_first_is_ser
         assert loader.progress().error is None
         assert loader.progress().bytes_loaded == loader.progress().bytes_total
     assert told[-1].bytes_loaded == told[-1].bytes_total
+
+
+def test_a_file_of_other_content_is_not_read_again_before_it_has_changed(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quire.loading.layer_loader._FIRST_RETRY_S", 0.001)
+    manifest = pack(directory)
+    flip(directory / manifest.groups[1].file)
+    looked: list[bool] = []
+    readers: list[int] = []
+    has_looked = threading.Event()
+    has_changed, make_reader = CheckpointReading.has_changed, CheckpointReading._make_reader
+
+    def look(reading: CheckpointReading, group: int) -> bool:
+        looked.append(has_changed(reading, group))
+        if len(looked) == 3:
+            has_looked.set()
+        return looked[-1]
+
+    def count(reading: CheckpointReading, first_group: int) -> ByteReader:
+        readers.append(first_group)
+        return make_reader(reading, first_group)
+
+    monkeypatch.setattr(CheckpointReading, "has_changed", look)
+    monkeypatch.setattr(CheckpointReading, "_make_reader", count)
+    with loader_of(directory, manifest=manifest, retries=True) as loader:
+        loader.start()
+        has_looked.wait()
+    assert looked[:3] == [False] * 3
+    assert readers == [0]
+
+
+def with_adapter(manifest: StageManifest, number: int) -> StageManifest:
+    """A stage with an adapter of its first layer."""
+    folder = manifest.directory / "adapter"
+    folder.mkdir()
+    module = "base_model.model.model.layers.0.self_attn.v_proj"  # [32, 64]
+    save_file(
+        {f"{module}.lora_A.weight": torch.full((2, 64), 1.1), f"{module}.lora_B.weight": torch.full((32, 2), 1.1)},
+        folder / ADAPTER_FILES[0],
+    )
+    (folder / ADAPTER_FILES[1]).write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 4}))
+    files = dict(manifest.files)
+    for name in adapter_files("adapter"):
+        data = (manifest.directory / name).read_bytes()
+        files[name] = PackedFile(name, len(data), "", xxhash.xxh3_128_hexdigest(data))
+    stages = list(manifest.stages)
+    stages[number - 1] = replace(stages[number - 1], adapter="adapter", adapter_digest="0" * 64)
+    return replace(manifest, files=files, stages=tuple(stages))
+
+
+def test_a_stage_whose_adapter_is_not_what_was_packed_is_left_out_and_the_last_is_reached(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = logits(load_model(resolve_model(str(directory)), use_tqdm=False))
+    manifest = with_adapter(pack(directory, ((0,), (2,), (1,))), 2)
+    with loader_of(directory, manifest=manifest) as loader:
+        loader.start()
+        loader.wait_stage(3)
+        adapter = weakref.ref(loader.stage(2).adapter)
+        assert adapter() is not None
+        loader.set_served_stage(3)
+        assert adapter() is None
+        with pytest.raises(ValueError, match="stage 2 was let go of, since a later one is served"):
+            loader.stage(2)
+    flip(directory / "adapter" / ADAPTER_FILES[0])
+    told: list[LoadProgress] = []
+    ready: list[int] = []
+    token = load_listener.set(told.append)
+    with loader_of(directory, manifest=manifest, retries=True) as loader:
+        load_listener.reset(token)
+        loader.on_stage = ready.append
+        loader.start()
+        loader.wait_stage(3)
+        with pytest.raises(ModelLoadError, match=f"{ADAPTER_FILES[0]} is not what was packed"):
+            loader.stage(2)
+        assert torch.equal(_at(loader, 3), expected)
+        assert loader.progress().bytes_loaded == manifest.stage_bytes(3)
+    assert ready == [1, 3]
+    assert "stage 2 is left out: " in str([progress.error for progress in told])
+    assert len([record for record in caplog.records if "stage 2 is left out" in record.message]) == 1
+    with loader_of(directory, manifest=manifest) as loader:
+        loader.start()
+        with pytest.raises(ModelLoadError, match=f"{ADAPTER_FILES[0]} is not what was packed"):
+            loader.wait_stage(3)
 
 
 def test_who_waits_for_all_stages_is_told_of_the_one_that_is_broken(directory: Path) -> None:
@@ -231,6 +329,33 @@ def test_a_pack_of_other_files_is_refused_before_anything_is_read(directory: Pat
         loader_of(directory, manifest=manifest)
 
 
+def test_a_report_that_takes_long_is_not_overtaken_by_a_newer_one(directory: Path) -> None:
+    told: list[int] = []
+    is_within, may_go_on = threading.Event(), threading.Event()
+
+    def listen(progress: LoadProgress) -> None:
+        if progress.stage == 1:
+            is_within.set()
+            may_go_on.wait()
+        told.append(progress.stage)
+
+    token = load_listener.set(listen)
+    with loader_of(directory, manifest=pack(directory)) as loader:
+        load_listener.reset(token)
+        loader.start()
+        loader.wait_stage(2)
+        slow = threading.Thread(target=loader.set_served_stage, args=(1,))
+        slow.start()
+        is_within.wait()
+        newer = threading.Thread(target=loader.set_served_stage, args=(2,))
+        newer.start()
+        newer.join(0.05)  # it would be through by now
+        may_go_on.set()
+        slow.join()
+        newer.join()
+    assert told[-1] == 2
+
+
 def test_closing_ends_whoever_waits(directory: Path) -> None:
     manifest = pack(directory)
     loader = loader_of(directory, manifest=manifest, storage_bandwidth=1)  # a byte a second: never
@@ -240,6 +365,39 @@ def test_closing_ends_whoever_waits(directory: Path) -> None:
     with pytest.raises(ModelLoadError, match="was ended before"):
         loader.wait_stage(1)
     waiting.join()
+
+
+def test_a_loader_that_was_closed_calls_and_keeps_nobody(directory: Path) -> None:
+    manifest = pack(directory)
+    flip(directory / manifest.groups[1].file)
+
+    class Engine:
+        """Knows its loader, as the loader knows it."""
+
+        def __init__(self) -> None:
+            self.is_told = threading.Event()
+            token = load_listener.set(self.take)
+            self.loader = loader_of(directory, manifest=manifest, retries=True)
+            load_listener.reset(token)
+            self.loader.on_stage = self.take
+            self.loader.is_engine_busy = lambda: self.loader.progress().stage > 2
+            self.loader.start()
+
+        def take(self, what: LoadProgress | int) -> None:
+            if isinstance(what, LoadProgress) and what.error is not None:
+                self.is_told.set()
+
+    threads = set(threading.enumerate())
+    engine = Engine()
+    engine.is_told.wait()
+    loader = engine.loader
+    loader.close()
+    known = weakref.ref(engine)
+    del engine
+    gc.collect()
+    assert known() is None
+    assert set(threading.enumerate()) <= threads
+    loader.set_served_stage(1)
 
 
 def test_random_weights_arrive_as_they_were_made_before(directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -62,6 +63,23 @@ def test_every_byte_comes_once_and_in_order(data: st.DataObject, tmp_path_factor
             reader.release(piece)
         reader.close()
     assert [found[id(run)] for run in runs] == [content[start:end] for start, end in spans]
+
+
+def test_a_buffer_that_cannot_be_had_is_an_error_for_whoever_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(8))
+
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr("quire.loading.reading.reader.mmap.mmap", refuse)
+    reader = ByteReader([Run(path, 0, 8, ())], uses_direct_io=False)
+    reader.start()
+    with pytest.raises(ModelLoadError, match=rf"no memory to read {path} into \(Cannot allocate memory\)"):
+        reader.next_piece()
+    reader.close()
 
 
 class Clock:

@@ -57,6 +57,9 @@ WRONG_CONFIGS = [
     ({"lora_alpha": None}, "no 'lora_alpha'"),
     ({"rank_pattern": ["q_proj"]}, "rank_pattern"),
     ({"rank_pattern": {"q_(proj": 8}}, "rank_pattern.*regular expressions"),
+    ({"alpha_pattern": {"([a-z_.0-9]+)+!": 1}}, "alpha_pattern has .*one .* have their meaning"),
+    ({"alpha_pattern": {".*a.*b": 1}}, "alpha_pattern has .*one .* have their meaning"),
+    ({"alpha_pattern": {"[z-a]": 1}}, "alpha_pattern has .*bad character range"),
 ]
 
 
@@ -70,7 +73,14 @@ def test_a_config_of_something_else(change: dict[str, Any], message: str, model:
     ("change", "message"),
     [
         ({"r": 8}, "rank 4 at model.layers.[02].*says 8"),
-        ({"rank_pattern": {"layers.2.self_attn.q_proj": 2}}, r"rank 4 at model.layers.2.self_attn.q_proj.*says 2"),
+        *(
+            ({"rank_pattern": {key: 2}}, r"rank 4 at model.layers.2.self_attn.q_proj.*says 2")
+            for key in (
+                "layers.2.self_attn.q_proj",
+                r"^model\.layers\.\d+\.self_attn.q_proj$",
+                "k_proj|.*attn.[qv]_proj",
+            )
+        ),
     ],
 )
 def test_an_adapter_of_another_rank(change: dict[str, Any], message: str, model: CausalLM, tmp_path: Path) -> None:
@@ -126,6 +136,8 @@ def test_files_that_are_missing_cut_off_or_no_json(model: CausalLM, tmp_path: Pa
     assert_refused(r"adapter_config.json is list; expected an object")
     config.write_text("{")
     assert_refused(r"adapter_config.json is no JSON")
+    config.write_text('{"a":' * 100_000)
+    assert_refused(r"adapter_config.json is nested too deeply")
 
 
 def test_the_kind_of_adapter_is_unsupported_rather_than_broken(model: CausalLM, tmp_path: Path) -> None:

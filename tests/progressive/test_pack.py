@@ -219,6 +219,7 @@ def _set(*path: str | int, to: Any) -> Callable[[dict[str, Any]], None]:
         _set("stages", 1, "linear_map", to="maps/1.safetensors"),
         _set("files", 0, "name", to="..\\config.json"),
         _set("files", 0, "num_bytes", to=-1),
+        lambda values: [file.update(num_bytes=0) for file in values["files"]],
         _set("files", 0, "sha256", to="0" * 63),
         _set("files", 0, to=None),
         _set("dtype", to="int8"),

@@ -8,31 +8,31 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Self, overload
+from typing import Self
 
 import torch
 import xxhash
 from torch import nn
 
+from quire.loading.assembly.arriving import ArrivingLayers
 from quire.loading.assembly.fill import TensorFill
 from quire.loading.assembly.fitting import choose_dtype, fit_model
 from quire.loading.assembly.units import Unit, tie_head, tied_head_bytes, units_of
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.digest import combine_digests
-from quire.loading.errors import ModelLoadError, unreadable
-from quire.loading.progress import load_listener
+from quire.loading.errors import ModelLoadError, UnreadableError, unreadable
+from quire.loading.progress import LoadStatus
 from quire.loading.random_weights import fill_random
 from quire.loading.reading.checkpoint_reading import CheckpointReading
 from quire.loading.reading.reader import ByteReader
 from quire.loading.source import ModelSource
-from quire.loading.stage_manifest import PackedFile, StageManifest, adapter_files, check_against
+from quire.loading.stage_manifest import StageManifest, check_against
 from quire.models.adapter import read_adapter
 from quire.models.registry import build_model
 from quire.models.stages import PassLayer, ServableStage, read_linear_map
@@ -45,8 +45,7 @@ logger = logging.getLogger("quire")
 
 BACKGROUND_SHARE = 0.08  #: of a core's time, while the engine is busy
 _FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 30.0
-_TELL_S = 0.1  # between two tellings of progress
-_RATE_WINDOW_S = 10.0  # over which the bandwidth is measured
+_WRONG_CONTENT_RETRY_S = 300.0  # that a file whose content is wrong has to change in
 _END_S = 5.0  # that the process's exit waits
 
 
@@ -64,7 +63,8 @@ class LayerLoader:
         seed: of random weights.
         reading: of the same checkpoint, where reading has begun before torch was there.
         takes_digest: hash the weights on the way, for `digest`.
-        retries: where a later stage cannot be read, go on trying; otherwise whoever waits for it gets the error.
+        retries: where layers of a later stage cannot be read, go on trying; where its adapter or its map cannot, leave
+            it out, since the last stage needs none. Otherwise whoever waits for it gets the error.
 
     Raises:
         UnsupportedModelError, ModelConfigError: from the config.
@@ -121,19 +121,12 @@ class LayerLoader:
 
         self._changed = threading.Condition()
         self._in_place: set[str] = set()  # names of units
-        self._stage_ready = 0
         self._stages: dict[int, ServableStage] = {}
         self._arriving: dict[int, ServableStage] = {}
+        self._left_out: dict[int, Exception] = {}  # stages that cannot be served, though their layers are there
         self._reader: ByteReader | None = None
         self._failure: BaseException | None = None
-        self._error: str | None = None
-        self._served_stage = 0
-        self._bytes_loaded = self._bytes_of_stage = 0
-        self._bytes_total = self.bytes_until(self.last_stage)
-        self._began = 0.0  # when reading did, by time.monotonic
-        self._arrivals: deque[tuple[float, int]] = deque()  # when, and how many bytes there were
-        self._told_at = -math.inf
-        self._listener = load_listener.get()
+        self._status = LoadStatus(self.num_stages, self.bytes_until(self.last_stage))
         self._closing = threading.Event()
         self._duty = DutyCycle(BACKGROUND_SHARE, self._must_yield, self._closing.wait)
         self._thread: threading.Thread | None = None
@@ -141,28 +134,31 @@ class LayerLoader:
     @property
     def stage_ready(self) -> int:
         """The highest stage whose units are all in place and verified; 0 is none."""
-        return self._stage_ready
+        return self._status.stage_ready
 
     def start(self) -> None:
         """Begin to load."""
-        self._began = time.monotonic()
+        seconds_ago = 0.0
         if self._reading is not None:
-            self._began -= (time.time_ns() - self._reading.started_ns) / 1e9
+            seconds_ago = (time.time_ns() - self._reading.started_ns) / 1e9
             self._reading.start()
         self._thread = threading.Thread(target=self._work, name="quire-load", daemon=True)
         weakref.finalize(self, _end, self._closing, self._thread)  # a thread within torch at exit ends in an error
+        self._status.begin(seconds_ago)
         self._thread.start()
-        self._tell()
 
     def wait_stage(self, number: int) -> None:
         """Return once a stage can be served.
 
         Raises:
             ModelLoadError: it cannot be loaded, or the loader was closed before.
+            ModelConfigError: its adapter or its linear map cannot be used.
         """
         if not 1 <= number <= self.last_stage:
             raise ValueError(f"stage {number} is not one of the {self.last_stage} that are loaded")
-        self._wait(lambda: self._stage_ready >= number)
+        self._wait(lambda: self.stage_ready >= number or number in self._left_out)
+        if number in self._left_out:
+            raise self._left_out[number]
 
     def wait_input(self) -> None:
         """Return once the embeddings are in place, which a forward pass begins with; raises as `wait_stage`."""
@@ -177,9 +173,16 @@ class LayerLoader:
         return self.model.layers[index]
 
     def stage(self, number: int) -> ServableStage:
-        """What the model computes with at a stage, once it is ready; raises as `wait_stage`."""
+        """What the model computes with at a stage, once it is ready; raises as `wait_stage`.
+
+        Raises:
+            ValueError: a later one is served. Whoever still computes with this one has kept it.
+        """
         self.wait_stage(number)
-        return self._stages[number]
+        with self._changed:
+            if number not in self._stages:
+                raise ValueError(f"stage {number} was let go of, since a later one is served")
+            return self._stages[number]
 
     def arriving_stage(self, number: int) -> ServableStage:
         """As `stage`, at once: forward passes wait for each of its layers (`ArrivingLayers`).
@@ -201,33 +204,16 @@ class LayerLoader:
         return sum(self._stage_bytes(each) for each in range(1, number + 1))
 
     def set_served_stage(self, number: int) -> None:
-        """The engine serves this stage now."""
-        self._served_stage = number
-        self._tell()
+        """The engine serves this stage now. Adapters and maps of those before it are let go of."""
+        with self._changed:
+            for stages in (self._stages, self._arriving):
+                for earlier in [each for each in stages if each < number]:
+                    del stages[earlier]
+        self._status.set_served(number)
 
     def progress(self) -> LoadProgress:
         """How far loading has come."""
-        return LoadProgress(
-            stage=min(self._served_stage, self._stage_ready),
-            num_stages=self.num_stages,
-            bytes_loaded=self._bytes_loaded,
-            bytes_total=self._bytes_total,
-            seconds_left=self._seconds_left(),
-            error=self._error,
-        )
-
-    def _seconds_left(self) -> float | None:
-        """By the bandwidth of all so far, or of late, where that was less: what was read before anybody could take it
-        arrives at once. None where it is not known."""
-        left = self._bytes_total - self._bytes_loaded
-        if not left:
-            return 0.0
-        with self._changed:
-            if len(self._arrivals) < 2 or self._error is not None:
-                return None
-            (since, before), (now, loaded) = self._arrivals[0], self._arrivals[-1]
-        seconds = [(now - since) / max(1, loaded - before), (now - self._began) / loaded]
-        return left * max(seconds)
+        return self._status.progress()
 
     def memory_to_come(self) -> int:
         """Bytes of memory that loading will still take, beside what its buffers will give back."""
@@ -239,7 +225,11 @@ class LayerLoader:
         return max(0, to_come - (0 if self._reader is None else self._reader.buffered_bytes))
 
     def close(self) -> None:
-        """End loading. Layers that are in place stay; whoever waits for others gets an error."""
+        """End loading. Layers that are in place stay; whoever waits for others gets an error.
+
+        Afterwards nobody is called any more, and whoever was is let go of, so that an engine which closes its loader
+        can be freed. What still calls, where this is called from within, ends soon.
+        """
         self._closing.set()
         with self._changed:
             self._changed.notify_all()
@@ -251,6 +241,9 @@ class LayerLoader:
                 self._reading.close()
         elif self._thread is not threading.current_thread():
             self._thread.join()
+        self._status.close()
+        self.on_stage = self.on_bytes = self.check = None
+        self.is_engine_busy = None
 
     def __enter__(self) -> Self:
         return self
@@ -276,56 +269,81 @@ class LayerLoader:
         try:
             with torch.no_grad():
                 self._load_stages()
+        except _ClosedError:
+            pass
         except BaseException as error:
             self._fail(error)
-            raise
+            if not isinstance(error, ValueError | OSError):
+                raise
         finally:
             self._close_reader()
             give_memory_back()
 
     def _load_stages(self) -> None:
-        number, retry_s = 1, _FIRST_RETRY_S
-        while number <= self.last_stage and not self._closing.is_set():
-            self._bytes_of_stage = 0
+        for number in range(1, self.last_stage + 1):
+            self._load_group(number)
             try:
-                self._load_stage(number)
+                stage = self._arriving.get(number) or self._make_stage(number)
+            except Exception as error:
+                if not self._goes_on_after_errors:
+                    raise
+                self._leave_out(number, error)
+                continue
+            with self._changed:
+                self._stages[number] = stage
+                self._status.set_ready(number)
+                self._changed.notify_all()
+            self._status.tell()
+            self._tell_ready(number)
+
+    @property
+    def _goes_on_after_errors(self) -> bool:
+        return self._retries and self.stage_ready > 0
+
+    def _load_group(self, number: int) -> None:
+        """Bring what comes with a stage. A later one's is read until it is there."""
+        pause_s = _FIRST_RETRY_S
+        while True:
+            if self._closing.is_set():
+                raise _ClosedError
+            self._status.begin_group()
+            try:
+                return self._load_units(number)
             except _ClosedError:
-                break
+                raise
             except Exception as error:
                 self._close_reader()
-                if not self._stage_ready or not self._retries:
-                    return self._fail(error)
+                if not self._goes_on_after_errors:
+                    raise
                 self._reset(number)
-                self._note_error(number, error, retry_s)
-                self._closing.wait(retry_s)
-                retry_s = min(2 * retry_s, _LAST_RETRY_S)
-            else:
-                self._tell()
-                if self.on_stage is not None:
-                    self.on_stage(number)
-                number, retry_s = number + 1, _FIRST_RETRY_S
+                self._pause(number, error, pause_s)
+            pause_s = min(2 * pause_s, _LAST_RETRY_S)
 
-    def _load_stage(self, number: int) -> None:
+    def _pause(self, number: int, error: Exception, pause_s: float) -> None:
+        """Until a group may be read again. Where its content is wrong, reading the same file again is of little use."""
+        has_wrong_content = isinstance(error, ModelLoadError) and not isinstance(error, UnreadableError)
+        self._note_error(number, error, "once its file has changed" if has_wrong_content else f"in {pause_s:.0f} s")
+        left_s = _WRONG_CONTENT_RETRY_S if has_wrong_content else pause_s
+        while left_s > 0 and not self._closing.wait(pause_s):
+            left_s -= pause_s
+            if has_wrong_content and self._reading is not None and self._reading.has_changed(number - 1):
+                return
+
+    def _load_units(self, number: int) -> None:
         units = [unit for unit in self._units if self._stage_of(unit) == number]
         for unit in units:
             self._note_whole(unit)
         if self._reading is None:
             self._make_random(units)
         else:
-            self._read_stage(number)
+            self._read_group(number)
         if missing := [name for unit in units if not unit.is_whole for name in unit.tensors]:
             raise ModelLoadError(f"{len(missing)} tensors of stage {number} are not in its file, {missing[0]} for one")
-        if self.check is not None:
-            self.check()
-        stage = self._arriving.get(number) or self._make_stage(number)
+        if (check := self.check) is not None:
+            check()
         if self._tensor_digests is not None:
             assert self._reading is not None
             self.digest = combine_digests(self._reading.entries, self._tensor_digests)
-        with self._changed:
-            self._stages[number] = stage
-            self._stage_ready = number
-            self._error = None
-            self._changed.notify_all()
 
     def _make_random(self, units: list[Unit]) -> None:
         for unit in units:
@@ -338,7 +356,7 @@ class LayerLoader:
                 self._finish_tensor(unit, name)
                 self._note_bytes(num_bytes)
 
-    def _read_stage(self, number: int) -> None:
+    def _read_group(self, number: int) -> None:
         assert self._reading is not None
         group = self._reading.groups[number - 1]
         if self._reader is None:
@@ -410,17 +428,14 @@ class LayerLoader:
         if self._manifest is not None:
             stage, directory = self._manifest.stages[number - 1], self._manifest.directory
             stand_ins = {i: PassLayer() for i in range(self.model.config.num_layers) if i not in stage.layers}
-            for name in (
-                *(() if stage.adapter is None else adapter_files(stage.adapter)),
-                *(() if stage.linear_map is None else (stage.linear_map,)),
-            ):
-                _check_content(directory / name, self._manifest.files[name])
+            read = partial(_read_checked, self._manifest)
             if stage.linear_map is not None:
                 stand_ins[min(stand_ins)] = read_linear_map(
                     directory / stage.linear_map,
                     hidden_size=self.model.config.hidden_size,
                     dtype=self.model.dtype,
                     device=self._device,
+                    read=read,
                 )
             if stage.adapter is not None:
                 adapter = read_adapter(
@@ -429,6 +444,7 @@ class LayerLoader:
                     dtype=self.model.dtype,
                     device=self._device,
                     digest=stage.adapter_digest,
+                    read=read,
                 )
         if is_arriving:
             return ServableStage(number, ArrivingLayers(self, number, stand_ins), adapter)
@@ -437,8 +453,7 @@ class LayerLoader:
     def _reset(self, number: int) -> None:
         """What has arrived of a stage that failed gives its memory back; nobody has seen it."""
         self._fill = None
-        self._bytes_loaded -= self._bytes_of_stage
-        self._bytes_of_stage = 0
+        self._status.take_back_group()
         fresh = units_of(build_model(self.model.config, self.model.dtype, "meta"))
         for i, unit in enumerate(fresh):
             if self._stage_of(unit) == number and unit.layer is not None:
@@ -455,47 +470,47 @@ class LayerLoader:
     # -- what others are told ------------------------------------------------------------------------------------------
 
     def _fail(self, error: BaseException) -> None:
-        self._error = str(error)
+        self._status.set_error(str(error), is_stuck=True)
         with self._changed:
             self._failure = error
             self._changed.notify_all()
-        self._tell()
+        self._status.tell()
 
-    def _note_error(self, number: int, error: Exception, retry_s: float) -> None:
+    def _note_error(self, number: int, error: Exception, again: str) -> None:
         """Reading in the background failed."""
-        is_known = isinstance(error, ValueError | OSError)
         logger.warning(
-            "stage %d cannot be loaded, and the model goes on at stage %d; tried again in %.0f s: %s",
+            "stage %d cannot be loaded, and the model goes on at stage %d; tried again %s: %s",
             number,
-            self._stage_ready,
-            retry_s,
+            self.stage_ready,
+            again,
             error,
-            exc_info=None if is_known else error,
+            exc_info=_unless_known(error),
         )
-        self._error = str(error)
-        self._tell()
+        self._status.set_error(str(error), is_stuck=True)
+        self._status.tell()
+
+    def _leave_out(self, number: int, error: Exception) -> None:
+        """A stage's layers are there, but not what it would serve with. The stages after it need that no more."""
+        logger.warning("stage %d is left out: %s", number, error, exc_info=_unless_known(error))
+        self._status.set_error(f"stage {number} is left out: {error}", is_stuck=False)
+        with self._changed:
+            self._left_out[number] = error
+            self._changed.notify_all()
+        self._status.tell()
 
     def _note_bytes(self, num_bytes: int) -> None:
-        now = time.monotonic()
-        self._bytes_loaded += num_bytes
-        self._bytes_of_stage += num_bytes
-        with self._changed:
-            self._arrivals.append((now, self._bytes_loaded))
-            while len(self._arrivals) > 2 and self._arrivals[0][0] < now - _RATE_WINDOW_S:
-                self._arrivals.popleft()
-        if self.on_bytes is not None:
-            self.on_bytes(num_bytes)
-        if now - self._told_at > _TELL_S:
-            self._tell()
+        if (on_bytes := self.on_bytes) is not None:
+            on_bytes(num_bytes)
+        self._status.add_bytes(num_bytes)
 
-    def _tell(self) -> None:
-        self._told_at = time.monotonic()
-        if self._listener is not None:
-            self._listener(self.progress())
+    def _tell_ready(self, number: int) -> None:
+        on_stage = self.on_stage  # which may be taken away meanwhile; and no frame that an error keeps has it
+        if on_stage is not None:
+            on_stage(number)
 
     def _must_yield(self) -> bool:
         """Whether work waits for the engine's; with one thread at most beside it, whose threads wait for each other."""
-        is_busy = self._stage_ready > 0 and self.is_engine_busy is not None and self.is_engine_busy()
+        is_busy = self.stage_ready > 0 and (asks := self.is_engine_busy) is not None and asks()
         limit_threads_here(1 if is_busy else self._num_threads)
         return is_busy
 
@@ -518,60 +533,30 @@ class LayerLoader:
         return self._reading.groups[number - 1].num_bytes
 
 
-class ArrivingLayers(Sequence[nn.Module]):
-    """The layers of a stage while they arrive: going through them waits for each, and in the end for all of the stage.
-
-    What comes after the layers (norm, head) is there, and the stage verified, before the last step of the iteration
-    returns. Seconds that were waited are added to `CausalLM.waited_s`.
-    """
-
-    def __init__(self, loader: LayerLoader, number: int, stand_ins: Mapping[int, nn.Module]) -> None:
-        self._loader = loader
-        self._number = number
-        self._stand_ins = stand_ins  # by index: for layers that the stage does not have
-
-    def __len__(self) -> int:
-        return self._loader.model.config.num_layers
-
-    @overload
-    def __getitem__(self, index: int) -> nn.Module: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[nn.Module]: ...
-    def __getitem__(self, index: int | slice) -> nn.Module | list[nn.Module]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(len(self))[index]]
-        return self._stand_ins.get(index) or self._loader.layer(index)
-
-    def __iter__(self) -> Iterator[nn.Module]:
-        model = self._loader.model
-        for index in range(len(self)):
-            started = time.monotonic()
-            layer = self[index]
-            model.waited_s += time.monotonic() - started
-            yield layer
-        started = time.monotonic()
-        self._loader.wait_stage(self._number)
-        model.waited_s += time.monotonic() - started
-
-
 class _ClosedError(Exception):
     """The loader was closed in the midst of its work."""
 
 
-def _check_content(path: Path, packed: PackedFile) -> None:
-    """Raise ModelLoadError unless a small file is what was packed: the namespace has its digest."""
+def _read_checked(manifest: StageManifest, path: Path) -> bytes:
+    """The content of a small file; ModelLoadError unless it is what was packed: the namespace has its digest."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise unreadable(path, error) from None
-    if xxhash.xxh3_128_hexdigest(data) != packed.xxh3:
+    if xxhash.xxh3_128_hexdigest(data) != manifest.files[path.relative_to(manifest.directory).as_posix()].xxh3:
         raise _other_content(path)
+    return data
 
 
 def _other_content(path: Path) -> ModelLoadError:
     return ModelLoadError(
         f"{path} is not what was packed: its checksum is another one; copy it again, and see `quire stages verify`"
     )
+
+
+def _unless_known(error: Exception) -> Exception | None:
+    """An error whose message alone does not say enough."""
+    return None if isinstance(error, ValueError | OSError) else error
 
 
 def _end(closing: threading.Event, thread: threading.Thread) -> None:

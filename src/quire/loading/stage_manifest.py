@@ -265,7 +265,7 @@ def _check_names(manifest: StageManifest) -> None:
     if missing := [name for name in needed if name not in manifest.files]:
         raise ValueError(f"states neither size nor digest of {missing[0]}")
     for name, file in manifest.files.items():
-        if name != file.name or file.num_bytes < 0:
+        if name != file.name or file.num_bytes < (1 if name in needed else 0):
             raise ValueError(f"states {file.num_bytes} bytes of {name}")
         if not (_SHA256.fullmatch(file.sha256) and _XXH3.fullmatch(file.xxh3)):
             raise ValueError(f"has no digests of {name}: 64 and 32 hexadecimal digits")

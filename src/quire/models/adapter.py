@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,16 @@ from torch import Tensor
 from quire.models.base import CausalLM
 from quire.models.layers import Linear
 from quire.models.model_config import ConfigReader, ModelConfigError
-from quire.models.tensor_file import read_tensors, wrong_file
+from quire.models.tensor_file import read_small_file, read_tensors, wrong_file
 
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 
 _NAME = re.compile(r"base_model\.model\.(?P<layer>.+)\.lora_(?P<factor>[AB])\.weight")
 _FLOAT32_ROWS = 16
+# Regular expressions that are taken as patterns of layers' names: a name, where a dot may be any character, with digits
+# and sets of characters in it, or several of them. Nothing in it can be tried in many ways, but for one `.*`.
+_PATTERN = re.compile(r"(\^|\$|\||[\w-]|\.\*?|\\\.|\\d\+?|\[\^?[\w-]+\])+", re.ASCII)
 # Fields of PEFT's config that are read here, or change nothing about how a trained adapter computes. With any other
 # field set, the adapter may compute something else.
 # fmt: off
@@ -95,7 +98,13 @@ class LoraAdapter:
 
 
 def read_adapter(
-    directory: Path, model: CausalLM, *, dtype: torch.dtype, device: torch.device | str, digest: str
+    directory: Path,
+    model: CausalLM,
+    *,
+    dtype: torch.dtype,
+    device: torch.device | str,
+    digest: str,
+    read: Callable[[Path], bytes] = Path.read_bytes,
 ) -> LoraAdapter:
     """The adapter in PEFT's directory, for this model.
 
@@ -104,16 +113,17 @@ def read_adapter(
         dtype: that the model computes in.
         device: that it computes on.
         digest: of the adapter's files, for the namespace.
+        read: the content of a file; each is read once.
 
     Raises:
         ModelConfigError: a file cannot be read, contradicts itself or does not fit the model.
         UnsupportedModelError: it is another kind of adapter.
     """
-    config = _read_config(directory / CONFIG_FILE)
+    config = _read_config(directory / CONFIG_FILE, read)
     weights = directory / WEIGHTS_FILE
     projections = model.projections()
     parts: dict[Linear, list[_Part]] = {}
-    for name, factors in _pair(weights, read_tensors(weights)).items():
+    for name, factors in _pair(weights, read_tensors(weights, read)).items():
         linear, rows = _find(weights, name, model, projections)
         expected = {"A": [config.rank(name), linear.in_features], "B": [rows.stop - rows.start, config.rank(name)]}
         for factor, shape in expected.items():
@@ -184,7 +194,7 @@ def _check_shape(file: Path, name: str, factor: str, shape: list[int], expected:
 
 @dataclass(frozen=True)
 class _LoraConfig:
-    """What is left of adapter_config.json. Patterns are regular expressions for the ends of layers' names."""
+    """What is left of adapter_config.json. Patterns are for the ends of layers' names."""
 
     r: int
     lora_alpha: float
@@ -205,13 +215,14 @@ def _by_pattern(patterns: Mapping[re.Pattern[str], Any], name: str, default: Any
     return next((value for pattern, value in patterns.items() if pattern.fullmatch(name)), default)
 
 
-def _read_config(file: Path) -> _LoraConfig:
+def _read_config(file: Path, read: Callable[[Path], bytes]) -> _LoraConfig:
+    content = read_small_file(file, read)
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise wrong_file(file, f"cannot be read: {error.strerror or error}") from None
+        values = json.loads(content)
     except ValueError as error:
         raise wrong_file(file, f"is no JSON: {error}") from None
+    except RecursionError:
+        raise wrong_file(file, "is nested too deeply") from None
     if not isinstance(values, dict):
         raise wrong_file(file, f"is {type(values).__name__}; expected an object")
     try:
@@ -245,10 +256,18 @@ def _read_patterns(reader: ConfigReader, name: str) -> dict[re.Pattern[str], Any
     if not isinstance(values, dict):
         raise ModelConfigError(f"the config's {name} is {values!r}; expected an object")
     numbers = ConfigReader(values)
+    return {
+        _compile(key, name): numbers.integer(key) if name == "rank_pattern" else numbers.number(key) for key in values
+    }
+
+
+def _compile(pattern: str, name: str) -> re.Pattern[str]:
+    """A key of PEFT's rank_pattern or alpha_pattern. An adapter may come from anybody: what could take `re` for ever to
+    match is refused, and with it all that PEFT's users hardly write."""
+    expected = r"names of layers, in which ^ $ | . \. \d+ [abc] and one .* have their meaning as regular expressions"
+    if not _PATTERN.fullmatch(pattern) or pattern.count(".*") > 1:
+        raise ModelConfigError(f"the config's {name} has {pattern!r}; expected {expected}")
     try:
-        return {
-            re.compile(rf"(.*\.)?({key})"): numbers.integer(key) if name == "rank_pattern" else numbers.number(key)
-            for key in values
-        }
+        return re.compile(rf"(.*\.)?({pattern})")
     except re.error as error:
-        raise ModelConfigError(f"the config's {name} is {values!r}; expected regular expressions ({error})") from None
+        raise ModelConfigError(f"the config's {name} has {pattern!r} ({error}); expected {expected}") from None

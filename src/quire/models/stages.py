@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,14 +35,24 @@ class LinearMap(nn.Module):
         return x + self.change(x)
 
 
-def read_linear_map(path: Path, *, hidden_size: int, dtype: torch.dtype, device: torch.device | str) -> LinearMap:
+def read_linear_map(
+    path: Path,
+    *,
+    hidden_size: int,
+    dtype: torch.dtype,
+    device: torch.device | str,
+    read: Callable[[Path], bytes] = Path.read_bytes,
+) -> LinearMap:
     """The map in a safetensors file, packed: `weight` [hidden_size, hidden_size] and `bias` [hidden_size].
+
+    Args:
+        read: the content of the file, which is read once.
 
     Raises:
         ModelConfigError: the file cannot be read, or holds something else.
     """
     expected = {"weight": (hidden_size, hidden_size), "bias": (hidden_size,)}
-    tensors = read_tensors(path)
+    tensors = read_tensors(path, read)
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if found != expected:
         raise wrong_file(path, f"holds {found}, where a linear map of this model has {expected}")

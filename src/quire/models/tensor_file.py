@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -14,16 +15,18 @@ from quire.models.model_config import ModelConfigError
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> dict[str, Tensor]:
     """All tensors of a safetensors file, which is read at once: a file that shrinks later does no harm.
+
+    Args:
+        read: the content of a file; what it raises is passed on, but for OSErrors.
 
     Raises:
         ModelConfigError: it cannot be read, is no safetensors file, or holds what is no finite float.
     """
+    content = read_small_file(path, read)
     try:
-        tensors = load(path.read_bytes())
-    except OSError as error:
-        raise wrong_file(path, f"cannot be read: {error.strerror or error}") from None
+        tensors = load(content)
     except SafetensorError as error:
         raise wrong_file(path, f"is cut off or no safetensors file ({error})") from None
     for name, tensor in tensors.items():
@@ -33,6 +36,14 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         if not torch.isfinite(tensor.sum()) and not torch.isfinite(tensor).all():
             raise wrong_file(path, f"has values in {name} that are NaN or infinite")
     return tensors
+
+
+def read_small_file(path: Path, read: Callable[[Path], bytes]) -> bytes:
+    """A file's content; ModelConfigError for an OSError."""
+    try:
+        return read(path)
+    except OSError as error:
+        raise wrong_file(path, f"cannot be read: {error.strerror or error}") from None
 
 
 def wrong_file(path: Path, what: str) -> ModelConfigError:

@@ -80,6 +80,7 @@ class CheckpointReading:
             groups = manifest.groups[:last_stage]
             self.groups = [_group_of(manifest, group, self.entries) for group in groups]
         self._reader: ByteReader | None = None
+        self._found: list[tuple[int, ...] | None] = []  # of each group's file, when a reader of it last began
 
     def start(self) -> None:
         """Begin to read. Whoever builds the model meanwhile finds the first bytes there."""
@@ -97,6 +98,10 @@ class CheckpointReading:
         reader.start()
         return reader
 
+    def has_changed(self, group: int) -> bool:
+        """Whether the file of a pack's group has come or gone or is another one since the last reader of it began."""
+        return self._look_at(group) != self._found[group]
+
     def close(self) -> None:
         """End reading that nobody has asked for the reader of."""
         if self._reader is not None:
@@ -104,8 +109,19 @@ class CheckpointReading:
             self._reader = None
 
     def _make_reader(self, first_group: int) -> ByteReader:
+        self._found = [self._look_at(group) for group in range(len(self.groups))]
         runs = [run for group in self.groups[first_group:] for run in group.runs]
         return ByteReader(runs, bandwidth=self._bandwidth, buffer_bytes=self._buffer_bytes)
+
+    def _look_at(self, group: int) -> tuple[int, ...] | None:
+        file = self.groups[group].file
+        if file is None:
+            return None
+        try:
+            stat = (self.directory / file.name).stat()
+        except OSError:
+            return None
+        return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
 def begin_reading(

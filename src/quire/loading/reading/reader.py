@@ -12,12 +12,13 @@ import errno
 import mmap
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from quire.loading.checkpoint import TensorEntry
-from quire.loading.errors import ModelLoadError
+from quire.loading.errors import ModelLoadError, UnreadableError
 from quire.loading.reading.order import Run
 from quire.loading.reading.pace import Pace
 
@@ -115,7 +116,8 @@ class ByteReader:
         """The next piece, once it is there; None after the last one, or once the reader is closed.
 
         Raises:
-            ModelLoadError: it cannot be read; the message names the file.
+            UnreadableError: it cannot be read, or there is no memory to read it into; the message names the file.
+            ModelLoadError: the file ends before.
         """
         with self._changed:
             index = self._next_given
@@ -163,22 +165,23 @@ class ByteReader:
 
     def _work(self) -> None:
         while (taken := self._take()) is not None:
-            index, each, buffer = taken
+            index, each, get_buffer = taken
             result: Piece | BaseException
             try:
-                result = self._read(each, buffer)
+                result = self._read(each, get_buffer)
             except OSError as error:
                 result = _unread(each.run.file, error.strerror or str(error))
-            except ModelLoadError as error:
+            except BaseException as error:  # whatever it is, somebody waits for this piece
                 result = error
             with self._changed:
                 self._done[index] = result
                 self._changed.notify_all()
-            if isinstance(result, ModelLoadError):
+            if isinstance(result, BaseException):
                 return
 
-    def _take(self) -> tuple[int, _Range, mmap.mmap | None] | None:
-        """The next range and a buffer for it, once there is one. In order, so that the first never lacks a buffer."""
+    def _take(self) -> tuple[int, _Range, Callable[[], mmap.mmap] | None] | None:
+        """The next range and how its buffer is had, once there is room for one; None in its place for a range that is
+        skipped. In order, so that the first never lacks a buffer."""
         with self._changed:
             while not self._closing.is_set() and self._next_read < len(self._ranges):
                 index = self._next_read
@@ -189,9 +192,9 @@ class ByteReader:
                 if self._free or self._num_buffers < self._max_buffers:
                     self._next_read += 1
                     if self._free:
-                        return index, each, self._free.pop()
+                        return index, each, partial(_same, self._free.pop())
                     self._num_buffers += 1
-                    return index, each, mmap.mmap(-1, PIECE_BYTES + _ALIGNMENT)
+                    return index, each, partial(_make_buffer, each.run.file)
                 self._changed.wait()
         return None
 
@@ -201,9 +204,10 @@ class ByteReader:
             for entry in self._skipped
         )
 
-    def _read(self, each: _Range, buffer: mmap.mmap | None) -> Piece:
-        if buffer is None:
+    def _read(self, each: _Range, get_buffer: Callable[[], mmap.mmap] | None) -> Piece:
+        if get_buffer is None:
             return Piece(each.run, each.start, each.end, memoryview(b""), None)
+        buffer = get_buffer()
         due = self._pace.begin(each.end - each.start)
         data = self._open(each.run.file).read(each.start, each.end, buffer)
         self._pace.end(due)
@@ -285,6 +289,20 @@ def _cut(run: Run) -> Iterator[_Range]:
         start = end
 
 
+def _same(buffer: mmap.mmap) -> mmap.mmap:
+    return buffer
+
+
+def _make_buffer(file: Path) -> mmap.mmap:
+    try:
+        return mmap.mmap(-1, PIECE_BYTES + _ALIGNMENT)
+    except OSError as error:
+        raise UnreadableError(
+            f"there is no memory to read {file} into ({error.strerror or error}); end other programs, or allow this "
+            "one more"
+        ) from None
+
+
 def _is_cached(file: int) -> bool:
     """Whether the page cache has at least half of a file (mincore(2)); reading it from there is faster than any disk.
 
@@ -307,7 +325,7 @@ def _is_cached(file: int) -> bool:
 _LOWEST_BIT = bytes(value & 1 for value in range(256))
 
 
-def _unread(file: Path, reason: str) -> ModelLoadError:
-    return ModelLoadError(
+def _unread(file: Path, reason: str) -> UnreadableError:
+    return UnreadableError(
         f"{file} cannot be read ({reason}); see that the disk or network that it lies on works, or copy it again"
     )
