@@ -87,6 +87,6 @@ def _why_none() -> str:
     if LIBRARIES.is_dir() and any(LIBRARIES.glob("*.so")):
         return "their sources changed since they were built: python -m quire.kernels.build"
     try:
-        return f"none were built at install: {FAILURE.read_text().strip()}"
+        return f"not built: {FAILURE.read_text().strip()}"
     except OSError:
-        return "none were built: python -m quire.kernels.build"
+        return "not built: python -m quire.kernels.build"
