@@ -26,7 +26,7 @@ def make(request: pytest.FixtureRequest) -> MakeBackend:
     """The backend of one level."""
     if request.param not in (levels := runnable_levels()):
         pytest.skip(f"this processor runs {', '.join(levels)}" if levels else f"kernels: {load_kernels()}")
-    return partial(CpuAttention, library=load_library(request.param))
+    return partial(CpuAttention, library=load_library(request.param), takes_prompts=True)
 
 
 @settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -66,6 +66,14 @@ def test_long_contexts_and_prompts_are_cut_and_put_together(
     World(lens, block_size=16, num_kv_heads=1, groups=4, head_dim=head_dim, seed=1, dtype=dtype, make=make).check(
         TOLERANCE[dtype]
     )
+
+
+def test_prompts_are_left_to_torch_in_bfloat16(make: MakeBackend) -> None:
+    lens = [(0, 20), (40, 1), (17, 5), (300, 1)]
+    by_default = partial(make, takes_prompts=None)
+    World(
+        lens, block_size=16, num_kv_heads=2, groups=2, head_dim=32, seed=3, dtype=torch.bfloat16, make=by_default
+    ).check(2e-2)
 
 
 def test_padding_is_written_nowhere(make: MakeBackend) -> None:

@@ -1,4 +1,8 @@
-"""Paged attention by a kernel of our own that reads KV blocks where they lie; `kernels/csrc` is its source."""
+"""Paged attention by a kernel of our own that reads KV blocks where they lie; `kernels/csrc` is its source.
+
+It writes K and V, and attends for all sequences that decode. Prompts are its work too in float32; in bfloat16 torch
+computes them, with the processor's own products of that type, which the kernel has not.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,11 @@ import numpy as np
 import torch
 
 from quire.attention.interface import AttentionBatch, KVLayout
+from quire.attention.torch_attention import TorchAttention
 
 _SPAN = 256  # keys of one query that one thread takes at once
 _TILE_ROWS = 96  # queries times heads of a group that share a tile of keys
-_SERIAL_ELEMENTS = 2**17  # of K and V that a layer reads: less is done before a second thread has woken up
+_SERIAL_ELEMENTS = 2**17  # of K and V that a layer's queries see: less is done before a second thread has woken up
 _FUNCTIONS = {torch.float32: "quire_attend_float32", torch.bfloat16: "quire_attend_bfloat16"}
 
 
@@ -44,9 +49,18 @@ class CpuAttention:
         cache: the KV cache, shaped by `layout`, in main memory.
         num_heads: query heads; several of them share a K/V head (grouped-query attention).
         library: of one level.
+        takes_prompts: whether the kernel computes them; None is where that was measured to be faster.
     """
 
-    def __init__(self, cache: torch.Tensor, layout: KVLayout, num_heads: int, library: ctypes.CDLL) -> None:
+    def __init__(
+        self,
+        cache: torch.Tensor,
+        layout: KVLayout,
+        num_heads: int,
+        library: ctypes.CDLL,
+        *,
+        takes_prompts: bool | None = None,
+    ) -> None:
         self.layout = layout
         self.dtype = cache.dtype
         self.cache = cache
@@ -54,7 +68,9 @@ class CpuAttention:
         self._attend.restype = None
         self._layer_bytes = 2 * layout.num_kv_heads * layout.block_size * layout.head_dim * cache.element_size()
         self._num_heads = num_heads
-        self._partials = torch.empty(0)
+        takes_prompts = cache.dtype == torch.float32 if takes_prompts is None else takes_prompts
+        self._prompts = None if takes_prompts else TorchAttention(cache, layout, num_heads)
+        self._partials = torch.empty(0, dtype=torch.float32)
         self._planned: tuple[np.ndarray, ...] = ()  # what the call points into
         self._call = _Call(
             block_stride=cache.stride(0),
@@ -73,13 +89,15 @@ class CpuAttention:
 
     def plan(self, batch: AttentionBatch) -> None:
         units, merges, num_partials = self._divide(batch)
+        if self._prompts is not None:
+            self._prompts.plan_prefills(batch)
         slots = np.ascontiguousarray(batch.slot_mapping, dtype=np.int64)
         tables = np.ascontiguousarray(batch.block_tables, dtype=np.int32)
         self._planned = (units, merges, slots, tables)
         partial_size = self._num_heads * (self.layout.head_dim + 2)
         if self._partials.numel() < num_partials * partial_size:
-            self._partials = torch.empty(num_partials * partial_size)
-        num_elements = int(batch.seq_lens.sum()) * 2 * self.layout.num_kv_heads * self.layout.head_dim
+            self._partials = torch.empty(num_partials * partial_size, dtype=torch.float32)
+        num_elements = int(batch.query_lens @ batch.seq_lens) * 2 * self.layout.num_kv_heads * self.layout.head_dim
         call = self._call
         call.num_threads = torch.get_num_threads() if num_elements > _SERIAL_ELEMENTS else 1
         call.num_tokens, call.slot_mapping = len(slots), slots.ctypes.data
@@ -95,11 +113,11 @@ class CpuAttention:
         """
         starts, query_lens = batch.query_start_loc[:-1].astype(np.int64), batch.query_lens
         contexts = batch.seq_lens.astype(np.int64) - query_lens
-        group_queries = max(1, _TILE_ROWS // self._call.num_groups)
+        tile_queries = max(1, _TILE_ROWS // self._call.num_groups)
         tiles = [
-            (i, starts[i] + first, min(group_queries, query_lens[i] - first), contexts[i] + first)
-            for i in np.flatnonzero(query_lens > 1).tolist()
-            for first in range(0, int(query_lens[i]), group_queries)
+            (i, starts[i] + first, min(tile_queries, query_lens[i] - first), contexts[i] + first)
+            for i in (np.flatnonzero(query_lens > 1).tolist() if self._prompts is None else ())
+            for first in range(0, int(query_lens[i]), tile_queries)
         ]
         prompts = np.array(tiles, dtype=np.int64).reshape(-1, 4)
         ends = prompts[:, 3] + prompts[:, 2]
@@ -142,4 +160,6 @@ class CpuAttention:
         call.k_token_stride, call.k_head_stride, _ = k.stride()
         call.v_token_stride, call.v_head_stride, _ = v.stride()
         self._attend(ctypes.byref(call))
+        if self._prompts is not None:
+            self._prompts.attend_prefills(layer_index, q, k, v, out)
         return out

@@ -24,7 +24,7 @@ FAILURE = LIBRARIES / "failure.txt"
 _COMPILERS = ("g++", "c++", "clang++")
 # The sums of attention may use fused multiply-add, but nothing that bends NaN or infinity, nor the FPU's own mode.
 _FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp", "-fvisibility=hidden", "-fno-math-errno",
-          "-ffp-contract=fast", "-Wall", "-Wextra")  # fmt: skip
+          "-ffp-contract=fast")  # fmt: skip
 _AVX2 = ("-mavx2", "-mfma")
 _X86_LEVELS = {
     "avx2": _AVX2,

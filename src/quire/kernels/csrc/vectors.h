@@ -8,6 +8,10 @@
 #include <cstring>
 #include <utility>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 namespace {
 
 #if defined(__AVX512F__)
@@ -54,7 +58,14 @@ inline Floats max(Floats a, Floats b) { return a > b ? a : b; }
 
 inline Floats load_floats(const float* from) { return load<Floats>(from); }
 inline Floats load_floats(const BFloat16* from) {
-    return bits_as<Floats>(__builtin_convertvector(load<Halves>(from), Words) << 16);
+#if defined(__AVX512F__)  // compilers take __builtin_convertvector apart into several instructions
+    const auto words = _mm512_cvtepu16_epi32(load<__m256i>(from));
+#elif defined(__AVX2__)
+    const auto words = _mm256_cvtepu16_epi32(load<__m128i>(from));
+#else
+    const auto words = __builtin_convertvector(load<Halves>(from), Words);
+#endif
+    return bits_as<Floats>(bits_as<Words>(words) << 16);
 }
 inline float to_float(float x) { return x; }
 inline float to_float(BFloat16 x) { return bits_as<float>(uint32_t(x.bits) << 16); }
