@@ -88,10 +88,10 @@ def test_a_sequence_reads_what_another_writes_in_the_same_step(make: MakeBackend
 def test_threads_and_neighbours_do_not_change_a_bit(make: MakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a context is cut depends on its own length alone."""
     layout = KVLayout(1, 2, 16, 64)
-    cache = torch.randn(layout.shape(64), generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+    cache = torch.randn(layout.shape(180), generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
     q, k, v = (torch.randn(3, heads, 64).to(torch.bfloat16) for heads in (14, 2, 2))
-    tables = np.arange(60, dtype=np.int32).reshape(3, 20)
-    lens = np.array([320, 100, 257])
+    tables = np.arange(180, dtype=np.int32).reshape(3, 60)
+    lens = np.array([900, 100, 513])  # enough for threads to be worth it
 
     def attend(rows: list[int], num_threads: int) -> torch.Tensor:
         monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)

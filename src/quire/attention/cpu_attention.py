@@ -16,7 +16,7 @@ from quire.attention.torch_attention import TorchAttention
 
 _SPAN = 256  # keys of one query that one thread takes at once
 _TILE_ROWS = 96  # queries times heads of a group that share a tile of keys
-_SERIAL_ELEMENTS = 2**17  # of K and V that a layer's queries see: less is done before a second thread has woken up
+_SERIAL_ELEMENTS = 2**18  # of K and V that a layer's queries see: up to this one thread does not wait for others
 _FUNCTIONS = {torch.float32: "quire_attend_float32", torch.bfloat16: "quire_attend_bfloat16"}
 
 
