@@ -151,6 +151,7 @@ class CpuAttention:
     # -- a layer -----------------------------------------------------------------------------------------------------
 
     def attend(self, layer_index: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        assert q.dtype == k.dtype == v.dtype == self.dtype
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
         out = torch.empty(q.shape, dtype=self.dtype)
         call = self._call

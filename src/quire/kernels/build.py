@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -49,17 +50,17 @@ def library_path(level: str) -> Path:
     return LIBRARIES / f"{level}-{digest.hexdigest()[:12]}.so"
 
 
-def find_compiler() -> str:
-    """$CXX, or the first of the usual names.
+def find_compiler() -> list[str]:
+    """$CXX, which may have arguments, or the first of the usual names.
 
     Raises:
         BuildError: none is there.
     """
-    names = (os.environ["CXX"],) if os.environ.get("CXX") else _COMPILERS
-    for name in names:
-        if path := shutil.which(name):
-            return path
-    raise BuildError(f"there is no C++ compiler ({', '.join(names)})")
+    named = shlex.split(os.environ.get("CXX", ""))
+    for command in [named] if named else [[name] for name in _COMPILERS]:
+        if path := shutil.which(command[0]):
+            return [path, *command[1:]]
+    raise BuildError(f"there is no C++ compiler ({named[0] if named else ', '.join(_COMPILERS)})")
 
 
 def build() -> list[Path]:
@@ -87,15 +88,15 @@ def build() -> list[Path]:
     return list(paths.values())
 
 
-def _compile(compiler: str, level: str, path: Path) -> None:
+def _compile(compiler: list[str], level: str, path: Path) -> None:
     sources = ["paged_attention.cpp", *(["cpu.cpp"] if level == "generic" else [])]
     made = path.with_suffix(f".{os.getpid()}")
-    command = [compiler, *_FLAGS, *LEVELS[level], *(str(HERE / "csrc" / name) for name in sources), "-o", str(made)]
+    command = [*compiler, *_FLAGS, *LEVELS[level], *(str(HERE / "csrc" / name) for name in sources), "-o", str(made)]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
         made.unlink(missing_ok=True)
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        raise BuildError(f"{compiler} failed at level {level}: {lines[0]}")
+        raise BuildError(f"{compiler[0]} failed at level {level}: {lines[0]}")
     made.replace(path)
 
 

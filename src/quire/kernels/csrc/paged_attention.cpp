@@ -105,7 +105,7 @@ void attend(const QuireAttention& call, const QuireUnit& unit, int64_t head, Scr
     for (int64_t first = unit.first_key, turn = 0; first < unit.end_key; first += TILE, turn ^= 1) {
         const TileRows<T>& tile = tiles[turn];
         find(tiles[turn ^ 1], first + TILE < unit.end_key ? first + TILE : unit.end_key);
-        Ahead<T> ahead(tiles[turn ^ 1], head_dim);
+        Ahead ahead(tiles[turn ^ 1], head_dim);
         pack_keys(tile, head_dim, scratch.keys);
         pack_values(tile, head_dim, width, scratch.values);
         // Queries before the tile see nothing of it.

@@ -13,9 +13,10 @@ constexpr int MAX_ROWS = 6;  // 12 of 16
 #endif
 
 // c[rows][columns] = factor[row] * c + a[rows][depth] * b[depth][columns]; columns are whole panels.
-// Without `factor`, c is not read. `each_step` is called once for each step of depth and panel.
+// Without `factor`, c is not read. `each_step` is called once for each step of depth and panel. Not inlined, so that
+// each number of rows is compiled once.
 template <int rows, class EachStep>
-inline void multiply(const float* a, int64_t a_stride, const float* b, int64_t b_stride, float* c, int64_t c_stride,
+__attribute__((noinline)) void multiply(const float* a, int64_t a_stride, const float* b, int64_t b_stride, float* c, int64_t c_stride,
                      int64_t depth, int64_t columns, const float* factor, EachStep& each_step) {
     for (int64_t column = 0; column < columns; column += PANEL) {
         Floats sum[rows][2] = {};

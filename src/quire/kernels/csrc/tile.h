@@ -36,28 +36,29 @@ struct TileRows {
 };
 
 // Asks for the lines of a tile that is needed next, one a call: blocks lie anywhere, so no hardware foresees them.
-template <class T>
 class Ahead {
   public:
+    template <class T>
     Ahead(const TileRows<T>& rows, int64_t head_dim)
-        : rows_(rows), row_bytes_(head_dim * int64_t(sizeof(T))), is_left_(rows.count > 0) {}
+        : rows_{reinterpret_cast<const char* const*>(rows.keys), reinterpret_cast<const char* const*>(rows.values)},
+          count_(rows.count),
+          row_bytes_(head_dim * int64_t(sizeof(T))),
+          part_(count_ > 0 ? 0 : 2) {}
 
     void operator()() {
-        if (!is_left_) return;
-        const T* row = (is_value_ ? rows_.values : rows_.keys)[token_];
-        __builtin_prefetch(reinterpret_cast<const char*>(row) + at_);
+        if (part_ == 2) return;
+        __builtin_prefetch(rows_[part_][token_] + at_);
         if ((at_ += 64) < row_bytes_) return;
         at_ = 0;
-        if (++token_ < rows_.count) return;
+        if (++token_ < count_) return;
         token_ = 0;
-        is_left_ = !is_value_;
-        is_value_ = true;
+        ++part_;
     }
 
   private:
-    const TileRows<T>& rows_;
-    int64_t row_bytes_, at_ = 0, token_ = 0;
-    bool is_left_, is_value_ = false;
+    const char* const* rows_[2];  // keys, then values
+    int64_t count_, row_bytes_, at_ = 0, token_ = 0;
+    int part_;
 };
 
 // Several vectors of a row in one: for float32 one, for bfloat16 two, in pairs.
