@@ -21,11 +21,11 @@ PYTEST_WORKERS ?= -n auto --maxprocesses 4 --dist worksteal
 
 .PHONY: serve test lint format clean
 
-serve: $(VENV)/.installed
+serve: $(VENV)/.installed $(VENV)/.kernels
 	@$(BIN)/quire serve $(if $(MODEL),--model $(MODEL)) --host $(HOST) --port $(PORT) $(SERVE_ARGS) || test $$? -eq 130 # Ctrl-C
 
 # One thread a worker: tests are many small operations, and threads that wait for each other make them slow.
-test: $(VENV)/.installed-dev
+test: $(VENV)/.installed-dev $(VENV)/.kernels
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_WORKERS) $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev
@@ -49,5 +49,10 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
+# The install compiles them; this does it again once their sources change. Without a compiler torch does their work.
+$(VENV)/.kernels: $(VENV)/.installed $(wildcard src/quire/kernels/csrc/*) src/quire/kernels/build.py
+	@PYTHONPATH=src $(BIN)/python -m quire.kernels.build >/dev/null || true
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) src/quire/kernels/lib .mypy_cache .pytest_cache .ruff_cache .hypothesis

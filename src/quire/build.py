@@ -15,7 +15,8 @@ from pathlib import Path
 
 import torch
 
-from quire.attention.interface import KVLayout
+from quire.attention.cpu_attention import CpuAttention
+from quire.attention.interface import AttentionBackend, KVLayout
 from quire.attention.torch_attention import TorchAttention
 from quire.calibration.calibrate import quick_profile
 from quire.calibration.profiles import ProfileKeeper, ProfilePlace, profile_place
@@ -26,6 +27,7 @@ from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.policies import make_policy
 from quire.engine.engine import Engine
 from quire.engine.promotion import Arrivals, Promoter
+from quire.kernels.library import load_kernels
 from quire.loading.digest import random_digest
 from quire.loading.errors import ModelLoadError
 from quire.loading.known_digest import WeightFiles, checkpoint_digest, keep_digest, known_digest, stat_weights
@@ -273,7 +275,7 @@ def make_engine(
     runner = ModelRunner(
         model,
         cache,
-        TorchAttention(cache.tensor, layout, shape.num_heads),
+        _make_attention(cache.tensor, layout, shape.num_heads),
         InputBatch(config.max_num_seqs, plan.max_model_len, config.block_size),
         shape.vocab_size,
         worker,
@@ -324,6 +326,21 @@ def make_engine(
     if prefix:
         logger.info("pinned prefix: %d of %d tokens are computed and kept", engine.pin_prefix(prefix), len(prefix))
     return engine
+
+
+def _make_attention(cache: torch.Tensor, layout: KVLayout, num_heads: int) -> AttentionBackend:
+    """The fastest attention that there is for the cache's device and dtype."""
+    if cache.device.type != "cpu":
+        return TorchAttention(cache, layout, num_heads)
+    kernels = load_kernels()
+    if kernels.library is None or not CpuAttention.supports(cache.dtype):
+        unsupported = (
+            "" if kernels.library is None else f", but not for {_name(cache.dtype)}: torch's attention is used"
+        )
+        logger.info("kernels: %s%s", kernels, unsupported)
+        return TorchAttention(cache, layout, num_heads)
+    logger.info("kernels: %s", kernels)
+    return CpuAttention(cache, layout, num_heads, kernels.library)
 
 
 def _keep_profile(

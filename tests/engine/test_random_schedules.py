@@ -99,6 +99,10 @@ class FailsAt:
     def compute_logits(self, hidden: Any) -> Any:
         return self.model.compute_logits(hidden)
 
+    def take_waited_s(self) -> float:
+        waited_s: float = self.model.take_waited_s()
+        return waited_s
+
 
 def run(name: str, plan: Plan) -> None:
     llm = make_llm(

@@ -298,6 +298,15 @@ class OverheadSettings(Settings):
 
 
 @dataclass(frozen=True)
+class AttentionSettings(Settings):
+    """`quire bench attention`."""
+
+    running: tuple[int, ...] = setting("1,8,32", "Sequences a step.", read=integers, at_least=1)
+    context: int = setting(512, "Their tokens.", at_least=1)
+    runs: int = setting(5, "Turns of each.", at_least=1)
+
+
+@dataclass(frozen=True)
 class CalibrateSettings(Settings):
     """`quire calibrate`."""
 

@@ -21,6 +21,7 @@ import torch
 
 from quire.config import EngineConfig
 from quire.core.costs.cost_model import CostModel
+from quire.kernels.library import load_kernels
 from quire.models.base import CausalLM
 from quire.outputs import Stats
 from quire.system.user_cache import replace_file, user_cache
@@ -92,6 +93,7 @@ def profile_place(config: EngineConfig, model: CausalLM, device: str) -> Profile
         "dtype": str(model.dtype),
         "block_size": config.block_size,
         "threads": torch.get_num_threads(),
+        "kernels": load_kernels().level if device == "cpu" else "none",
         "swap_tier": _tier(config, device),
         "swap_bandwidth": config.swap_bandwidth,
         "kv_dir": None if config.kv_dir is None else os.path.realpath(config.kv_dir),

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from quire.bench.settings import (
+    AttentionSettings,
     ColdStartSettings,
     DocumentKvSettings,
     HttpSettings,
@@ -154,6 +155,15 @@ def promotion(engine: EngineConfig, settings: PromotionSettings, json: Json = No
 def overhead(engine: EngineConfig, settings: OverheadSettings, json: Json = None) -> None:
     """What a step costs beside the model: scheduling, batch building, sampling."""
     from quire.bench.overhead import run
+
+    run(engine, settings, json)
+
+
+@app.command(epilog="Example: quire bench attention --model random:qwen2.5-0.5b --running 1,8,32 --context 512")
+@options(without=("device", "max_num_seqs", "max_model_len", "num_kv_blocks", "kv_cache_memory"))
+def attention(engine: EngineConfig, settings: AttentionSettings, json: Json = None) -> None:
+    """Decode steps with the CPU kernel for attention and with torch's, in turns."""
+    from quire.bench.attention import run
 
     run(engine, settings, json)
 

@@ -1,0 +1,166 @@
+"""Paged attention by a kernel of our own that reads KV blocks where they lie; `kernels/csrc` is its source.
+
+It writes K and V, and attends for all sequences that decode. Prompts are its work too in float32; in bfloat16 torch
+computes them, with the processor's own products of that type, which the kernel has not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import torch
+
+from quire.attention.interface import AttentionBatch, KVLayout
+from quire.attention.torch_attention import TorchAttention
+
+_SPAN = 256  # keys of one query that one thread takes at once
+_TILE_ROWS = 96  # queries times heads of a group that share a tile of keys
+_SERIAL_ELEMENTS = 2**18  # of K and V that a layer's queries see: up to this one thread does not wait for others
+_FUNCTIONS = {torch.float32: "quire_attend_float32", torch.bfloat16: "quire_attend_bfloat16"}
+
+
+class _Call(ctypes.Structure):
+    """`QuireAttention` in csrc/paged_attention.h."""
+
+    _fields_ = (
+        ("cache", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("block_stride", "num_kv_heads", "num_groups", "block_size", "head_dim")),
+        ("scale", ctypes.c_float),
+        ("num_threads", ctypes.c_int32),
+        *((name, ctypes.c_void_p) for name in ("q", "k", "v", "out")),
+        *((f"{name}_{axis}_stride", ctypes.c_int64) for name in ("q", "k", "v") for axis in ("token", "head")),
+        ("num_tokens", ctypes.c_int64),
+        ("slot_mapping", ctypes.c_void_p),
+        ("block_tables", ctypes.c_void_p),
+        ("table_stride", ctypes.c_int64),
+        ("num_units", ctypes.c_int64),
+        ("units", ctypes.c_void_p),
+        ("num_merges", ctypes.c_int64),
+        ("merges", ctypes.c_void_p),
+        ("partials", ctypes.c_void_p),
+    )
+
+
+class CpuAttention:
+    """See `AttentionBackend`.
+
+    Args:
+        cache: the KV cache, shaped by `layout`, in main memory.
+        num_heads: query heads; several of them share a K/V head (grouped-query attention).
+        library: of one level.
+        takes_prompts: whether the kernel computes them; None is where that was measured to be faster.
+    """
+
+    def __init__(
+        self,
+        cache: torch.Tensor,
+        layout: KVLayout,
+        num_heads: int,
+        library: ctypes.CDLL,
+        *,
+        takes_prompts: bool | None = None,
+    ) -> None:
+        self.layout = layout
+        self.dtype = cache.dtype
+        self.cache = cache
+        self._attend = getattr(library, _FUNCTIONS[cache.dtype])
+        self._attend.restype = None
+        self._layer_bytes = 2 * layout.num_kv_heads * layout.block_size * layout.head_dim * cache.element_size()
+        self._num_heads = num_heads
+        takes_prompts = cache.dtype == torch.float32 if takes_prompts is None else takes_prompts
+        self._prompts = None if takes_prompts else TorchAttention(cache, layout, num_heads)
+        self._partials = torch.empty(0, dtype=torch.float32)
+        self._planned: tuple[np.ndarray, ...] = ()  # what the call points into
+        self._call = _Call(
+            block_stride=cache.stride(0),
+            num_kv_heads=layout.num_kv_heads,
+            num_groups=num_heads // layout.num_kv_heads,
+            block_size=layout.block_size,
+            head_dim=layout.head_dim,
+            scale=layout.head_dim**-0.5,
+        )
+
+    @staticmethod
+    def supports(dtype: torch.dtype) -> bool:
+        return dtype in _FUNCTIONS
+
+    # -- plan --------------------------------------------------------------------------------------------------------
+
+    def plan(self, batch: AttentionBatch) -> None:
+        units, merges, num_partials = self._divide(batch)
+        if self._prompts is not None:
+            self._prompts.plan_prefills(batch)
+        slots = np.ascontiguousarray(batch.slot_mapping, dtype=np.int64)
+        tables = np.ascontiguousarray(batch.block_tables, dtype=np.int32)
+        self._planned = (units, merges, slots, tables)
+        partial_size = self._num_heads * (self.layout.head_dim + 2)
+        if self._partials.numel() < num_partials * partial_size:
+            self._partials = torch.empty(num_partials * partial_size, dtype=torch.float32)
+        num_elements = int(batch.query_lens @ batch.seq_lens) * 2 * self.layout.num_kv_heads * self.layout.head_dim
+        call = self._call
+        call.num_threads = torch.get_num_threads() if num_elements > _SERIAL_ELEMENTS else 1
+        call.num_tokens, call.slot_mapping = len(slots), slots.ctypes.data
+        call.block_tables, call.table_stride = tables.ctypes.data, tables.shape[1]
+        call.num_units, call.units = len(units), units.ctypes.data
+        call.num_merges, call.merges = len(merges), merges.ctypes.data
+        call.partials = self._partials.data_ptr()
+
+    def _divide(self, batch: AttentionBatch) -> tuple[np.ndarray, np.ndarray, int]:
+        """The units and merges of a step, as csrc/paged_attention.h has them, and how many partial sums there are.
+
+        Prompts come first, their last queries before all others: what takes long begins early.
+        """
+        starts, query_lens = batch.query_start_loc[:-1].astype(np.int64), batch.query_lens
+        contexts = batch.seq_lens.astype(np.int64) - query_lens
+        tile_queries = max(1, _TILE_ROWS // self._call.num_groups)
+        tiles = [
+            (i, starts[i] + first, min(tile_queries, query_lens[i] - first), contexts[i] + first)
+            for i in (np.flatnonzero(query_lens > 1).tolist() if self._prompts is None else ())
+            for first in range(0, int(query_lens[i]), tile_queries)
+        ]
+        prompts = np.array(tiles, dtype=np.int64).reshape(-1, 4)
+        ends = prompts[:, 3] + prompts[:, 2]
+        zeros = np.zeros_like(ends)
+        prompts = np.column_stack((prompts, zeros, ends, zeros - 1))[np.argsort(-ends * prompts[:, 2], kind="stable")]
+
+        seqs = np.flatnonzero(query_lens == 1)
+        num_spans = -(-batch.seq_lens[seqs].astype(np.int64) // _SPAN)
+        of = np.repeat(np.arange(len(seqs)), num_spans)  # each span's sequence, among those that decode
+        before = np.cumsum(num_spans) - num_spans
+        first_keys = (np.arange(len(of)) - before[of]) * _SPAN
+        is_split = num_spans > 1
+        partials = np.cumsum(np.where(is_split, num_spans, 0))
+        first_partials = partials - num_spans
+        seq = seqs[of]
+        decodes = np.column_stack(
+            (
+                seq,
+                starts[seq],
+                np.ones_like(of),
+                contexts[seq],
+                first_keys,
+                np.minimum(first_keys + _SPAN, batch.seq_lens[seq]),
+                np.where(is_split[of], first_partials[of] + first_keys // _SPAN, -1),
+            )
+        )
+        merges = np.column_stack((starts[seqs], first_partials, num_spans))[is_split]
+        units = np.ascontiguousarray(np.concatenate((prompts, decodes)), dtype=np.int64)
+        return units, np.ascontiguousarray(merges, dtype=np.int64), int(partials[-1]) if len(partials) else 0
+
+    # -- a layer -----------------------------------------------------------------------------------------------------
+
+    def attend(self, layer_index: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        assert q.dtype == k.dtype == v.dtype == self.dtype
+        q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+        out = torch.empty(q.shape, dtype=self.dtype)
+        call = self._call
+        call.cache = self.cache.data_ptr() + layer_index * self._layer_bytes
+        call.q, call.k, call.v, call.out = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()
+        call.q_token_stride, call.q_head_stride, _ = q.stride()
+        call.k_token_stride, call.k_head_stride, _ = k.stride()
+        call.v_token_stride, call.v_head_stride, _ = v.stride()
+        self._attend(ctypes.byref(call))
+        if self._prompts is not None:
+            self._prompts.attend_prefills(layer_index, q, k, v, out)
+        return out

@@ -1,0 +1,1 @@
+"""Kernels in C++ behind a C interface: `csrc/` is the source, `build.py` compiles it, `library.py` loads it."""

@@ -1,0 +1,116 @@
+"""Compile the kernels: `python -m quire.kernels.build`, and at every install by `hatch_build.py`.
+
+Each level (what a processor must have for it) becomes a shared library of its own, so that no code of a level that a
+processor lacks is even loaded. A library's name carries a digest of what it was made from: one of other sources is
+never taken for it. Nothing of ours and nothing that has to be installed is imported here: the install itself runs this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).parent
+LIBRARIES = HERE / "lib"
+#: Why the last build brought nothing; for the engine's log.
+FAILURE = LIBRARIES / "failure.txt"
+
+_COMPILERS = ("g++", "c++", "clang++")
+# The sums of attention may use fused multiply-add, but nothing that bends NaN or infinity, nor the FPU's own mode.
+_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp", "-fvisibility=hidden", "-fno-math-errno",
+          "-ffp-contract=fast")  # fmt: skip
+_AVX2 = ("-mavx2", "-mfma")
+_X86_LEVELS = {
+    "avx2": _AVX2,
+    "avx512": (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512"),
+}
+#: Compiler flags by level, the best level last.
+LEVELS: dict[str, tuple[str, ...]] = {
+    "generic": (),
+    **(_X86_LEVELS if platform.machine().lower() in ("x86_64", "amd64") else {}),
+}
+
+
+class BuildError(RuntimeError):
+    """There is no compiler, or it refuses."""
+
+
+def library_path(level: str) -> Path:
+    """Where the library of a level is, if it was made from the sources as they are now."""
+    digest = hashlib.sha256()
+    for path in (Path(__file__), *sorted((HERE / "csrc").iterdir())):
+        digest.update(path.read_bytes())
+    return LIBRARIES / f"{level}-{digest.hexdigest()[:12]}.so"
+
+
+def find_compiler() -> list[str]:
+    """$CXX, which may have arguments, or the first of the usual names.
+
+    Raises:
+        BuildError: none is there.
+    """
+    named = shlex.split(os.environ.get("CXX", ""))
+    for command in [named] if named else [[name] for name in _COMPILERS]:
+        if path := shutil.which(command[0]):
+            return [path, *command[1:]]
+    raise BuildError(f"there is no C++ compiler ({named[0] if named else ', '.join(_COMPILERS)})")
+
+
+def build() -> list[Path]:
+    """Compile what is missing or older than its sources, and remove libraries of other sources.
+
+    Returns:
+        The libraries of all levels.
+
+    Raises:
+        BuildError: nothing was made, and the reason is kept in `FAILURE`.
+    """
+    paths = {level: library_path(level) for level in LEVELS}
+    try:
+        missing = [level for level, path in paths.items() if not path.exists()]
+        if missing:
+            compiler = find_compiler()
+            LIBRARIES.mkdir(exist_ok=True)
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                list(pool.map(lambda level: _compile(compiler, level, paths[level]), missing))
+    except (BuildError, OSError) as error:
+        _keep(str(error))
+        raise BuildError(str(error)) from None
+    for stale in ({*LIBRARIES.glob("*.so")} - {*paths.values()}) | {FAILURE}:
+        stale.unlink(missing_ok=True)
+    return list(paths.values())
+
+
+def _compile(compiler: list[str], level: str, path: Path) -> None:
+    sources = ["paged_attention.cpp", *(["cpu.cpp"] if level == "generic" else [])]
+    made = path.with_suffix(f".{os.getpid()}")
+    command = [*compiler, *_FLAGS, *LEVELS[level], *(str(HERE / "csrc" / name) for name in sources), "-o", str(made)]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        made.unlink(missing_ok=True)
+        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        raise BuildError(f"{compiler[0]} failed at level {level}: {lines[0]}")
+    made.replace(path)
+
+
+def _keep(reason: str) -> None:
+    try:
+        LIBRARIES.mkdir(exist_ok=True)
+        FAILURE.write_text(reason + "\n")
+    except OSError:  # a place that cannot be written; then there are no libraries either
+        pass
+
+
+if __name__ == "__main__":
+    try:
+        for each in build():
+            print(each)
+    except BuildError as error:
+        sys.exit(f"no kernels were built, torch's own are used: {error}")

@@ -1,0 +1,51 @@
+// The C interface of paged attention: plain pointers and numbers, so that no torch version is bound.
+//
+// K and V are written to the cache and then read where they lie. A block's part of one layer is
+// [2][num_kv_heads][block_size][head_dim], K before V; blocks are `block_stride` elements apart.
+// `attention/cpu_attention.py` fills the structure in, field by field in this order.
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+
+// A tile of queries of one sequence, and the span of its keys that they attend to.
+struct QuireUnit {
+    int64_t sequence;        // row of block_tables
+    int64_t first_token;     // row of q
+    int64_t num_queries;
+    int64_t first_position;  // of the first query in its sequence: query i sees the keys up to first_position + i
+    int64_t first_key, end_key;
+    int64_t partial;  // where in `partials` the span's share goes; -1: the span is all there is, and goes to `out`
+};
+
+// The spans of one query, added up.
+struct QuireMerge {
+    int64_t token;  // row of out
+    int64_t first_partial, num_partials;
+};
+
+struct QuireAttention {
+    void* cache;  // of the layer: where the first block's part begins
+    int64_t block_stride;
+    int64_t num_kv_heads, num_groups, block_size, head_dim;  // query head = KV head * num_groups + member of the group
+    float scale;
+    int32_t num_threads;
+    const void *q, *k, *v;  // [num_tokens, heads, head_dim], strides in elements, head_dim is dense
+    void* out;              // [num_tokens, num_kv_heads * num_groups, head_dim], dense
+    int64_t q_token_stride, q_head_stride, k_token_stride, k_head_stride, v_token_stride, v_head_stride;
+    int64_t num_tokens;
+    const int64_t* slot_mapping;  // [num_tokens] block * block_size + offset; negative: stored nowhere
+    const int32_t* block_tables;
+    int64_t table_stride;
+    int64_t num_units;
+    const QuireUnit* units;
+    int64_t num_merges;
+    const QuireMerge* merges;
+    float* partials;  // [partials][num_kv_heads * num_groups][head_dim + 2]: sums, their weight, its exponent
+};
+
+#define QUIRE_EXPORT __attribute__((visibility("default")))
+QUIRE_EXPORT void quire_attend_float32(const QuireAttention*);
+QUIRE_EXPORT void quire_attend_bfloat16(const QuireAttention*);
+}

@@ -1,0 +1,155 @@
+// Vectors of floats as wide as the level that is compiled has them, written with the compiler's vector extension.
+//
+// The same lines become SSE or NEON, AVX2 and AVX-512: a level is a set of compiler flags and nothing else. Everything
+// has internal linkage, so that no function of one level can stand in for another's.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int W = 16;  // lanes
+#elif defined(__AVX__)
+constexpr int W = 8;
+#else
+constexpr int W = 4;
+#endif
+
+typedef float Floats __attribute__((vector_size(4 * W)));
+typedef int32_t Ints __attribute__((vector_size(4 * W)));
+typedef uint32_t Words __attribute__((vector_size(4 * W)));
+typedef uint16_t Halves __attribute__((vector_size(2 * W)));
+
+struct BFloat16 {
+    uint16_t bits;
+};
+
+template <class To, class From>
+inline To load(const From* from) {
+    To to;
+    std::memcpy(&to, from, sizeof to);
+    return to;
+}
+
+template <class Vector, class To>
+inline void store(To* to, Vector vector) {
+    std::memcpy(to, &vector, sizeof vector);
+}
+
+template <class To, class From>
+inline To bits_as(From from) {
+    static_assert(sizeof(To) == sizeof(From));
+    To to;
+    std::memcpy(&to, &from, sizeof to);
+    return to;
+}
+
+inline Floats splat(float x) { return x - Floats{}; }
+inline Floats max(Floats a, Floats b) { return a > b ? a : b; }
+
+// -- memory and float -------------------------------------------------------------------------------------------------
+
+inline Floats load_floats(const float* from) { return load<Floats>(from); }
+inline Floats load_floats(const BFloat16* from) {
+#if defined(__AVX512F__)  // compilers take __builtin_convertvector apart into several instructions
+    const auto words = _mm512_cvtepu16_epi32(load<__m256i>(from));
+#elif defined(__AVX2__)
+    const auto words = _mm256_cvtepu16_epi32(load<__m128i>(from));
+#else
+    const auto words = __builtin_convertvector(load<Halves>(from), Words);
+#endif
+    return bits_as<Floats>(bits_as<Words>(words) << 16);
+}
+inline float to_float(float x) { return x; }
+inline float to_float(BFloat16 x) { return bits_as<float>(uint32_t(x.bits) << 16); }
+
+// To the nearest, ties to even; NaN stays NaN. Of a vector or of one number.
+template <class Float, class Word>
+inline Word round_to_bfloat16(Float x) {
+    const Word word = bits_as<Word>(x);
+    const Word rounded = (word + 0x7fff + ((word >> 16) & 1)) >> 16;
+    return x == x ? rounded : Word{} + 0x7fc0;
+}
+inline void store_floats(float* to, Floats x) { store(to, x); }
+inline void store_floats(BFloat16* to, Floats x) {
+    store(to, __builtin_convertvector(round_to_bfloat16<Floats, Words>(x), Halves));
+}
+inline void from_float(float* to, float x) { *to = x; }
+inline void from_float(BFloat16* to, float x) { to->bits = uint16_t(round_to_bfloat16<float, uint32_t>(x)); }
+
+// -- across lanes -----------------------------------------------------------------------------------------------------
+
+template <int... lanes, class Vector>
+inline Vector shuffle(Vector a, Vector b, std::integer_sequence<int, lanes...>) {
+#if defined(__clang__)
+    return __builtin_shufflevector(a, b, lanes...);
+#else
+    return __builtin_shuffle(a, b, Ints{lanes...});
+#endif
+}
+
+template <int first, class Lanes>
+struct Zip;
+template <int first, int... i>
+struct Zip<first, std::integer_sequence<int, i...>> {
+    using type = std::integer_sequence<int, (first + i / 2 + i % 2 * W)...>;
+};
+template <int by, class Lanes>
+struct Turn;
+template <int by, int... i>
+struct Turn<by, std::integer_sequence<int, i...>> {
+    using type = std::integer_sequence<int, ((i + by) % W)...>;
+};
+using Lanes = std::make_integer_sequence<int, W>;
+
+// Transposes W vectors of W lanes: each round interleaves the first half with the second, which turns the bits of
+// (row, lane) by one; after log2(W) rounds, rows and lanes have changed places.
+inline void transpose(Words (&rows)[W]) {
+    for (int round = 1; round < W; round *= 2) {
+        Words next[W];
+        for (int i = 0; i < W / 2; ++i) {
+            next[2 * i] = shuffle(rows[i], rows[i + W / 2], typename Zip<0, Lanes>::type{});
+            next[2 * i + 1] = shuffle(rows[i], rows[i + W / 2], typename Zip<W / 2, Lanes>::type{});
+        }
+        std::memcpy(rows, next, sizeof next);
+    }
+}
+
+template <int by = W / 2, class Combine>
+inline float reduce(Floats x, Combine combine) {
+    x = combine(x, shuffle(x, x, typename Turn<by, Lanes>::type{}));
+    if constexpr (by > 1) return reduce<by / 2>(x, combine);
+    return x[0];
+}
+inline float reduce_max(Floats x) {
+    return reduce(x, [](Floats a, Floats b) { return max(a, b); });
+}
+inline float reduce_sum(Floats x) {
+    return reduce(x, [](Floats a, Floats b) { return a + b; });
+}
+
+// -- exponential ------------------------------------------------------------------------------------------------------
+
+// 2^x for x <= 0, to about one unit in the last place; 2^-126 for all below. NaN stays NaN.
+// 2^x = 2^n 2^f with n the nearest integer: 2^f by its Taylor series in f ln 2, |f| <= 1/2.
+inline Floats exp2_of_negative(Floats x) {
+    constexpr float to_integer = 12582912.0f;  // 1.5 * 2^23: adding it rounds, and leaves n in the lowest bits
+    x = x < splat(-126.0f) ? splat(-126.0f) : x;
+    const Floats shifted = x + to_integer;
+    const Floats f = x - (shifted - to_integer);
+    Floats y = splat(1.5252734e-5f);
+    for (float coefficient : {1.5403530e-4f, 1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f,
+                              1.0f})
+        y = y * f + coefficient;
+    return bits_as<Floats>(bits_as<Words>(y) + (bits_as<Words>(shifted) << 23));
+}
+inline float exp2_of_negative(float x) { return exp2_of_negative(splat(x))[0]; }
+
+}  // namespace

@@ -1,0 +1,92 @@
+"""The compiled kernels, loaded: of the best level that this processor runs, or of the one that QUIRE_KERNELS names.
+
+torch must have been imported before: its OpenMP library then serves the kernels too, with the same threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from quire.kernels.build import FAILURE, LEVELS, LIBRARIES, library_path
+
+_VARIABLE = "QUIRE_KERNELS"
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What a process uses.
+
+    Attributes:
+        level: of the library; none where torch does the work.
+        library: the loaded functions. None: there are none.
+        reason: why it is none, in a few words.
+    """
+
+    level: str
+    library: ctypes.CDLL | None = None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return self.level if self.library is not None else f"none, {self.reason}; torch's attention is used"
+
+
+def load_kernels() -> Kernels:
+    """The kernels that this process uses. QUIRE_KERNELS=none does without, any other value names a level.
+
+    Raises:
+        ValueError: QUIRE_KERNELS names a level that there is not, or that this processor does not run.
+    """
+    wanted = os.environ.get(_VARIABLE, "").strip().lower()
+    if wanted == "none":
+        return Kernels("none", reason=f"{_VARIABLE}=none")
+    try:
+        levels = runnable_levels()
+    except OSError as error:
+        return Kernels("none", reason=f"they cannot be loaded ({error})")
+    if wanted and wanted not in LEVELS:
+        raise ValueError(f"{_VARIABLE}={wanted!r} is not one of none, {', '.join(LEVELS)}")
+    if not levels:
+        return Kernels("none", reason=_why_none())
+    if wanted and wanted not in levels:
+        raise ValueError(f"{_VARIABLE}={wanted}: this processor runs {', '.join(levels)} only")
+    level = wanted or levels[-1]
+    return Kernels(level, load_library(level))
+
+
+def runnable_levels() -> list[str]:
+    """The levels that were built and that this processor runs, the best one last.
+
+    Raises:
+        OSError: the library that says so cannot be loaded.
+    """
+    if not library_path("generic").exists():
+        return []
+    runs = load_library("generic").quire_cpu_runs
+    return [level for level in LEVELS if library_path(level).exists() and runs(level.encode())]
+
+
+def load_library(level: str) -> ctypes.CDLL:
+    """The library of a level, which the processor must run.
+
+    Raises:
+        OSError: there is none, or it cannot be loaded.
+    """
+    return _load(library_path(level))
+
+
+@functools.cache
+def _load(path: Path) -> ctypes.CDLL:
+    return ctypes.CDLL(str(path))
+
+
+def _why_none() -> str:
+    if LIBRARIES.is_dir() and any(LIBRARIES.glob("*.so")):
+        return "their sources changed since they were built: python -m quire.kernels.build"
+    try:
+        return f"not built: {FAILURE.read_text().strip()}"
+    except OSError:
+        return "not built: python -m quire.kernels.build"

@@ -1,0 +1,114 @@
+"""The kernel computes what plain attention computes, at every level that this processor runs."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from attention.world import MakeBackend, World, check_reading_what_another_writes
+from quire.attention.cpu_attention import CpuAttention
+from quire.attention.interface import AttentionBatch, KVLayout
+from quire.attention.torch_attention import TorchAttention
+from quire.build import _make_attention
+from quire.kernels.build import LEVELS
+from quire.kernels.library import load_kernels, load_library, runnable_levels
+
+TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
+
+
+@pytest.fixture(params=LEVELS)
+def make(request: pytest.FixtureRequest) -> MakeBackend:
+    """The backend of one level."""
+    if request.param not in (levels := runnable_levels()):
+        pytest.skip(f"this processor runs {', '.join(levels)}" if levels else f"kernels: {load_kernels()}")
+    return partial(CpuAttention, library=load_library(request.param), takes_prompts=True)
+
+
+@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    lens=st.lists(
+        st.tuples(st.integers(0, 70), st.one_of(st.just(1), st.just(1), st.integers(1, 20))), min_size=1, max_size=6
+    ),
+    shape=st.fixed_dictionaries(
+        {
+            "block_size": st.sampled_from([1, 3, 4, 16, 40]),
+            "num_kv_heads": st.sampled_from([1, 2, 3]),
+            "groups": st.sampled_from([1, 2, 7, 9]),
+            "head_dim": st.sampled_from([4, 5, 20, 33, 64, 80]),
+            "num_shared_blocks": st.integers(0, 3),
+        }
+    ),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+    is_strided=st.booleans(),
+    seed=st.integers(0, 2**16),
+)
+def test_ragged_batches_of_prefill_and_decode(
+    make: MakeBackend, lens: list[tuple[int, int]], shape: dict[str, int], dtype: torch.dtype, is_strided: bool,
+    seed: int,
+) -> None:  # fmt: skip
+    # Slots past a sequence's end hold whatever a former owner left, and none of it is read.
+    World(lens, **shape, dtype=dtype, is_strided=is_strided, seed=seed, make=make, past_end=np.nan).check(
+        TOLERANCE[dtype]
+    )
+
+
+@pytest.mark.parametrize(("head_dim", "dtype"), [(96, torch.bfloat16), (128, torch.float32), (256, torch.bfloat16)])
+def test_long_contexts_and_prompts_are_cut_and_put_together(
+    make: MakeBackend, head_dim: int, dtype: torch.dtype
+) -> None:
+    """Contexts at the edges of blocks, tiles and spans; a prompt of several tiles of queries."""
+    lens = [(255, 1), (256, 1), (527, 1), (15, 1), (16, 1), (31, 1), (32, 1), (270, 30)]
+    World(lens, block_size=16, num_kv_heads=1, groups=4, head_dim=head_dim, seed=1, dtype=dtype, make=make).check(
+        TOLERANCE[dtype]
+    )
+
+
+def test_prompts_are_left_to_torch_in_bfloat16(make: MakeBackend) -> None:
+    lens = [(0, 20), (40, 1), (17, 5), (300, 1)]
+    by_default = partial(make, takes_prompts=None)
+    World(
+        lens, block_size=16, num_kv_heads=2, groups=2, head_dim=32, seed=3, dtype=torch.bfloat16, make=by_default
+    ).check(2e-2)
+
+
+def test_padding_is_written_nowhere(make: MakeBackend) -> None:
+    lens = [(5, 1), (9, 3), (0, 4), (6, 1)]
+    World(lens, block_size=4, num_kv_heads=2, groups=2, head_dim=8, seed=2, make=make).check(2e-5, with_padding=True)
+
+
+def test_a_sequence_reads_what_another_writes_in_the_same_step(make: MakeBackend) -> None:
+    check_reading_what_another_writes(make)
+
+
+def test_threads_and_neighbours_do_not_change_a_bit(make: MakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a context is cut depends on its own length alone."""
+    layout = KVLayout(1, 2, 16, 64)
+    cache = torch.randn(layout.shape(180), generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+    q, k, v = (torch.randn(3, heads, 64).to(torch.bfloat16) for heads in (14, 2, 2))
+    tables = np.arange(180, dtype=np.int32).reshape(3, 60)
+    lens = np.array([900, 100, 513])  # enough for threads to be worth it
+
+    def attend(rows: list[int], num_threads: int) -> torch.Tensor:
+        monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
+        backend = make(cache.clone(), layout, 14)
+        slots = tables[rows, (lens[rows] - 1) // 16].astype(np.int64) * 16 + (lens[rows] - 1) % 16
+        backend.plan(AttentionBatch(np.arange(len(rows) + 1), lens[rows], tables[rows], slots))
+        return backend.attend(0, q[rows], k[rows], v[rows])
+
+    together = attend([0, 1, 2], 2)
+    assert torch.equal(together, attend([0, 1, 2], 1))
+    assert torch.equal(together, torch.cat([attend([i], 2) for i in range(3)]))
+
+
+def test_an_engine_takes_the_kernel_where_it_has_the_dtype() -> None:
+    layout = KVLayout(1, 1, 4, 8)
+    kernels = load_kernels()
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        backend = _make_attention(torch.zeros(layout.shape(2), dtype=dtype), layout, 2)
+        has_kernel = kernels.library is not None and dtype != torch.float16
+        assert isinstance(backend, CpuAttention if has_kernel else TorchAttention)

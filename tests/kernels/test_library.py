@@ -1,0 +1,68 @@
+"""Which kernels a process uses, and that it does without where there are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import quire.kernels.build as kernels_build
+import quire.kernels.library as library
+from quire.kernels.build import BuildError, build
+from quire.kernels.library import load_kernels
+
+
+@pytest.fixture
+def no_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """As after an install without a compiler: nothing was built, and there is none on the PATH."""
+    for module in (kernels_build, library):
+        monkeypatch.setattr(module, "LIBRARIES", tmp_path / "lib")
+        monkeypatch.setattr(module, "FAILURE", tmp_path / "lib" / "failure.txt")
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv("QUIRE_KERNELS", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path / "lib"
+
+
+def test_without_a_compiler_there_are_no_kernels_and_the_log_says_why(no_libraries: Path) -> None:
+    with pytest.raises(BuildError, match="no C"):
+        build()
+    kernels = load_kernels()
+    assert kernels.library is None
+    assert "there is no C++ compiler" in str(kernels)
+    assert "torch's attention is used" in str(kernels)
+
+
+def test_a_compiler_that_fails_is_no_reason_to_fail(no_libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = no_libraries.parent / "broken"
+    compiler.write_text("#!/bin/sh\necho 'unknown option' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    with pytest.raises(BuildError, match="unknown option"):
+        build()
+    assert "unknown option" in str(load_kernels())
+
+
+def test_libraries_of_other_sources_are_not_taken(no_libraries: Path) -> None:
+    no_libraries.mkdir()
+    (no_libraries / "generic-0123456789ab.so").write_bytes(b"")
+    assert "python -m quire.kernels.build" in str(load_kernels())
+
+
+def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUIRE_KERNELS", "none")
+    assert load_kernels().library is None
+    monkeypatch.setenv("QUIRE_KERNELS", "sse9")
+    with pytest.raises(ValueError, match="none, generic"):
+        load_kernels()
+
+
+def test_a_level_that_the_processor_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not library.runnable_levels():
+        pytest.skip(f"kernels: {load_kernels()}")
+    monkeypatch.setattr(library, "runnable_levels", lambda: ["generic"])
+    monkeypatch.setenv("QUIRE_KERNELS", list(kernels_build.LEVELS)[-1])
+    with pytest.raises(ValueError, match="runs generic only"):
+        load_kernels()
+    monkeypatch.delenv("QUIRE_KERNELS")
+    assert load_kernels().level == "generic"
