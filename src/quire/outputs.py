@@ -190,16 +190,18 @@ class LoadProgress:
     """How far the loading of a model has come."""
 
     stage: int  #: that is served; 0 is none yet
-    num_stages: int  #: 1 for a model without stages
+    num_stages: int  #: of the model, the last of which is the original; 1 for a model without stages
     bytes_loaded: int
     bytes_total: int  #: of weights; 0 is not known yet
     seconds_left: float | None = None  #: until all is there, by the bandwidth so far
-    error: str | None = None  #: why reading does not get on; it is tried again
+    error: str | None = None  #: why reading does not get on, or why a stage is left out
     phase: str = "weights"  #: imports, config, weights or first step; failed, or unloaded, where it is over
+    last_stage: int = 0  #: that is loaded; 0 is the model's own last
 
     @property
     def is_complete(self) -> bool:
-        return self.stage == self.num_stages
+        """Whether nothing more will arrive."""
+        return self.stage == (self.last_stage or self.num_stages)
 
 
 @dataclass(slots=True)

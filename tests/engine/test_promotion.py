@@ -61,7 +61,7 @@ class _Shift:
 class FakeArrivals:
     """Brings a stage when a test says so."""
 
-    last_stage = 3
+    num_stages = last_stage = 3
 
     def __init__(self, model: Any) -> None:
         self.model = model

@@ -56,7 +56,7 @@ def test_the_bar_stays_below_all_that_is_said_and_goes_when_all_is_there(monkeyp
     assert terminal.screen[2].endswith("62%  stage 1 of 3 serves · 13 s left")
     assert terminal.screen[3].endswith("10%  loading · 42 s left")
     bar.take("pack", LoadProgress(2, 3, 80, 100, error="the disk, which is far away, does not answer"))
-    assert "80%  stage 2 of 3 serves · retrying: the" in terminal.screen[2]
+    assert "80%  stage 2 of 3 serves · the" in terminal.screen[2]
     assert len(terminal.screen[2]) == 90, "a row is a line"
     bar.take("plain", LoadProgress(0, 1, 30, 300, phase="failed"))
     bar.take("pack", LoadProgress(3, 3, 100, 100, 0.0))

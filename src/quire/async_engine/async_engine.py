@@ -165,6 +165,11 @@ class AsyncEngine:
         return self._input_processor.num_stages if self._input_processor is not None else 1
 
     @property
+    def last_stage(self) -> int:
+        """The last one that will serve, likewise."""
+        return self._input_processor.last_stage if self._input_processor is not None else 1
+
+    @property
     def limits(self) -> SchedulerConfig:
         """The numbers of blocks, sequences and tokens that the engine works with. `EngineUnavailable` before they are
         known."""
@@ -622,7 +627,8 @@ class _ThreadHost:
 def _describe(progress: LoadProgress) -> str:
     """A stage that serves from now on, in words."""
     if progress.is_complete:
-        return f"stage {progress.stage} of {progress.num_stages} serves: the whole model"
+        what = "the whole model" if progress.stage == progress.num_stages else "no later one is loaded"
+        return f"stage {progress.stage} of {progress.num_stages} serves: {what}"
     share = f", {progress.bytes_loaded / progress.bytes_total:.0%} is loaded" if progress.bytes_total else ""
     left = f", {progress.seconds_left:.0f} s left" if progress.seconds_left is not None else ""
     return f"stage {progress.stage} of {progress.num_stages} serves{share}{left}"

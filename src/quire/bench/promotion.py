@@ -36,6 +36,7 @@ class StageSource(Protocol):
     """Where stages come from: a loader that has them all, or layers in memory that are held back."""
 
     last_stage: int
+    num_stages: int
 
     def stage(self, number: int) -> ServableStage: ...
 
@@ -45,6 +46,7 @@ class HeldStages:
 
     def __init__(self, source: StageSource) -> None:
         self.last_stage = source.last_stage
+        self.num_stages = source.num_stages
         self.stage = source.stage
         self.stage_ready = 1
         self.on_stage: Callable[[int], None] | None = None
@@ -69,7 +71,7 @@ class LayersOut:
             )
         first = last - layers_out
         ends = [first + layers_out * at // (num_stages - 1) for at in range(num_stages)]
-        self.last_stage = num_stages
+        self.last_stage = self.num_stages = num_stages
         self._layers = list(model.layers)
         self.in_place = [(*range(end), *range(last, last + 1)) for end in ends[:-1]] + [tuple(range(last + 1))]
 

@@ -95,7 +95,8 @@ class Engine:
             tokenizer,
             sampling_defaults,
             self.system_fingerprint,
-            promoter.last_stage if promoter is not None else 1,
+            promoter.num_stages if promoter is not None else 1,
+            promoter.last_stage if promoter is not None else None,
         )
         self.clock = clock
         self.max_model_len = scheduler_config.max_model_len

@@ -52,6 +52,7 @@ class InputProcessor:
         sampling_defaults: what the model's own files recommend.
         system_fingerprint: names the KV blocks' namespace: weights, dtype and whatever else changes the arithmetic.
         num_stages: in which the model arrives.
+        last_stage: that will serve; None is the last of them.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class InputProcessor:
         sampling_defaults: dict[str, Any] | None = None,
         system_fingerprint: str | None = None,
         num_stages: int = 1,
+        last_stage: int | None = None,
     ) -> None:
         self.limits = limits
         self.max_model_len = limits.max_model_len
@@ -70,6 +72,7 @@ class InputProcessor:
         self.sampling_defaults = sampling_defaults or {}
         self.system_fingerprint = system_fingerprint
         self.num_stages = num_stages
+        self.last_stage = num_stages if last_stage is None else last_stage
 
     def accept(
         self,
@@ -87,8 +90,8 @@ class InputProcessor:
         prompt = self._encode(Prompt.of(prompt))
         if not isinstance(priority, int):
             raise ValueError(f"priority={priority!r} is not an integer; smaller goes first")
-        if not isinstance(min_stage, int) or not 1 <= min_stage <= self.num_stages:
-            raise ValueError(f"min_stage={min_stage!r} is no stage of this model; they go from 1 to {self.num_stages}")
+        if not isinstance(min_stage, int) or not 1 <= min_stage <= self.last_stage:
+            raise ValueError(f"min_stage={min_stage!r} is no stage of this model; they go from 1 to {self.last_stage}")
         check_domains(prompt.domains)
         _check_documents(prompt)
         beam = params if isinstance(params, BeamSearchParams) else None

@@ -24,6 +24,7 @@ logger = logging.getLogger("quire")
 class Arrivals(Protocol):
     """Who brings a model's stages, in a thread of its own (`loading.loader.LayerLoader`)."""
 
+    num_stages: int
     last_stage: int  #: that is loaded
     on_stage: Callable[[int], None] | None  #: called, in its thread, when a stage has arrived
     is_engine_busy: Callable[[], bool] | None  #: asked, in its thread, before work that would slow steps down
@@ -77,6 +78,10 @@ class Promoter:
         self._older: int | None = None  #: that the runner keeps
         self._older_until = 0.0  #: `time.monotonic`
         self.on_promotion: list[Callable[[int], None]] = []
+
+    @property
+    def num_stages(self) -> int:
+        return self.arrivals.num_stages
 
     @property
     def last_stage(self) -> int:

@@ -110,7 +110,8 @@ class LayerLoader:
                 check_against(self._manifest, self.model.config)
         self._device = self.model.device = torch.device(device)
         num_groups = 1 if self._reading is None else len(self._reading.groups)
-        self.num_stages = self.last_stage = min(last_stage or num_groups, num_groups)
+        self.num_stages = 1 if self._manifest is None else len(self._manifest.stages)
+        self.last_stage = min(last_stage or num_groups, num_groups)
         self._units = units_of(self.model)
         self._unit_of = {name: unit for unit in self._units for name in unit.tensors}
         self._fill: TensorFill | None = None
@@ -126,7 +127,7 @@ class LayerLoader:
         self._left_out: dict[int, Exception] = {}  # stages that cannot be served, though their layers are there
         self._reader: ByteReader | None = None
         self._failure: BaseException | None = None
-        self._status = LoadStatus(self.num_stages, self.bytes_until(self.last_stage))
+        self._status = LoadStatus(self.num_stages, self.last_stage, self.bytes_until(self.last_stage))
         self._closing = threading.Event()
         self._duty = DutyCycle(BACKGROUND_SHARE, self._must_yield, self._closing.wait)
         self._thread: threading.Thread | None = None

@@ -24,12 +24,13 @@ class LoadStatus:
 
     Args:
         num_stages: of the model.
+        last_stage: that is loaded.
         bytes_total: that will arrive.
     """
 
-    def __init__(self, num_stages: int, bytes_total: int) -> None:
+    def __init__(self, num_stages: int, last_stage: int, bytes_total: int) -> None:
         self.stage_ready = 0  #: the last stage that can be served
-        self._num_stages = num_stages
+        self._num_stages, self._last_stage = num_stages, last_stage
         self._bytes_total = bytes_total
         self._served_stage = 0
         self._bytes_loaded = self._bytes_of_group = 0
@@ -92,6 +93,7 @@ class LoadStatus:
             bytes_total=self._bytes_total,
             seconds_left=self._seconds_left(),
             error=self._error,
+            last_stage=self._last_stage,
         )
 
     def tell(self) -> None:

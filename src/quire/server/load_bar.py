@@ -179,7 +179,7 @@ def _words(progress: LoadProgress) -> str:
     else:
         parts = [_PHASES.get(progress.phase, "loading")]
     if progress.error is not None:
-        parts.append(f"retrying: {progress.error}")
+        parts.append(progress.error)
     elif progress.seconds_left is not None:
         parts.append(f"{ceil(progress.seconds_left)} s left")
     return " · ".join(parts)

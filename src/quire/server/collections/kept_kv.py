@@ -185,7 +185,7 @@ class KeptKV:
             _note(warming, f"a passage {why}: {passage:.60}")
             return
         # KV of another stage would be of no use once the model has arrived
-        last = engine.num_stages
+        last = engine.last_stage
         about = Generation(model, [prompt], _PARAMS, f"warm-{id_[:8]}", int(time.time()), _BEHIND_ALL, min_stage=last)
         while True:
             while engine.num_queued:
