@@ -43,6 +43,9 @@ class Wrapped:
     def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return self.after(self.model.compute_logits(hidden))
 
+    def take_waited_s(self) -> float:
+        return 0.0
+
 
 def wrap(before: Callable[[torch.Tensor], Any] = lambda ids: None, after: Callable[[Any], Any] = lambda x: x) -> Any:
     return lambda model: Wrapped(model, before, after)
@@ -68,6 +71,9 @@ class Poisoned:
 
     def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return self.model.compute_logits(hidden)
+
+    def take_waited_s(self) -> float:
+        return 0.0
 
 
 # -- not numbers -----------------------------------------------------------------------------------------------------

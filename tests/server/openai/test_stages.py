@@ -42,7 +42,7 @@ class StagedEngine(AsyncEngine):
     def _take_report(self, report: Report) -> None:
         match report:
             case StateReport(input_processor=facts) if facts is not None:
-                facts.num_stages = 3
+                facts.num_stages = facts.last_stage = 3
                 super()._take_report(LoadReport(LoadProgress(2, 3, 600, 800, 12.34, "no such device")))
             case LoadReport():
                 return
