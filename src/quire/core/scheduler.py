@@ -101,8 +101,7 @@ class Scheduler:
         self.recovery.begin_step(self.step_shape, self.requests)
         self.prefixes.begin_step(self.step_shape if self.running else EMPTY_STEP)
         step, running, waiting = self._step, self.running, self.waiting
-        if self.stages.older is not None and not self._has_older():
-            self.stages.older = None
+        self.has_older_stage()
         step.begin(self.num_steps, self.config.max_num_batched_tokens)
         for stage in self.stages.turns():
             self._fill(stage)
@@ -370,8 +369,12 @@ class Scheduler:
             if request.stage != self.stages.current:
                 self._take_to_stage(request)
 
-    def _has_older(self) -> bool:
-        return any(request.stage == self.stages.older for request in self.requests.values())
+    def has_older_stage(self) -> bool:
+        """Whether requests are still pinned to an older stage; without any it is not alive any more."""
+        stages = self.stages
+        if stages.older is not None and all(request.stage != stages.older for request in self.requests.values()):
+            stages.older = None
+        return stages.older is not None
 
     def _take_to_stage(self, request: Request) -> None:
         """Have a request begin (again) on the current stage, with the tokens that it has."""

@@ -108,16 +108,20 @@ class Promoter:
     def take(self, engine: Engine) -> bool:
         """Between two steps: go to the last stage that has arrived, and let go of one that nobody needs any more.
 
+        As long as requests are pinned to an older stage, the next promotion waits: they were pinned because finishing
+        costs less than computing them again.
+
         Returns:
             Whether the engine is at another stage.
         """
         stages = engine.scheduler.stages
         if self._older is not None:
-            if stages.older is not None and time.monotonic() > self._older_until:
+            if time.monotonic() > self._older_until:
                 engine.scheduler.leave_older_stage()
-            if stages.older is None:
-                self._runner.drop_stage(self._older)
-                self._older = None
+            if engine.scheduler.has_older_stage():
+                return False
+            self._runner.drop_stage(self._older)
+            self._older = None
         number = self.arrivals.stage_ready
         if number <= stages.current:
             return False
@@ -127,8 +131,6 @@ class Promoter:
     def _promote(self, engine: Engine, number: int) -> None:
         started, before = time.monotonic(), engine.scheduler.stages.current
         self._runner.add_stage(self.arrivals.stage(number))
-        if self._older is not None:
-            self._runner.drop_stage(self._older)
         num_running = len(engine.scheduler.running)
         engine.root = self.roots[number - 1]
         engine.scheduler.promote(number, engine.root)
@@ -137,7 +139,6 @@ class Promoter:
             self._older, self._older_until = before, started + PIN_LIMIT_S
         else:
             self._runner.drop_stage(before)
-            self._older = None
         self.arrivals.set_served_stage(number)
         num_pinned = sum(request.stage == before for request in engine.scheduler.running)
         if num_running:
