@@ -13,6 +13,7 @@ import pytest
 from quire.bench.coldstart import server as cold
 from quire.bench.coldstart.coldstart import ColdStartBench
 from quire.bench.coldstart.figures import draw, make_report
+from quire.bench.coldstart.quality import read_quality, when_each_serves
 from quire.bench.coldstart.running import run_alone, run_while_loading
 from quire.bench.coldstart.start import ColdStart, Running, WeightSizes
 from quire.bench.page_cache import drop_pages
@@ -171,3 +172,20 @@ def test_what_makes_no_sense_is_refused(model: EngineConfig, tmp_path: Path) -> 
     refused("is a pack of sha256:", pack=tmp_path / "others")
     with pytest.raises(ValueError, match="quire save"):
         ColdStartBench(EngineConfig("random:tiny"), ColdStartSettings())
+
+
+def test_the_quality_of_answers_over_time_is_that_of_the_stage_that_serves(tmp_path: Path) -> None:
+    rows = [
+        {"stage": 1, "kind": "bare", "exact_match": 60.0},
+        {"stage": 1, "kind": "healed", "exact_match": 70.0},
+        {"stage": 2, "kind": "full", "exact_match": 80.0},
+        {"stage": 2, "kind": "control", "exact_match": 99.0},
+    ]
+    (tmp_path / "quality.json").write_text(json.dumps({"results": rows}))
+    assert read_quality(tmp_path / "quality.json") == {1: 70.0, 2: 80.0}
+    staged = ColdStart("staged", 1e6, 3.0, 5.0, stages={1: 2.5, 2: 4.9})
+    assert when_each_serves([staged], 2) == {1: 3.0, 2: 5.0}
+    assert when_each_serves([ColdStart("at-once", 1e6, 6.0, 5.5)], 2) == {2: 6.0}
+    (tmp_path / "quality.json").write_text("[]")
+    with pytest.raises(ValueError, match="no figures of `quire stages evaluate"):
+        read_quality(tmp_path / "quality.json")

@@ -56,7 +56,6 @@ def draw_quality(figure: Any, title: str, starts: Sequence[ColdStart], quality: 
         axes.set_ylim(0, 100)
         axes.set_title(f"reads {describe_bandwidth(bandwidth)}")
         axes.set_ylabel("EM, %")
-    panels[0].legend(loc="lower right")
     panels[-1].set_xlabel("s")
 
 
