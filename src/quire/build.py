@@ -27,7 +27,7 @@ from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.policies import make_policy
 from quire.engine.engine import Engine
 from quire.engine.promotion import Arrivals, Promoter
-from quire.kernels.library import load_kernels
+from quire.kernels.loaded import load_kernels
 from quire.loading.digest import random_digest
 from quire.loading.errors import ModelLoadError
 from quire.loading.known_digest import WeightFiles, checkpoint_digest, keep_digest, known_digest, stat_weights
@@ -333,14 +333,14 @@ def _make_attention(cache: torch.Tensor, layout: KVLayout, num_heads: int) -> At
     if cache.device.type != "cpu":
         return TorchAttention(cache, layout, num_heads)
     kernels = load_kernels()
-    if kernels.library is None or not CpuAttention.supports(cache.dtype):
+    if kernels.functions is None or not CpuAttention.supports(cache.dtype):
         unsupported = (
-            "" if kernels.library is None else f", but not for {_name(cache.dtype)}: torch's attention is used"
+            "" if kernels.functions is None else f", but not for {_name(cache.dtype)}: torch's attention is used"
         )
         logger.info("kernels: %s%s", kernels, unsupported)
         return TorchAttention(cache, layout, num_heads)
     logger.info("kernels: %s", kernels)
-    return CpuAttention(cache, layout, num_heads, kernels.library)
+    return CpuAttention(cache, layout, num_heads, kernels.functions)
 
 
 def _keep_profile(

@@ -16,7 +16,7 @@ from quire.attention.interface import AttentionBatch, KVLayout
 from quire.attention.torch_attention import TorchAttention
 from quire.build import _make_attention
 from quire.kernels.build import LEVELS
-from quire.kernels.library import load_kernels, load_library, runnable_levels
+from quire.kernels.loaded import load_kernels, load_library, runnable_levels
 
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
 
@@ -110,5 +110,5 @@ def test_an_engine_takes_the_kernel_where_it_has_the_dtype() -> None:
     kernels = load_kernels()
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         backend = _make_attention(torch.zeros(layout.shape(2), dtype=dtype), layout, 2)
-        has_kernel = kernels.library is not None and dtype != torch.float16
+        has_kernel = kernels.functions is not None and dtype != torch.float16
         assert isinstance(backend, CpuAttention if has_kernel else TorchAttention)

@@ -54,7 +54,7 @@ def measure(config: EngineConfig, settings: AttentionSettings) -> list[dict[str,
     from quire.attention.torch_attention import TorchAttention
     from quire.build import load, make_engine
     from quire.calibration.microbenchmark import Microbenchmark
-    from quire.kernels.library import load_kernels
+    from quire.kernels.loaded import load_kernels
     from quire.runner.model_runner import ModelRunner
 
     length = settings.context + _STEPS

@@ -21,7 +21,7 @@ import torch
 
 from quire.config import EngineConfig
 from quire.core.costs.cost_model import CostModel
-from quire.kernels.library import load_kernels
+from quire.kernels.loaded import load_kernels
 from quire.models.base import CausalLM
 from quire.outputs import Stats
 from quire.system.user_cache import replace_file, user_cache

@@ -9,7 +9,7 @@ import typer
 
 from quire.config import EngineConfig, format_size
 
-EXAMPLE = "Example: quire save --model random:qwen2.5-0.5b /tmp/qwen-shaped"
+EXAMPLE = "Example: quire save --model random:qwen2.5-0.5b qwen-shaped"
 
 
 def save(

@@ -1,1 +1,1 @@
-"""Kernels in C++ behind a C interface: `csrc/` is the source, `build.py` compiles it, `library.py` loads it."""
+"""Kernels in C++ behind a C interface: `csrc/` is the source, `build.py` compiles it, `loaded.py` loads it."""

@@ -22,16 +22,16 @@ class Kernels:
 
     Attributes:
         level: of the library; none where torch does the work.
-        library: the loaded functions. None: there are none.
+        functions: of the loaded library. None: there are none.
         reason: why it is none, in a few words.
     """
 
     level: str
-    library: ctypes.CDLL | None = None
+    functions: ctypes.CDLL | None = None
     reason: str = ""
 
     def __str__(self) -> str:
-        return self.level if self.library is not None else f"none, {self.reason}; torch's attention is used"
+        return self.level if self.functions is not None else f"none, {self.reason}; torch's attention is used"
 
 
 def load_kernels() -> Kernels:

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 import quire.kernels.build as kernels_build
-import quire.kernels.library as library
+import quire.kernels.loaded as loaded
 from quire.kernels.build import BuildError, build
-from quire.kernels.library import load_kernels
+from quire.kernels.loaded import load_kernels
 
 
 @pytest.fixture
 def no_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """As after an install without a compiler: nothing was built, and there is none on the PATH."""
-    for module in (kernels_build, library):
+    for module in (kernels_build, loaded):
         monkeypatch.setattr(module, "LIBRARIES", tmp_path / "lib")
         monkeypatch.setattr(module, "FAILURE", tmp_path / "lib" / "failure.txt")
     monkeypatch.delenv("CXX", raising=False)
@@ -28,7 +28,7 @@ def test_without_a_compiler_there_are_no_kernels_and_the_log_says_why(no_librari
     with pytest.raises(BuildError, match="no C"):
         build()
     kernels = load_kernels()
-    assert kernels.library is None
+    assert kernels.functions is None
     assert "there is no C++ compiler" in str(kernels)
     assert "torch's attention is used" in str(kernels)
 
@@ -51,16 +51,16 @@ def test_libraries_of_other_sources_are_not_taken(no_libraries: Path) -> None:
 
 def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUIRE_KERNELS", "none")
-    assert load_kernels().library is None
+    assert load_kernels().functions is None
     monkeypatch.setenv("QUIRE_KERNELS", "sse9")
     with pytest.raises(ValueError, match="none, generic"):
         load_kernels()
 
 
 def test_a_level_that_the_processor_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    if not library.runnable_levels():
+    if not loaded.runnable_levels():
         pytest.skip(f"kernels: {load_kernels()}")
-    monkeypatch.setattr(library, "runnable_levels", lambda: ["generic"])
+    monkeypatch.setattr(loaded, "runnable_levels", lambda: ["generic"])
     monkeypatch.setenv("QUIRE_KERNELS", list(kernels_build.LEVELS)[-1])
     with pytest.raises(ValueError, match="runs generic only"):
         load_kernels()
