@@ -78,9 +78,6 @@ class FakeArrivals:
     def set_served_stage(self, number: int) -> None:
         self.served.append(number)
 
-    def close(self) -> None:
-        pass
-
 
 @cache
 def loaded_model() -> LoadedModel:

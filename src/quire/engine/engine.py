@@ -209,8 +209,6 @@ class Engine:
 
     def close(self) -> None:
         """Nothing more will be asked of this engine: whatever works for it in the background ends."""
-        if self.promoter is not None:
-            self.promoter.close()
         for listener in self.on_close:
             listener()
 

@@ -42,8 +42,6 @@ class Arrivals(Protocol):
         """Tell those who watch the loading that a stage serves."""
         ...
 
-    def close(self) -> None: ...
-
 
 class StageRunner(Protocol):
     """What promotion asks of the runner."""
@@ -99,11 +97,6 @@ class Promoter:
         known = weakref.ref(engine)  # asked by the loader's thread, which must not keep an engine alive
         self.arrivals.is_engine_busy = lambda: (alive := known()) is not None and alive.is_busy
         self.arrivals.set_served_stage(number)
-
-    def close(self) -> None:
-        """Nothing arrives any more, and nobody is told."""
-        self.arrivals.on_stage = self.arrivals.is_engine_busy = None
-        self.arrivals.close()
 
     def take(self, engine: Engine) -> bool:
         """Between two steps: go to the last stage that has arrived, and let go of one that nobody needs any more.
