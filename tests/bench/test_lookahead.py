@@ -8,6 +8,7 @@ from engine.documents import DocumentLLM
 from quire.bench.document_kv import Bench
 from quire.bench.lookahead import LookaheadBench, experiment_config, make_report
 from quire.bench.settings import LookaheadSettings
+from quire.bench.workload import poisson_arrivals
 from quire.config import EngineConfig
 
 
@@ -22,7 +23,7 @@ def test_requests_queue_for_a_seat_and_get_the_same_tokens_with_lookahead_and_wi
     assert [played.cached for played in pair.values()] == [{"disk": 4 * 16}] * 2
     assert pair[True].tokens == pair[False].tokens
     assert len(set(map(tuple, pair[True].tokens))) > 1
-    due_s = bench.draw_due(2.0)
+    due_s = poisson_arrivals(settings.num_requests, 2.0, settings.seed)
     assert (due_s[0], len(due_s), due_s) == (0.0, 4, sorted(due_s))
     report = make_report(config, settings, bench, 2.0, [pair])
     assert [figure["lookahead"] for figure in report.figures] == ["off", "on"]

@@ -8,7 +8,6 @@ which loading a document takes as long as computing it. Runs take turns, and a r
 from __future__ import annotations
 
 import math
-import random
 import secrets
 import statistics
 import time
@@ -23,6 +22,7 @@ from quire.bench.document_kv import experiment_config as document_config
 from quire.bench.plots import Row, draw_rows
 from quire.bench.report import Column, Report, summarise
 from quire.bench.settings import LookaheadSettings
+from quire.bench.workload import poisson_arrivals
 from quire.config import EngineConfig, format_size
 from quire.core.block_keys import PUBLIC, Domain
 from quire.engine.request_state import RequestState
@@ -94,14 +94,6 @@ class LookaheadBench:
         question = Domain(2, secrets.token_bytes(8))
         return Prompt(token_ids=tokens, domains=((0, PUBLIC), (end, question)), documents=(end,))
 
-    def draw_due(self, rate: float) -> list[float]:
-        """When requests are due, in seconds: by a Poisson process of so many a second."""
-        rng = random.Random(self.settings.seed)
-        due_s = [0.0]
-        while len(due_s) < self.settings.num_requests:
-            due_s.append(due_s[-1] + rng.expovariate(rate))
-        return due_s
-
 
 def _measured(states: Sequence[RequestState], wall_s: float) -> Played:
     ttft_s, tpot_s, cached, tokens = [], [], Counter[str](), []
@@ -140,7 +132,7 @@ def run(
         bench.prepare()
         at_once = bench.play([0.0] * settings.num_requests, is_ahead=False)
         rate = settings.load * settings.num_requests / at_once.wall_s
-        due_s = bench.draw_due(rate)
+        due_s = poisson_arrivals(settings.num_requests, rate, settings.seed)
         pairs: list[dict[bool, Played]] = []
         for at in range(settings.runs):
             order = (False, True) if at % 2 == 0 else (True, False)

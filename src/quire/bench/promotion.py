@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from quire.bench.plots import Row, draw_rows
 from quire.bench.report import Column, Report, summarise
 from quire.bench.settings import PromotionSettings
+from quire.bench.workload import poisson_arrivals
 from quire.build import LoadedModel, load, make_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
@@ -53,9 +54,6 @@ class HeldStages:
         self.is_engine_busy: Callable[[], bool] | None = None
 
     def set_served_stage(self, number: int) -> None:
-        pass
-
-    def close(self) -> None:
         pass
 
 
@@ -192,12 +190,9 @@ def run(
     """
     loaded = load(config)
     source, manifest = _stages_of(loaded, settings)
-    rng = random.Random(settings.seed)
     played: dict[str, list[Played]] = {policy: [] for policy in ("none", *POLICIES)}
     rate = settings.rate or _measure_rate(config, loaded, source, manifest, settings)
-    due_s = [0.0]
-    while len(due_s) < settings.num_requests:
-        due_s.append(due_s[-1] + rng.expovariate(rate))
+    due_s = poisson_arrivals(settings.num_requests, rate, settings.seed)
     for _ in range(settings.runs):
         for policy in played:
             held = HeldStages(source)

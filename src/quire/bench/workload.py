@@ -27,6 +27,15 @@ SHIFT = 977  #: a prime, so that repetitions meet again only after as many as th
 _TRACE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
 
+def poisson_arrivals(count: int, rate: float, seed: int) -> list[float]:
+    """When requests are due, in seconds: the first at once, the others by a Poisson process of so many a second."""
+    rng = random.Random(seed)
+    due_s = [0.0]
+    while len(due_s) < count:
+        due_s.append(due_s[-1] + rng.expovariate(rate))
+    return due_s
+
+
 @dataclass(frozen=True)
 class WorkloadRequest:
     """One request: exactly `max_tokens` tokens follow the prompt, where the workload says `ignore_eos`."""
