@@ -15,8 +15,8 @@ from torch import Tensor
 from checkpoints import make_config
 from quire.models.adapter import read_adapter
 from quire.models.base import CausalLM
-from quire.models.layers import can_pack
 from quire.models.model_config import ModelConfigError, UnsupportedModelError
+from quire.models.packed_weight import can_pack
 from quire.models.registry import build_model, read_model_config
 from quire.models.stages import read_linear_map
 

@@ -130,7 +130,7 @@ class CausalLM(nn.Module):
         """Memory that the weights take now, shared tensors counted once."""
         tensors = {id(p): p for p in self.parameters()}
         packed = [m.packed for m in self.modules() if isinstance(m, Linear) and m.packed is not None]
-        return sum(t.numel() * t.element_size() for t in (*tensors.values(), *packed))
+        return sum(t.numel() * t.element_size() for t in tensors.values()) + sum(w.num_bytes for w in packed)
 
 
 def checkpoint_tensors(module: nn.Module, name: str) -> Iterator[tuple[str, Tensor]]:

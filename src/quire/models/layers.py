@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from quire.models.model_config import RopeConfig, UnsupportedModelError
+from quire.models.packed_weight import PackedWeight, pack_weight
 
 _DeviceLike = torch.device | str
 
@@ -53,9 +54,7 @@ class LinearAdapter(Protocol):
 class Linear(nn.Module):
     """y = x W^T + b, and what an adapter adds. The one place where a faster kernel can be put under every product.
 
-    `pack()`, called once the weight is loaded, reorders it into oneDNN's blocked layout where that exists, and frees
-    the plain one. Measured on 2 cores of a Zen 4 EPYC, bfloat16 and float32: 1.2 to 5 times faster than F.linear up to
-    32 rows, 1.1 to 1.5 times above, and a shape seen for the first time costs less as well.
+    `pack()`, called once the weight is loaded, gives it the layout of the fastest kernel here, and frees the plain one.
     """
 
     def __init__(
@@ -65,30 +64,27 @@ class Linear(nn.Module):
         self.in_features, self.out_features = in_features, out_features
         self.weight: nn.Parameter | None = _parameter((out_features, in_features), dtype, device)
         self.bias = _parameter((out_features,), dtype, device) if bias else None
-        self.packed: Tensor | None = None  # oneDNN's layout: opaque, only for its own kernels
+        self.packed: PackedWeight | None = None
         self.adapter: LinearAdapter | None = None  # beside the weights, which stay as they are
 
     def forward(self, x: Tensor) -> Tensor:
         if self.packed is not None:
-            y = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+            y = self.packed.product(x, self.bias)
         else:
             assert self.weight is not None
             y = F.linear(x, self.weight, self.bias)
         return y if self.adapter is None else self.adapter.add_to(y, x)
 
     def silu(self, x: Tensor) -> Tensor:
-        """silu(x W^T + b). Packed, the product's own last step computes it: with gate and up apart, an MLP is 3 %
-        faster at 300 to 512 rows and 13 % at 2,048 than one stacked product and silu over half of it. An adapter's
-        part comes before silu, so that with one it is a step of its own."""
+        """silu(x W^T + b). An adapter's part comes before silu, so that with one it is a step of its own."""
         if self.packed is not None and self.adapter is None:
-            return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "swish", [], "")
+            return self.packed.product(x, self.bias, "silu")
         return F.silu(self(x))
 
     def pack(self) -> None:
         """Replace the weight by a packed one if this machine has kernels for it; otherwise do nothing."""
-        if self.weight is not None and self.weight.device.type == "cpu" and can_pack(self.weight.dtype):
-            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), 32)
-            self.weight = None
+        if self.weight is not None and (packed := pack_weight(self.weight)) is not None:
+            self.packed, self.weight = packed, None
 
     def projections(self, name: str) -> Iterator[tuple[str, slice]]:
         """What a checkpoint calls this layer, or each of the layers that are stacked in it, and its rows of the output.
@@ -136,22 +132,6 @@ class Conv1DLinear(Linear):
         yield f"{name}.weight", self.weight.t()
         if self.bias is not None:
             yield f"{name}.bias", self.bias
-
-
-@functools.cache
-def can_pack(dtype: torch.dtype) -> bool:
-    """Whether this torch build and this CPU have packed linear kernels for the dtype: tried out, not guessed."""
-    if dtype not in (torch.bfloat16, torch.float32) or not torch.backends.mkldnn.is_available():
-        return False
-    try:
-        if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-            return False
-        x, weight = torch.randn(3, 32, dtype=dtype, device="cpu"), torch.randn(48, 32, dtype=dtype, device="cpu")
-        packed = torch.ops.mkldnn._reorder_linear_weight(weight, 32)
-        y = torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
-        return torch.allclose(y, F.linear(x, weight), rtol=0.02, atol=0.1)
-    except (AttributeError, RuntimeError, NotImplementedError):
-        return False
 
 
 class RMSNorm(nn.Module):

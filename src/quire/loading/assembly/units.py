@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from quire.models.base import CausalLM, checkpoint_tensors
-from quire.models.layers import Linear, can_pack
+from quire.models.layers import Linear
+from quire.models.packed_weight import can_pack
 
 
 class Unit:

@@ -1,0 +1,76 @@
+"""A linear layer's weight in the layout of the kernel that multiplies by it. `pack_weight` chooses which one.
+
+A packed weight owns its memory: the plain one can be freed once it is made.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Literal, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Activation = Literal["none", "silu"]
+
+
+class PackedWeight(Protocol):
+    """W, [out_features, in_features], as a kernel wants it."""
+
+    num_bytes: int  #: of memory that it takes
+
+    def product(self, x: Tensor, bias: Tensor | None, activation: Activation = "none") -> Tensor:
+        """activation(x W^T + b).
+
+        Args:
+            x: [num_tokens, in_features], in the model's dtype; rows may be strided.
+            bias: [out_features] or None.
+
+        Returns:
+            [num_tokens, out_features], in x's dtype. A row's values may depend on how many rows there are, as they do
+            with any library's products, but not on what the other rows hold.
+        """
+        ...
+
+
+class OneDnnWeight:
+    """See `PackedWeight`: oneDNN's blocked layout, opaque, for its own kernels.
+
+    Measured on 2 cores of a Zen 4 EPYC, bfloat16 and float32: 1.2 to 5 times faster than F.linear up to 32 rows, 1.1 to
+    1.5 times above, and a shape seen for the first time costs less as well. Computing silu as the product's own last
+    step makes an MLP (gate and up apart) 3 % faster at 300 to 512 rows and 13 % at 2,048.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, 32)
+        self.num_bytes = self._packed.numel() * self._packed.element_size()
+
+    def product(self, x: Tensor, bias: Tensor | None, activation: Activation = "none") -> Tensor:
+        last_step = "swish" if activation == "silu" else "none"
+        return torch.ops.mkldnn._linear_pointwise(x, self._packed, bias, last_step, [], "")
+
+
+def pack_weight(weight: Tensor) -> PackedWeight | None:
+    """The weight as the fastest kernel here wants it; None if a plain product is all there is.
+
+    Args:
+        weight: [out_features, in_features].
+    """
+    if weight.device.type != "cpu" or not can_pack(weight.dtype):
+        return None
+    return OneDnnWeight(weight.detach())
+
+
+@functools.cache
+def can_pack(dtype: torch.dtype) -> bool:
+    """Whether this torch build and this CPU have packed linear kernels for the dtype: tried out, not guessed."""
+    if dtype not in (torch.bfloat16, torch.float32) or not torch.backends.mkldnn.is_available():
+        return False
+    try:
+        if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            return False
+        x, weight = torch.randn(3, 32, dtype=dtype, device="cpu"), torch.randn(48, 32, dtype=dtype, device="cpu")
+        return torch.allclose(OneDnnWeight(weight).product(x, None), F.linear(x, weight), rtol=0.02, atol=0.1)
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return False
