@@ -16,6 +16,8 @@ RECOVERY_POLICIES = "recompute, swap, threshold:N, threshold:N:swap-above, cost"
 #: More than any machine has cores; far beyond it the system refuses threads, in the middle of loading. A config may be
 #: written on another machine than its own, so the bound is not that of the cores that there are here.
 MAX_THREADS = 1024
+DEFAULT_STEP_TOKENS = 2048
+DEFAULT_TOKENS_BESIDE_STREAMS = 512
 
 
 def format_size(num_bytes: float) -> str:
@@ -63,7 +65,17 @@ class EngineConfig(EnvironmentSettings):
         at_least=1,
     )
     max_num_seqs: int = setting(64, "Most sequences that run at once.", at_least=1)
-    max_num_batched_tokens: int = setting(512, "Token budget of one step.", at_least=1)
+    max_num_batched_tokens: int | None = setting(
+        None,
+        "Token budget of a step. By default 2048, and beside streams 512, or what target_itl allows.",
+        at_least=1,
+    )
+    target_itl: float | None = setting(
+        None,
+        "Milliseconds between two tokens of a stream, that prompts beside it leave: chunks of these are as large as "
+        "steps within it are predicted to allow.",
+        above=0,
+    )
     max_model_len: int | None = setting(
         None, "Longest sequence, prompt and output; by default the model's own, capped to the pool.", at_least=1
     )
@@ -130,6 +142,17 @@ class EngineConfig(EnvironmentSettings):
             raise ValueError("what is in kv_dir is found by prefix caching; leave enable_prefix_caching on")
         read_recovery_policy(self.recovery_policy)
 
+    @property
+    def tokens_per_step(self) -> int:
+        """The most that any step computes."""
+        return self.max_num_batched_tokens or DEFAULT_STEP_TOKENS
+
+    @property
+    def tokens_beside_streams(self) -> int | None:
+        """The most that a step with streams computes; None where only `target_itl` says it, or what any step may."""
+        is_open = self.max_num_batched_tokens is None and self.target_itl is None
+        return DEFAULT_TOKENS_BESIDE_STREAMS if is_open else None
+
     def has_swap_tier(self, device: str) -> bool:
         """Whether there is a place for swapped blocks: wherever one is asked for, and by default in a GPU's host. On a
         CPU that memory is better in the pool.
@@ -177,6 +200,8 @@ class SchedulerConfig:
     block_size: int = 16
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
+    max_tokens_beside_streams: int | None = None  #: of a step that also brings streams their next tokens; None: as many
+    target_itl_s: float | None = None  #: that such a step is to take at most
     max_model_len: int = 2048
     enable_prefix_caching: bool = True
     watermark_blocks: int = 0
