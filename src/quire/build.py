@@ -46,7 +46,7 @@ from quire.runner.model_runner import ModelRunner
 from quire.sampling_params import SamplingParams
 from quire.system.cold_start import ColdStart
 from quire.system.malloc import keep_freed_memory
-from quire.system.threads import default_num_threads
+from quire.system.threads import default_num_threads, keep_to_one_node
 from quire.text.special_tokens import SpecialTokenEscaper
 from quire.text.tokenizer import Tokenizer
 from quire.tiers.disk_link import DiskLink
@@ -146,6 +146,8 @@ def _load(
     device = _choose_device(config.device)
     if device == "cpu":
         keep_freed_memory()
+        if config.num_threads is None:
+            keep_to_one_node()
     torch.set_num_threads(config.num_threads or min(torch.get_num_threads(), default_num_threads()))
     source = resolve_model(config.model, load_format=config.load_format)
     tokenizer = None if config.skip_tokenizer_init else load_tokenizer(source)

@@ -90,7 +90,7 @@ class EngineConfig(EnvironmentSettings):
     )
     pin_prefix: str | None = setting(None, "File whose text is computed at start and whose blocks are kept.")
     num_threads: int | None = setting(
-        None, "CPU threads for tensor work; by default one a core.", at_least=1, at_most=MAX_THREADS
+        None, "CPU threads for tensor work; by default one a core of one NUMA node.", at_least=1, at_most=MAX_THREADS
     )
     use_tqdm: bool = setting(True, "Show a progress bar while loading.")
     last_stage: int | None = setting(None, "Of a model packed in stages, load no further than this one.", at_least=1)
