@@ -297,7 +297,7 @@ def make_engine(
             num_blocks=plan.num_blocks,
             block_size=config.block_size,
             max_num_seqs=config.max_num_seqs,
-            max_num_batched_tokens=config.tokens_per_step,
+            max_num_batched_tokens=config.tokens_per_step(shape.num_parameters, loaded.device),
             max_tokens_beside_streams=config.tokens_beside_streams,
             target_itl_s=None if config.target_itl is None else config.target_itl / 1e3,
             max_model_len=plan.max_model_len,

@@ -18,6 +18,7 @@ RECOVERY_POLICIES = "recompute, swap, threshold:N, threshold:N:swap-above, cost"
 MAX_THREADS = 1024
 DEFAULT_STEP_TOKENS = 2048
 DEFAULT_TOKENS_BESIDE_STREAMS = 512
+_WEIGHTS_OF_WHOLE_STEPS = 2_000_000_000  #: up to so many, 2,048 tokens take two cores some 20 seconds at most
 
 
 def format_size(num_bytes: float) -> str:
@@ -67,7 +68,8 @@ class EngineConfig(EnvironmentSettings):
     max_num_seqs: int = setting(64, "Most sequences that run at once.", at_least=1)
     max_num_batched_tokens: int | None = setting(
         None,
-        "Token budget of a step. By default 2048, and beside streams 512, or what target_itl allows.",
+        "Token budget of a step. By default 2048 (on CPU fewer for models above 2e9 weights), and beside streams 512, "
+        "or what target_itl allows.",
         at_least=1,
     )
     target_itl: float | None = setting(
@@ -142,10 +144,15 @@ class EngineConfig(EnvironmentSettings):
             raise ValueError("what is in kv_dir is found by prefix caching; leave enable_prefix_caching on")
         read_recovery_policy(self.recovery_policy)
 
-    @property
-    def tokens_per_step(self) -> int:
-        """The most that any step computes."""
-        return self.max_num_batched_tokens or DEFAULT_STEP_TOKENS
+    def tokens_per_step(self, num_parameters: int, device: str) -> int:
+        """The most that any step computes, of a model with so many weights.
+
+        By default fewer on a CPU where the model is large: nothing can be begun, or given up, in the midst of a step.
+        """
+        if self.max_num_batched_tokens is not None:
+            return self.max_num_batched_tokens
+        share = 1.0 if device != "cpu" else min(1.0, _WEIGHTS_OF_WHOLE_STEPS / num_parameters)
+        return max(DEFAULT_TOKENS_BESIDE_STREAMS, int(share * DEFAULT_STEP_TOKENS) // 256 * 256)
 
     @property
     def tokens_beside_streams(self) -> int | None:

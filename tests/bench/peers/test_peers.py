@@ -141,16 +141,19 @@ def test_a_process_that_hangs_ends_with_all_that_it_started(tmp_path: Path, monk
     assert all(not is_alive(pid) for pid in left)
 
 
-def test_an_interrupt_ends_the_process_that_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_a_signal_ends_the_process_that_runs(
+    tmp_path: Path, number: signal.Signals, raised: type[BaseException]
+) -> None:
     started = tmp_path / "started"
 
     def interrupt() -> None:
         while not (started.exists() and started.read_text().strip()):
             time.sleep(0.005)
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
 
     threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(raised):
         run_child(["sh", "-c", f"echo $$ > {started}; sleep 1000"], timeout_s=60)
     assert not is_alive(int(started.read_text()))
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -31,7 +33,7 @@ def run_child(
     stdin: str = "",
     environment: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """Run a command in a session of its own; nothing of it is left afterwards, also when an exception passes.
+    """Run a command in a session of its own; nothing of it is left afterwards, also where this process is told to end.
 
     What it printed before it failed is returned with the error. Its output goes through files: a process that it
     leaves behind may hold a pipe open for ever.
@@ -56,7 +58,8 @@ def run_child(
             return Outcome("", f"{command[0]} cannot be started: {error.strerror}")
         problem = None
         try:
-            process.wait(timeout_s)
+            with _sigterm_raises():
+                process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             problem = f"not done after {timeout_s:g} s"
         finally:
@@ -64,6 +67,19 @@ def run_child(
         if problem is None and process.returncode:
             problem = f"{_describe(process.returncode)}: {_last_line(said) or _last_line(out) or 'it said nothing'}"
         return Outcome(_text(out), problem)
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """By default it would end this process at once, and leave the other one behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _end_session(process: subprocess.Popen[bytes]) -> None:
