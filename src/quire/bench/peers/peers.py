@@ -97,6 +97,7 @@ def run(folder: Path, config: EngineConfig, settings: PeersSettings, json_path: 
     verdicts = comparison.verdicts()
     rates = {str(rows): rate for rows, rate in comparison.rates().items()}
     report.more = {"marks": verdicts, "limits": comparison.machine, "rates": rates, "problems": comparison.problems}
+    report.more["turns"] = comparison.lines
     Report(
         "peers",
         "Marks",
