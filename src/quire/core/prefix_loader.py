@@ -45,7 +45,7 @@ class PrefixLoader:
         self.costs = costs
         self._beside: StepShape | None = None
         self._budget = budget
-        self._chunk = config.max_num_batched_tokens
+        self._known_chunk: int | None = None  #: of this step, once somebody has asked
         self._loading: dict[int, Sequence] = {}  #: by seq_id, those that wait for what was begun here
         #: Prefixes that were found, by what was decided: load, compute, both; also ahead, where some came before.
         self.ways: Counter[str] = Counter()
@@ -57,7 +57,7 @@ class PrefixLoader:
             last_shape: of the step before: what computing would be added to.
         """
         self._beside = decoding_beside(last_shape)
-        self._chunk = self._budget.chunk_beside(self._beside)
+        self._known_chunk = None
         for seq_id, seq in list(self._loading.items()):
             if seq.loading is None:
                 del self._loading[seq_id]
@@ -105,6 +105,13 @@ class PrefixLoader:
         return load > _LATE * compute
 
     # -- predictions -------------------------------------------------------------------------------------------------
+
+    @property
+    def _chunk(self) -> int:
+        """Tokens of a prompt that a step takes beside what decodes."""
+        if self._known_chunk is None:
+            self._known_chunk = self._budget.chunk_beside(self._beside)
+        return self._known_chunk
 
     def compute_seconds(self, start: int, end: int) -> float:
         """What tokens [start, end) take, beside what decodes."""
