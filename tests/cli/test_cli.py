@@ -84,6 +84,7 @@ def test_every_field_of_the_engine_config_is_an_option(command: list[str]) -> No
         (["bench", "rag"], bench.RagSettings),
         (["bench", "recovery"], bench.RecoverySettings),
         (["bench", "overhead"], bench.OverheadSettings),
+        (["bench", "peers"], bench.PeersSettings),
         (["bench", "attention"], bench.AttentionSettings),
         (["bench", "http"], bench.HttpSettings),
         (["bench", "serve"], bench.ServeSettings),

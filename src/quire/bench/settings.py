@@ -114,6 +114,26 @@ class ThroughputSettings(Settings):
 
 
 @dataclass(frozen=True)
+class PeersSettings(Settings):
+    """`quire bench peers`."""
+
+    commands: Path | None = setting(
+        None,
+        "How each peer is run, as YAML: NAME: {command: $PYTHON script.py --model DIR, precision: bf16, workloads: "
+        "[W1]}, the last of which may be left out. By default peers.yaml in the folder.",
+    )
+    peers: tuple[str, ...] | None = setting(
+        None, "Of these; by default those with weights of our own precision.", read=names, metavar="NAME[,NAME...]"
+    )
+    workload: tuple[Path, ...] = setting((), "Workload files; by default W*.json in the folder's workloads.")
+    more: bool = setting(
+        False, "Also a burst, long prompts with short answers, and turns over one prefix.", is_flag=True
+    )
+    timeout_s: float = setting(1200.0, "Seconds after which an engine's turn is given up.", name="timeout", above=0)
+    runs: int = setting(3, "Turns; in each, every engine plays all workloads once.", at_least=1)
+
+
+@dataclass(frozen=True)
 class MemorySettings(Settings):
     """`quire bench memory`."""
 

@@ -16,6 +16,7 @@ from quire.bench.settings import (
     LookaheadSettings,
     MemorySettings,
     OverheadSettings,
+    PeersSettings,
     PromotionSettings,
     RagSettings,
     RecoverySettings,
@@ -166,6 +167,29 @@ def attention(engine: EngineConfig, settings: AttentionSettings, json: Json = No
     from quire.bench.attention import run
 
     run(engine, settings, json)
+
+
+@app.command(
+    epilog="Example: quire bench peers PEERS --model DIR --num-threads 2 --max-model-len 4096 --json peers.json"
+)
+@options()
+def peers(
+    folder: Annotated[Path, typer.Argument(help="With the peers' scripts, peers.yaml and workloads/.")],
+    engine: EngineConfig,
+    settings: PeersSettings,
+    json: Json = None,
+) -> None:
+    """Other engines beside ours on the same workloads, in turns, against the marks and the machine's limits.
+
+    A peer's command runs in the folder and is given --workload FILE... --runs 1 --threads N --label NAME; it prints a
+    JSON line a workload. With --num-threads all engines take so many threads. Exits with 1 where a mark is missed.
+    """
+    from quire.bench.peers.peers import run
+
+    with failures_in_one_line():
+        all_kept = run(folder, engine, settings, json)
+    if not all_kept:
+        raise typer.Exit(1)
 
 
 @app.command(epilog="Example: quire bench slo --slo ttft:1000,tpot:50 --factor 4 --num-requests 100")
