@@ -16,6 +16,7 @@ from quire.bench.settings import (
     LookaheadSettings,
     MemorySettings,
     OverheadSettings,
+    ProfileSettings,
     PromotionSettings,
     RagSettings,
     RecoverySettings,
@@ -164,6 +165,15 @@ def overhead(engine: EngineConfig, settings: OverheadSettings, json: Json = None
 def attention(engine: EngineConfig, settings: AttentionSettings, json: Json = None) -> None:
     """Decode steps with the CPU kernel for attention and with torch's, in turns."""
     from quire.bench.attention import run
+
+    run(engine, settings, json)
+
+
+@app.command(epilog="Example: quire bench profile --model random:qwen2.5-0.5b --running 1,8,32 --prefill 512")
+@options(without=("device", "max_num_seqs", "max_model_len", "num_kv_blocks", "kv_cache_memory"))
+def profile(engine: EngineConfig, settings: ProfileSettings, json: Json = None) -> None:
+    """Where a step's time goes on a CPU, part by part, each against the machine's limit."""
+    from quire.bench.profile.profile import run
 
     run(engine, settings, json)
 
