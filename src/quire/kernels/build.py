@@ -31,7 +31,7 @@ _AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mpre
 _X86_LEVELS = {
     "avx2": _AVX2,
     "avx512": _AVX512,
-    # Products of bfloat16 pairs and of 8-bit fours, added up in 32 bits: Zen 4 and later, Xeons from Sapphire Rapids on.
+    # Products of bfloat16 pairs and of 8-bit fours in 32 bits: Zen 4 and later, Xeons from Sapphire Rapids on.
     "avx512bf16": (*_AVX512, "-mavx512bf16", "-mavx512vnni"),
 }
 #: Compiler flags by level, the best level last.
@@ -93,7 +93,9 @@ def build() -> list[Path]:
 
 def _compile(compiler: list[str], level: str, path: Path) -> None:
     # What asks for the processor's level must run on any.
-    sources = [str(each) for each in sorted((HERE / "csrc").glob("*.cpp")) if each.name != "cpu.cpp" or level == "generic"]
+    sources = [
+        str(each) for each in sorted((HERE / "csrc").glob("*.cpp")) if each.name != "cpu.cpp" or level == "generic"
+    ]
     made = path.with_suffix(f".{os.getpid()}")
     command = [*compiler, *_FLAGS, *LEVELS[level], *sources, "-o", str(made)]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
