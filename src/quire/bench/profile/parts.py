@@ -105,7 +105,7 @@ def parts_timed(engine: Engine, runner: ModelRunner, clock: PartClock) -> Iterat
         time_call(runner.attention, "attend", ATTENTION)
         if hasattr(model, "rotary"):
             time_call(model, "rotary", ROTARY)
-        time_call(llama, "rotate", ROTARY)
+        time_call(llama, "rotate_heads", ROTARY)
         linear = {id(module): part for part, module in linear_layers(model)}
         for module in model.modules():
             if isinstance(module, Linear):
@@ -113,6 +113,8 @@ def parts_timed(engine: Engine, runner: ModelRunner, clock: PartClock) -> Iterat
                 time_call(module, "silu", part)
             elif isinstance(module, RMSNorm | LayerNorm):
                 part = NORMS
+                if isinstance(module, RMSNorm):
+                    time_call(module, "of_sum", NORMS)
             elif isinstance(module, Embedding):
                 part = EMBEDDING
             else:
