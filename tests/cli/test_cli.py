@@ -86,6 +86,7 @@ def test_every_field_of_the_engine_config_is_an_option(command: list[str]) -> No
         (["bench", "overhead"], bench.OverheadSettings),
         (["bench", "peers"], bench.PeersSettings),
         (["bench", "attention"], bench.AttentionSettings),
+        (["bench", "profile"], bench.ProfileSettings),
         (["bench", "http"], bench.HttpSettings),
         (["bench", "serve"], bench.ServeSettings),
     ],
