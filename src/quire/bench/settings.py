@@ -327,6 +327,18 @@ class AttentionSettings(Settings):
 
 
 @dataclass(frozen=True)
+class ProfileSettings(Settings):
+    """`quire bench profile`."""
+
+    running: tuple[int, ...] = setting("1,8,32", "Sequences a step.", read=integers, at_least=1)
+    context: int = setting(512, "Their tokens.", at_least=1)
+    prefill: tuple[int, ...] | None = setting(
+        None, "Also prompts of so many tokens, one a step.", read=integers, at_least=1
+    )
+    runs: int = setting(10, "Steps of each, and as many with timers.", at_least=1)
+
+
+@dataclass(frozen=True)
 class CalibrateSettings(Settings):
     """`quire calibrate`."""
 

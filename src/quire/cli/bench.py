@@ -17,6 +17,7 @@ from quire.bench.settings import (
     MemorySettings,
     OverheadSettings,
     PeersSettings,
+    ProfileSettings,
     PromotionSettings,
     RagSettings,
     RecoverySettings,
@@ -190,6 +191,15 @@ def peers(
         all_kept = run(folder, engine, settings, json)
     if not all_kept:
         raise typer.Exit(1)
+
+
+@app.command(epilog="Example: quire bench profile --model random:qwen2.5-0.5b --running 1,8,32 --prefill 512")
+@options(without=("device", "max_num_seqs", "max_model_len", "num_kv_blocks", "kv_cache_memory"))
+def profile(engine: EngineConfig, settings: ProfileSettings, json: Json = None) -> None:
+    """Where a step's time goes on a CPU, part by part, each against the machine's limit."""
+    from quire.bench.profile.profile import run
+
+    run(engine, settings, json)
 
 
 @app.command(epilog="Example: quire bench slo --slo ttft:1000,tpot:50 --factor 4 --num-requests 100")

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from command_line import app
 from quire.bench.peers import child, limits, own, peers
 from quire.bench.peers.child import Outcome, run_child
 from quire.bench.peers.marks import Mark
 from quire.bench.peers.mixes import further_workloads
 from quire.bench.peers.roof import ModelWork, work_of
 from quire.bench.workload import Workload, WorkloadRequest, write_workload
-from quire.cli.main import app
 
 # A peer that needs so many seconds for everything, says other things, too, and logs what it is asked.
 PEER = """
