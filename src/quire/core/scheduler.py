@@ -121,17 +121,48 @@ class Scheduler:
         step, running, waiting, budget = self._step, self.running, self.waiting, self.budget
         step.stage, step.promised = stage, 0
         budget.begin()
+        ref_counts, block_size, last_place = self.kv.pool.ref_counts, self.kv.block_size, self.kv.block_size - 1
+        seq_ids, counts, appended = step.places()
+        num_decoded = context = 0
         at = 0
         while at < len(running) and budget.left > 0:
             request = running[at]
             if request.stage != stage:
                 self._promise_missing(request)
-            elif len(request.unfinished) == 1:
-                self._schedule_single(request, request.unfinished[0])
             else:
-                self._schedule_group(request)
+                seq = request.unfinished[0]
+                start = seq.num_computed_tokens
+                is_alone = len(request.unfinished) == 1
+                # Nearly every token of a long answer: the next one in a block that is its own, and that it does not
+                # fill. What the other way would do for it is counted for all of them at once.
+                if (
+                    is_alone
+                    and len(seq.token_ids) == start + 1
+                    and 0 < start % block_size < last_place
+                    and seq.is_in_runner
+                    and ref_counts[seq.block_table[-1]] == 1
+                    and start >= seq.num_lost_tokens
+                    and seq.loading is None
+                    and seq.candidates is None
+                    and (not appended or seq.seq_id not in appended)
+                ):
+                    seq.num_computed_tokens = start + 1
+                    seq_ids.append(seq.seq_id)
+                    counts.append(1)
+                    budget.take(start, 1)
+                    num_decoded += 1
+                    context += start
+                    at += 1
+                    continue
+                self._count_decodes(num_decoded, context)
+                num_decoded = context = 0
+                if is_alone:
+                    self._schedule_single(request, seq)
+                else:
+                    self._schedule_group(request)
             if request.status is RequestStatus.RUNNING:  # else it preempted itself, and the next one has its place
                 at += 1
+        self._count_decodes(num_decoded, context)
         while waiting and budget.left > 0 and waiting[0].stage == stage and self._fits(self._first_waiting()):
             if not self._has_budget_for_newcomer():
                 break
@@ -142,6 +173,11 @@ class Scheduler:
                 continue
             self._admit(request)
             self._schedule_group(request)
+
+    def _count_decodes(self, count: int, context: int) -> None:
+        """So many sequences were given their next token's place, which look back on so many tokens together."""
+        self.kv.num_kv_tokens += count
+        self._step.count_decodes(count, context)
 
     def _promise_missing(self, request: Request) -> None:
         """Leave a request whose stage does not have its turn the blocks for the tokens that it knows."""
@@ -322,6 +358,70 @@ class Scheduler:
             request.cached_tokens[tier] = request.cached_tokens.get(tier, 0) + num_tokens
             self.counts.prefix_hits += num_tokens
             self.counts.hits_by_tier[tier] += num_tokens
+
+    # -- the same step again -----------------------------------------------------------------------------------------
+
+    def repeatable(self) -> list[Sequence] | None:
+        """The sequences of the next steps, where these only bring each one its next token; None where they may not.
+
+        Nobody comes, goes, waits for blocks or is admitted before the first of them ends, or the pool is full. What
+        follows is known without deciding it: `repeat` does at once what `schedule` and `update` would do.
+        """
+        running, waiting, step = self.running, self.waiting, self._step
+        if not running or self.aside or self.disk is not None or self.stages.older is not None:
+            return None
+        if self.swap.num_under_way or step.has_to_tell or len(running) > self.config.max_num_batched_tokens:
+            return None
+        if waiting:  # all seats are taken, which is looked at before all else; and nothing is to be loaded meanwhile
+            is_full = self._num_running_seqs + waiting[0].width > self.config.max_num_seqs
+            if not is_full or not waiting[0].is_settled or self.swap.has_blocks:
+                return None
+        seqs = []
+        ref_counts, size = self.kv.pool.ref_counts, self.config.block_size
+        for request in running:
+            if len(request.unfinished) != 1:
+                return None
+            seq = request.unfinished[0]
+            start = seq.num_computed_tokens
+            if len(seq.token_ids) != start + 1 or not seq.is_in_runner or start < seq.num_lost_tokens:
+                return None
+            if (
+                seq.loading is not None
+                or seq.candidates is not None
+                or not seq.block_table
+                or seq.num_output_tokens < 1
+            ):
+                return None
+            if start % size and ref_counts[seq.block_table[-1]] > 1:
+                return None
+            seqs.append(seq)
+        return seqs
+
+    def repeat(self, seqs: list[Sequence], num_steps: int, token_id: int) -> int:
+        """Run so many steps at once, each of which brings every one of these sequences the same token.
+
+        Args:
+            seqs: what `repeatable` has said.
+            num_steps: none of them ends within.
+            token_id: ends none of them.
+
+        Returns:
+            How many steps there were: fewer where the pool has no room for more.
+        """
+        assert self._in_flight is None, "the last step has neither been updated nor failed"
+        context = sum(seq.num_computed_tokens for seq in seqs)
+        for seq in seqs:
+            seq.token_ids.extend([token_id] * num_steps)
+        num_done = self.kv.append_in_turns(seqs, num_steps)
+        if num_done < num_steps:
+            for seq in seqs:
+                del seq.token_ids[num_done - num_steps :]
+        if num_done:
+            self.num_steps += num_done
+            self.counts.sampled_tokens += num_done * len(seqs)
+            self._step.begin(self.num_steps)
+            self._step.count_decodes(len(seqs), context + (num_done - 1) * len(seqs))
+        return num_done
 
     # -- requests come and go ------------------------------------------------------------------------------------
 
@@ -646,12 +746,12 @@ class Scheduler:
     def _append(
         self, seq: Sequence, token_id: int, entries: list[TokenLogprobs] | None, updates: list[SequenceUpdate]
     ) -> None:
-        seq.token_ids.append(token_id)
+        token_ids, request = seq.token_ids, seq.request
+        token_ids.append(token_id)
         if entries is not None:
             seq.cumulative_logprob += entries[0].logprob
         updates.append(SequenceUpdate(seq, [token_id], entries))
-        request = seq.request
-        num_output_tokens = len(seq.token_ids) - seq.num_prompt_tokens
+        num_output_tokens = len(token_ids) - seq.num_prompt_tokens
         if token_id in request.stop_token_ids and num_output_tokens >= request.sampling_params.min_tokens:
             is_models_own = token_id in request.eos_token_ids
             self.finish_sequence(seq, RequestStatus.FINISHED_STOPPED, None if is_models_own else token_id)

@@ -5,6 +5,8 @@ The runner keeps block tables between steps, so it is told of a sequence whole o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from quire.core.costs.interface import StepShapeSum
 from quire.core.request import Sequence
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput
@@ -37,6 +39,11 @@ class StepBuilder:
         self.shape = StepShapeSum()
 
     @property
+    def has_to_tell(self) -> bool:
+        """Whether the runner has to be told of something that happened since the last step."""
+        return bool(self._removed or self._appended)
+
+    @property
     def num_seqs(self) -> int:
         return len(self._out.seq_ids)
 
@@ -66,6 +73,20 @@ class StepBuilder:
         if copy is not None:
             position = (seq.num_computed_tokens - num_new) // self._block_size
             out.replaced_blocks.append((seq_id, position, seq.block_table[position]))
+
+    def places(self) -> tuple[list[int], list[int], Mapping[int, list[int]]]:
+        """For whoever adds many sequences that decode, in blocks that they have: the lists of sequences and of their
+        tokens to append to, a 1 each, and those that cannot be added so, since the runner has to be told of tokens.
+        `count_decodes` counts them, and the caller takes them off the budget.
+        """
+        return self._out.seq_ids, self._out.num_scheduled_tokens, self._appended
+
+    def count_decodes(self, count: int, context: int) -> None:
+        """So many sequences decode, which look back on so many tokens together."""
+        self._out.total_tokens += count
+        self.shape.num_tokens += count
+        self.shape.num_seqs += count
+        self.shape.context_decode += context
 
     def promise(self, num_blocks: int) -> None:
         """Keep blocks free for a sequence of this step: younger requests would take them, and lose them again."""
