@@ -87,7 +87,8 @@ class StructuredOutputsParams:
             object.__setattr__(self, "json", text)
         if self.choice is not None:
             expected = "a list of strings, at least one and none of them empty"
-            words = () if isinstance(self.choice, str) else _as_tuple("choice", self.choice, expected)
+            options: Any = self.choice
+            words = () if isinstance(options, str) else _as_tuple("choice", options, expected)
             if not words or any(not isinstance(word, str) or not word for word in words):
                 raise _error("choice", self.choice, expected)
             object.__setattr__(self, "choice", words)

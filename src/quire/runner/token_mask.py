@@ -12,11 +12,7 @@ import torch
 
 ALL = np.uint32(0xFFFFFFFF)
 #: What minus infinity is as an integer, by the dtype of the logits: bits that are OR-ed into a place that was cleared.
-_NEGATIVE_INFINITY = {
-    torch.float32: np.int32(-0x800000),
-    torch.bfloat16: np.int16(-0x80),
-    torch.float16: np.int16(-0x400),
-}
+_NEGATIVE_INFINITY = {torch.float32: -0x800000, torch.bfloat16: -0x80, torch.float16: -0x400}
 _INTEGERS = {2: torch.int16, 4: torch.int32}
 _FEW = 64  # words of a mask, up to which places are looked up one by one
 
@@ -41,7 +37,7 @@ def apply_masks(logits: torch.Tensor, rows: list[int], words: np.ndarray) -> Non
     logits[where] = logits[where].masked_fill_(is_banned, -torch.inf)
 
 
-def _apply(row: np.ndarray, mask: np.ndarray, infinity: np.integer) -> None:
+def _apply(row: np.ndarray, mask: np.ndarray, infinity: int) -> None:
     """One row, whose logits are seen as integers."""
     touched = np.flatnonzero(mask != ALL)
     if len(touched) <= _FEW:  # a few bans

@@ -1,1 +1,1 @@
-"""Structured output: from what a client asks for (a schema, a regex, choices, a grammar) to the tokens that may follow."""
+"""Structured output: from a schema, a regex, choices or a grammar to the tokens that may follow."""

@@ -69,7 +69,12 @@ class GrammarChecker:
                     self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar checks")
                 asked = self._thread.submit(self._ask, params)
         if verdict is None:
-            verdict = await asyncio.shield(asyncio.wrap_future(asked))
+            try:
+                verdict = await asyncio.shield(asyncio.wrap_future(asked))
+            except asyncio.CancelledError:
+                if not asked.cancelled():
+                    raise
+                raise TooManyGrammars("nothing is compiled any more: the server is shutting down") from None
         if verdict:
             raise GrammarError(verdict)
 

@@ -45,9 +45,7 @@ def make_vocabulary(tokenizer: Tokenizer, vocab_size: int, end_ids: Sequence[int
     """
     pieces = tokenizer.pieces
     if pieces is None:
-        raise ValueError(
-            "structured_outputs needs a tokenizer whose tokens are pieces of text, and this model's is not"
-        )
+        raise ValueError("structured_outputs needs a tokenizer whose tokens are pieces of text")
     tokens = [pieces[token] for token in range(vocab_size)]
     special = {*tokenizer.special_ids, *end_ids, *(token for token, piece in enumerate(tokens) if not piece)}
     for token in special:
