@@ -1,4 +1,4 @@
-"""Random JSON Schemas whose instances are short, over the keywords of the standard and the forms of OpenAI's documentation.
+"""Random JSON Schemas over the standard's keywords and the forms that OpenAI's documentation shows.
 
 Every schema is bounded (lengths, items, ranges, no recursion without an end), so that an answer at random can end.
 """
@@ -167,7 +167,9 @@ def _interface(rng: Random) -> Schema:
         label=_short(),
         children={"type": "array", "items": {"$ref": "#/$defs/leaf"}, "maxItems": 2},
     )
-    leaf = _closed(type={"type": "string", "enum": ["form"]}, next={"anyOf": [{"$ref": "#/$defs/leaf"}, {"type": "null"}]})
+    leaf = _closed(
+        type={"type": "string", "enum": ["form"]}, next={"anyOf": [{"$ref": "#/$defs/leaf"}, {"type": "null"}]}
+    )
     return {**node, "$defs": {"leaf": leaf}}
 
 

@@ -159,7 +159,7 @@ def processed(logits: torch.Tensor, params: SamplingParams, prompt: list[int], o
 
 def constrained(logits: torch.Tensor, state: RowState) -> torch.Tensor:
     row, sampler = logits.clone(), Sampler(len(logits))
-    sampler._ban(row[None], [state])
+    sampler._ban(row[None], [0], [state], [0], {})
     sampler._process(row, state)
     return row
 

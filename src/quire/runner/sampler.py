@@ -139,15 +139,21 @@ class Sampler:
             For each row: its tokens (several where a prompt forks, none for a beam), its log-probabilities where it
             asked for them, and why it failed, if it did.
         """
-        raw, failed = self._ban(logits, states)
         best_values, best_ids = best_tokens(logits)
+        failed = {i: _NO_NUMBERS for i, is_one in enumerate(torch.isfinite(best_values).tolist()) if not is_one}
+        best = best_ids.tolist()
+        raw: dict[int, torch.Tensor] = {}
+        if banned := [i for i, state in enumerate(states) if state.has_bans and i not in failed]:
+            raw, again = self._ban(logits, banned, states, best, failed)
+            if again:
+                places = torch.tensor(again, device=logits.device)
+                best_values[places], best_ids = best_tokens(logits[places])
+                for i, token, value in zip(again, best_ids.tolist(), best_values[places].tolist(), strict=True):
+                    best[i] = token
+                    if value == -math.inf:
+                        failed.setdefault(i, EVERY_TOKEN_IS_BANNED)
         if not all(state.is_argmax for state in states):
             logits, best_values = logits.float(), best_values.float()
-        best = best_ids.tolist()
-        for i, value in enumerate(best_values.tolist()):
-            if not math.isfinite(value):
-                is_banned = value == -math.inf and states[i].has_bans
-                failed.setdefault(i, EVERY_TOKEN_IS_BANNED if is_banned else _NO_NUMBERS)
         drawn = [
             ([], None, failed[i])
             if i in failed
@@ -156,34 +162,43 @@ class Sampler:
         ]
         return [row[0] for row in drawn], [row[1] for row in drawn], [row[2] for row in drawn]
 
-    def _ban(self, logits: torch.Tensor, states: list[RowState]) -> tuple[dict[int, torch.Tensor], dict[int, str]]:
+    def _ban(
+        self, logits: torch.Tensor, rows: list[int], states: list[RowState], best: list[int], failed: dict[int, str]
+    ) -> tuple[dict[int, torch.Tensor], list[int]]:
         """Set the logits of banned tokens to minus infinity, in place.
 
+        Args:
+            logits: of all rows.
+            rows: that have bans.
+            states: of all rows.
+            best: each row's largest logit, by its place.
+            failed: takes why a row fails, by row.
+
         Returns:
-            By row: the logits as they were, where log-probabilities are wanted; and why it failed.
+            By row, the logits as they were, where log-probabilities are wanted; and the rows whose largest logit is
+            banned.
         """
         raw: dict[int, torch.Tensor] = {}
-        failed: dict[int, str] = {}
-        rows = [i for i, state in enumerate(states) if state.has_bans]
-        if not rows:
-            return raw, failed
         masks = np.full((len(rows), words_of(self.vocab_size)), ALL)
-        matched = [(at, states[row].matcher) for at, row in enumerate(rows)]
-        matchers = [(at, matcher) for at, matcher in matched if matcher is not None]
-        if matchers and self._grammars is not None:
-            filled = self._grammars.fill([matcher for _, matcher in matchers])
-            for (at, matcher), words in zip(matchers, filled, strict=True):
+        matched = [(at, matcher) for at, row in enumerate(rows) if (matcher := states[row].matcher) is not None]
+        if matched:
+            assert self._grammars is not None
+            filled = self._grammars.fill([matcher for _, matcher in matched])
+            for (at, matcher), words in zip(matched, filled, strict=True):
                 try:
                     matcher.take_mask(words)
                 except GrammarError as error:
                     failed[rows[at]] = f"{BROKEN_GRAMMAR}: {error}"
                 masks[at] = words[: masks.shape[1]]
+        again = []
         for row, words in zip(rows, masks, strict=True):
             states[row].restrict(words)
             if states[row].params.logprobs is not None:
-                raw[row] = logits[row].float() if logits.dtype != torch.float32 else logits[row].clone()
+                raw[row] = logits[row].clone().float()
+            if not (int(words[best[row] >> 5]) >> (best[row] & 31)) & 1:
+                again.append(row)
         apply_masks(logits, rows, masks)
-        return raw, failed
+        return raw, again
 
     def _sample_row(
         self, row: torch.Tensor, top: torch.Tensor, top_id: int, state: RowState, raw: torch.Tensor | None

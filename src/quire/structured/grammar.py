@@ -9,6 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from quire.sampling_params import StructuredOutputsParams
+from quire.structured.formats import with_strict_formats
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
@@ -92,6 +93,7 @@ def grammar_text(params: StructuredOutputsParams) -> str:
         schema = {}
     if not isinstance(schema, dict):
         raise GrammarError("json is a schema that nothing matches" if schema is False else "json is no schema")
+    schema = with_strict_formats(schema)
     if "x-guidance" in schema:  # would have keywords ignored
         raise GrammarError("x-guidance is not taken; see whitespace_pattern and disable_any_whitespace")
     options: dict[str, Any] = {"whitespace_pattern": params.whitespace_pattern or _WHITESPACE}

@@ -125,7 +125,8 @@ def test_the_docs_name_every_habitual_field() -> None:
 @pytest.mark.parametrize(
     "field",
     [
-        {"response_format": {"type": "text"}}, {"guided_decoding_backend": "auto"}, {"tools": []}, {"tool_choice": "none"}, {"parallel_tool_calls": True},
+        {"response_format": {"type": "text"}}, {"guided_decoding_backend": "auto"},
+        {"tools": []}, {"tool_choice": "none"}, {"parallel_tool_calls": True},
         {"functions": []}, {"modalities": ["text"]}, {"max_completion_tokens": 4, "max_tokens": None},
         {"max_completion_tokens": 8, "max_tokens": 8},
     ],
