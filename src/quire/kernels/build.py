@@ -27,9 +27,12 @@ _COMPILERS = ("g++", "c++", "clang++")
 _FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp", "-fvisibility=hidden", "-fno-math-errno",
           "-ffp-contract=fast")  # fmt: skip
 _AVX2 = ("-mavx2", "-mfma")
+_AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512")
 _X86_LEVELS = {
     "avx2": _AVX2,
-    "avx512": (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512"),
+    "avx512": _AVX512,
+    # Products of bfloat16 pairs and of 8-bit fours in 32 bits: Zen 4 and later, Xeons from Sapphire Rapids on.
+    "avx512bf16": (*_AVX512, "-mavx512bf16", "-mavx512vnni"),
 }
 #: Compiler flags by level, the best level last.
 LEVELS: dict[str, tuple[str, ...]] = {
@@ -89,9 +92,12 @@ def build() -> list[Path]:
 
 
 def _compile(compiler: list[str], level: str, path: Path) -> None:
-    sources = ["paged_attention.cpp", *(["cpu.cpp"] if level == "generic" else [])]
+    # What asks for the processor's level must run on any.
+    sources = [
+        str(each) for each in sorted((HERE / "csrc").glob("*.cpp")) if each.name != "cpu.cpp" or level == "generic"
+    ]
     made = path.with_suffix(f".{os.getpid()}")
-    command = [*compiler, *_FLAGS, *LEVELS[level], *(str(HERE / "csrc" / name) for name in sources), "-o", str(made)]
+    command = [*compiler, *_FLAGS, *LEVELS[level], *sources, "-o", str(made)]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
         made.unlink(missing_ok=True)
