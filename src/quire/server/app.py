@@ -24,6 +24,7 @@ from quire.server.collections.routes import collection_routes
 from quire.server.collections.service import CollectionService
 from quire.server.collections.warming import warm_routes
 from quire.server.errors import ApiError, error_response, invalid
+from quire.server.health import health_routes
 from quire.server.http.access_log import AccessLog
 from quire.server.http.auth import Authenticate
 from quire.server.http.body import BodyReader
@@ -34,7 +35,6 @@ from quire.server.metrics import CountRequests, Metrics, metrics_routes
 from quire.server.openai.chat import ChatEndpoint
 from quire.server.openai.completions import CompletionEndpoint
 from quire.server.openai.errors import as_api_error
-from quire.server.openai.health import health_routes
 from quire.server.openai.models import model_routes
 from quire.server.openai.openapi import describe
 from quire.server.openai.tokenize import tokenize_routes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Generic
@@ -17,6 +18,7 @@ from quire.prompt import Prompt
 from quire.rag.prompt_template import share
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.server.auto import AutoModel
+from quire.server.bodies.fields import Reply
 from quire.server.collections.retrieval import retrieve
 from quire.server.collections.service import CollectionService
 from quire.server.errors import invalid
@@ -29,10 +31,11 @@ from quire.server.openai.generation import Generation, wait_until_ready
 from quire.server.openai.openapi import streamed
 from quire.server.openai.prompts import Passages, fit
 from quire.server.openai.response import B, ResponseBuilder
-from quire.server.openai.schema import ERROR_RESPONSES, GenerationRequest, Reply, StreamOptions
+from quire.server.openai.schema import ERROR_RESPONSES, GenerationRequest, StreamOptions
 from quire.server.openai.streaming import StreamedAnswer, UsageCount
 from quire.server.registry import ServedModel
 from quire.server.settings import ServerSettings
+from quire.server.tools.answer_form import AnswerForm
 
 #: What beam search takes of sampling; its answers are drawn from no random numbers, so any seed is right.
 _OF_BEAM_SEARCH = {"n", "max_tokens", "ignore_eos", "skip_special_tokens", "seed"}
@@ -100,6 +103,9 @@ class Endpoint(ABC, Generic[B]):
             max_tokens=params.max_tokens,
             param=self.prompt_field,
         )
+        form = self._form(body, model, prompts)
+        if form is not None and form.specials:
+            prompts = [replace(prompt, shown_specials=form.specials) for prompt in prompts]
         generation = Generation(
             model,
             prompts,
@@ -110,6 +116,7 @@ class Endpoint(ABC, Generic[B]):
             beam=beam,
             min_stage=body.min_stage or 1,
             system_fingerprint=model.async_engine.engine.system_fingerprint,
+            form=form,
             about=about,
         )
         builder = self.builder(generation, body)
@@ -144,6 +151,10 @@ class Endpoint(ABC, Generic[B]):
         Args:
             passages: to put in front of the only prompt.
         """
+
+    def _form(self, body: B, model: ServedModel, prompts: Sequence[Prompt]) -> AnswerForm | None:
+        """How to read the answers; None where they are texts and nothing else."""
+        return None
 
     async def _encode_one(self, body: B, model: ServedModel, passages: Passages | None) -> Prompt:
         (prompt,) = await self._encode(body, model, passages)

@@ -141,16 +141,16 @@ class Chunks:
         self.usage.num_output_tokens += len(delta.token_ids)
         if self._is_only_text and delta.finish_reason is None:
             return self._encode_text(number, delta.index, delta.text) if delta.text else b""
-        return self._encode_choice(number, delta) if self._builder.is_worth_a_chunk(delta) else b""
+        return b"".join([self._encode_choice(choice) for choice in self._builder.choices(number, delta)])
 
-    def _encode_choice(self, number: int, delta: Delta) -> bytes:
-        return event_of(self._chunk(choices=[self._builder.choice(number, delta)]))
+    def _encode_choice(self, choice: dict[str, Any]) -> bytes:
+        return event_of(self._chunk(choices=[choice]))
 
     def _encode_text(self, number: int, index: int, text: str) -> bytes:
         """The same as `_encode_choice` for a bare text, written into a chunk that was encoded once."""
         around = self._around_text.get((number, index))
         if around is None:
-            pattern = self._encode_choice(number, Delta(index, _TEXT, [])).decode()
+            pattern = self._encode_choice(self._builder.choice(number, Delta(index, _TEXT, []))).decode()
             before, _, after = pattern.partition(encode_basestring_ascii(_TEXT))
             around = self._around_text[number, index] = before, after
         return (around[0] + encode_basestring_ascii(text) + around[1]).encode()
