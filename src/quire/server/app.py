@@ -40,6 +40,8 @@ from quire.server.openai.openapi import describe
 from quire.server.openai.tokenize import tokenize_routes
 from quire.server.pages import page_routes
 from quire.server.registry import ModelRegistry
+from quire.server.responses.endpoint import ResponsesEndpoint
+from quire.server.responses.store import ResponseStore
 from quire.server.settings import ServerSettings
 
 _CLIENT_LEFT = 499  # nobody reads it; the access log does
@@ -47,6 +49,7 @@ _CLIENT_LEFT = 499  # nobody reads it; the access log does
 _ALIASES = {
     "/chat/completions": "/v1/chat/completions",
     "/completions": "/v1/completions",
+    "/responses": "/v1/responses",
     "/embeddings": "/v1/embeddings",
     "/models": "/v1/models",
     "/v1/health": "/health",
@@ -82,8 +85,10 @@ def make_app(
     auto, kept = AutoModel(registry, router), KeptKV(registry)
     service.on_deleted = lambda info, passages: kept.forget(info.id, passages)
     app.state.kept = kept
+    chat = ChatEndpoint(auto, settings, service)
     routers = (
-        ChatEndpoint(auto, settings, service).route(),
+        chat.route(),
+        ResponsesEndpoint(chat, ResponseStore(settings.max_stored_responses)).route(),
         CompletionEndpoint(auto, settings, service).route(),
         tokenize_routes(registry, settings),
         model_routes(registry, has_auto=router is not None),

@@ -95,6 +95,9 @@ class ServerSettings(EnvironmentSettings):
         None, "Most requests of one key at once; further ones get 429.", at_least=1
     )
     max_answers: int = setting(1024, "Answers that one body may ask for: its prompts times n.", at_least=1)
+    max_stored_responses: int = setting(
+        1000, "Responses that conversations may go on from by previous_response_id; 0 keeps none.", at_least=0
+    )
     max_logprobs: int = setting(
         100, "Log-probabilities a token that one body may ask for; -1 is no limit, so all tokens' too.", at_least=-1
     )

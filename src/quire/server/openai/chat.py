@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from quire.async_engine.messages import Started
 from quire.outputs import CompletionOutput, Delta, RequestOutput
 from quire.prompt import Prompt
+from quire.sampling_params import SamplingParams
 from quire.server.collections.retrieval import last_question
 from quire.server.errors import invalid
 from quire.server.openai.endpoint import Endpoint
@@ -18,11 +19,13 @@ from quire.server.openai.logprobs import Entry, chat_logprobs
 from quire.server.openai.prompts import Passages, encode_messages
 from quire.server.openai.response import ResponseBuilder
 from quire.server.openai.schema import ChatCompletion, ChatCompletionChunk, ChatCompletionRequest, Usage
-from quire.server.openai.tool_calls import answer_form, check_tools, wants_tools
+from quire.server.openai.tool_calls import answer_form, check_tools, forced_tool_grammar, wants_tools
 from quire.server.registry import ServedModel
 from quire.server.tools.answer_form import AnswerForm
 from quire.server.tools.answer_reader import Answer, AnswerReader
 from quire.server.tools.events import CallArguments, CallStart, Content, Event, Reasoning, merge
+
+_SAMPLING = {field.name for field in fields(SamplingParams)}
 
 
 class _ChatBuilder(ResponseBuilder[ChatCompletionRequest]):
@@ -153,7 +156,13 @@ class ChatEndpoint(Endpoint[ChatCompletionRequest]):
         if body.logprob_token_ids and not body.logprobs:
             raise invalid("logprob_token_ids goes with logprobs=true", "logprob_token_ids")
         check_tools(body)
-        return {"max_tokens": next(iter(limits), None), "logprobs": logprobs}
+        own: dict[str, Any] = {"max_tokens": next(iter(limits), None), "logprobs": logprobs}
+        schema = forced_tool_grammar(
+            body.tools or (), body.tool_choice, is_parallel=body.parallel_tool_calls is not False
+        )
+        if schema is not None and "structured_outputs" in _SAMPLING:  # which another part of the house is to bring
+            own["structured_outputs"] = {"json": schema}
+        return own
 
     def _question(self, body: ChatCompletionRequest) -> str | None:
         return last_question(body.messages)

@@ -14,6 +14,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from quire.outputs import RequestOutput
 from quire.prompt import Prompt
 from quire.rag.prompt_template import share
 from quire.sampling_params import BeamSearchParams, SamplingParams
@@ -32,7 +33,7 @@ from quire.server.openai.openapi import streamed
 from quire.server.openai.prompts import Passages, fit
 from quire.server.openai.response import B, ResponseBuilder
 from quire.server.openai.schema import ERROR_RESPONSES, GenerationRequest, StreamOptions
-from quire.server.openai.streaming import StreamedAnswer, UsageCount
+from quire.server.openai.streaming import Chunks, StreamedAnswer, UsageCount
 from quire.server.registry import ServedModel
 from quire.server.settings import ServerSettings
 from quire.server.tools.answer_form import AnswerForm
@@ -72,6 +73,28 @@ class Endpoint(ABC, Generic[B]):
 
     async def answer(self, request: Request, body: B) -> Response:
         """The model's answer to a body, whole or as a stream. A client that goes away ends it: `ClientDisconnected`."""
+        generation = await self.prepare(request, body)
+        if body.stream and self.settings.enable_force_include_usage:
+            options = body.stream_options or StreamOptions()
+            body = body.model_copy(update={"stream_options": options.model_copy(update={"include_usage": True})})
+        builder = self.builder(generation, body)
+        if body.stream:
+            return StreamedAnswer(generation, Chunks(builder), self.settings.keep_alive_s)
+        outputs, count = await whole_answer(request, generation)
+        answer = json_reply(builder.whole(outputs, count.to_usage()))
+        answer.headers.update(generation.stage_headers)
+        return answer
+
+    async def prepare(self, request: Request, body: B, *, answer_id: str | None = None) -> Generation:
+        """What is to be run for a body; it waits for the model.
+
+        Args:
+            answer_id: names the answer; by default what the body says, behind this endpoint's prefix.
+
+        Raises:
+            ApiError: it cannot be served.
+            ClientDisconnected: the client waits no longer.
+        """
         question = self._question(body)
         key_id = key_id_of(request.scope)
         retrieved = await retrieve(self.service, key_id, body, question) if body.retrieval is not None else None
@@ -82,9 +105,6 @@ class Endpoint(ABC, Generic[B]):
         note_usage(request.scope, model=model.name)
         _check_streaming(body)
         await wait_until_ready(model, request.receive)
-        if body.stream and self.settings.enable_force_include_usage:
-            options = body.stream_options or StreamOptions()
-            body = body.model_copy(update={"stream_options": options.model_copy(update={"include_usage": True})})
         params = self._sampling_params(body, model)
         beam = self._beam_search(body, params, model) if body.use_beam_search else None
         about: dict[str, Reply] = {} if routing is None else {"routing": routing}
@@ -106,11 +126,11 @@ class Endpoint(ABC, Generic[B]):
         form = self._form(body, model, prompts)
         if form is not None and form.specials:
             prompts = [replace(prompt, shown_specials=form.specials) for prompt in prompts]
-        generation = Generation(
+        return Generation(
             model,
             prompts,
             params,
-            request_id=f"{self.id_prefix}-{body.request_id or secrets.token_hex(12)}",
+            request_id=answer_id or f"{self.id_prefix}-{body.request_id or secrets.token_hex(12)}",
             created=int(time.time()),
             priority=body.priority or 0,
             beam=beam,
@@ -119,17 +139,6 @@ class Endpoint(ABC, Generic[B]):
             form=form,
             about=about,
         )
-        builder = self.builder(generation, body)
-        if body.stream:
-            return StreamedAnswer(builder, self.settings.keep_alive_s)
-        outputs = await run_while_connected(request.receive, generation.outputs())
-        count = UsageCount(has_stages=model.async_engine.num_stages > 1)
-        for number, output in enumerate(outputs):
-            count.add_output(number, output)
-        count.note(request.scope, model.name)
-        answer = json_reply(builder.whole(outputs, count.to_usage()))
-        answer.headers.update(generation.stage_headers)
-        return answer
 
     @abstractmethod
     def _own_sampling(self, body: B) -> dict[str, Any]:
@@ -219,6 +228,21 @@ def _check_streaming(body: GenerationRequest) -> None:
         raise invalid("use_beam_search is not streamed; leave out stream or use_beam_search", "use_beam_search")
     if not body.stream and (body.wants_usage or body.wants_running_usage):
         raise invalid("stream_options go with stream=true; a whole answer has its usage", "stream_options")
+
+
+async def whole_answer(request: Request, generation: Generation) -> tuple[list[RequestOutput], UsageCount]:
+    """The outputs to all prompts, once they are whole, and their tokens, which the access log is told.
+
+    Raises:
+        ApiError: a prompt cannot be served, or failed.
+        ClientDisconnected: the client waits no longer.
+    """
+    outputs = await run_while_connected(request.receive, generation.outputs())
+    count = UsageCount(has_stages=generation.model.async_engine.num_stages > 1)
+    for number, output in enumerate(outputs):
+        count.add_output(number, output)
+    count.note(request.scope, generation.model.name)
+    return outputs, count
 
 
 def json_reply(answer: Reply) -> Response:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from quire.server.tools.answer_reader import AnswerReader
 from quire.server.tools.parser import ToolParser
@@ -39,3 +41,15 @@ class AnswerForm:
             is_parallel=self.is_parallel,
             shows_reasoning=self.shows_reasoning,
         )
+
+
+def num_reasoning_tokens(form: AnswerForm, token_ids: Sequence[int], tokenizer: Any) -> int:
+    """Of an answer's tokens, those up to the end of its thoughts; all of them where it has no such end."""
+    if form.reasoning is None:
+        return 0
+    closing = tokenizer.backend.token_to_id(form.reasoning.closing)
+    if closing in token_ids:
+        return token_ids.index(closing)
+    text: str = tokenizer.decode(token_ids, skip_special_tokens=False)
+    thought, marker, _ = text.partition(form.reasoning.closing)
+    return len(tokenizer.encode(thought, add_special_tokens=False)) if marker else len(token_ids)
