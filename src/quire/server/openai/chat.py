@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from starlette.requests import Request
+
 from quire.async_engine.messages import Started
 from quire.outputs import CompletionOutput, Delta, RequestOutput
 from quire.prompt import Prompt
@@ -14,7 +16,7 @@ from quire.sampling_params import SamplingParams
 from quire.server.collections.retrieval import last_question
 from quire.server.errors import invalid
 from quire.server.openai.endpoint import Endpoint
-from quire.server.openai.generation import Generation
+from quire.server.openai.generation import Generation, wait_until_known
 from quire.server.openai.logprobs import Entry, chat_logprobs
 from quire.server.openai.prompts import Passages, encode_messages
 from quire.server.openai.response import ResponseBuilder
@@ -163,6 +165,14 @@ class ChatEndpoint(Endpoint[ChatCompletionRequest]):
         if schema is not None and "structured_outputs" in _SAMPLING:  # which another part of the house is to bring
             own["structured_outputs"] = {"json": schema}
         return own
+
+    async def count_tokens(self, request: Request, body: ChatCompletionRequest) -> int:
+        """The length of a conversation's prompt; nothing runs on the engine."""
+        model = self.auto.registry.get(body.model)
+        await wait_until_known(model, request.receive)
+        check_tools(body)
+        (prompt,) = await self._encode(body, model)
+        return len(prompt.token_ids)
 
     def _question(self, body: ChatCompletionRequest) -> str | None:
         return last_question(body.messages)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from quire.server.openai.schema import ChatCompletionChunk
-from quire.server.responses.schema import ResponseEvent
-
 _SCHEMAS = "#/components/schemas/"
-_STREAMED_ONLY = (ChatCompletionChunk, ResponseEvent)  # no route answers them whole, so FastAPI does not know them
 
 
 def streamed(chunk: type[BaseModel], *, has_done: bool = True) -> dict[str, Any]:
@@ -34,13 +31,15 @@ def streamed(chunk: type[BaseModel], *, has_done: bool = True) -> dict[str, Any]
     }
 
 
-def describe(app: FastAPI, *, needs_key: bool) -> dict[str, Any]:
-    """The document: FastAPI's, with what streams are made of, and the key that requests need."""
+def describe(app: FastAPI, *, needs_key: bool, chunks: Sequence[type[BaseModel]]) -> dict[str, Any]:
+    """The document: FastAPI's, with what streams are made of, and the key that requests need.
+
+    Args:
+        chunks: of streams, which no route answers whole, so that FastAPI does not know them.
+    """
     if app.openapi_schema is None:
         document = FastAPI.openapi(app)
-        _, found = models_json_schema(
-            [(chunk, "serialization") for chunk in _STREAMED_ONLY], ref_template=_SCHEMAS + "{model}"
-        )
+        _, found = models_json_schema([(chunk, "serialization") for chunk in chunks], ref_template=_SCHEMAS + "{model}")
         document["components"]["schemas"] |= found["$defs"]
         if needs_key:
             document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}

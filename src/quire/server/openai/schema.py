@@ -303,6 +303,7 @@ class ErrorDetail(Reply):
 
 
 class ErrorBody(Reply):
+    type: Literal["error"] | None = Field(default=None, description="Below /v1/messages.")
     error: ErrorDetail
 
 
