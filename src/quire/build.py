@@ -44,6 +44,7 @@ from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner
 from quire.sampling_params import SamplingParams
+from quire.structured.matcher import Grammars
 from quire.system.cold_start import ColdStart
 from quire.system.malloc import keep_freed_memory
 from quire.system.threads import default_num_threads
@@ -272,6 +273,10 @@ def make_engine(
     worker = None
     if num_swap_slots:
         worker = _make_transfer_worker(config, cache, plan.block_bytes, num_swap_slots, namespace)
+    eos_token_ids = dict.fromkeys(source.eos_token_ids)
+    if tokenizer is not None and tokenizer.eos_token_id is not None:
+        eos_token_ids[tokenizer.eos_token_id] = None
+    grammars = None if tokenizer is None else Grammars(tokenizer, shape.vocab_size, tuple(eos_token_ids))
     runner = ModelRunner(
         model,
         cache,
@@ -280,11 +285,9 @@ def make_engine(
         shape.vocab_size,
         worker,
         _open_disk_tier(config, cache, plan.block_bytes, namespace, source.name),
+        grammars,
     )
     promoter = _make_promoter(loaded, runner, namespace)
-    eos_token_ids = dict.fromkeys(source.eos_token_ids)
-    if tokenizer is not None and tokenizer.eos_token_id is not None:
-        eos_token_ids[tokenizer.eos_token_id] = None
     asks_costs = runner.disk is not None or (worker is not None and config.recovery_policy == "cost")
     has_profile = cost_model is None and recovery is None and asks_costs
     place = profile_place(config, model, loaded.device) if has_profile else None
@@ -315,6 +318,7 @@ def make_engine(
         recovery=recovery or make_policy(config.recovery_policy, cost_model),
         cost_model=cost_model,
         keeps_prompts=config.kv_dir_keep_prompts,
+        grammars=grammars,
     )
     if loaded.loader is not None:
         engine.on_close.append(loaded.loader.close)

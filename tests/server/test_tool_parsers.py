@@ -178,10 +178,14 @@ def test_families_are_told_by_their_templates() -> None:
 
 
 def test_a_forced_call_s_schema_names_the_functions_and_their_arguments() -> None:
-    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    leaf = {"$ref": "#/$defs/leaf"}
+    schema = {"type": "object", "properties": {"leaf": leaf}, "$defs": {"leaf": {"enum": [leaf]}}}
     one = forced_calls_schema([{"name": "weather", "parameters": schema}], is_parallel=False)
     assert (one["minItems"], one["maxItems"]) == (1, 1)
-    assert one["items"]["properties"] == {"name": {"const": "weather"}, "arguments": schema}
+    assert one["items"]["properties"] == {"name": {"const": "weather"}, "arguments": {"$ref": "#/$defs/arguments0"}}
+    moved = one["$defs"]["arguments0"]
+    assert moved["properties"] == {"leaf": {"$ref": "#/$defs/arguments0/$defs/leaf"}}
+    assert moved["$defs"] == schema["$defs"], "an example is no reference"
     both = forced_calls_schema([{"name": "weather", "parameters": schema}, {"name": "now"}], is_parallel=True)
     assert [each["properties"]["name"]["const"] for each in both["items"]["anyOf"]] == ["weather", "now"]
     assert both["maxItems"] > 1

@@ -314,6 +314,21 @@ class Scheduler:
         request.stage = self.stages.current
         if self.stages.root is not None:
             request.root = self.stages.root
+        if request.needs_grammar:
+            self._set_aside(request, "grammar")
+        else:
+            self._begin_to_wait(request)
+
+    def note_grammar(self, request_id: str) -> None:
+        """A request's grammar has been compiled: it waits for nothing but its turn now. Harmless where it has ended."""
+        request = self.aside.get(request_id)
+        if request is not None and request.waits_for == "grammar":
+            del self.aside[request_id]
+            request.waits_for, request.needs_grammar = None, False
+            self._begin_to_wait(request)
+
+    def _begin_to_wait(self, request: Request) -> None:
+        """Queue a request, or have it wait for its stage of the model."""
         if request.min_stage > self.stages.current:
             self._set_aside(request, "stage")
         else:
@@ -387,7 +402,9 @@ class Scheduler:
             self.num_preempted += 1
         elif request.waits_for is None:
             self._dequeue(request)
-        elif request.waits_for == "document" or request.min_stage <= self.stages.current:
+        elif request.waits_for == "document" or (
+            request.waits_for == "stage" and request.min_stage <= self.stages.current
+        ):
             del self.aside[request.request_id]
             request.waits_for = None
         for seq in request.unfinished:
@@ -619,7 +636,9 @@ class Scheduler:
         updates.append(SequenceUpdate(seq, [token_id], entries))
         request = seq.request
         num_output_tokens = len(seq.token_ids) - seq.num_prompt_tokens
-        if token_id in request.stop_token_ids and num_output_tokens >= request.sampling_params.min_tokens:
+        params = request.sampling_params
+        may_end = num_output_tokens >= params.min_tokens or params.structured_outputs is not None
+        if token_id in request.stop_token_ids and may_end:
             is_models_own = token_id in request.eos_token_ids
             self.finish_sequence(seq, RequestStatus.FINISHED_STOPPED, None if is_models_own else token_id)
         elif num_output_tokens >= request.max_tokens:

@@ -153,6 +153,59 @@ def test_the_choice_of_tools_is_kept(agent: RunningServer) -> None:
     assert cut["message"]["tool_calls"][0]["function"]["name"] == "weather"
 
 
+#: A tool whose arguments are short whatever a model says.
+CLOTHES: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "clothes",
+        "parameters": {
+            "type": "object",
+            "properties": {"size": {"$ref": "#/$defs/size"}, "count": {"type": "integer", "minimum": 1, "maximum": 9}},
+            "required": ["size", "count"],
+            "additionalProperties": False,
+            "$defs": {"size": {"enum": ["S", "M"]}},
+        },
+    },
+}
+SWITCH = {"type": "function", "function": {"name": "switch", "parameters": {"type": "object", "maxProperties": 0}}}
+
+
+@pytest.mark.parametrize(
+    "choice", ["required", {"type": "function", "function": {"name": "clothes"}}], ids=["required", "named"]
+)
+def test_a_call_can_be_forced_of_any_model(agent: RunningServer, choice: Any) -> None:
+    SCRIPT.says = None
+    asked: dict[str, Any] = {"model": MODEL, "messages": QUESTION, "tools": [CLOTHES, SWITCH], "tool_choice": choice}
+    asked |= {"seed": 2, "max_tokens": 300, "extra_body": {"chat_template": QWEN}}
+    with agent.client() as client:
+        whole = client.chat.completions.create(**asked, parallel_tool_calls=False).choices[0]
+        with client.chat.completions.stream(**asked, parallel_tool_calls=False) as stream:
+            streamed = stream.get_final_completion().choices[0]
+    assert (whole.finish_reason, streamed.finish_reason) == ("tool_calls", "tool_calls")
+    assert whole.message.content is None
+    for message in (whole.message, streamed.message):
+        assert message.tool_calls
+        (call,) = message.tool_calls
+        assert call.type == "function"
+        arguments = json.loads(call.function.arguments)
+        if choice != "required" or call.function.name == "clothes":
+            assert call.function.name == "clothes"
+            assert arguments["size"] in ("S", "M")
+            assert 1 <= arguments["count"] <= 9
+        else:
+            assert (call.function.name, arguments) == ("switch", {})
+    both = {"tools": [CLOTHES], "tool_choice": "required", "response_format": {"type": "json_object"}}
+    assert refusal_of(agent.chat(**both))["param"] == "response_format"
+
+
+def test_an_answer_that_follows_a_schema_is_content(agent: RunningServer) -> None:
+    """A grammar leaves no room for thoughts, even where the prompt has begun them."""
+    schema = {"type": "json_schema", "json_schema": {"name": "it", "schema": CLOTHES["function"]["parameters"]}}
+    body = {"chat_template": QWEN, "chat_template_kwargs": {"forced_thinking": True}, "response_format": schema}
+    message = ask(agent, None, **body, tools=[WEATHER], seed=1, max_tokens=300)["message"]
+    assert json.loads(message["content"]).keys() == {"size", "count"}
+
+
 def test_thoughts_are_told_from_what_is_said(agent: RunningServer) -> None:
     def message(says: str, **body: Any) -> dict[str, Any]:
         shown: dict[str, Any] = ask(agent, says, **{"chat_template": QWEN, **body})["message"]

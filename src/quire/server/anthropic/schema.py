@@ -74,7 +74,13 @@ class Thinking(Body):
     display: Literal["summarized", "omitted"] | None = option("omitted leaves thoughts out of the answer.")
 
 
+class OutputFormat(Body):
+    type: Literal["json_schema"] = Field(description="Only json_schema.")
+    schema_: dict[str, Any] = Field(alias="schema", description="What the answer's text must be.")
+
+
 class OutputOptions(Body):
+    format: OutputFormat | None = option("A JSON Schema that the answer follows.")
     effort: Annotated[str, Field(max_length=64)] | None = option("Handed to the chat template as reasoning_effort.")
 
 

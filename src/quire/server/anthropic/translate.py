@@ -29,6 +29,9 @@ def to_chat(body: CountTokensRequest) -> ChatCompletionRequest:
         given["chat_template_kwargs"] = {**variables, **(body.chat_template_kwargs or {})}
     if body.output_config is not None:
         given["reasoning_effort"] = body.output_config.effort
+        if (wanted := body.output_config.format) is not None:
+            about = {"name": "answer", "schema": wanted.schema_}
+            given["response_format"] = {"type": "json_schema", "json_schema": about}
     if body.tools:
         given["tools"] = [
             {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from quire.async_engine.messages import Started
 from quire.outputs import CompletionOutput, Delta, RequestOutput
 from quire.prompt import Prompt
-from quire.sampling_params import SamplingParams
+from quire.sampling_params import StructuredOutputsParams
 from quire.server.collections.retrieval import last_question
 from quire.server.errors import invalid
 from quire.server.openai.endpoint import Endpoint
@@ -26,8 +26,6 @@ from quire.server.registry import ServedModel
 from quire.server.tools.answer_form import AnswerForm
 from quire.server.tools.answer_reader import Answer, AnswerReader
 from quire.server.tools.events import CallArguments, CallStart, Content, Event, Reasoning, merge
-
-_SAMPLING = {field.name for field in fields(SamplingParams)}
 
 
 class _ChatBuilder(ResponseBuilder[ChatCompletionRequest]):
@@ -159,11 +157,10 @@ class ChatEndpoint(Endpoint[ChatCompletionRequest]):
             raise invalid("logprob_token_ids goes with logprobs=true", "logprob_token_ids")
         check_tools(body)
         own: dict[str, Any] = {"max_tokens": next(iter(limits), None), "logprobs": logprobs}
-        schema = forced_tool_grammar(
-            body.tools or (), body.tool_choice, is_parallel=body.parallel_tool_calls is not False
-        )
-        if schema is not None and "structured_outputs" in _SAMPLING:  # which another part of the house is to bring
-            own["structured_outputs"] = {"json": schema}
+        is_parallel = body.parallel_tool_calls is not False
+        schema = forced_tool_grammar(body.tools or (), body.tool_choice, is_parallel=is_parallel)
+        if schema is not None:
+            own["structured_outputs"] = StructuredOutputsParams(json=schema)  # type: ignore[arg-type]
         return own
 
     async def count_tokens(self, request: Request, body: ChatCompletionRequest) -> int:

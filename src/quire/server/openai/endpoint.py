@@ -13,7 +13,9 @@ from typing import Any, ClassVar, Generic
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive
 
+from quire.async_engine.messages import QueueFull
 from quire.outputs import RequestOutput
 from quire.prompt import Prompt
 from quire.rag.prompt_template import share
@@ -106,6 +108,7 @@ class Endpoint(ABC, Generic[B]):
         _check_streaming(body)
         await wait_until_ready(model, request.receive)
         params = self._sampling_params(body, model)
+        await _check_grammar(body, params, model, request.receive)
         beam = self._beam_search(body, params, model) if body.use_beam_search else None
         about: dict[str, Reply] = {} if routing is None else {"routing": routing}
         domains = domains_of(key_id, self.settings, body.cache_salt)
@@ -171,7 +174,10 @@ class Endpoint(ABC, Generic[B]):
 
     def _sampling_params(self, body: B, model: ServedModel) -> SamplingParams:
         """The model's recommendation, under the body's fields, under the endpoint's own reading of them."""
-        given = {**body.given_sampling(), **self._own_sampling(body)}
+        try:
+            given = {**body.given_sampling(), **self._own_sampling(body)}
+        except ValueError as error:
+            raise as_api_error(error) from error
         engine = model.async_engine.engine
         if body.length_penalty not in (None, 1) and not body.use_beam_search:
             raise invalid("length_penalty goes with use_beam_search=true", "length_penalty")
@@ -218,6 +224,20 @@ class Endpoint(ABC, Generic[B]):
             )
         except ValueError as error:
             raise as_api_error(error) from error
+
+
+async def _check_grammar(body: GenerationRequest, params: SamplingParams, model: ServedModel, receive: Receive) -> None:
+    """Refuse what the answer cannot be held to, by the name of the field that says so."""
+    if (wanted := params.structured_outputs) is None:
+        return
+    try:
+        await run_while_connected(receive, model.async_engine.check_grammar(wanted))
+    except QueueFull as error:
+        raise as_api_error(error) from error
+    except ValueError as error:
+        structure = body.given_structure()
+        name = "tools" if structure is None else structure[0]  # of forced calls, which nothing else forces
+        raise invalid(f"{name} cannot be served: {error}", name) from error
 
 
 def _check_streaming(body: GenerationRequest) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field
 
-from quire.sampling_params import SamplingParams
+from quire.sampling_params import SamplingParams, StructuredOutputsParams
 from quire.server.bodies.conversation import Message, Tool, ToolChoice
 from quire.server.bodies.fields import (
     Body,
@@ -107,6 +107,38 @@ class Slo(Body):
     tpot_s: float | None = option("Seconds a token after that.", gt=0, le=86400)
 
 
+class JsonSchemaFormat(Body):
+    name: Annotated[str, Field(max_length=256)] = Field(description="For people.")
+    description: str | None = option("For people; the model does not see it.")
+    schema_: dict[str, Any] | None = Field(
+        default=None, alias="schema", description="A JSON Schema; by default anything that is JSON."
+    )
+    strict: bool | None = option("The answer is held to the schema either way.")
+
+
+class ResponseFormat(Body):
+    """What an answer may be."""
+
+    type: Literal["text", "json_object", "json_schema"] = Field(
+        description="text is no limit; json_object any JSON object; json_schema what `json_schema` says."
+    )
+    json_schema: JsonSchemaFormat | None = option("Goes with the type json_schema.")
+
+
+class StructuredOutputs(Body):
+    """The language of an answer: exactly one of the first five fields says which."""
+
+    json_: str | bool | dict[str, Any] | None = Field(
+        default=None, alias="json", description="A JSON Schema, or one as text."
+    )
+    regex: str | None = option("The whole answer matches it.")
+    choice: Annotated[list[str], Field(fail_fast=True, min_length=1)] | None = option("The answer is one of these.")
+    grammar: str | None = option("A context-free grammar, in the dialect of Lark or of llama.cpp (GBNF).")
+    json_object: bool | None = option("Any JSON object.")
+    disable_any_whitespace: bool | None = option("No white space between the parts of JSON.")
+    whitespace_pattern: str | None = option("A regex for what may stand between the parts of JSON.")
+
+
 class GenerationRequest(HabitualFields):
     """The fields that completions and chat completions share."""
 
@@ -127,6 +159,18 @@ class GenerationRequest(HabitualFields):
     )
     bad_words_token_ids: Items[NonEmpty[TokenId]] | None = option("The same as token ids.")
     allowed_token_ids: NonEmpty[TokenId] | None = option("Only these are ever chosen.")
+    response_format: ResponseFormat | None = option("The answer is plain text, a JSON object or what a schema says.")
+    structured_outputs: StructuredOutputs | None = option(
+        "The answer is JSON of a schema, matches a regex, is one of some choices or in a grammar's language."
+    )
+    guided_json: str | bool | dict[str, Any] | None = option("The older name of structured_outputs.json.")
+    guided_regex: str | None = option("The older name of structured_outputs.regex.")
+    guided_choice: Annotated[list[str], Field(fail_fast=True, min_length=1)] | None = option(
+        "The older name of structured_outputs.choice."
+    )
+    guided_grammar: str | None = option("The older name of structured_outputs.grammar.")
+    guided_whitespace_pattern: str | None = option("The older name of structured_outputs.whitespace_pattern.")
+    guided_decoding_backend: Hint = option("vLLM's; there is one backend, nothing depends on it.")
     seed: int | None = option("The same seed gives the same tokens, whatever else runs.", ge=-(2**63), lt=2**63)
     stop: StopString | Annotated[list[StopString], Field(fail_fast=True, max_length=64)] | None = option(
         "A string, or up to 64 of them, before which the answer ends; each of 1 to 1024 characters."
@@ -179,7 +223,40 @@ class GenerationRequest(HabitualFields):
 
     def given_sampling(self) -> dict[str, Any]:
         """The fields of `SamplingParams` that were given; max_tokens and logprobs are each endpoint's own."""
-        return {name: getattr(self, name) for name in _SAMPLING & self.model_fields_set}
+        given = {name: getattr(self, name) for name in _SAMPLING & self.model_fields_set}
+        if (wanted := self.given_structure()) is not None:
+            given["structured_outputs"] = StructuredOutputsParams(**wanted[1])
+        return given
+
+    def given_structure(self) -> tuple[str, dict[str, Any]] | None:
+        """The field that says what the answer may be, and what it says in the words of `StructuredOutputsParams`.
+
+        Raises:
+            ValueError: several fields say so.
+        """
+        found: list[tuple[str, dict[str, Any]]] = []
+        if self.structured_outputs is not None:
+            given = self.structured_outputs.model_dump(exclude_none=True, by_alias=True)
+            found.append(("structured_outputs", given))
+        for name in ("json", "regex", "choice", "grammar"):
+            if (value := getattr(self, f"guided_{name}")) is not None:
+                found.append((f"guided_{name}", {name: value}))
+        match self.response_format:
+            case ResponseFormat(type="json_object"):
+                found.append(("response_format", {"json_object": True}))
+            case ResponseFormat(type="json_schema", json_schema=about):
+                if about is None:
+                    raise ValueError('response_format={"type": "json_schema"} needs json_schema beside it')
+                schema = True if about.schema_ is None else about.schema_
+                found.append(("response_format", {"json": schema}))
+        if len(found) > 1:
+            names = " and ".join(name for name, _ in found)
+            raise ValueError(f"{found[1][0]}=... is not valid: {names} both say what the answer is; give one of them")
+        if self.guided_whitespace_pattern is not None:
+            if not found:
+                raise ValueError("guided_whitespace_pattern needs guided_json beside it")
+            found[0][1]["whitespace_pattern"] = self.guided_whitespace_pattern
+        return found[0] if found else None
 
     @property
     def wants_usage(self) -> bool:
@@ -191,6 +268,7 @@ class GenerationRequest(HabitualFields):
 
 
 _SAMPLING = {field.name for field in fields(SamplingParams)} & set(GenerationRequest.model_fields)
+_SAMPLING -= {"structured_outputs"}  # which is said in several ways
 
 
 class PassageCard(Reply):
@@ -320,10 +398,6 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
 # -- POST /v1/chat/completions -------------------------------------------------------------------------------------
 
 
-class ResponseFormat(Body):
-    type: Literal["text"] = Field(description='Answers are plain text: only {"type": "text"} is taken.')
-
-
 class TemplateOptions(Body):
     """How messages become a prompt; /tokenize takes the same."""
 
@@ -364,7 +438,6 @@ class ChatCompletionRequest(TemplateOptions, GenerationRequest):
     include_reasoning: bool | None = option("False leaves the model's reasoning out of the answer; true by default.")
 
     # Fields that clients send out of habit.
-    response_format: ResponseFormat | None = option("Answers are plain text.")
     modalities: Annotated[list[Literal["text"]], Field(max_length=1)] | None = option('Only ["text"].')
     functions: NoItems | None = option("Only an empty list: send tools, which took its place.")
     function_call: Literal["none", "auto"] | None = option(

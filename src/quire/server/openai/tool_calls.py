@@ -41,12 +41,18 @@ def check_tools(body: ChatCompletionRequest) -> None:
                 f"{where}.parameters",
             )
     choice = body.tool_choice
-    if isinstance(choice, NamedToolChoice):
-        if choice.function.name not in names:
-            there = ", ".join(map(repr, list(names)[:10])) or "none"
-            raise invalid(f"tool_choice names {choice.function.name!r:.60}, and the tools are {there}", "tool_choice")
-    elif choice == "required" and not names:
+    if isinstance(choice, NamedToolChoice) and choice.function.name not in names:
+        there = ", ".join(map(repr, list(names)[:10])) or "none"
+        raise invalid(f"tool_choice names {choice.function.name!r:.60}, and the tools are {there}", "tool_choice")
+    if is_forced(body) and (structure := body.given_structure()) is not None:
+        raise invalid(f"{structure[0]} does not go with a tool_choice that forces a call; leave one out", structure[0])
+    if choice == "required" and not names:
         raise invalid("tool_choice='required' forces a call, and there are no tools; give some", "tool_choice")
+
+
+def is_forced(body: ChatCompletionRequest) -> bool:
+    """Whether the answer must be a call."""
+    return isinstance(body.tool_choice, NamedToolChoice) or body.tool_choice == "required"
 
 
 def wants_tools(body: ChatCompletionRequest) -> bool:
@@ -75,14 +81,15 @@ def answer_form(
     Raises:
         ApiError: nobody knows how the model writes calls.
     """
+    if body.given_structure() is not None:
+        return None  # all of it is in that language
     tokenizer = tokenizer_of(model)
     has_tools = wants_tools(body)
     own = own_template(model, body, trusts_template=settings.trust_request_chat_template)
     template = tokenizer.choose_chat_template(own, has_tools=has_tools)
     markers = reasoning_markers(settings.reasoning_parser, template)
     tools: type[ToolParser] | None = None
-    is_forced = isinstance(body.tool_choice, NamedToolChoice) or body.tool_choice == "required"
-    if is_forced:
+    if is_forced(body):
         markers, tools = None, ForcedParser  # the grammar leaves no room for thoughts
     elif has_tools:
         tools = _parser(settings.tool_call_parser, template, is_explained=not tokenizer.shows_tools(own))

@@ -83,11 +83,21 @@ class ReasoningOptions(Body):
 
 
 class TextFormat(Body):
-    type: Literal["text"] = Field(description='Answers are plain text: only {"type": "text"} is taken.')
+    """What the answer's text may be."""
+
+    type: Literal["text", "json_object", "json_schema"] = Field(
+        description="text is no limit; json_object any JSON object; json_schema what `schema` says."
+    )
+    name: Annotated[str, Field(max_length=256)] | None = option("For people.")
+    description: str | None = option("For people; the model does not see it.")
+    schema_: dict[str, Any] | None = Field(
+        default=None, alias="schema", description="A JSON Schema; goes with the type json_schema."
+    )
+    strict: bool | None = option("The answer is held to the schema either way.")
 
 
 class TextOptions(Body):
-    format: TextFormat | None = option("Answers are plain text.")
+    format: TextFormat | None = option("Plain text, a JSON object or what a schema says.")
     verbosity: Hint = option("A hint; nothing depends on it.")
 
 

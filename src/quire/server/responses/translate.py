@@ -30,6 +30,8 @@ def to_chat(body: ResponsesRequest, messages: Sequence[Message]) -> ChatCompleti
         messages = [Message(role="system", content=body.instructions), *messages]
     if body.tools:
         given["tools"] = [_tool(tool) for tool in body.tools]
+    if body.text is not None and (text_format := body.text.format) is not None:
+        given["response_format"] = as_response_format(text_format.type, text_format.schema_, "text.format.schema")
     choice: ToolChoice | None
     if isinstance(body.tool_choice, NamedFunction):
         choice = NamedToolChoice(type="function", function=ChosenFunction(name=body.tool_choice.name))
@@ -44,6 +46,13 @@ def to_chat(body: ResponsesRequest, messages: Sequence[Message]) -> ChatCompleti
         stream=body.stream,
         **given,
     )
+
+
+def as_response_format(kind: str, schema: dict[str, Any] | None, field: str) -> dict[str, Any]:
+    """Chat's form of what an answer may be. Raises ApiError where a schema is missing, from that field."""
+    if kind != "json_schema":
+        return {"type": kind}
+    return {"type": kind, "json_schema": {"name": "answer", "schema": _needed(schema, field)}}
 
 
 def to_messages(given: str | Sequence[InputItem]) -> list[Message]:

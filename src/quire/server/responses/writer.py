@@ -133,7 +133,7 @@ class ResponseWriter:
             "service_tier": "default",
             "store": body.store is not False,
             "temperature": params.temperature,
-            "text": {"format": {"type": "text"}},
+            "text": {"format": self._format()},
             "tool_choice": choice if isinstance(choice, str) else choice.model_dump(),
             "tools": [{"parameters": None, "strict": None, **tool.given} for tool in body.tools or ()],
             "top_p": params.top_p,
@@ -142,6 +142,12 @@ class ResponseWriter:
             "user": None,
             "metadata": body.metadata or {},
         }
+
+    def _format(self) -> JsonObject:
+        text = self._body.text
+        if text is None or text.format is None:
+            return {"type": "text"}
+        return text.format.model_dump(by_alias=True, exclude_none=True)
 
     def _usage(self) -> ResponseUsage:
         count = self.usage.to_usage()

@@ -33,17 +33,33 @@ def forced_calls_schema(functions: Sequence[Mapping[str, Any]], *, is_parallel: 
         functions: that may be called: dicts with a `name` and, unless they take anything, `parameters` (a JSON schema).
         is_parallel: there may be several calls.
     """
-    calls = [
-        {
-            "type": "object",
-            "properties": {
-                "name": {"const": function["name"]},
-                "arguments": function.get("parameters") or {"type": "object"},
-            },
-            "required": ["name", "arguments"],
-            "additionalProperties": False,
-        }
-        for function in functions
-    ]
+    calls, definitions = [], {}
+    for number, function in enumerate(functions):
+        key = f"arguments{number}"
+        definitions[key] = _moved(function.get("parameters") or {"type": "object"}, f"#/$defs/{key}")
+        calls.append(
+            {
+                "type": "object",
+                "properties": {"name": {"const": function["name"]}, "arguments": {"$ref": f"#/$defs/{key}"}},
+                "required": ["name", "arguments"],
+                "additionalProperties": False,
+            }
+        )
     item = calls[0] if len(calls) == 1 else {"anyOf": calls}
-    return {"type": "array", "items": item, "minItems": 1, "maxItems": _MOST_CALLS if is_parallel else 1}
+    most = _MOST_CALLS if is_parallel else 1
+    return {"type": "array", "items": item, "minItems": 1, "maxItems": most, "$defs": definitions}
+
+
+def _moved(schema: Any, place: str) -> Any:
+    """A schema whose own root is now at this place, so that what refers to it still does."""
+    if isinstance(schema, list):
+        return [_moved(item, place) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    moved = {}
+    for key, value in schema.items():
+        if key == "$ref" and isinstance(value, str) and value.startswith("#"):
+            moved[key] = place + value[1:]
+        else:
+            moved[key] = value if key in ("const", "enum", "default", "examples") else _moved(value, place)
+    return moved
