@@ -104,7 +104,7 @@ def test_fields_of_other_servers_are_refused_by_name_where_they_ask_for_more(ser
 
 HINTS = (
     "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "metadata", "store", "verbosity",
-    "prediction", "include_reasoning",
+    "prediction",
 )  # fmt: skip
 
 
@@ -229,7 +229,7 @@ def test_what_completions_cannot_do_is_refused_by_name(server: RunningServer, bo
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"functions": [{}]}, "functions"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Generic
@@ -15,10 +16,12 @@ from starlette.responses import Response
 from starlette.types import Receive
 
 from quire.async_engine.messages import QueueFull
+from quire.outputs import RequestOutput
 from quire.prompt import Prompt
 from quire.rag.prompt_template import share
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.server.auto import AutoModel
+from quire.server.bodies.fields import Reply
 from quire.server.collections.retrieval import retrieve
 from quire.server.collections.service import CollectionService
 from quire.server.errors import invalid
@@ -31,10 +34,11 @@ from quire.server.openai.generation import Generation, wait_until_ready
 from quire.server.openai.openapi import streamed
 from quire.server.openai.prompts import Passages, fit
 from quire.server.openai.response import B, ResponseBuilder
-from quire.server.openai.schema import ERROR_RESPONSES, GenerationRequest, Reply, StreamOptions
-from quire.server.openai.streaming import StreamedAnswer, UsageCount
+from quire.server.openai.schema import ERROR_RESPONSES, GenerationRequest, StreamOptions
+from quire.server.openai.streaming import Chunks, StreamedAnswer, UsageCount
 from quire.server.registry import ServedModel
 from quire.server.settings import ServerSettings
+from quire.server.tools.answer_form import AnswerForm
 
 #: What beam search takes of sampling; its answers are drawn from no random numbers, so any seed is right.
 _OF_BEAM_SEARCH = {"n", "max_tokens", "ignore_eos", "skip_special_tokens", "seed"}
@@ -71,6 +75,28 @@ class Endpoint(ABC, Generic[B]):
 
     async def answer(self, request: Request, body: B) -> Response:
         """The model's answer to a body, whole or as a stream. A client that goes away ends it: `ClientDisconnected`."""
+        generation = await self.prepare(request, body)
+        if body.stream and self.settings.enable_force_include_usage:
+            options = body.stream_options or StreamOptions()
+            body = body.model_copy(update={"stream_options": options.model_copy(update={"include_usage": True})})
+        builder = self.builder(generation, body)
+        if body.stream:
+            return StreamedAnswer(generation, Chunks(builder), self.settings.keep_alive_s)
+        outputs, count = await whole_answer(request, generation)
+        answer = json_reply(builder.whole(outputs, count.to_usage()))
+        answer.headers.update(generation.stage_headers)
+        return answer
+
+    async def prepare(self, request: Request, body: B, *, answer_id: str | None = None) -> Generation:
+        """What is to be run for a body; it waits for the model.
+
+        Args:
+            answer_id: names the answer; by default what the body says, behind this endpoint's prefix.
+
+        Raises:
+            ApiError: it cannot be served.
+            ClientDisconnected: the client waits no longer.
+        """
         question = self._question(body)
         key_id = key_id_of(request.scope)
         retrieved = await retrieve(self.service, key_id, body, question) if body.retrieval is not None else None
@@ -81,9 +107,6 @@ class Endpoint(ABC, Generic[B]):
         note_usage(request.scope, model=model.name)
         _check_streaming(body)
         await wait_until_ready(model, request.receive)
-        if body.stream and self.settings.enable_force_include_usage:
-            options = body.stream_options or StreamOptions()
-            body = body.model_copy(update={"stream_options": options.model_copy(update={"include_usage": True})})
         params = self._sampling_params(body, model)
         await _check_grammar(body, params, model, request.receive)
         beam = self._beam_search(body, params, model) if body.use_beam_search else None
@@ -103,29 +126,22 @@ class Endpoint(ABC, Generic[B]):
             max_tokens=params.max_tokens,
             param=self.prompt_field,
         )
-        generation = Generation(
+        form = self._form(body, model, prompts)
+        if form is not None and form.specials:
+            prompts = [replace(prompt, shown_specials=form.specials) for prompt in prompts]
+        return Generation(
             model,
             prompts,
             params,
-            request_id=f"{self.id_prefix}-{body.request_id or secrets.token_hex(12)}",
+            request_id=answer_id or f"{self.id_prefix}-{body.request_id or secrets.token_hex(12)}",
             created=int(time.time()),
             priority=body.priority or 0,
             beam=beam,
             min_stage=body.min_stage or 1,
             system_fingerprint=model.async_engine.engine.system_fingerprint,
+            form=form,
             about=about,
         )
-        builder = self.builder(generation, body)
-        if body.stream:
-            return StreamedAnswer(builder, self.settings.keep_alive_s)
-        outputs = await run_while_connected(request.receive, generation.outputs())
-        count = UsageCount(has_stages=model.async_engine.num_stages > 1)
-        for number, output in enumerate(outputs):
-            count.add_output(number, output)
-        count.note(request.scope, model.name)
-        answer = json_reply(builder.whole(outputs, count.to_usage()))
-        answer.headers.update(generation.stage_headers)
-        return answer
 
     @abstractmethod
     def _own_sampling(self, body: B) -> dict[str, Any]:
@@ -147,6 +163,10 @@ class Endpoint(ABC, Generic[B]):
         Args:
             passages: to put in front of the only prompt.
         """
+
+    def _form(self, body: B, model: ServedModel, prompts: Sequence[Prompt]) -> AnswerForm | None:
+        """How to read the answers; None where they are texts and nothing else."""
+        return None
 
     async def _encode_one(self, body: B, model: ServedModel, passages: Passages | None) -> Prompt:
         (prompt,) = await self._encode(body, model, passages)
@@ -216,7 +236,7 @@ async def _check_grammar(body: GenerationRequest, params: SamplingParams, model:
         raise as_api_error(error) from error
     except ValueError as error:
         structure = body.given_structure()
-        name = "structured_outputs" if structure is None else structure[0]
+        name = "tools" if structure is None else structure[0]  # of forced calls, which nothing else forces
         raise invalid(f"{name} cannot be served: {error}", name) from error
 
 
@@ -228,6 +248,21 @@ def _check_streaming(body: GenerationRequest) -> None:
         raise invalid("use_beam_search is not streamed; leave out stream or use_beam_search", "use_beam_search")
     if not body.stream and (body.wants_usage or body.wants_running_usage):
         raise invalid("stream_options go with stream=true; a whole answer has its usage", "stream_options")
+
+
+async def whole_answer(request: Request, generation: Generation) -> tuple[list[RequestOutput], UsageCount]:
+    """The outputs to all prompts, once they are whole, and their tokens, which the access log is told.
+
+    Raises:
+        ApiError: a prompt cannot be served, or failed.
+        ClientDisconnected: the client waits no longer.
+    """
+    outputs = await run_while_connected(request.receive, generation.outputs())
+    count = UsageCount(has_stages=generation.model.async_engine.num_stages > 1)
+    for number, output in enumerate(outputs):
+        count.add_output(number, output)
+    count.note(request.scope, generation.model.name)
+    return outputs, count
 
 
 def json_reply(answer: Reply) -> Response:

@@ -7,49 +7,33 @@ counts as absent.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field
 
 from quire.sampling_params import SamplingParams, StructuredOutputsParams
+from quire.server.bodies.conversation import Message, Tool, ToolChoice
+from quire.server.bodies.fields import (
+    Body,
+    Count,
+    Hint,
+    Items,
+    MinusOne,
+    NoItems,
+    NoKeys,
+    NonEmpty,
+    NumLogprobs,
+    One,
+    Reply,
+    StopString,
+    TokenId,
+    Zero,
+    option,
+)
 
 if TYPE_CHECKING:
     from quire.outputs import LoadProgress
     from quire.rag.collections import Passage
-
-T = TypeVar("T")
-#: Lists stop at their first bad item: a body of a million bad ones is refused as fast as a body of one.
-Items = Annotated[list[T], Field(fail_fast=True)]
-NonEmpty = Annotated[list[T], Field(fail_fast=True, min_length=1)]
-NoItems = Annotated[list[Any], Field(max_length=0)]
-TokenId = Annotated[int, Field(ge=0, lt=2**31)]
-StopString = Annotated[str, Field(min_length=1, max_length=1024)]
-Count = Annotated[int, Field(ge=1, lt=2**31)]
-NumLogprobs = Annotated[int, Field(ge=-1, lt=2**31)]
-#: Values at which a field of another server asks for nothing.
-Zero = Annotated[float, Field(ge=0, le=0)]
-One = Annotated[float, Field(ge=1, le=1)]
-MinusOne = Annotated[int, Field(ge=-1, le=-1)]
-NoKeys = Annotated[dict[str, Any], Field(max_length=0)]
-Hint = Any  #: changes no token, so it may hold whatever a client likes
-
-
-def option(text: str, **limits: Any) -> Any:
-    """An optional field, what it means and which values it takes."""
-    return Field(default=None, description=text, **limits)
-
-
-class Body(BaseModel):
-    """A JSON object from a client."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_nulls(cls, given: Any) -> Any:
-        if isinstance(given, dict):
-            return {name: value for name, value in given.items() if value is not None}
-        return given
 
 
 class StreamOptions(Body):
@@ -79,7 +63,6 @@ class HabitualFields(ModelBody):
     service_tier: Literal["auto", "default"] | None = option("There is one tier: auto and default are taken.")
 
     spaces_between_special_tokens: Literal[True] | None = option("vLLM's; only true.")
-    include_reasoning: Hint = option("vLLM's; no reasoning is told from the rest of an answer, nothing depends on it.")
     vllm_xargs: NoKeys | None = option("vLLM's; only {}.")
 
     cache_prompt: Literal[True] | None = option("llama.cpp's; only true: see --enable-prefix-caching.")
@@ -288,12 +271,6 @@ _SAMPLING = {field.name for field in fields(SamplingParams)} & set(GenerationReq
 _SAMPLING -= {"structured_outputs"}  # which is said in several ways
 
 
-class Reply(BaseModel):
-    """A JSON object to a client; fields that were not set are not shown."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
 class PassageCard(Reply):
     score: float = Field(description="The cosine with the query.")
     document_id: int
@@ -404,6 +381,7 @@ class ErrorDetail(Reply):
 
 
 class ErrorBody(Reply):
+    type: Literal["error"] | None = Field(default=None, description="Below /v1/messages.")
     error: ErrorDetail
 
 
@@ -418,61 +396,6 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 # -- POST /v1/chat/completions -------------------------------------------------------------------------------------
-
-
-class TextPart(Body):
-    """Keys that are not here are ignored."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    type: Literal["text"] = Field(description='Models here read text only: {"type": "text", "text": ...}.')
-    text: str = Field(description="The text.")
-
-
-class FunctionCall(Body):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    name: str = Field(description="The function's name.")
-    arguments: str | dict[str, Any] = Field(
-        default="", description="A JSON object, as text or as it is; the chat template gets the object."
-    )
-
-
-class ToolCall(Body):
-    """Keys that are not here are ignored."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    id: str | None = option("Which a tool's message answers by its tool_call_id.")
-    type: Literal["function"] = Field(default="function", description="Only function.")
-    function: FunctionCall = Field(description="What was called.")
-
-
-class Message(Body):
-    """One turn of a conversation. developer is another word for system. Keys that are not here are ignored."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    role: Literal["system", "developer", "user", "assistant", "tool"] = Field(
-        description="system, developer, user, assistant or tool."
-    )
-    content: str | Items[TextPart] | None = option(
-        "A text, or a list of text parts. Only an assistant with tool_calls may have none."
-    )
-    name: str | None = option("Handed to the chat template.")
-    reasoning_content: str | None = option("Handed to the chat template.")
-    tool_calls: Items[ToolCall] | None = option("What the assistant called earlier; handed to the chat template.")
-    tool_call_id: str | None = option("Of a tool's message: the call that it answers; handed to the chat template.")
-
-    # Fields of some servers' answers that clients send back.
-    refusal: Literal[""] | None = option("Only empty.")
-    function_call: None = option("Only null: send tool_calls, which took its place.")
-    annotations: NoItems | None = option("Only an empty list is taken.")
-
-    @property
-    def text(self) -> str:
-        """All of its content."""
-        return "\n".join(part.text for part in self.content) if isinstance(self.content, list) else self.content or ""
 
 
 class TemplateOptions(Body):
@@ -494,6 +417,9 @@ class TemplateOptions(Body):
     add_special_tokens: bool | None = option(
         "Put around the rendered template what the model expects; false by default: templates write it themselves."
     )
+    tools: Annotated[list[Tool], Field(fail_fast=True, max_length=1024)] | None = option(
+        "Up to 1024 functions that the model may call; the chat template shows them."
+    )
 
 
 class ChatCompletionRequest(TemplateOptions, GenerationRequest):
@@ -504,13 +430,19 @@ class ChatCompletionRequest(TemplateOptions, GenerationRequest):
     top_logprobs: NumLogprobs | None = option("Also those of so many likeliest tokens (-1: all); goes with logprobs.")
     echo: bool | None = option("Put the last message's text before the answer, where the assistant said it.")
 
+    tool_choice: ToolChoice | None = option(
+        "auto, the default, leaves calls to the model; none shows it no tools; required forces one call at least; "
+        '{"type": "function", "function": {"name": ...}} forces one of this function.'
+    )
+    parallel_tool_calls: bool | None = option("False leaves out all calls of an answer but the first.")
+    include_reasoning: bool | None = option("False leaves the model's reasoning out of the answer; true by default.")
+
     # Fields that clients send out of habit.
     modalities: Annotated[list[Literal["text"]], Field(max_length=1)] | None = option('Only ["text"].')
-    tools: NoItems | None = option("Tools are not served yet: only an empty list is taken.")
-    tool_choice: Literal["none", "auto"] | None = option("Tools are not served yet: none and auto are taken.")
-    parallel_tool_calls: bool | None = option("Nothing depends on it without tools.")
-    functions: NoItems | None = option("Functions are not served: only an empty list is taken.")
-    function_call: Literal["none", "auto"] | None = option("Functions are not served: none and auto are taken.")
+    functions: NoItems | None = option("Only an empty list: send tools, which took its place.")
+    function_call: Literal["none", "auto"] | None = option(
+        "Only none and auto: send tool_choice, which took its place."
+    )
 
 
 class TopLogprob(Reply):
@@ -528,17 +460,30 @@ class ChatLogprobs(Reply):
     refusal: None = None
 
 
+class CalledFunction(Reply):
+    name: str | None = Field(default=None, description="Of a stream, in the first chunk of each call.")
+    arguments: str = Field(description="A JSON object as text; of a stream, the next piece of it.")
+
+
+class MadeToolCall(Reply):
+    id: str = Field(description="Which a message of the role tool answers.")
+    type: Literal["function"]
+    function: CalledFunction
+
+
 class AssistantMessage(Reply):
     role: Literal["assistant"]
-    content: str
+    content: str | None = Field(description="Null where the model only calls functions.")
     refusal: None = None
+    reasoning_content: str | None = Field(default=None, description="What the model thought, if it did.")
+    tool_calls: list[MadeToolCall] | None = Field(default=None, description="What it calls, if it does.")
 
 
 class ChatChoice(Reply):
     index: int
     message: AssistantMessage
     logprobs: ChatLogprobs | None = None
-    finish_reason: str = Field(description="stop or length.")
+    finish_reason: str = Field(description="stop, length or tool_calls.")
     stop_reason: int | str | None = Field(default=None, description="The stop string or stop token that ended it.")
     token_ids: list[int] | None = None
 
@@ -552,10 +497,19 @@ class ChatCompletion(Generated):
     prompt_logprobs: PromptLogprobs | None = None
 
 
+class ToolCallDelta(Reply):
+    index: int = Field(description="Of the call in its message.")
+    id: str | None = Field(default=None, description="In the first chunk of each call.")
+    type: Literal["function"] | None = Field(default=None, description="Likewise.")
+    function: CalledFunction
+
+
 class MessageDelta(Reply):
     role: Literal["assistant"] | None = Field(default=None, description="In the first chunk of each choice.")
     content: str | None = None
     refusal: None = Field(default=None, description="In the first chunk of each choice.")
+    reasoning_content: str | None = Field(default=None, description="What the model thinks.")
+    tool_calls: list[ToolCallDelta] | None = None
 
 
 class ChatChunkChoice(Reply):
@@ -587,6 +541,7 @@ class CompletionRequest(GenerationRequest):
     echo: bool | None = option("Put the prompt before the answer; with logprobs, its log-probabilities too.")
     logprobs: NumLogprobs | None = option("The log-probability of each token, and of so many likeliest ones (-1: all).")
     add_special_tokens: bool | None = option("Put around a text what the model expects (a bos token); true by default.")
+    include_reasoning: Hint = option("vLLM's; a completion is text and nothing else, nothing depends on it.")
     best_of: int | None = option("Only the same as n: as many answers are made as are shown.", ge=1, le=1024)
 
     @property
