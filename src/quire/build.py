@@ -46,7 +46,7 @@ from quire.runner.model_runner import ModelRunner
 from quire.sampling_params import SamplingParams
 from quire.system.cold_start import ColdStart
 from quire.system.malloc import keep_freed_memory
-from quire.system.threads import default_num_threads
+from quire.system.threads import default_num_threads, keep_to_one_node
 from quire.text.special_tokens import SpecialTokenEscaper
 from quire.text.tokenizer import Tokenizer
 from quire.tiers.disk_link import DiskLink
@@ -146,6 +146,8 @@ def _load(
     device = _choose_device(config.device)
     if device == "cpu":
         keep_freed_memory()
+        if config.num_threads is None:
+            keep_to_one_node()
     torch.set_num_threads(config.num_threads or min(torch.get_num_threads(), default_num_threads()))
     source = resolve_model(config.model, load_format=config.load_format)
     tokenizer = None if config.skip_tokenizer_init else load_tokenizer(source)
@@ -295,7 +297,9 @@ def make_engine(
             num_blocks=plan.num_blocks,
             block_size=config.block_size,
             max_num_seqs=config.max_num_seqs,
-            max_num_batched_tokens=config.max_num_batched_tokens,
+            max_num_batched_tokens=config.tokens_per_step(shape.num_parameters, loaded.device),
+            max_tokens_beside_streams=config.tokens_beside_streams,
+            target_itl_s=None if config.target_itl is None else config.target_itl / 1e3,
             max_model_len=plan.max_model_len,
             enable_prefix_caching=config.enable_prefix_caching,
             watermark_blocks=int(config.watermark * plan.num_blocks),

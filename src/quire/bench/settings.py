@@ -114,6 +114,26 @@ class ThroughputSettings(Settings):
 
 
 @dataclass(frozen=True)
+class PeersSettings(Settings):
+    """`quire bench peers`."""
+
+    commands: Path | None = setting(
+        None,
+        "How each peer is run, as YAML: NAME: {command: $PYTHON script.py --model DIR, precision: bf16, workloads: "
+        "[W1]}, the last of which may be left out. By default peers.yaml in the folder.",
+    )
+    peers: tuple[str, ...] | None = setting(
+        None, "Of these; by default those with weights of our own precision.", read=names, metavar="NAME[,NAME...]"
+    )
+    workload: tuple[Path, ...] = setting((), "Workload files; by default W*.json in the folder's workloads.")
+    more: bool = setting(
+        False, "Also a burst, long prompts with short answers, and turns over one prefix.", is_flag=True
+    )
+    timeout_s: float = setting(1200.0, "Seconds after which an engine's turn is given up.", name="timeout", above=0)
+    runs: int = setting(3, "Turns; in each, every engine plays all workloads once.", at_least=1)
+
+
+@dataclass(frozen=True)
 class MemorySettings(Settings):
     """`quire bench memory`."""
 
@@ -304,6 +324,18 @@ class AttentionSettings(Settings):
     running: tuple[int, ...] = setting("1,8,32", "Sequences a step.", read=integers, at_least=1)
     context: int = setting(512, "Their tokens.", at_least=1)
     runs: int = setting(5, "Turns of each.", at_least=1)
+
+
+@dataclass(frozen=True)
+class ProfileSettings(Settings):
+    """`quire bench profile`."""
+
+    running: tuple[int, ...] = setting("1,8,32", "Sequences a step.", read=integers, at_least=1)
+    context: int = setting(512, "Their tokens.", at_least=1)
+    prefill: tuple[int, ...] | None = setting(
+        None, "Also prompts of so many tokens, one a step.", read=integers, at_least=1
+    )
+    runs: int = setting(10, "Steps of each, and as many with timers.", at_least=1)
 
 
 @dataclass(frozen=True)

@@ -67,8 +67,8 @@ class Forecaster:
         found_share = self._found / self._looked_up if self._looked_up else 0.0
         num_seqs = min(config.max_num_seqs, num_running + num_waiting + 1)
         context = kv.num_kv_tokens // max(1, num_running) * num_seqs
-        chunk = max(1, config.max_num_batched_tokens - num_running)
         decoding = StepShape(num_seqs, num_seqs, 0.0, context)
+        chunk = scheduler.budget.chunk_beside(StepShape(num_running, num_running, 0.0, kv.num_kv_tokens))
         with_chunk = StepShape(num_seqs + chunk, num_seqs + 1, chunk * chunk / 2, context)
         far = StepShape(num_seqs + chunk, num_seqs + 1, chunk * (_FAR + chunk / 2), context)
         # Beside computing there is deciding, telling, and waiting for a device's turn.

@@ -17,7 +17,8 @@ from collections import Counter
 from math import ceil
 
 from quire.config import SchedulerConfig
-from quire.core.costs.interface import EMPTY_STEP, TIERS, Costs, StepShape, chunk_beside, decoding_beside
+from quire.core.costs.interface import EMPTY_STEP, TIERS, Costs, StepShape, decoding_beside
+from quire.core.costs.step_budget import StepBudget
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import Sequence
 from quire.core.swap_manager import BlockSpan, SwapManager
@@ -32,14 +33,18 @@ class PrefixLoader:
     kv: block tables and pool.
     swap: the tiers.
     costs: None loads whatever there is. May be changed at any time.
+    budget: of the steps that compute prefixes.
     """
 
-    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, swap: SwapManager, costs: Costs | None) -> None:
+    def __init__(
+        self, config: SchedulerConfig, kv: KVCacheManager, swap: SwapManager, costs: Costs | None, budget: StepBudget
+    ) -> None:
         self._config = config
         self._kv = kv
         self._swap = swap
         self.costs = costs
         self._beside: StepShape | None = None
+        self._budget = budget
         self._chunk = config.max_num_batched_tokens
         self._loading: dict[int, Sequence] = {}  #: by seq_id, those that wait for what was begun here
         #: Prefixes that were found, by what was decided: load, compute, both; also ahead, where some came before.
@@ -52,7 +57,7 @@ class PrefixLoader:
             last_shape: of the step before: what computing would be added to.
         """
         self._beside = decoding_beside(last_shape)
-        self._chunk = chunk_beside(last_shape, self._config.max_num_batched_tokens)
+        self._chunk = self._budget.chunk_beside(self._beside)
         for seq_id, seq in list(self._loading.items()):
             if seq.loading is None:
                 del self._loading[seq_id]

@@ -30,7 +30,8 @@ from dataclasses import dataclass, field
 from quire.config import SchedulerConfig
 from quire.core.admission import Admission
 from quire.core.beam_search import BeamSearch
-from quire.core.costs.interface import EMPTY_STEP, Costs, StepShape
+from quire.core.costs.interface import EMPTY_STEP, Costs, StepShape, StepShapeSum
+from quire.core.costs.step_budget import StepBudget
 from quire.core.disk_tier import DiskTier
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.lookahead import Lookahead
@@ -70,8 +71,9 @@ class Scheduler:
         self.config = config
         self.kv = KVCacheManager(config.num_blocks, config.block_size, config.enable_prefix_caching)
         self.swap = SwapManager(self.kv, config.num_swap_slots)
-        self.recovery = RecoveryCoordinator(recovery or Recompute(), config, self.kv, self.swap)
-        self.prefixes = PrefixLoader(config, self.kv, self.swap, costs)
+        self.budget = StepBudget(config, costs)
+        self.recovery = RecoveryCoordinator(recovery or Recompute(), config, self.kv, self.swap, self.budget)
+        self.prefixes = PrefixLoader(config, self.kv, self.swap, costs, self.budget)
         self.admission = Admission(config, self.kv, self.swap)
         self.lookahead = Lookahead(config, self.kv, self.swap, self.prefixes, self.admission)
         most = max(1, _MAX_SAVING_BYTES // max(1, config.block_bytes))
@@ -102,7 +104,7 @@ class Scheduler:
         self.prefixes.begin_step(self.step_shape if self.running else EMPTY_STEP)
         step, running, waiting = self._step, self.running, self.waiting
         self.has_older_stage()
-        step.begin(self.num_steps, self.config.max_num_batched_tokens)
+        step.begin(self.num_steps)
         for stage in self.stages.turns():
             self._fill(stage)
             if step.num_seqs:
@@ -116,10 +118,11 @@ class Scheduler:
 
     def _fill(self, stage: int) -> None:
         """Spend the step's budget on the requests that compute with this stage of the model."""
-        step, running, waiting = self._step, self.running, self.waiting
+        step, running, waiting, budget = self._step, self.running, self.waiting, self.budget
         step.stage, step.promised = stage, 0
+        budget.begin()
         at = 0
-        while at < len(running) and step.budget > 0:
+        while at < len(running) and budget.left > 0:
             request = running[at]
             if request.stage != stage:
                 self._promise_missing(request)
@@ -129,7 +132,9 @@ class Scheduler:
                 self._schedule_group(request)
             if request.status is RequestStatus.RUNNING:  # else it preempted itself, and the next one has its place
                 at += 1
-        while waiting and step.budget > 0 and waiting[0].stage == stage and self._fits(self._first_waiting()):
+        while waiting and budget.left > 0 and waiting[0].stage == stage and self._fits(self._first_waiting()):
+            if not self._has_budget_for_newcomer():
+                break
             request = waiting[0]
             self._dequeue(request)
             if self.disk is not None and self.disk.must_wait(request):
@@ -151,8 +156,9 @@ class Scheduler:
         if not seq.block_table or seq.loading is not None:
             self._schedule_group(request)
             return
-        missing = len(seq.token_ids) - seq.num_computed_tokens
-        num_new = min(missing, self._step.budget)
+        if (num_new := self._grant(seq)) == 0:
+            self._step.promise(self._missing_blocks(seq))
+            return
         while (placed := self.kv.append_slots(seq, num_new)) is None:
             if self._preempt_for(request):
                 continue
@@ -181,14 +187,16 @@ class Scheduler:
             return  # preempted itself
         has_progress = False
         for seq in list(request.unfinished):
-            if step.budget == 0:
+            if self.budget.left == 0:
                 break
             if seq.candidates is not None:
                 continue
             if not seq.block_table and not self._begin(seq, is_forced=is_oldest and not has_progress):
                 step.promise(kv.blocks_for(len(seq.token_ids)))
                 continue
-            num_new = min(len(seq.token_ids) - seq.num_computed_tokens, step.budget)
+            if (num_new := self._grant(seq)) == 0:
+                step.promise(self._missing_blocks(seq))
+                continue
             if seq.loading is not None:
                 num_new = min(num_new, seq.loading.start - seq.num_computed_tokens)
                 if num_new == 0:  # the rest is on its way; its last tokens find room when they are computed
@@ -208,6 +216,31 @@ class Scheduler:
             self._compute(seq, num_new, placed)
             has_progress = True
 
+    def _grant(self, seq: Sequence) -> int:
+        """How many of the tokens that a sequence misses the step has room for."""
+        num_missing = len(seq.token_ids) - seq.num_computed_tokens
+        if num_missing > 1:
+            self._meet_streams()
+        return self.budget.grant(seq.num_computed_tokens, num_missing)
+
+    def _has_budget_for_newcomer(self) -> bool:
+        self._meet_streams()
+        return self.budget.grant(0, 2) > 0
+
+    def _meet_streams(self) -> None:
+        if not self.budget.knows_streams:
+            self.budget.meet_streams(self._step.shape.total(), self._streams_to_come())
+
+    def _streams_to_come(self) -> StepShape:
+        """Of those that run on the step's stage, the sequences that miss one token and that it has not served yet."""
+        shape = StepShapeSum()
+        for request in self.running:
+            if request.stage == self._step.stage:
+                for seq in request.unfinished:
+                    if len(seq.token_ids) - seq.num_computed_tokens == 1 and seq.candidates is None and seq.block_table:
+                        shape.add(seq.num_computed_tokens, 1)
+        return shape.total()
+
     def _compute(self, seq: Sequence, num_new: int, placed: tuple[list[int], BlockTransfer | None]) -> None:
         """Have the step compute a sequence's next tokens, for which there is room."""
         start = seq.num_computed_tokens - num_new
@@ -216,6 +249,7 @@ class Scheduler:
             self.counts.recomputed_tokens += count
             self.recovery.log.note_recomputed(seq.request.request_id, start, count)
         self._step.add(seq, num_new, placed)
+        self.budget.take(start, num_new)
         if seq.num_computed_tokens < len(seq.token_ids):
             self._step.promise(self._missing_blocks(seq))
 
@@ -225,9 +259,8 @@ class Scheduler:
 
     def _make_room_for(self, request: Request) -> bool:
         """Preempt others until all of a request's sequences that hold blocks can go on. False where they cannot."""
-        budget = self._step.budget
         need = sum(
-            self.kv.count_new_blocks(seq, min(len(seq.token_ids), seq.num_computed_tokens + budget))
+            self.kv.count_new_blocks(seq, seq.num_computed_tokens + self._grant(seq))
             for seq in request.unfinished
             if seq.block_table and seq.candidates is None and seq.loading is None
         )

@@ -1,4 +1,4 @@
-"""The step that is being made: its budget, what it computes, and what the runner has to be told.
+"""The step that is being made: what it computes, and what the runner has to be told.
 
 The runner keeps block tables between steps, so it is told of a sequence whole once, and of changes afterwards.
 """
@@ -17,14 +17,12 @@ class StepBuilder:
         block_size: tokens a block holds.
 
     Attributes:
-        budget: tokens that the step can still compute.
         promised: blocks that sequences of this step will need for tokens which they know already.
         shape: what the step computes, as far as its cost depends on it.
         stage: of the model, that it computes with.
     """
 
     def __init__(self, block_size: int) -> None:
-        self.budget = 0
         self.promised = 0
         self.shape = StepShapeSum()
         self._block_size = block_size
@@ -33,9 +31,8 @@ class StepBuilder:
         self._removed: list[int] = []  #: the runner knows them and must forget them
         self._appended: dict[int, list[int]] = {}  #: tokens of known sequences that the runner did not draw itself
 
-    def begin(self, step_id: int, budget: int) -> None:
+    def begin(self, step_id: int) -> None:
         self._out = SchedulerOutput(step_id)
-        self.budget = budget
         self.promised = 0
         self.shape = StepShapeSum()
 
@@ -52,7 +49,6 @@ class StepBuilder:
         """
         out, seq_id = self._out, seq.seq_id
         new_blocks, copy = placed
-        self.budget -= num_new
         self.shape.add(seq.num_computed_tokens - num_new, num_new)
         out.seq_ids.append(seq_id)
         out.num_scheduled_tokens.append(num_new)

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from quire.kernels.elementwise import Elementwise, elementwise, threads_for
 from quire.models.model_config import RopeConfig, UnsupportedModelError
 from quire.models.packed_weight import PackedWeight, pack_weight
 
@@ -134,16 +135,51 @@ class Conv1DLinear(Linear):
             yield f"{name}.bias", self.bias
 
 
+def kernels_for(dtype: torch.dtype) -> Elementwise | None:
+    """The kernels between products, of a dtype that has them."""
+    return elementwise(str(dtype).removeprefix("torch."))
+
+
+def is_plain(x: Tensor, other: Tensor) -> bool:
+    """Whether kernels may work on x: it is in main memory, as long as nobody wants gradients, and the other's dtype."""
+    return x.is_cpu and x.dtype is other.dtype and not x.requires_grad
+
+
 class RMSNorm(nn.Module):
-    """x / rms(x) * weight, in float32 inside (F.rms_norm is the fastest form measured, and exact in float32)."""
+    """x / rms(x) * weight, in float32 inside. One pass by the kernel, where F.rms_norm is half a dozen operations."""
 
     def __init__(self, size: int, eps: float, *, dtype: torch.dtype, device: _DeviceLike) -> None:
         super().__init__()
         self.size, self.eps = (size,), eps
         self.weight = _parameter((size,), dtype, device)
+        self._kernels = kernels_for(dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.size, self.weight, self.eps)
+        if self._kernels is None or not is_plain(x, self.weight):
+            return F.rms_norm(x, self.size, self.weight, self.eps)
+        x = x.contiguous()
+        return self._norm(None, x, self._kernels)
+
+    def of_sum(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """x + y, which takes y's place, and the norm of that: what stands between two blocks.
+
+        Args:
+            x: [num_tokens, size]
+            y: as large; a block's output that nobody else holds.
+        """
+        if self._kernels is None or not (is_plain(x, self.weight) and x.is_contiguous() and y.is_contiguous()):
+            y = y.add_(x)
+            return y, self(y)
+        return y, self._norm(x.data_ptr(), y, self._kernels)
+
+    def _norm(self, x: int | None, y: Tensor, kernels: Elementwise) -> Tensor:
+        out = torch.empty_like(y)
+        size, num_elements = self.size[0], y.numel()
+        threads = threads_for(num_elements, torch.get_num_threads())
+        kernels.norm(
+            x, y.data_ptr(), self.weight.data_ptr(), out.data_ptr(), num_elements // size, size, self.eps, threads
+        )
+        return out
 
 
 class LayerNorm(nn.Module):
@@ -198,6 +234,47 @@ def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
     """Turn each head's pairs (i, i + dim / 2) by its token's angle. x: [num_tokens, heads, dim]."""
     cos, sin = rotation
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
+
+
+def rotate_heads(
+    qkv: Tensor,
+    rotation: tuple[Tensor, Tensor],
+    num_query_heads: int,
+    num_key_heads: int,
+    norms: tuple[RMSNorm, RMSNorm] | None,
+    kernels: Elementwise | None,
+) -> Tensor:
+    """`rotate` of query and key heads, which were normed first where there are norms.
+
+    Args:
+        qkv: [num_tokens, heads, dim], queries first, then keys. Nobody else holds it: the kernel works in place.
+        norms: of queries, and of keys.
+
+    Returns:
+        [num_tokens, num_query_heads + num_key_heads, dim]
+    """
+    num_heads = num_query_heads + num_key_heads
+    cos, sin = rotation
+    if kernels is None or not (is_plain(qkv, cos) and qkv.is_contiguous()):
+        qk = qkv[:, :num_heads]
+        if norms is not None:
+            qk = torch.cat((norms[0](qk[:, :num_query_heads]), norms[1](qk[:, num_query_heads:])), dim=1)
+        return rotate(qk, rotation)
+    num_tokens, num_stacked, dim = qkv.shape
+    kernels.rotate(
+        qkv.data_ptr(),
+        num_tokens,
+        num_stacked * dim,
+        num_query_heads,
+        num_key_heads,
+        dim,
+        cos.data_ptr(),
+        sin.data_ptr(),
+        *((None, None) if norms is None else (norm.weight.data_ptr() for norm in norms)),
+        0.0 if norms is None else norms[0].eps,
+        threads_for(num_tokens * num_heads * dim, torch.get_num_threads()),
+    )
+    return qkv[:, :num_heads]
 
 
 def inverse_frequencies(config: RopeConfig) -> tuple[Tensor, float]:

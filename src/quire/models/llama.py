@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from quire.models.base import Attend, CausalLM
-from quire.models.layers import Linear, MergedLinear, RMSNorm, RotaryEmbedding, rotate
+from quire.models.layers import Linear, MergedLinear, RMSNorm, RotaryEmbedding, kernels_for, rotate_heads
 from quire.models.model_config import ConfigReader, ModelConfig, RopeConfig
 
 
@@ -68,15 +68,14 @@ class LlamaAttention(nn.Module):
         self.q_norm = RMSNorm(config.head_dim, config.norm_eps, **factory) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.norm_eps, **factory) if config.qk_norm else None
         self.o_proj = Linear(config.q_size, config.hidden_size, bias=config.attention_out_bias, **factory)
+        self._kernels = kernels_for(factory["dtype"])
 
     def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
         num_qk_heads = self.num_heads + self.num_kv_heads
         qkv = self.qkv_proj(x).view(len(x), num_qk_heads + self.num_kv_heads, self.head_dim)
-        qk, v = qkv[:, :num_qk_heads], qkv[:, num_qk_heads:]
-        if self.q_norm is not None and self.k_norm is not None:
-            qk = torch.cat((self.q_norm(qk[:, : self.num_heads]), self.k_norm(qk[:, self.num_heads :])), dim=1)
-        qk = rotate(qk, rotation)
-        out = attend(self.index, qk[:, : self.num_heads], qk[:, self.num_heads :], v)
+        norms = (self.q_norm, self.k_norm) if self.q_norm is not None and self.k_norm is not None else None
+        qk = rotate_heads(qkv, rotation, self.num_heads, self.num_kv_heads, norms, self._kernels)
+        out = attend(self.index, qk[:, : self.num_heads], qk[:, self.num_heads :], qkv[:, num_qk_heads:])
         return self.o_proj(out.reshape(len(x), self.num_heads * self.head_dim))
 
 
@@ -101,8 +100,9 @@ class LlamaDecoderLayer(nn.Module):
         self.mlp = LlamaMLP(config, **factory)
 
     def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), rotation, attend)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        attended = self.self_attn(self.input_layernorm(x), rotation, attend)
+        x, normed = self.post_attention_layernorm.of_sum(x, attended)
+        return self.mlp(normed).add_(x)
 
 
 class LlamaForCausalLM(CausalLM):

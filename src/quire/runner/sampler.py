@@ -11,6 +11,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from quire.kernels.elementwise import threads_for
+from quire.models.layers import kernels_for
 from quire.outputs import EVERY_TOKEN_IS_BANNED, NewSequence, TokenLogprobs
 from quire.runner.random import uniform
 
@@ -205,11 +207,20 @@ class Sampler:
 
 
 def best_tokens(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Each row's largest value and the first place where it stands.
+    """Each row's largest value, NaN where there is any, and the first place where it stands.
 
-    Twice: among the maxima of chunks, then within one chunk. Over 152 k tokens a quarter of the time of `max(dim)`.
+    Twice: among the maxima of chunks, then within one chunk. Over 152 k tokens a quarter of the time of `max(dim)`, and
+    by a kernel, which reads them once, a third of that.
     """
-    size = logits.shape[1]
+    num_rows, size = logits.shape
+    kernels = kernels_for(logits.dtype) if logits.is_cpu and logits.stride(1) == 1 else None
+    if kernels is not None:
+        best, places = torch.empty(num_rows, dtype=torch.float32), torch.empty(num_rows, dtype=torch.int64)
+        num_threads = threads_for(logits.numel(), torch.get_num_threads())
+        kernels.best(
+            logits.data_ptr(), num_rows, size, logits.stride(0), best.data_ptr(), places.data_ptr(), num_threads
+        )
+        return best, places
     whole = size // _CHUNK * _CHUNK
     if not whole:
         values, ids = logits.max(dim=-1)
