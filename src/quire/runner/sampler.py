@@ -8,6 +8,8 @@ threshold, as in FlashInfer's sorting-free sampler). Tokens tied with the nucleu
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 
@@ -96,7 +98,7 @@ class Sampler:
         best_values, best_ids = best_tokens(logits)
         if not all(state.is_argmax for state in states):
             logits, best_values = logits.float(), best_values.float()
-        is_finite = torch.isfinite(best_values).tolist()
+        is_finite = [math.isfinite(value) for value in best_values.tolist()]
         best = best_ids.tolist()
         drawn = [
             self._sample_row(logits[i], best_values[i], best[i], state)
