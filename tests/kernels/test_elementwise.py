@@ -14,7 +14,7 @@ import quire.runner.sampler as sampler
 from quire.kernels.build import LEVELS
 from quire.kernels.elementwise import Elementwise
 from quire.kernels.loaded import load_kernels, load_library, runnable_levels
-from quire.models.layers import RMSNorm, rotate, rotate_heads
+from quire.models.layers import RMSNorm, Sum, rotate, rotate_heads
 
 #: Of the largest value: one rounding to the dtype, and what sums in another order differ by.
 TOLERANCE = {torch.float32: 1e-6, torch.bfloat16: 2**-7}
@@ -54,7 +54,7 @@ def test_norms_and_the_sums_before_them(kernels: Elementwise, dtype: torch.dtype
     norm = make_norm(shape[1], dtype)
     x, y = torch.randn(shape).to(dtype), (5 * torch.randn(shape)).to(dtype)
     total = x + y
-    found, normed = norm.of_sum(x, y)
+    found, normed = norm.of_sum(Sum(x, y))
     assert torch.equal(found, total)
     if len(x):
         exact = F.rms_norm(total.double(), norm.size, norm.weight.double(), 1e-5)

@@ -120,11 +120,6 @@ class CpuAttention:
             for i in (np.flatnonzero(query_lens > 1).tolist() if self._prompts is None else ())
             for first in range(0, int(query_lens[i]), tile_queries)
         ]
-        prompts = np.array(tiles, dtype=np.int64).reshape(-1, 4)
-        ends = prompts[:, 3] + prompts[:, 2]
-        zeros = np.zeros_like(ends)
-        prompts = np.column_stack((prompts, zeros, ends, zeros - 1))[np.argsort(-ends * prompts[:, 2], kind="stable")]
-
         seqs = np.flatnonzero(query_lens == 1)
         num_spans = -(-batch.seq_lens[seqs].astype(np.int64) // _SPAN)
         of = np.repeat(np.arange(len(seqs)), num_spans)  # each span's sequence, among those that decode
@@ -134,20 +129,20 @@ class CpuAttention:
         partials = np.cumsum(np.where(is_split, num_spans, 0))
         first_partials = partials - num_spans
         seq = seqs[of]
-        decodes = np.column_stack(
-            (
-                seq,
-                starts[seq],
-                np.ones_like(of),
-                contexts[seq],
-                first_keys,
-                np.minimum(first_keys + _SPAN, batch.seq_lens[seq]),
-                np.where(is_split[of], first_partials[of] + first_keys // _SPAN, -1),
-            )
-        )
-        merges = np.column_stack((starts[seqs], first_partials, num_spans))[is_split]
-        units = np.ascontiguousarray(np.concatenate((prompts, decodes)), dtype=np.int64)
-        return units, np.ascontiguousarray(merges, dtype=np.int64), int(partials[-1]) if len(partials) else 0
+        units = np.empty((len(tiles) + len(of), 7), dtype=np.int64)
+        if tiles:
+            prompts = np.array(tiles, dtype=np.int64)
+            ends = prompts[:, 3] + prompts[:, 2]
+            order = np.argsort(-ends * prompts[:, 2], kind="stable")
+            units[: len(tiles), :4], units[: len(tiles), 4] = prompts[order], 0
+            units[: len(tiles), 5], units[: len(tiles), 6] = ends[order], -1
+        columns = units[len(tiles) :].T  # filled one by one: stacking them takes longer than all the rest
+        columns[0], columns[1], columns[2], columns[3] = seq, starts[seq], 1, contexts[seq]
+        columns[4], columns[5] = first_keys, np.minimum(first_keys + _SPAN, batch.seq_lens[seq])
+        columns[6] = np.where(is_split[of], first_partials[of] + first_keys // _SPAN, -1)
+        num_partials = int(partials[-1]) if len(partials) else 0
+        merges = np.array((starts[seqs], first_partials, num_spans)).T[is_split]
+        return units, np.ascontiguousarray(merges, dtype=np.int64), num_partials
 
     # -- a layer -----------------------------------------------------------------------------------------------------
 

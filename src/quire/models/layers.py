@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -135,6 +135,14 @@ class Conv1DLinear(Linear):
             yield f"{name}.bias", self.bias
 
 
+class Sum(NamedTuple):
+    """x + y, left to the norm that reads it: a pass of its own would begin cold. y is a block's output, held nowhere
+    else, and is overwritten."""
+
+    x: Tensor
+    y: Tensor
+
+
 def kernels_for(dtype: torch.dtype) -> Elementwise | None:
     """The kernels between products, of a dtype that has them."""
     return elementwise(str(dtype).removeprefix("torch."))
@@ -160,13 +168,15 @@ class RMSNorm(nn.Module):
         x = x.contiguous()
         return self._norm(None, x, self._kernels)
 
-    def of_sum(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """x + y, which takes y's place, and the norm of that: what stands between two blocks.
+    def of_sum(self, x: Tensor | Sum) -> tuple[Tensor, Tensor]:
+        """The sum, which takes its last addend's place, and the norm of it: what stands between two blocks.
 
         Args:
-            x: [num_tokens, size]
-            y: as large; a block's output that nobody else holds.
+            x: [num_tokens, size], or a sum of such.
         """
+        if not isinstance(x, Sum):
+            return x, self(x)
+        x, y = x
         if self._kernels is None or not (is_plain(x, self.weight) and x.is_contiguous() and y.is_contiguous()):
             y = y.add_(x)
             return y, self(y)

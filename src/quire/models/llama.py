@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from quire.models.base import Attend, CausalLM
-from quire.models.layers import Linear, MergedLinear, RMSNorm, RotaryEmbedding, kernels_for, rotate_heads
+from quire.models.layers import Linear, MergedLinear, RMSNorm, RotaryEmbedding, Sum, kernels_for, rotate_heads
 from quire.models.model_config import ConfigReader, ModelConfig, RopeConfig
 
 
@@ -99,10 +99,10 @@ class LlamaDecoderLayer(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.norm_eps, **factory)
         self.mlp = LlamaMLP(config, **factory)
 
-    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
-        attended = self.self_attn(self.input_layernorm(x), rotation, attend)
-        x, normed = self.post_attention_layernorm.of_sum(x, attended)
-        return self.mlp(normed).add_(x)
+    def forward(self, x: Tensor | Sum, rotation: tuple[Tensor, Tensor], attend: Attend) -> Sum:
+        x, normed = self.input_layernorm.of_sum(x)
+        x, normed = self.post_attention_layernorm.of_sum(Sum(x, self.self_attn(normed, rotation, attend)))
+        return Sum(x, self.mlp(normed))
 
 
 class LlamaForCausalLM(CausalLM):
@@ -124,4 +124,4 @@ class LlamaForCausalLM(CausalLM):
         rotation = self.rotary(positions, x.dtype)
         for layer in self.stack:
             x = layer(x, rotation, attend)
-        return self.norm(x)
+        return self.norm.of_sum(x)[1]

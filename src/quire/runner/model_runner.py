@@ -199,10 +199,14 @@ class ModelRunner:
 
     def _sample(self, batch: Batch, out: SchedulerOutput, hidden: torch.Tensor, result: StepOutput) -> None:
         last_tokens = batch.attention.query_start_loc[batch.sampled + 1] - 1
-        for at in range(0, len(batch.sampled), self._max_logits_rows):
+        is_every_row = len(last_tokens) == len(batch.token_ids)
+        for at in range(0, len(last_tokens), self._max_logits_rows):
             sampled = batch.sampled[at : at + self._max_logits_rows]
-            last = self._to_device(last_tokens[at : at + self._max_logits_rows])
-            logits = self._logits(hidden.index_select(0, last))
+            if is_every_row:
+                rows = hidden[at : at + len(sampled)]
+            else:
+                rows = hidden.index_select(0, self._to_device(last_tokens[at : at + len(sampled)]))
+            logits = self._logits(rows)
             states = [self._state(int(row)) for row in batch.rows[sampled]]
             tokens, logprobs, failed = self.sampler.sample(logits, states)
             for i, state, drawn, entries, why in zip(sampled.tolist(), states, tokens, logprobs, failed, strict=True):

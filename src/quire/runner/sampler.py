@@ -142,7 +142,7 @@ class Sampler:
             asked for them, and why it failed, if it did.
         """
         best_values, best_ids = best_tokens(logits)
-        failed = {i: _NO_NUMBERS for i, is_one in enumerate(torch.isfinite(best_values).tolist()) if not is_one}
+        failed = {i: _NO_NUMBERS for i, value in enumerate(best_values.tolist()) if not math.isfinite(value)}
         best = best_ids.tolist()
         raw: dict[int, torch.Tensor] = {}
         if banned := [i for i, state in enumerate(states) if state.has_bans and i not in failed]:
