@@ -31,73 +31,79 @@ inline void add_products(__m512i& sum, __m512i unsigned_bytes, __m512i signed_by
 }
 #elif defined(__AVX2__)
 // Sums of fours. The instruction that there is adds up pairs in 16 bits: with signs moved to the other side nothing
-// overflows, 2 * 127 * 127 < 2^15; and nothing does where weights have 4 bits.
-template <bool has_small_weights>
+// overflows, 2 * 127 * 127 < 2^15.
 inline __m256i products(__m256i weights, __m256i x, __m256i ones) {
-    const __m256i pairs = has_small_weights ? _mm256_maddubs_epi16(weights, x)
-                                            : _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(weights, x));
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(weights, x));
     return _mm256_madd_epi16(pairs, ones);
 }
 #endif
 
 // Calls finish(row, column, Ints) with the sums over all steps of x[row] and the columns from `column` on.
 //
-// Weights are what they stand for plus 128, unless they are small: those have 4 bits. Of the others `finish` has to take
-// STORED_OFFSET times the row's sum of x away.
-template <int rows, bool has_small_weights, class Finish>
+// Weights are what they stand for plus 128: `finish` has to take STORED_OFFSET times the row's sum of x away.
+template <int rows, class Finish>
 __attribute__((noinline)) void multiply_integers(const int8_t* x, int64_t x_stride, const uint8_t* weights,
                                                  int64_t steps, Finish&& finish) {
 #if defined(__AVX512VNNI__)
     __m512i sums[rows][2];
+#pragma GCC unroll 16
     for (auto& row : sums) row[0] = row[1] = _mm512_setzero_si512();
     // Three rows a pointer: what addresses of instructions can hold.
     const int8_t* at[(rows + 2) / 3];
+#pragma GCC unroll 16
     for (int i = 0; i < (rows + 2) / 3; ++i) at[i] = x + 3 * i * x_stride;
     for (int64_t step = 0; step < steps; ++step, weights += BYTES) {
         const __m512i left = _mm512_loadu_si512(weights), right = _mm512_loadu_si512(weights + 64);
         __builtin_prefetch(weights + 24 * BYTES);
         __builtin_prefetch(weights + 24 * BYTES + 64);
+#pragma GCC unroll 16
         for (int row = 0; row < rows; ++row) {
             const __m512i four = _mm512_set1_epi32(load_four(at[row / 3] + row % 3 * x_stride));
             add_products(sums[row][0], left, four);
             add_products(sums[row][1], right, four);
         }
+#pragma GCC unroll 16
         for (auto& each : at) each += STEP;
     }
+#pragma GCC unroll 16
     for (int row = 0; row < rows; ++row)
+#pragma GCC unroll 16
         for (int half = 0; half < 2; ++half) finish(row, half * W, bits_as<Ints>(sums[row][half]));
 #elif defined(__AVX2__)
     __m256i sums[rows][4];
+#pragma GCC unroll 16
     for (auto& row : sums)
+#pragma GCC unroll 16
         for (auto& sum : row) sum = _mm256_setzero_si256();
     const __m256i ones = _mm256_set1_epi16(1), sign = _mm256_set1_epi8(-128);
     for (int64_t step = 0; step < steps; ++step, weights += BYTES, x += STEP) {
         __builtin_prefetch(weights + 24 * BYTES);
         __builtin_prefetch(weights + 24 * BYTES + 64);
         for (int part = 0; part < 4; ++part) {
-            __m256i eight = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + 32 * part));
-            if (!has_small_weights) eight = _mm256_xor_si256(eight, sign);
+            const __m256i eight =
+                _mm256_xor_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + 32 * part)), sign);
+#pragma GCC unroll 16
             for (int row = 0; row < rows; ++row) {
                 const __m256i four = _mm256_set1_epi32(load_four(x + row * x_stride));
-                sums[row][part] =
-                    _mm256_add_epi32(sums[row][part], products<has_small_weights>(eight, four, ones));
+                sums[row][part] = _mm256_add_epi32(sums[row][part], products(eight, four, ones));
             }
         }
     }
+#pragma GCC unroll 16
     for (int row = 0; row < rows; ++row) {
         alignas(32) int32_t all[COLUMNS];
         for (int part = 0; part < 4; ++part) std::memcpy(all + 8 * part, &sums[row][part], 32);
         for (int column = 0; column < COLUMNS; column += W) finish(row, column, load<Ints>(all + column));
     }
 #else
-    constexpr int offset = has_small_weights ? 0 : 128;
+#pragma GCC unroll 16
     for (int row = 0; row < rows; ++row) {
         int32_t sums[COLUMNS] = {};
         const int8_t* fours = x + row * x_stride;
         const uint8_t* at = weights;
         for (int64_t step = 0; step < steps; ++step, at += BYTES, fours += STEP)
             for (int column = 0; column < COLUMNS; ++column)
-                for (int i = 0; i < STEP; ++i) sums[column] += (at[column * STEP + i] - offset) * fours[i];
+                for (int i = 0; i < STEP; ++i) sums[column] += (at[column * STEP + i] - 128) * fours[i];
         for (int column = 0; column < COLUMNS; column += W) finish(row, column, load<Ints>(sums + column));
     }
 #endif

@@ -25,7 +25,12 @@ constexpr int64_t GROUP_BYTES = 2 * 2 * COLUMNS + GROUP * COLUMNS / 2;
 constexpr int64_t NIBBLES = 2 * 2 * COLUMNS;                   // where they begin in a group
 constexpr int64_t BLOCK_BYTES = 512 * 1024;                    // of activations that stay in the second cache
 constexpr int64_t PARALLEL_WORK = 512 * 1024;                  // products; less is done before others are awake
-constexpr int DIRECT_ROWS = INTEGER_ROWS < 4 ? INTEGER_ROWS : 4;  // up to here 4 bits are not unpacked to memory
+
+#if defined(__AVX512VNNI__)
+constexpr int NIBBLE_ROWS = 6;  // of a tile of 4-bit weights: 12 integer and 12 float sums
+#else
+constexpr int NIBBLE_ROWS = INTEGER_ROWS;
+#endif
 
 inline int64_t divide_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
 
@@ -84,7 +89,7 @@ struct Integers {
 // tile[rows][32] = x W^T, but for the rows' own scales.
 template <int rows>
 inline void multiply_bytes(const Integers& x, int64_t row, const uint8_t* panel, const float* scales, float* tile) {
-    multiply_integers<rows, false>(
+    multiply_integers<rows>(
         x.values + row * x.stride, x.stride, panel, x.groups * GROUP_STEPS, [&](int i, int column, Ints sums) {
             const Ints exact = sums - x.rows[row + i].sum * STORED_OFFSET;
             store(tile + i * COLUMNS + column,
@@ -105,30 +110,57 @@ inline void add_group(float* to, const uint8_t* group, int column, Ints sums, fl
     store(to, total);
 }
 
-// to[depth / 4][32][4]
-inline void unpack(const uint8_t* panel, int64_t groups, uint8_t* to) {
-    constexpr int64_t half = GROUP * COLUMNS / 2;
-    for (int64_t group = 0; group < groups; ++group, panel += GROUP_BYTES, to += 2 * half)
-        for (int64_t i = 0; i < half; ++i) {
-            to[i] = panel[NIBBLES + i] & 15;
-            to[half + i] = panel[NIBBLES + i] >> 4;
-        }
-}
-
+#if defined(__AVX512VNNI__)
+// Done in registers below.
+#elif defined(__AVX2__)
 template <int rows>
-inline void multiply_unpacked(const Integers& x, int64_t row, const uint8_t* panel, const uint8_t* unpacked,
-                              float* tile) {
-    std::memset(tile, 0, rows * COLUMNS * sizeof(float));
-    for (int64_t group = 0; group < x.groups; ++group)
-        multiply_integers<rows, true>(
-            x.values + row * x.stride + group * GROUP, x.stride, unpacked + group * GROUP * COLUMNS, GROUP_STEPS,
-            [&](int i, int column, Ints sums) {
-                add_group(tile + i * COLUMNS + column, panel + group * GROUP_BYTES, column, sums,
-                          x.group_sums[(row + i) * x.groups + group]);
-            });
+inline void sum_group(const int8_t* x, int64_t x_stride, const uint8_t* nibbles, int32_t (&sums)[rows][COLUMNS]) {
+    const __m256i low_half = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
+    for (int at = 0; at < GROUP_BYTES; at += 64) __builtin_prefetch(nibbles + 3 * GROUP_BYTES + at);
+    for (int part = 0; part < COLUMNS / 8; ++part) {
+        __m256i words[rows];
+#pragma GCC unroll 16
+        for (auto& each : words) each = _mm256_setzero_si256();
+        for (int first = 0; first < 8; first += 4) {
+            __m256i pairs[rows];  // in 16 bits: 4 * 2 * 2 * 15 * 127 < 2^15
+#pragma GCC unroll 16
+            for (auto& each : pairs) each = _mm256_setzero_si256();
+#pragma GCC unroll 4
+            for (int step = first; step < first + 4; ++step) {
+                const __m256i both =
+                    _mm256_loadu_si256(reinterpret_cast<const __m256i*>(nibbles + step * BYTES + 32 * part));
+                const __m256i lows = _mm256_and_si256(both, low_half);
+                const __m256i highs = _mm256_and_si256(_mm256_srli_epi16(both, 4), low_half);
+#pragma GCC unroll 16
+                for (int i = 0; i < rows; ++i) {
+                    const int8_t* at = x + i * x_stride + step * STEP;
+                    pairs[i] = _mm256_add_epi16(
+                        pairs[i], _mm256_add_epi16(_mm256_maddubs_epi16(lows, _mm256_set1_epi32(load_four(at))),
+                                                   _mm256_maddubs_epi16(highs, _mm256_set1_epi32(load_four(at + 32)))));
+                }
+            }
+#pragma GCC unroll 16
+            for (int i = 0; i < rows; ++i) words[i] = _mm256_add_epi32(words[i], _mm256_madd_epi16(pairs[i], ones));
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; ++i) std::memcpy(&sums[i][8 * part], &words[i], 32);
+    }
 }
+#else
+template <int rows>
+inline void sum_group(const int8_t* x, int64_t x_stride, const uint8_t* nibbles, int32_t (&sums)[rows][COLUMNS]) {
+    for (int row = 0; row < rows; ++row, x += x_stride)
+        for (int step = 0; step < 8; ++step)
+            for (int i = 0; i < BYTES; ++i) {
+                const int8_t* four = x + step * STEP + i % STEP;
+                const int both = nibbles[step * BYTES + i];
+                sums[row][i / STEP] += (both & 15) * four[0] + (both >> 4) * four[32];
+            }
+}
+#endif
 
-#if defined(__AVX2__)
+// tile[rows][32] = x W^T, but for the rows' own scales. Halves of bytes are taken apart in registers for each tile: that
+// costs less than to write them to memory for all tiles, and to add groups up there.
 template <int rows>
 __attribute__((noinline)) void multiply_nibbles(const Integers& x, int64_t row, const uint8_t* panel, float* tile) {
     const int8_t* fours = x.values + row * x.stride;
@@ -138,14 +170,17 @@ __attribute__((noinline)) void multiply_nibbles(const Integers& x, int64_t row, 
     const __m512i low_half = _mm512_set1_epi8(15);
     for (int64_t group = 0; group < x.groups; ++group, panel += GROUP_BYTES, fours += GROUP) {
         __m512i sums[rows][2];
+#pragma GCC unroll 16
         for (auto& each : sums) each[0] = each[1] = _mm512_setzero_si512();
         for (int at = 0; at < GROUP_BYTES; at += 64) __builtin_prefetch(panel + 3 * GROUP_BYTES + at);
+#pragma GCC unroll 16
         for (int step = 0; step < 8; ++step) {
             const __m512i left = _mm512_loadu_si512(panel + NIBBLES + step * BYTES);
             const __m512i right = _mm512_loadu_si512(panel + NIBBLES + step * BYTES + 64);
             const __m512i low_left = _mm512_and_si512(left, low_half), low_right = _mm512_and_si512(right, low_half);
             const __m512i high_left = _mm512_and_si512(_mm512_srli_epi16(left, 4), low_half);
             const __m512i high_right = _mm512_and_si512(_mm512_srli_epi16(right, 4), low_half);
+#pragma GCC unroll 16
             for (int i = 0; i < rows; ++i) {
                 const int8_t* at = fours + i * x.stride + step * STEP;
                 const __m512i low = _mm512_set1_epi32(load_four(at)), high = _mm512_set1_epi32(load_four(at + 32));
@@ -155,9 +190,11 @@ __attribute__((noinline)) void multiply_nibbles(const Integers& x, int64_t row, 
                 add_products(sums[i][1], high_right, high);
             }
         }
+#pragma GCC unroll 16
         for (int half = 0; half < 2; ++half) {
             const BFloat16* scales = group_scales(panel) + half * W;
             const Floats scale = load_floats(scales), low = load_floats(scales + COLUMNS);
+#pragma GCC unroll 16
             for (int i = 0; i < rows; ++i) {  // as add_group
                 Floats& total = totals[i][half];
                 total = __builtin_convertvector(bits_as<Ints>(sums[i][half]), Floats) * scale + total;
@@ -165,38 +202,15 @@ __attribute__((noinline)) void multiply_nibbles(const Integers& x, int64_t row, 
             }
         }
     }
+#pragma GCC unroll 16
     for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 16
         for (int half = 0; half < 2; ++half) store(tile + i * COLUMNS + half * W, totals[i][half]);
 #else
     std::memset(tile, 0, rows * COLUMNS * sizeof(float));
-    const __m256i low_half = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
     for (int64_t group = 0; group < x.groups; ++group, panel += GROUP_BYTES, fours += GROUP) {
-        alignas(64) int32_t sums[rows][COLUMNS];
-        for (int at = 0; at < GROUP_BYTES; at += 64) __builtin_prefetch(panel + 3 * GROUP_BYTES + at);
-        for (int part = 0; part < COLUMNS / 8; ++part) {
-            __m256i words[rows];
-            for (auto& each : words) each = _mm256_setzero_si256();
-            for (int half = 0; half < 2; ++half) {
-                __m256i pairs[rows];  // in 16 bits: 4 * 2 * 2 * 15 * 127 < 2^15
-                for (auto& each : pairs) each = _mm256_setzero_si256();
-                for (int step = 4 * half; step < 4 * half + 4; ++step) {
-                    const __m256i both = _mm256_loadu_si256(
-                        reinterpret_cast<const __m256i*>(panel + NIBBLES + step * BYTES + 32 * part));
-                    const __m256i lows = _mm256_and_si256(both, low_half);
-                    const __m256i highs = _mm256_and_si256(_mm256_srli_epi16(both, 4), low_half);
-                    for (int i = 0; i < rows; ++i) {
-                        const int8_t* at = fours + i * x.stride + step * STEP;
-                        pairs[i] = _mm256_add_epi16(
-                            pairs[i],
-                            _mm256_add_epi16(_mm256_maddubs_epi16(lows, _mm256_set1_epi32(load_four(at))),
-                                             _mm256_maddubs_epi16(highs, _mm256_set1_epi32(load_four(at + 32)))));
-                    }
-                }
-                for (int i = 0; i < rows; ++i)
-                    words[i] = _mm256_add_epi32(words[i], _mm256_madd_epi16(pairs[i], ones));
-            }
-            for (int i = 0; i < rows; ++i) std::memcpy(&sums[i][8 * part], &words[i], 32);
-        }
+        alignas(64) int32_t sums[rows][COLUMNS] = {};
+        sum_group<rows>(fours, x.stride, panel + NIBBLES, sums);
         for (int i = 0; i < rows; ++i)
             for (int column = 0; column < COLUMNS; column += W)
                 add_group(tile + i * COLUMNS + column, panel, column, load<Ints>(&sums[i][column]),
@@ -204,7 +218,6 @@ __attribute__((noinline)) void multiply_nibbles(const Integers& x, int64_t row, 
     }
 #endif
 }
-#endif
 
 // -- what comes after the product -------------------------------------------------------------------------------------
 
@@ -259,38 +272,23 @@ inline void finish_row(const Call<T>& call, float scale, const float* tile, cons
 
 // -- a whole call -----------------------------------------------------------------------------------------------------
 
-// Rows [row, end) by one panel of columns.
+// Rows [row, end) by one panel of columns, in tiles of nearly equal size.
 template <class T>
-inline void multiply_panel(const Call<T>& call, const Integers& x, int64_t row, int64_t end,
-                           int64_t panel, uint8_t* const (&unpacked)[2]) {
+inline void multiply_panel(const Call<T>& call, const Integers& x, int64_t row, int64_t end, int64_t panel) {
     const int num_weights = call.form == QUIRE_GATED ? 2 : 1;
-    const int64_t panel_bytes = call.bits == 8 ? x.groups * GROUP * COLUMNS : x.groups * GROUP_BYTES;
-    const uint8_t* weights[2];
-    const float* scales[2];
-    for (int which = 0; which < num_weights; ++which) {
-        weights[which] = call.weights[which]->packed + panel * panel_bytes;
-        scales[which] = call.weights[which]->scales + panel * COLUMNS;
-    }
-    const int64_t num_rows = end - row;
-#if defined(__AVX2__)
-    const bool is_direct = num_rows <= DIRECT_ROWS;
-#else
-    const bool is_direct = false;
-#endif
-    if (call.bits == 4 && !is_direct)
-        for (int which = 0; which < num_weights; ++which) unpack(weights[which], x.groups, unpacked[which]);
+    const bool has_bytes = call.bits == 8;
+    const int64_t panel_bytes = x.groups * (has_bytes ? GROUP * COLUMNS : GROUP_BYTES);
     alignas(64) float tiles[2][INTEGER_ROWS * COLUMNS];
-    for (int64_t left = divide_up(num_rows, INTEGER_ROWS); row < end; --left) {  // tiles of equal size, nearly
+    for (int64_t left = divide_up(end - row, has_bytes ? INTEGER_ROWS : NIBBLE_ROWS); row < end; --left) {
         with_integer_rows<INTEGER_ROWS>(divide_up(end - row, left), [&](auto rows) {
             for (int which = 0; which < num_weights; ++which) {
-                if (call.bits == 8)
-                    multiply_bytes<rows>(x, row, weights[which], scales[which], tiles[which]);
-                else if (!is_direct)
-                    multiply_unpacked<rows>(x, row, weights[which], unpacked[which], tiles[which]);
-#if defined(__AVX2__)
-                else if constexpr (rows <= DIRECT_ROWS)
-                    multiply_nibbles<rows>(x, row, weights[which], tiles[which]);
-#endif
+                const QuireQuantizedWeight& weight = *call.weights[which];
+                const uint8_t* packed = weight.packed + panel * panel_bytes;
+                if (has_bytes) {
+                    multiply_bytes<rows>(x, row, packed, weight.scales + panel * COLUMNS, tiles[which]);
+                } else if constexpr (rows <= NIBBLE_ROWS) {
+                    multiply_nibbles<rows>(x, row, packed, tiles[which]);
+                }
             }
             for (int i = 0; i < rows; ++i)
                 finish_row<T>(call, x.rows[row + i].scale, tiles[0] + i * COLUMNS, tiles[1] + i * COLUMNS,
@@ -310,22 +308,16 @@ void run(const Call<T>& call) {
     const bool is_parallel = call.num_threads > 1 && call.num_rows * call.depth * call.columns > PARALLEL_WORK;
 #pragma omp parallel num_threads(call.num_threads) if (is_parallel)
     {
-        Memory memory;
-        uint8_t* unpacked[2] = {};
-        if (call.bits == 4) {
-            memory = allocate(2 * x.groups * GROUP * COLUMNS);
-            unpacked[0] = reinterpret_cast<uint8_t*>(memory.get());
-            unpacked[1] = unpacked[0] + x.groups * GROUP * COLUMNS;
-        }
 #pragma omp for schedule(static)
         for (int64_t row = 0; row < call.num_rows; ++row)
-            x.rows[row] = quantize_row(call.x + row * call.x_stride, call.depth,
-                                       x.values + row * x.stride, x.group_sums ? x.group_sums + row * x.groups : nullptr);
+            x.rows[row] =
+                quantize_row(call.x + row * call.x_stride, call.depth, x.values + row * x.stride,
+                             x.group_sums ? x.group_sums + row * x.groups : nullptr);
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < num_blocks * panels; ++i) {
             const int64_t row = i / panels * block_rows;
             const int64_t end = row + block_rows < call.num_rows ? row + block_rows : call.num_rows;
-            multiply_panel<T>(call, x, row, end, i % panels, unpacked);
+            multiply_panel<T>(call, x, row, end, i % panels);
         }
     }
 }
