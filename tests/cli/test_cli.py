@@ -12,7 +12,8 @@ import typer
 from typer.testing import CliRunner, Result
 
 import quire.bench.settings as bench
-from quire.cli.main import Commands, app
+from command_line import app
+from quire.cli.main import Commands
 from quire.cli.options import options
 from quire.config import EngineConfig
 from quire.server.settings import ServerSettings

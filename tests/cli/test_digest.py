@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import quire.build as build
-from quire.cli.main import app
+from command_line import app
 from quire.config import EngineConfig
 from quire.loading.known_digest import MANIFEST_FILE
 from weights import write_model

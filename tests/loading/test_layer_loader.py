@@ -380,7 +380,6 @@ def test_a_loader_that_was_closed_calls_and_keeps_nobody(directory: Path) -> Non
             self.loader = loader_of(directory, manifest=manifest, retries=True)
             load_listener.reset(token)
             self.loader.on_stage = self.take
-            self.loader.is_engine_busy = lambda: self.loader.progress().stage > 2
             self.loader.start()
 
         def take(self, what: LoadProgress | int) -> None:

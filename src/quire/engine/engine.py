@@ -106,7 +106,6 @@ class Engine:
         self._states: dict[str, RequestState] = {}
         self._serial = 0
         self._prefix: PinnedPrefix | None = None
-        self.is_busy = False  #: whether there is work; may be asked from any thread
         self.on_close: list[Callable[[], None]] = []
         self.promoter = promoter
         if promoter is not None:
@@ -212,6 +211,11 @@ class Engine:
         for listener in self.on_close:
             listener()
 
+    def pause(self) -> None:
+        """No step follows for now: what works in the background need not wait for its turn."""
+        if self.promoter is not None:
+            self.promoter.arrivals.turns.pause()
+
     def take_promotion(self) -> None:
         """Go to the last stage of the model that has arrived; to be called between two steps, which do so, too."""
         if self.promoter is not None and self.promoter.take(self) and self._prefix is not None:
@@ -226,11 +230,14 @@ class Engine:
         logged. No block that the failed step was to write is ever found by its key. Ctrl-C waits for the step's end.
         """
         with interrupts_put_off():
-            self.is_busy = True
+            turns = None if self.promoter is None else self.promoter.arrivals.turns
+            if turns is not None:
+                turns.begin_step()
             changed = self._step()
             if self._prefix is not None:
                 changed = self._take_prefix(self._prefix, changed)
-            self.is_busy = self.has_work()
+            if turns is not None:
+                turns.end_step(goes_on=self.has_work())
             return changed
 
     def _step(self) -> list[RequestState]:

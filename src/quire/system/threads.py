@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import math
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 #: Turns of libgomp's waiting loop, some 0.2 ms; by default 300,000. Enough to meet the next product of a step awake.
@@ -39,25 +36,6 @@ def spin_briefly() -> None:
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", str(_SPIN_COUNT))
-
-
-def limit_threads_here(num_threads: int) -> None:
-    """How many threads tensor work of the calling thread takes from now on; that of others is let be.
-
-    `torch.set_num_threads` would not do: it also sets what threads begin with that come later, and MKL's number for all
-    of them. Without an OpenMP library nothing happens.
-    """
-    if (limit := _openmp_limit()) is not None:
-        limit(num_threads)
-
-
-@functools.cache
-def _openmp_limit() -> Callable[[int], None] | None:
-    """omp_set_num_threads(3) of the library that torch uses, which has loaded it for all to see."""
-    try:
-        return ctypes.CDLL(None).omp_set_num_threads
-    except (OSError, AttributeError):
-        return None
 
 
 def _core_of(cpu: int) -> str:
