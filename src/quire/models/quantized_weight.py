@@ -24,6 +24,10 @@ from quire.models.packed_weight import Activation, PackedWeight
 logger = logging.getLogger("quire")
 
 BITS = {"int8": 8, "int4": 4}
+#: How quantized weights are made, and what multiplies them: a part of the KV blocks' namespace.
+RECIPES = {"none": "none", "int8": "int8/row/1", "int4": "int4/64/1"}
+#: Of the head, whatever the other layers have.
+HEAD_QUANTIZATION = "int8"
 #: That there are quantized layers for.
 DTYPES = (torch.float32, torch.bfloat16)
 
