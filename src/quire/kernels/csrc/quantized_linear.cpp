@@ -14,6 +14,7 @@
 #include <memory>
 
 #include "integers.h"
+#include "integers_amx.h"
 
 #include <omp.h>
 
@@ -66,11 +67,17 @@ inline void with_integer_rows(int64_t count, Body&& body) {
 
 // -- activations ------------------------------------------------------------------------------------------------------
 
+#if defined(__AMX_INT8__)
+constexpr int64_t ROW_PADDING = BLOCK_ROWS;  // tiles read whole blocks
+#else
+constexpr int64_t ROW_PADDING = 1;
+#endif
+
 // Rows of integers. An odd number of lines from row to row keeps them apart in the first cache.
 struct Integers {
     Integers(int64_t num_rows, int64_t depth, bool has_groups)
         : groups(divide_up(depth, GROUP)), stride(groups * GROUP + (groups % 2 ? 0 : GROUP)) {
-        const int64_t value_bytes = num_rows * stride;
+        const int64_t value_bytes = divide_up(num_rows, ROW_PADDING) * ROW_PADDING * stride;
         const int64_t sum_bytes = has_groups ? divide_up(num_rows * groups * 4, 64) * 64 : 0;
         char* memory = scratch(value_bytes + sum_bytes + num_rows * int64_t(sizeof(IntegerRow)));
         values = reinterpret_cast<int8_t*>(memory);
@@ -272,11 +279,44 @@ inline void finish_row(const Call<T>& call, float scale, const float* tile, cons
 
 // -- a whole call -----------------------------------------------------------------------------------------------------
 
+#if defined(__AMX_INT8__)
+constexpr int64_t LEAST_BLOCK = INTEGER_ROWS + 1;  // rows; fewer are one tile of registers
+
+// Rows [row, end) by one panel of columns of 8 bits, in blocks of 32 rows.
+template <class T>
+inline void multiply_panel_by_tiles(const Call<T>& call, const Integers& x, int64_t row, int64_t end, int64_t panel) {
+    const int num_weights = call.form == QUIRE_GATED ? 2 : 1;
+    alignas(64) int32_t sums[2][BLOCK_ROWS * COLUMNS];
+    alignas(64) float values[2][COLUMNS];
+    for (; row < end; row += BLOCK_ROWS) {
+        for (int which = 0; which < num_weights; ++which)
+            multiply_block(x.values + row * x.stride, x.stride,
+                           call.weights[which]->packed + panel * x.groups * GROUP * COLUMNS, x.groups, sums[which]);
+        const int64_t last = end - row < BLOCK_ROWS ? end - row : BLOCK_ROWS;
+        for (int64_t i = 0; i < last; ++i) {
+            for (int which = 0; which < num_weights; ++which)
+                for (int column = 0; column < COLUMNS; column += W) {  // as multiply_bytes
+                    const Ints exact = load<Ints>(sums[which] + i * COLUMNS + column) -
+                                       x.rows[row + i].sum * STORED_OFFSET;
+                    store(values[which] + column,
+                          __builtin_convertvector(exact, Floats) *
+                              load_floats(call.weights[which]->scales + panel * COLUMNS + column));
+                }
+            finish_row<T>(call, x.rows[row + i].scale, values[0], values[1], panel * COLUMNS,
+                          call.out + (row + i) * call.columns + panel * COLUMNS);
+        }
+    }
+}
+#endif
+
 // Rows [row, end) by one panel of columns, in tiles of nearly equal size.
 template <class T>
 inline void multiply_panel(const Call<T>& call, const Integers& x, int64_t row, int64_t end, int64_t panel) {
     const int num_weights = call.form == QUIRE_GATED ? 2 : 1;
     const bool has_bytes = call.bits == 8;
+#if defined(__AMX_INT8__)
+    if (has_bytes && end - row >= LEAST_BLOCK) return multiply_panel_by_tiles<T>(call, x, row, end, panel);
+#endif
     const int64_t panel_bytes = x.groups * (has_bytes ? GROUP * COLUMNS : GROUP_BYTES);
     alignas(64) float tiles[2][INTEGER_ROWS * COLUMNS];
     for (int64_t left = divide_up(end - row, has_bytes ? INTEGER_ROWS : NIBBLE_ROWS); row < end; --left) {
@@ -302,12 +342,20 @@ template <class T>
 void run(const Call<T>& call) {
     const Integers x(call.num_rows, call.depth, call.bits == 4);
     const int64_t panels = divide_up(call.columns, COLUMNS);
-    int64_t block_rows = BLOCK_BYTES / x.stride / INTEGER_ROWS * INTEGER_ROWS;
-    block_rows = block_rows < INTEGER_ROWS ? INTEGER_ROWS : block_rows;
+#if defined(__AMX_INT8__)
+    constexpr int64_t multiple = BLOCK_ROWS;
+#else
+    constexpr int64_t multiple = INTEGER_ROWS;
+#endif
+    int64_t block_rows = BLOCK_BYTES / x.stride / multiple * multiple;
+    block_rows = block_rows < multiple ? multiple : block_rows;
     const int64_t num_blocks = divide_up(call.num_rows, block_rows);
     const bool is_parallel = call.num_threads > 1 && call.num_rows * call.depth * call.columns > PARALLEL_WORK;
 #pragma omp parallel num_threads(call.num_threads) if (is_parallel)
     {
+#if defined(__AMX_INT8__)
+        const IntegerTiles tiles;
+#endif
 #pragma omp for schedule(static)
         for (int64_t row = 0; row < call.num_rows; ++row)
             x.rows[row] =
