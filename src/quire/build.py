@@ -39,6 +39,7 @@ from quire.loading.stage_manifest import Stage, StageManifest
 from quire.memory_plan import plan_pool, plan_swap_slots
 from quire.models.base import CausalLM
 from quire.models.model_config import ModelConfig, check_tokenizer_fits
+from quire.models.quantized_weight import RECIPES
 from quire.outputs import Stats
 from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
@@ -145,6 +146,7 @@ def _load(
 ) -> LoadedModel:
     started = time.monotonic()
     device = _choose_device(config.device)
+    config.check_quantization(device)
     if device == "cpu":
         keep_freed_memory()
         if config.num_threads is None:
@@ -164,6 +166,7 @@ def _load(
         source,
         dtype=config.dtype,
         device=device,
+        quantization=config.quantization,
         load_format=config.load_format,
         seed=config.seed,
         reading=reading,
@@ -188,11 +191,12 @@ def _load(
         loader.close()
         raise
     logger.info(
-        "%s: %s, %.1f M parameters, %s on %s, %s in %.1f s",
+        "%s: %s, %.1f M parameters, %s%s on %s, %s in %.1f s",
         source.name,
         model.config.architecture,
         model.config.num_parameters / 1e6,
         _name(model.dtype),
+        "" if model.quantization == "none" else f" with {model.quantization} weights",
         device,
         "layers arrive" if overlaps else "loaded",
         time.monotonic() - started,
@@ -517,16 +521,20 @@ def _namespace(loaded: LoadedModel, config: EngineConfig, *, is_persistent: bool
         loaded.model.config,
         weights=weights or f"process:{uuid.uuid4().hex}",
         dtype=_name(loaded.model.dtype),
+        quantization=loaded.model.quantization,
         block_size=config.block_size,
     )
 
 
-def make_namespace(shape: ModelConfig, *, weights: str, dtype: str, block_size: int) -> Namespace:
+def make_namespace(
+    shape: ModelConfig, *, weights: str, dtype: str, block_size: int, quantization: str = "none"
+) -> Namespace:
     """The namespace of a plain model's KV blocks.
 
     Args:
         weights: their digest.
         dtype: of arithmetic and KV, such as bfloat16.
+        quantization: none, int8 or int4, of linear layers.
     """
     return Namespace(
         weights=weights,
@@ -535,6 +543,7 @@ def make_namespace(shape: ModelConfig, *, weights: str, dtype: str, block_size: 
         geometry=f"{shape.num_layers}x{shape.num_kv_heads}x{shape.head_dim}/{block_size}",
         rope=repr(shape.rope),
         arithmetic=shape.arithmetic,
+        quantization=RECIPES[quantization],
     )
 
 

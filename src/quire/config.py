@@ -11,6 +11,8 @@ from quire.settings import REQUIRED, EnvironmentSettings, check_unit, parse_size
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 DEVICES = ("auto", "cpu", "cuda")
+#: Bits of linear layers' weights: as they are stored, or fewer. Activations get 8 bits with them.
+QUANTIZATIONS = ("none", "int8", "int4")
 LOAD_FORMATS = ("auto", "safetensors", "random")
 RECOVERY_POLICIES = "recompute, swap, threshold:N, threshold:N:swap-above, cost"
 #: More than any machine has cores; far beyond it the system refuses threads, in the middle of loading. A config may be
@@ -41,6 +43,11 @@ class EngineConfig(EnvironmentSettings):
     model: str = setting(REQUIRED, "A directory, a hub id, an embedded name or a preset such as random:qwen2.5-0.5b.")
     dtype: str = setting(
         "auto", "Weights and arithmetic: auto (the checkpoint's), float32, bfloat16, float16.", choices=DTYPES
+    )
+    quantization: str = setting(
+        "none",
+        "Linear layers' weights get fewer bits while they are loaded (on cpu): int8, int4, or none.",
+        choices=QUANTIZATIONS,
     )
     device: str = setting("auto", "auto (cuda if there is one), cpu or cuda.", choices=DEVICES)
     load_format: str = setting(
@@ -128,6 +135,11 @@ class EngineConfig(EnvironmentSettings):
                 "model is empty; name a directory, a hub id, an embedded model (quire-mini) or a preset "
                 "(random:qwen2.5-0.5b)"
             )
+        if self.quantization != "none" and self.dtype == "float16":
+            raise ValueError(
+                f"quantization={self.quantization} is not there for dtype=float16; use bfloat16, float32 or auto"
+            )
+        self.check_quantization(self.device)
         if self.num_kv_blocks is not None and self.kv_cache_memory is not None:
             raise ValueError("num_kv_blocks and kv_cache_memory both size the pool; give one of them")
         check_unit(kv_cache_memory=self.kv_cache_memory, swap_space=self.swap_space)
@@ -159,6 +171,20 @@ class EngineConfig(EnvironmentSettings):
         """The most that a step with streams computes; None where only `target_itl` says it, or what any step may."""
         is_open = self.max_num_batched_tokens is None and self.target_itl is None
         return DEFAULT_TOKENS_BESIDE_STREAMS if is_open else None
+
+    def check_quantization(self, device: str) -> None:
+        """Refuse quantized weights where there are no kernels for them.
+
+        Args:
+            device: cpu or cuda; auto may be either.
+
+        Raises:
+            ValueError: they are asked for on a GPU.
+        """
+        if self.quantization != "none" and device == "cuda":
+            raise ValueError(
+                f"quantization={self.quantization} is not supported on device=cuda; leave it out, or use device=cpu"
+            )
 
     def has_swap_tier(self, device: str) -> bool:
         """Whether there is a place for swapped blocks: wherever one is asked for, and by default in a GPU's host. On a

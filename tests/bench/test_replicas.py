@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from command_line import app
 from quire.bench import replicas
 from quire.bench.settings import SimulateSettings
-from quire.cli.main import app
 
 
 def test_sizes_and_policies_are_compared(tmp_path: Path) -> None:

@@ -339,6 +339,28 @@ class ProfileSettings(Settings):
 
 
 @dataclass(frozen=True)
+class QualitySettings(Settings):
+    """`quire bench quality`."""
+
+    quantization: tuple[str, ...] = setting(
+        "int8,int4", "Of linear layers, each beside the model as it is.", read=names, metavar="int8|int4[,...]"
+    )
+    text: Path | None = setting(
+        None,
+        "Text whose perplexity counts: plain, or questions; by default those of --questions with their answers, or "
+        "what the model writes itself.",
+        metavar="FILE",
+    )
+    questions: Path | None = setting(
+        None, "In SQuAD's form (.json), or open ones with lists of answers (.jsonl).", metavar="FILE"
+    )
+    num_questions: int = setting(400, "The first so many.", at_least=1)
+    num_texts: int = setting(64, "At most; evenly spread over the file. Of a random model 4.", at_least=1)
+    num_tokens: int = setting(256, "Of a text, at most.", at_least=16)
+    start: str = setting("Context:", "What texts begin with that the model writes itself.", metavar="TEXT")
+
+
+@dataclass(frozen=True)
 class CalibrateSettings(Settings):
     """`quire calibrate`."""
 

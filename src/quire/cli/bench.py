@@ -19,6 +19,7 @@ from quire.bench.settings import (
     PeersSettings,
     ProfileSettings,
     PromotionSettings,
+    QualitySettings,
     RagSettings,
     RecoverySettings,
     ServeSettings,
@@ -200,6 +201,16 @@ def profile(engine: EngineConfig, settings: ProfileSettings, json: Json = None) 
     from quire.bench.profile.profile import run
 
     run(engine, settings, json)
+
+
+@app.command(epilog="Example: quire bench quality --model quire-mini --quantization int8,int4")
+@options(default_model="quire-mini", without=("quantization", "device"))
+def quality(settings: QualitySettings, engine: EngineConfig, json: Json = None) -> None:
+    """What weights of fewer bits cost: perplexity, exact match of answers, and how near logits stay."""
+    from quire.bench.quality import run
+
+    if not run(engine, settings, json):
+        raise typer.Exit(1)  # the notes have said which mark is missed
 
 
 @app.command(epilog="Example: quire bench slo --slo ttft:1000,tpot:50 --factor 4 --num-requests 100")

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import quire
-from quire.config import format_size
+from quire.config import QUANTIZATIONS, format_size
 
 #: Each in a module of its own: the commands of one word by the function of that name, those of two by their group.
 COMMANDS = {
@@ -102,6 +102,7 @@ def info(
     from rich.table import Table
 
     from quire.loading import resolve_model
+    from quire.loading.assembly.units import memory_of
     from quire.models.model_config import DTYPE_BYTES, ModelConfigError
 
     source = resolve_model(model, load_format="random")  # its config alone, no weights
@@ -127,6 +128,10 @@ def info(
     memory.add_row("weights", *(format_size(config.weight_bytes(dtype)) for dtype in DTYPE_BYTES))
     if config.tie_word_embeddings:
         memory.add_row("head, packed (CPU)", *(format_size(config.packed_head_bytes(dtype)) for dtype in DTYPE_BYTES))
+    for quantization in QUANTIZATIONS[1:]:
+        known = ("float32", "bfloat16")
+        sizes = [format_size(memory_of(config, dtype, quantization)) if dtype in known else "" for dtype in DTYPE_BYTES]
+        memory.add_row(f"all weights, {quantization} (CPU)", *sizes)
     memory.add_row("KV a token", *(format_size(config.kv_bytes_per_token(dtype)) for dtype in DTYPE_BYTES))
     console = Console()
     console.print(table)

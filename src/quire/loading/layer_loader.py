@@ -55,6 +55,7 @@ class LayerLoader:
         source: a checkpoint, a pack or a preset.
         dtype: float32, bfloat16, float16, or auto: the config's, else the files'.
         device: that the model computes on.
+        quantization: none, int8 or int4, which linear layers become as they arrive.
         storage_bandwidth: bytes a second that reads are held back to; None is as fast as they go.
         manifest: of the stages, in whose order the model arrives; None is a model that arrives as one stage.
         last_stage: that is loaded; None is the last.
@@ -68,6 +69,7 @@ class LayerLoader:
     Raises:
         UnsupportedModelError, ModelConfigError: from the config.
         ModelLoadError: the files are not what the config describes; no byte of weights is read before.
+        ValueError: the model cannot be quantized in this dtype or on this device.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class LayerLoader:
         *,
         dtype: str = "auto",
         device: torch.device | str = "cpu",
+        quantization: str = "none",
         storage_bandwidth: float | None = None,
         manifest: StageManifest | None = None,
         last_stage: int | None = None,
@@ -108,6 +111,7 @@ class LayerLoader:
             if self._manifest is not None:
                 check_against(self._manifest, self.model.config)
         self._device = self.model.device = torch.device(device)
+        self.model.quantize(quantization)
         num_groups = 1 if self._reading is None else len(self._reading.groups)
         self.num_stages = 1 if self._manifest is None else len(self._manifest.stages)
         self.last_stage = min(last_stage or num_groups, num_groups)
@@ -218,7 +222,7 @@ class LayerLoader:
         """Bytes of memory that loading will still take, beside what its buffers will give back."""
         units = [unit for unit in self._units if self._stage_of(unit) <= self.last_stage]
         missing = [unit for unit in units if unit.name not in self._in_place]
-        to_come = sum(unit.num_bytes for unit in missing)
+        to_come = sum(unit.packed_bytes for unit in missing)
         if any(unit.name == "embed_tokens" for unit in missing):
             to_come += tied_head_bytes(self.model)
         return max(0, to_come - (0 if self._reader is None else self._reader.buffered_bytes))
@@ -454,7 +458,9 @@ class LayerLoader:
         """What has arrived of a stage that failed gives its memory back; nobody has seen it."""
         self._fill = None
         self._status.take_back_group()
-        fresh = units_of(build_model(self.model.config, self.model.dtype, "meta"))
+        model = build_model(self.model.config, self.model.dtype, "meta")
+        model.quantize(self.model.quantization)
+        fresh = units_of(model)
         for i, unit in enumerate(fresh):
             if self._stage_of(unit) == number and unit.layer is not None:
                 self._in_place.discard(unit.name)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from quire.kernels.elementwise import Elementwise, elementwise, threads_for
 from quire.models.model_config import RopeConfig, UnsupportedModelError
 from quire.models.packed_weight import PackedWeight, pack_weight
+from quire.models.quantized_weight import quantize_weight, quantized_bytes
 
 _DeviceLike = torch.device | str
 
@@ -66,6 +67,7 @@ class Linear(nn.Module):
         self.weight: nn.Parameter | None = _parameter((out_features, in_features), dtype, device)
         self.bias = _parameter((out_features,), dtype, device) if bias else None
         self.packed: PackedWeight | None = None
+        self.quantization = "none"  # what pack() makes of the weight
         self.adapter: LinearAdapter | None = None  # beside the weights, which stay as they are
 
     def forward(self, x: Tensor) -> Tensor:
@@ -83,9 +85,24 @@ class Linear(nn.Module):
         return F.silu(self(x))
 
     def pack(self) -> None:
-        """Replace the weight by a packed one if this machine has kernels for it; otherwise do nothing."""
-        if self.weight is not None and (packed := pack_weight(self.weight)) is not None:
+        """Replace the weight by a packed one: of fewer bits, or if this machine has kernels for it."""
+        if self.weight is None:
+            return
+        if self.quantization != "none":
+            self.packed, self.weight = quantize_weight(self.weight, self.quantization), None
+        elif (packed := pack_weight(self.weight)) is not None:
             self.packed, self.weight = packed, None
+
+    def plain_bytes(self) -> int:
+        """Memory that the weight takes before `pack()`."""
+        assert self.weight is not None
+        return self.weight.numel() * self.weight.element_size()
+
+    def packed_bytes(self) -> int:
+        """Memory that the weight will take after `pack()`; what kernels add by rounding up is left out."""
+        if self.quantization == "none":
+            return self.plain_bytes()
+        return quantized_bytes(self.out_features, self.in_features, self.quantization)
 
     def projections(self, name: str) -> Iterator[tuple[str, slice]]:
         """What a checkpoint calls this layer, or each of the layers that are stacked in it, and its rows of the output.
