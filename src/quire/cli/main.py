@@ -110,7 +110,10 @@ def info(
     memory = Table("memory", *DTYPE_BYTES, box=None)
     memory.add_row("weights", *(format_size(config.weight_bytes(dtype)) for dtype in DTYPE_BYTES))
     if config.tie_word_embeddings:
-        memory.add_row("head, packed (CPU)", *(format_size(config.packed_head_bytes(dtype)) for dtype in DTYPE_BYTES))
+        memory.add_row(
+            "head's copy (CPU without kernels)",
+            *(format_size(config.packed_head_bytes(dtype)) for dtype in DTYPE_BYTES),
+        )
     memory.add_row("KV a token", *(format_size(config.kv_bytes_per_token(dtype)) for dtype in DTYPE_BYTES))
     console = Console()
     console.print(table)

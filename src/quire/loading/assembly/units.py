@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from quire.models.base import CausalLM, checkpoint_tensors
 from quire.models.layers import Linear
 from quire.models.packed_weight import can_pack
+from quire.models.panel_weight import panel_kernels
 
 
 class Unit:
@@ -79,15 +80,16 @@ def units_of(model: CausalLM) -> list[Unit]:
 
 
 def tie_head(model: CausalLM) -> None:
-    """Give a tied head the embedding's table, once that is in place; packed, it gets a copy of its own."""
-    model.lm_head.weight = model.embed_tokens.weight
-    model.lm_head.pack()
+    """Give a tied head the embedding's table, once that is in place, and before anybody looks anything up in it."""
+    model.embed_tokens.share_with(model.lm_head)
 
 
 def tied_head_bytes(model: CausalLM) -> int:
-    """Memory that a tied head takes once it is packed."""
-    is_packed = model.config.tie_word_embeddings and model.device.type == "cpu" and can_pack(model.dtype)
-    return model.lm_head.in_features * model.lm_head.out_features * model.dtype.itemsize if is_packed else 0
+    """Memory that a tied head takes once it is packed, beside the embedding's."""
+    is_copied = model.device.type == "cpu" and can_pack(model.dtype) and panel_kernels(model.dtype) is None
+    if not model.config.tie_word_embeddings or not is_copied:
+        return 0
+    return model.lm_head.in_features * model.lm_head.out_features * model.dtype.itemsize
 
 
 def _give_memory(module: nn.Module, device: torch.device) -> None:
