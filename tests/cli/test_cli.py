@@ -84,6 +84,7 @@ def test_every_field_of_the_engine_config_is_an_option(command: list[str]) -> No
         (["bench", "recovery"], bench.RecoverySettings),
         (["bench", "overhead"], bench.OverheadSettings),
         (["bench", "attention"], bench.AttentionSettings),
+        (["bench", "linear"], bench.LinearSettings),
         (["bench", "http"], bench.HttpSettings),
         (["bench", "serve"], bench.ServeSettings),
     ],

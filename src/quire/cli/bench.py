@@ -13,6 +13,7 @@ from quire.bench.settings import (
     DocumentKvSettings,
     HttpSettings,
     LatencySettings,
+    LinearSettings,
     LookaheadSettings,
     MemorySettings,
     OverheadSettings,
@@ -164,6 +165,15 @@ def overhead(engine: EngineConfig, settings: OverheadSettings, json: Json = None
 def attention(engine: EngineConfig, settings: AttentionSettings, json: Json = None) -> None:
     """Decode steps with the CPU kernel for attention and with torch's, in turns."""
     from quire.bench.attention import run
+
+    run(engine, settings, json)
+
+
+@app.command(epilog="Example: quire bench linear --model random:qwen2.5-0.5b --rows 1,8,32,256")
+@options(without=("device", "max_num_seqs", "max_model_len", "num_kv_blocks", "kv_cache_memory"))
+def linear(engine: EngineConfig, settings: LinearSettings, json: Json = None) -> None:
+    """All linear layers of a model by the CPU kernels and by oneDNN's packed ones, in turns."""
+    from quire.bench.linear import run
 
     run(engine, settings, json)
 
