@@ -87,6 +87,7 @@ def test_every_field_of_the_engine_config_is_an_option(command: list[str]) -> No
         (["bench", "peers"], bench.PeersSettings),
         (["bench", "attention"], bench.AttentionSettings),
         (["bench", "profile"], bench.ProfileSettings),
+        (["bench", "linear"], bench.LinearSettings),
         (["bench", "http"], bench.HttpSettings),
         (["bench", "serve"], bench.ServeSettings),
     ],

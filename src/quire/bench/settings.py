@@ -361,6 +361,14 @@ class QualitySettings(Settings):
 
 
 @dataclass(frozen=True)
+class LinearSettings(Settings):
+    """`quire bench linear`."""
+
+    rows: tuple[int, ...] = setting("1,8,32,256", "Tokens a step.", read=integers, at_least=1)
+    runs: int = setting(5, "Turns of each.", at_least=1)
+
+
+@dataclass(frozen=True)
 class CalibrateSettings(Settings):
     """`quire calibrate`."""
 

@@ -13,6 +13,7 @@ from quire.bench.settings import (
     DocumentKvSettings,
     HttpSettings,
     LatencySettings,
+    LinearSettings,
     LookaheadSettings,
     MemorySettings,
     OverheadSettings,
@@ -199,6 +200,15 @@ def peers(
 def profile(engine: EngineConfig, settings: ProfileSettings, json: Json = None) -> None:
     """Where a step's time goes on a CPU, part by part, each against the machine's limit."""
     from quire.bench.profile.profile import run
+
+    run(engine, settings, json)
+
+
+@app.command(epilog="Example: quire bench linear --model random:qwen2.5-0.5b --rows 1,8,32,256")
+@options(without=("device", "max_num_seqs", "max_model_len", "num_kv_blocks", "kv_cache_memory"))
+def linear(engine: EngineConfig, settings: LinearSettings, json: Json = None) -> None:
+    """All linear layers of a model by the CPU kernels and by oneDNN's packed ones, in turns."""
+    from quire.bench.linear import run
 
     run(engine, settings, json)
 
