@@ -307,6 +307,17 @@ class AttentionSettings(Settings):
 
 
 @dataclass(frozen=True)
+class LinearSettings(Settings):
+    """`quire bench linear`."""
+
+    rows: tuple[int, ...] = setting("1,4,16,32,256", "Of each product.", read=integers, at_least=1)
+    weights: tuple[str, ...] = setting(
+        "plain,int8,int4", "Kinds of weights; plain are the model's own.", read=names, metavar="plain|int8|int4[,...]"
+    )
+    runs: int = setting(5, "Turns of each.", at_least=1)
+
+
+@dataclass(frozen=True)
 class QualitySettings(Settings):
     """`quire bench quality`."""
 

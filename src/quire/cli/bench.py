@@ -13,6 +13,7 @@ from quire.bench.settings import (
     DocumentKvSettings,
     HttpSettings,
     LatencySettings,
+    LinearSettings,
     LookaheadSettings,
     MemorySettings,
     OverheadSettings,
@@ -165,6 +166,15 @@ def overhead(engine: EngineConfig, settings: OverheadSettings, json: Json = None
 def attention(engine: EngineConfig, settings: AttentionSettings, json: Json = None) -> None:
     """Decode steps with the CPU kernel for attention and with torch's, in turns."""
     from quire.bench.attention import run
+
+    run(engine, settings, json)
+
+
+@app.command(epilog="Example: quire bench linear --model random:qwen2.5-0.5b --rows 1,16 --weights plain,int8")
+@options(without=("quantization", "device"))
+def linear(settings: LinearSettings, engine: EngineConfig, json: Json = None) -> None:
+    """All linear layers of a model once, by rows and kind of weight, against the time to read their bytes."""
+    from quire.bench.linear import run
 
     run(engine, settings, json)
 
