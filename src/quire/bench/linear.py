@@ -1,13 +1,14 @@
-"""`quire bench linear`: all linear layers of a model and its head, one after the other, as a step goes through them.
+"""`quire bench linear`: one pass over all of a model's linear layers, by number of rows and kind of weight, in turns.
 
-Our kernels and oneDNN's packed ones take turns over the same weights, beside a plain read of memory. With a model that
-is larger than the processor's caches, each product has its weight from memory, as in decoding.
+Weights are random, and each layer has its own, so that no cache of the processor holds them. Beside each figure stands
+what reading the weights' bytes alone would take, at the bandwidth that was measured in the same run.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,89 +19,115 @@ from quire.config import EngineConfig
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from quire.models.layers import Linear
     from quire.models.packed_weight import PackedWeight
 
 _READ_BYTES = 2**28
-_HEAD_ROWS = 64  # of a step that needs logits
+_MAX_HEAD_ROWS = 64  # a prompt needs the logits of its last token alone
 
 
 def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, Any]]:
-    """One figure a number of rows and kernel.
+    """One figure a number of rows and kind of weight.
 
     Raises:
-        ValueError: there are no kernels of ours, or not for this dtype.
+        ValueError: the model is not known, or there is no such kind of weight.
     """
     import torch
 
-    from quire.build import load
-    from quire.kernels.loaded import load_kernels
-    from quire.models.packed_weight import OneDnnWeight
-    from quire.models.panel_weight import PanelWeight
+    from quire.loading import resolve_model
+    from quire.loading.assembly.fitting import choose_dtype
+    from quire.models.layers import Linear
+    from quire.models.packed_weight import OneDnnWeight, pack_weight
+    from quire.models.quantized_weight import BITS, quantize_weight
+    from quire.models.registry import build_model
+    from quire.system.threads import default_num_threads
 
-    model = load(replace(config, device="cpu", skip_tokenizer_init=True)).model
-    linears: list[Linear] = list({id(each): each for each, _ in model.projections().values()}.values())
-    linears.append(model.lm_head)
-    ours: list[PackedWeight] = []
-    others: list[PackedWeight] = []
-    for linear in linears:
-        if not isinstance(linear.packed, PanelWeight):
-            raise ValueError(f"there is nothing to compare: kernels: {load_kernels()}")
-        ours.append(linear.packed)
-        others.append(OneDnnWeight(linear.packed.rows(torch.arange(linear.out_features))))
-    num_bytes = sum(weight.num_bytes for weight in ours)
-    sizes = [(each.in_features, each.out_features) for each in linears]
-    piece = torch.ones(_READ_BYTES // 4)
+    def pack(weight: Tensor, kind: str) -> PackedWeight:
+        if kind == "onednn":
+            return OneDnnWeight(weight)
+        packed = pack_weight(weight.clone()) if kind == "plain" else quantize_weight(weight, kind)
+        if packed is None:
+            raise ValueError(f"there is no packed product for {dtype} here")
+        return packed
 
-    def sweep(weights: list[PackedWeight], inputs: dict[int, Tensor]) -> float:
-        started = time.perf_counter()
-        for weight, (in_features, _) in zip(weights[:-1], sizes, strict=False):
-            weight.product(inputs[in_features], None)
-        weights[-1].product(inputs[sizes[-1][0]][:_HEAD_ROWS], None)
-        return time.perf_counter() - started
-
+    if unknown := set(settings.weights) - {"plain", "onednn", *BITS}:
+        raise ValueError(f"weights={', '.join(sorted(unknown))} is not one of plain, onednn, {', '.join(BITS)}")
+    torch.set_num_threads(config.num_threads or default_num_threads())
+    source = resolve_model(config.model, load_format="random")
+    dtype = choose_dtype(config.dtype, source.config, None)
+    model = build_model(source.config, dtype, "meta")
+    shapes = [(each.out_features, each.in_features) for each in model.modules() if isinstance(each, Linear)]
+    head = (model.lm_head.out_features, model.lm_head.in_features)
+    kinds: dict[str, list[PackedWeight]] = {kind: [] for kind in settings.weights}
+    for shape in shapes:
+        weight = torch.empty(shape, dtype=dtype).normal_(std=0.02)
+        for kind, weights in kinds.items():
+            weights.append(pack(weight, kind))
     figures = []
-    with torch.no_grad():
-        for num_rows in settings.rows:
-            inputs = {size: torch.randn(num_rows, size).to(model.dtype) for size, _ in sizes}
-            operations = 2 * num_rows * sum(a * b for a, b in sizes[:-1])
-            operations += 2 * min(num_rows, _HEAD_ROWS) * sizes[-1][0] * sizes[-1][1]
-            seconds: dict[str, list[float]] = {load_kernels().level: [], "oneDNN": []}
-            reads = []
-            for _ in range(settings.runs):
-                started = time.perf_counter()
-                piece.sum()
-                reads.append(_READ_BYTES / (time.perf_counter() - started))
-                for taken, weights in zip(seconds.values(), (ours, others), strict=True):
-                    taken.append(sweep(weights, inputs))
-            for name, taken in seconds.items():
-                figures.append(
-                    {
-                        "rows": num_rows,
-                        "kernel": name,
-                        "sweep_s": summarise(taken),
-                        "weight_bytes_s": summarise(num_bytes / each for each in taken),
-                        "read_bytes_s": summarise(reads),
-                        "operations_s": summarise(operations / each for each in taken),
-                    }
-                )
+    for num_rows in settings.rows:
+        skips = head if num_rows > _MAX_HEAD_ROWS else None
+        inputs = {depth: torch.randn(num_rows, depth).to(dtype) for _, depth in shapes}
+        taken: dict[str, list[float]] = {kind: [] for kind in kinds}
+        read: list[float] = []
+        for _ in range(settings.runs + 1):  # the first turn warms up
+            read.append(_read())
+            for kind, weights in kinds.items():
+                taken[kind].append(_pass(shapes, weights, inputs, skips))
+        bandwidth = max(read[1:])
+        operations = 2 * num_rows * sum(rows * depth for rows, depth in shapes if (rows, depth) != skips)
+        for kind, weights in kinds.items():
+            each = [w.num_bytes for shape, w in zip(shapes, weights, strict=True) if shape != skips]
+            least = min(taken[kind][1:])
+            figures.append(
+                {
+                    "rows": num_rows,
+                    "weights": kind,
+                    "weight_bytes": sum(each),
+                    "wall_s": summarise(taken[kind][1:]),
+                    "least_s": least,
+                    "read_s": sum(each) / bandwidth,
+                    "read_share": 100 * sum(each) / bandwidth / least,
+                    "gops": operations / least / 1e9,
+                }
+            )
     return figures
 
 
-def run(config: EngineConfig, settings: LinearSettings, json: Path | None) -> None:
-    """Measure, and publish the table."""
-    report = Report(
-        "linear",
-        f"All linear layers and the head: {config.model}",
-        (
-            Column("rows", "rows", digits=0),
-            Column("kernel", "kernel"),
-            Column("sweep_s", "all, ms", scale=1e3, digits=1),
-            Column("weight_bytes_s", "weights, GB/s", scale=1e-9, digits=1),
-            Column("read_bytes_s", "memory reads, GB/s", scale=1e-9, digits=1),
-            Column("operations_s", "GFLOP/s", scale=1e-9, digits=0),
-        ),
-        figures=measure(config, settings),
-        settings={**asdict(config), **settings.as_json()},
+def _read() -> float:
+    """Bytes a second that all threads read."""
+    import torch
+
+    memory = torch.ones(_READ_BYTES // 8, dtype=torch.int64)
+    started = time.perf_counter()
+    memory.sum()
+    return _READ_BYTES / (time.perf_counter() - started)
+
+
+def _pass(
+    shapes: list[tuple[int, int]],
+    weights: list[PackedWeight],
+    inputs: Mapping[int, Tensor],
+    skips: tuple[int, int] | None,
+) -> float:
+    started = time.perf_counter()
+    for shape, weight in zip(shapes, weights, strict=True):
+        if shape != skips:
+            weight.product(inputs[shape[1]], None)
+    return time.perf_counter() - started
+
+
+def run(config: EngineConfig, settings: LinearSettings, json_path: Path | None = None) -> None:
+    """`quire bench linear`."""
+    columns = (
+        Column("rows", "rows", digits=0),
+        Column("weights", "weights"),
+        Column("weight_bytes", "MB", scale=1e-6, digits=0),
+        Column("wall_s", "ms", scale=1e3, digits=1),
+        Column("read_s", "read alone ms", scale=1e3, digits=1),
+        Column("read_share", "of read", digits=0, unit=" %"),
+        Column("gops", "GOP/s", digits=0),
     )
-    report.publish(json)
+    report = Report("linear", f"All linear layers of {config.model}, once", columns)
+    report.settings = {**settings.as_json(), "engine": asdict(config)}
+    report.figures = measure(config, settings)
+    report.notes.append("Shares and rates are those of the fastest turn.")
+    report.publish(json_path)

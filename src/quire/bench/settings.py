@@ -339,6 +339,20 @@ class ProfileSettings(Settings):
 
 
 @dataclass(frozen=True)
+class LinearSettings(Settings):
+    """`quire bench linear`."""
+
+    rows: tuple[int, ...] = setting("1,4,16,32,256", "Of each product.", read=integers, at_least=1)
+    weights: tuple[str, ...] = setting(
+        "plain,onednn,int8,int4",
+        "Kinds of weights: plain are the model's own, onednn the same for oneDNN.",
+        read=names,
+        metavar="KIND[,...]",
+    )
+    runs: int = setting(5, "Turns of each.", at_least=1)
+
+
+@dataclass(frozen=True)
 class QualitySettings(Settings):
     """`quire bench quality`."""
 
@@ -358,14 +372,6 @@ class QualitySettings(Settings):
     num_texts: int = setting(64, "At most; evenly spread over the file. Of a random model 4.", at_least=1)
     num_tokens: int = setting(256, "Of a text, at most.", at_least=16)
     start: str = setting("Context:", "What texts begin with that the model writes itself.", metavar="TEXT")
-
-
-@dataclass(frozen=True)
-class LinearSettings(Settings):
-    """`quire bench linear`."""
-
-    rows: tuple[int, ...] = setting("1,8,32,256", "Tokens a step.", read=integers, at_least=1)
-    runs: int = setting(5, "Turns of each.", at_least=1)
 
 
 @dataclass(frozen=True)

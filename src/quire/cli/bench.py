@@ -204,10 +204,10 @@ def profile(engine: EngineConfig, settings: ProfileSettings, json: Json = None) 
     run(engine, settings, json)
 
 
-@app.command(epilog="Example: quire bench linear --model random:qwen2.5-0.5b --rows 1,8,32,256")
-@options(without=("device", "max_num_seqs", "max_model_len", "num_kv_blocks", "kv_cache_memory"))
-def linear(engine: EngineConfig, settings: LinearSettings, json: Json = None) -> None:
-    """All linear layers of a model by the CPU kernels and by oneDNN's packed ones, in turns."""
+@app.command(epilog="Example: quire bench linear --model random:qwen2.5-0.5b --rows 1,16 --weights plain,int8")
+@options(without=("quantization", "device"))
+def linear(settings: LinearSettings, engine: EngineConfig, json: Json = None) -> None:
+    """All linear layers of a model once, by rows and kind of weight, against the time to read their bytes."""
     from quire.bench.linear import run
 
     run(engine, settings, json)
