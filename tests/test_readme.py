@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from quire.cli.main import app
+from command_line import app
 from quire.loading.stage_manifest import read_stage_manifest
 from quire.rag.embedder import HashingEmbedder
 from quire.rag.embedder_process import EmbedderProcess

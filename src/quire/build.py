@@ -39,14 +39,16 @@ from quire.loading.stage_manifest import Stage, StageManifest
 from quire.memory_plan import plan_pool, plan_swap_slots
 from quire.models.base import CausalLM
 from quire.models.model_config import ModelConfig, check_tokenizer_fits
+from quire.models.quantized_weight import RECIPES
 from quire.outputs import Stats
 from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner
 from quire.sampling_params import SamplingParams
+from quire.structured.matcher import Grammars
 from quire.system.cold_start import ColdStart
 from quire.system.malloc import keep_freed_memory
-from quire.system.threads import default_num_threads
+from quire.system.threads import default_num_threads, keep_to_one_node
 from quire.text.special_tokens import SpecialTokenEscaper
 from quire.text.tokenizer import Tokenizer
 from quire.tiers.disk_link import DiskLink
@@ -144,8 +146,11 @@ def _load(
 ) -> LoadedModel:
     started = time.monotonic()
     device = _choose_device(config.device)
+    config.check_quantization(device)
     if device == "cpu":
         keep_freed_memory()
+        if config.num_threads is None:
+            keep_to_one_node()
     torch.set_num_threads(config.num_threads or min(torch.get_num_threads(), default_num_threads()))
     source = resolve_model(config.model, load_format=config.load_format)
     tokenizer = None if config.skip_tokenizer_init else load_tokenizer(source)
@@ -161,6 +166,7 @@ def _load(
         source,
         dtype=config.dtype,
         device=device,
+        quantization=config.quantization,
         load_format=config.load_format,
         seed=config.seed,
         reading=reading,
@@ -185,11 +191,12 @@ def _load(
         loader.close()
         raise
     logger.info(
-        "%s: %s, %.1f M parameters, %s on %s, %s in %.1f s",
+        "%s: %s, %.1f M parameters, %s%s on %s, %s in %.1f s",
         source.name,
         model.config.architecture,
         model.config.num_parameters / 1e6,
         _name(model.dtype),
+        "" if model.quantization == "none" else f" with {model.quantization} weights",
         device,
         "layers arrive" if overlaps else "loaded",
         time.monotonic() - started,
@@ -272,6 +279,10 @@ def make_engine(
     worker = None
     if num_swap_slots:
         worker = _make_transfer_worker(config, cache, plan.block_bytes, num_swap_slots, namespace)
+    eos_token_ids = dict.fromkeys(source.eos_token_ids)
+    if tokenizer is not None and tokenizer.eos_token_id is not None:
+        eos_token_ids[tokenizer.eos_token_id] = None
+    grammars = None if tokenizer is None else Grammars(tokenizer, shape.vocab_size, tuple(eos_token_ids))
     runner = ModelRunner(
         model,
         cache,
@@ -280,11 +291,9 @@ def make_engine(
         shape.vocab_size,
         worker,
         _open_disk_tier(config, cache, plan.block_bytes, namespace, source.name),
+        grammars,
     )
     promoter = _make_promoter(loaded, runner, namespace)
-    eos_token_ids = dict.fromkeys(source.eos_token_ids)
-    if tokenizer is not None and tokenizer.eos_token_id is not None:
-        eos_token_ids[tokenizer.eos_token_id] = None
     asks_costs = runner.disk is not None or (worker is not None and config.recovery_policy == "cost")
     has_profile = cost_model is None and recovery is None and asks_costs
     place = profile_place(config, model, loaded.device) if has_profile else None
@@ -295,7 +304,9 @@ def make_engine(
             num_blocks=plan.num_blocks,
             block_size=config.block_size,
             max_num_seqs=config.max_num_seqs,
-            max_num_batched_tokens=config.max_num_batched_tokens,
+            max_num_batched_tokens=config.tokens_per_step(shape.num_parameters, loaded.device),
+            max_tokens_beside_streams=config.tokens_beside_streams,
+            target_itl_s=None if config.target_itl is None else config.target_itl / 1e3,
             max_model_len=plan.max_model_len,
             enable_prefix_caching=config.enable_prefix_caching,
             watermark_blocks=int(config.watermark * plan.num_blocks),
@@ -315,6 +326,7 @@ def make_engine(
         recovery=recovery or make_policy(config.recovery_policy, cost_model),
         cost_model=cost_model,
         keeps_prompts=config.kv_dir_keep_prompts,
+        grammars=grammars,
     )
     if loaded.loader is not None:
         engine.on_close.append(loaded.loader.close)
@@ -509,16 +521,20 @@ def _namespace(loaded: LoadedModel, config: EngineConfig, *, is_persistent: bool
         loaded.model.config,
         weights=weights or f"process:{uuid.uuid4().hex}",
         dtype=_name(loaded.model.dtype),
+        quantization=loaded.model.quantization,
         block_size=config.block_size,
     )
 
 
-def make_namespace(shape: ModelConfig, *, weights: str, dtype: str, block_size: int) -> Namespace:
+def make_namespace(
+    shape: ModelConfig, *, weights: str, dtype: str, block_size: int, quantization: str = "none"
+) -> Namespace:
     """The namespace of a plain model's KV blocks.
 
     Args:
         weights: their digest.
         dtype: of arithmetic and KV, such as bfloat16.
+        quantization: none, int8 or int4, of linear layers.
     """
     return Namespace(
         weights=weights,
@@ -527,6 +543,7 @@ def make_namespace(shape: ModelConfig, *, weights: str, dtype: str, block_size: 
         geometry=f"{shape.num_layers}x{shape.num_kv_heads}x{shape.head_dim}/{block_size}",
         rope=repr(shape.rope),
         arithmetic=shape.arithmetic,
+        quantization=RECIPES[quantization],
     )
 
 

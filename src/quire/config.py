@@ -11,11 +11,16 @@ from quire.settings import REQUIRED, EnvironmentSettings, check_unit, parse_size
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 DEVICES = ("auto", "cpu", "cuda")
+#: Bits of linear layers' weights: as they are stored, or fewer. Activations get 8 bits with them.
+QUANTIZATIONS = ("none", "int8", "int4")
 LOAD_FORMATS = ("auto", "safetensors", "random")
 RECOVERY_POLICIES = "recompute, swap, threshold:N, threshold:N:swap-above, cost"
 #: More than any machine has cores; far beyond it the system refuses threads, in the middle of loading. A config may be
 #: written on another machine than its own, so the bound is not that of the cores that there are here.
 MAX_THREADS = 1024
+DEFAULT_STEP_TOKENS = 2048
+DEFAULT_TOKENS_BESIDE_STREAMS = 512
+_WEIGHTS_OF_WHOLE_STEPS = 2_000_000_000  #: up to so many, 2,048 tokens take two cores some 20 seconds at most
 
 
 def format_size(num_bytes: float) -> str:
@@ -38,6 +43,11 @@ class EngineConfig(EnvironmentSettings):
     model: str = setting(REQUIRED, "A directory, a hub id, an embedded name or a preset such as random:qwen2.5-0.5b.")
     dtype: str = setting(
         "auto", "Weights and arithmetic: auto (the checkpoint's), float32, bfloat16, float16.", choices=DTYPES
+    )
+    quantization: str = setting(
+        "none",
+        "Linear layers' weights get fewer bits while they are loaded (on cpu): int8, int4, or none.",
+        choices=QUANTIZATIONS,
     )
     device: str = setting("auto", "auto (cuda if there is one), cpu or cuda.", choices=DEVICES)
     load_format: str = setting(
@@ -63,7 +73,18 @@ class EngineConfig(EnvironmentSettings):
         at_least=1,
     )
     max_num_seqs: int = setting(64, "Most sequences that run at once.", at_least=1)
-    max_num_batched_tokens: int = setting(512, "Token budget of one step.", at_least=1)
+    max_num_batched_tokens: int | None = setting(
+        None,
+        "Token budget of a step. By default 2048 (on CPU fewer for models above 2e9 weights), and beside streams 512, "
+        "or what target_itl allows.",
+        at_least=1,
+    )
+    target_itl: float | None = setting(
+        None,
+        "Milliseconds between two tokens of a stream, that prompts beside it leave: chunks of these are as large as "
+        "steps within it are predicted to allow.",
+        above=0,
+    )
     max_model_len: int | None = setting(
         None, "Longest sequence, prompt and output; by default the model's own, capped to the pool.", at_least=1
     )
@@ -78,7 +99,7 @@ class EngineConfig(EnvironmentSettings):
     )
     pin_prefix: str | None = setting(None, "File whose text is computed at start and whose blocks are kept.")
     num_threads: int | None = setting(
-        None, "CPU threads for tensor work; by default one a core.", at_least=1, at_most=MAX_THREADS
+        None, "CPU threads for tensor work; by default one a core of one NUMA node.", at_least=1, at_most=MAX_THREADS
     )
     use_tqdm: bool = setting(True, "Show a progress bar while loading.")
     last_stage: int | None = setting(None, "Of a model packed in stages, load no further than this one.", at_least=1)
@@ -114,6 +135,11 @@ class EngineConfig(EnvironmentSettings):
                 "model is empty; name a directory, a hub id, an embedded model (quire-mini) or a preset "
                 "(random:qwen2.5-0.5b)"
             )
+        if self.quantization != "none" and self.dtype == "float16":
+            raise ValueError(
+                f"quantization={self.quantization} is not there for dtype=float16; use bfloat16, float32 or auto"
+            )
+        self.check_quantization(self.device)
         if self.num_kv_blocks is not None and self.kv_cache_memory is not None:
             raise ValueError("num_kv_blocks and kv_cache_memory both size the pool; give one of them")
         check_unit(kv_cache_memory=self.kv_cache_memory, swap_space=self.swap_space)
@@ -129,6 +155,36 @@ class EngineConfig(EnvironmentSettings):
         if self.kv_dir is not None and not self.enable_prefix_caching:
             raise ValueError("what is in kv_dir is found by prefix caching; leave enable_prefix_caching on")
         read_recovery_policy(self.recovery_policy)
+
+    def tokens_per_step(self, num_parameters: int, device: str) -> int:
+        """The most that any step computes, of a model with so many weights.
+
+        By default fewer on a CPU where the model is large: nothing can be begun, or given up, in the midst of a step.
+        """
+        if self.max_num_batched_tokens is not None:
+            return self.max_num_batched_tokens
+        share = 1.0 if device != "cpu" else min(1.0, _WEIGHTS_OF_WHOLE_STEPS / num_parameters)
+        return max(DEFAULT_TOKENS_BESIDE_STREAMS, int(share * DEFAULT_STEP_TOKENS) // 256 * 256)
+
+    @property
+    def tokens_beside_streams(self) -> int | None:
+        """The most that a step with streams computes; None where only `target_itl` says it, or what any step may."""
+        is_open = self.max_num_batched_tokens is None and self.target_itl is None
+        return DEFAULT_TOKENS_BESIDE_STREAMS if is_open else None
+
+    def check_quantization(self, device: str) -> None:
+        """Refuse quantized weights where there are no kernels for them.
+
+        Args:
+            device: cpu or cuda; auto may be either.
+
+        Raises:
+            ValueError: they are asked for on a GPU.
+        """
+        if self.quantization != "none" and device == "cuda":
+            raise ValueError(
+                f"quantization={self.quantization} is not supported on device=cuda; leave it out, or use device=cpu"
+            )
 
     def has_swap_tier(self, device: str) -> bool:
         """Whether there is a place for swapped blocks: wherever one is asked for, and by default in a GPU's host. On a
@@ -177,6 +233,8 @@ class SchedulerConfig:
     block_size: int = 16
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
+    max_tokens_beside_streams: int | None = None  #: of a step that also brings streams their next tokens; None: as many
+    target_itl_s: float | None = None  #: that such a step is to take at most
     max_model_len: int = 2048
     enable_prefix_caching: bool = True
     watermark_blocks: int = 0

@@ -125,7 +125,7 @@ def test_an_idle_process_is_unloaded_and_comes_back_once_for_all_who_ask(
 ) -> None:
     from async_engine.child_engines import usual
 
-    fork_what_is_spawned(monkeypatch, "quire.async_engine.process")
+    fork_what_is_spawned(monkeypatch, "quire.async_engine.child")
     caplog.set_level("INFO", "quire")
 
     async def scene() -> None:
@@ -136,7 +136,7 @@ def test_an_idle_process_is_unloaded_and_comes_back_once_for_all_who_ask(
         await until(lambda: engine.state is ModelState.READY and engine.num_requests > 0)
         assert not engine.unload(), "it has work"
         expected = (await first).outputs[0].text
-        process = engine._host._process  # type: ignore[attr-defined]
+        process = engine._host._child.process  # type: ignore[attr-defined]
         beat = asyncio.create_task(engine.heartbeat(TIMEOUT_S))
         await asyncio.sleep(0)
         assert engine.unload()
@@ -148,7 +148,7 @@ def test_an_idle_process_is_unloaded_and_comes_back_once_for_all_who_ask(
         assert [(await each).outputs[0].text for each in stopping] == [expected] * 3
         assert not process.is_alive()
 
-        process = engine._host._process  # type: ignore[attr-defined]
+        process = engine._host._child.process  # type: ignore[attr-defined]
         watching = asyncio.create_task(unload_idle([engine], 0.01))
         await until(lambda: engine.state is ModelState.UNLOADED and not process.is_alive())
         watching.cancel()

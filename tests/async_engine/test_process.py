@@ -27,7 +27,7 @@ from quire.sampling_params import SamplingParams
 
 @pytest.fixture(autouse=True)
 def _imports_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    fork_what_is_spawned(monkeypatch, "quire.async_engine.process")
+    fork_what_is_spawned(monkeypatch, "quire.async_engine.child")
 
 
 @asynccontextmanager
@@ -42,7 +42,7 @@ async def in_process(make: Callable[[], Any], **options: Any) -> AsyncIterator[P
 
 
 def pid_of(engine: ProcessEngine) -> int:
-    return engine._host._process.pid  # type: ignore[attr-defined]
+    return engine._host._child.process.pid  # type: ignore[attr-defined]
 
 
 def test_it_serves_as_an_engine_in_a_thread_does(caplog: pytest.LogCaptureFixture) -> None:
@@ -232,7 +232,7 @@ def test_shutdown_does_not_wait_for_a_model_that_loads() -> None:
 
     run(begin())
     engine.shutdown()
-    assert not engine._host._process.is_alive()  # type: ignore[attr-defined]
+    assert not engine._host._child.process.is_alive()  # type: ignore[attr-defined]
 
 
 PARENT = """
@@ -244,7 +244,7 @@ async def main():
     engine = ProcessEngine("tiny", usual)
     engine.start()
     await engine.wait_ready()
-    print(engine._host._process.pid, flush=True)
+    print(engine._host._child.process.pid, flush=True)
     {end}
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from command_line import app
 from quire.bench.slo import draw_rising, keeps, make_route, summarise
-from quire.cli.main import app
 from quire.routing import SLO
 from quire.simulate.fleet import Served, VirtualEngine, simulate_fleet
 from quire.simulate.hardware import slowed

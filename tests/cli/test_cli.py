@@ -12,7 +12,8 @@ import typer
 from typer.testing import CliRunner, Result
 
 import quire.bench.settings as bench
-from quire.cli.main import Commands, app
+from command_line import app
+from quire.cli.main import Commands
 from quire.cli.options import options
 from quire.config import EngineConfig
 from quire.server.settings import ServerSettings
@@ -83,8 +84,10 @@ def test_every_field_of_the_engine_config_is_an_option(command: list[str]) -> No
         (["bench", "rag"], bench.RagSettings),
         (["bench", "recovery"], bench.RecoverySettings),
         (["bench", "overhead"], bench.OverheadSettings),
+        (["bench", "peers"], bench.PeersSettings),
         (["bench", "attention"], bench.AttentionSettings),
         (["bench", "profile"], bench.ProfileSettings),
+        (["bench", "linear"], bench.LinearSettings),
         (["bench", "http"], bench.HttpSettings),
         (["bench", "serve"], bench.ServeSettings),
     ],

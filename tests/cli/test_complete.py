@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from command_line import app
 from fake_openai import fake_openai
-from quire.cli.main import app
 
 pytestmark = pytest.mark.timeout(300)  # processes are started, which a busy machine does slowly
 SOURCE = Path(__file__).parents[2] / "src"

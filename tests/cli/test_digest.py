@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import quire.build as build
-from quire.cli.main import app
+from command_line import app
 from quire.config import EngineConfig
 from quire.loading.known_digest import MANIFEST_FILE
 from weights import write_model
@@ -41,12 +41,14 @@ def test_it_prints_the_namespace_of_an_engine_over_the_model(tmp_path: Path) -> 
 
 def test_it_follows_the_options_of_the_engine_and_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUIRE_BLOCK_SIZE", "8")
-    printed = json.loads(digest("random:tiny", "--dtype", "bfloat16", "--seed", "3", "--json").stdout)
-    namespace = namespace_of("random:tiny", dtype="bfloat16", seed=3, block_size=8)
+    options = ("--dtype", "bfloat16", "--quantization", "int8", "--seed", "3")
+    printed = json.loads(digest("random:tiny", *options, "--json").stdout)
+    namespace = namespace_of("random:tiny", dtype="bfloat16", quantization="int8", seed=3, block_size=8)
     assert printed == {
         "model": "random:tiny",
         "weights": namespace.weights,
         "dtype": "bfloat16",
+        "quantization": "int8",
         "block_size": 8,
         "namespace": namespace.root().hex(),
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from quire.cli.main import app
+from command_line import app
 from tiers.store.stores import chain, key, offset, open_store, segments, write
 
 

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import quire.build
+from command_line import app
 from documents import config_of, start
-from quire.cli.main import app
 from quire.engine.document_warmer import DocumentWarmer, Warmed
 from quire.prompt import Prompt
 from serving import make_model, running

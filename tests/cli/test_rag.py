@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from quire.cli.main import app
+from command_line import app
 from quire.rag.embedder import HashingEmbedder
 from quire.rag.embedder_process import EmbedderProcess
 from quire.rag.parse import kind_of, parse

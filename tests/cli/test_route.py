@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from command_line import app
 from quire.cli import route
-from quire.cli.main import app
 from routing.bags import BagOfWords
 
 LINES = [

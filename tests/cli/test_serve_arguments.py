@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from command_line import app
 from quire.async_engine.process import ProcessEngine
-from quire.cli.main import app
 from quire.cli.options import _by_name
 from quire.cli.serve import _banner
 from quire.cli.serve_arguments import FOREIGN_OPTIONS

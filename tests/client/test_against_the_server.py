@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from quire.cli.main import app
+from command_line import app
 from quire.client.conversation import Conversation
 from quire.client.endpoint import Endpoint
 from quire.client.errors import RemoteError

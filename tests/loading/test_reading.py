@@ -17,7 +17,6 @@ from quire.loading.checkpoint import TensorEntry, read_headers
 from quire.loading.reading.order import Run, place_in_use, runs_in_order_of_use
 from quire.loading.reading.pace import Pace
 from quire.loading.reading.reader import ByteReader
-from quire.system.duty_cycle import DutyCycle
 from weights import some_tensors, write_shards
 
 
@@ -111,21 +110,6 @@ def test_reads_take_their_turns_and_nobody_waits_where_nothing_is_read() -> None
     clock.now = 11.0
     pace.end(due)
     assert clock.waits == [0.75, 0.5], "a read that took longer anyway waits for nothing"
-
-
-def test_work_beside_others_takes_its_share_and_all_once_nobody_wants_the_processor() -> None:
-    clock, cpu, busy = Clock(), Clock(), [True]
-    duty = DutyCycle(0.1, lambda: busy[0], clock.wait, cpu)
-    duty.rest()
-    for _ in range(3):
-        cpu.now += 0.004
-        duty.rest()
-    assert clock.now == pytest.approx(9 * 0.012, abs=0.011)
-    busy[0] = False
-    rested = clock.now
-    cpu.now += 1.0
-    duty.rest()
-    assert clock.now == rested
 
 
 def _unsound(header: bytes, length: int | None = None, rest: bytes = b"") -> bytes:

@@ -15,7 +15,7 @@ from peft import PeftModel
 from typer.testing import CliRunner, Result
 
 from checkpoints import make_reference
-from quire.cli.main import app
+from command_line import app
 from quire.evaluate.reading import ReadingQuestion
 from quire.progressive.healing.heal import heal
 from quire.progressive.healing.samples import Row, question_rows, text_rows

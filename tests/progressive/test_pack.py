@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from checkpoints import make_checkpoint
-from quire.cli.main import app
+from command_line import app
 from quire.loading import ModelLoadError, known_digest, resolve_model
 from quire.loading.digest import hash_checkpoint
 from quire.loading.stage_manifest import STAGES_FILE, check_against, check_files, read_stage_manifest

@@ -203,7 +203,7 @@ class EngineLoop:
         if not self._pending and not engine.has_work():
             self._share.leave()
             self._step_began = None
-            engine.is_busy = False
+            engine.pause()
             engine.take_promotion()  # an older stage that nobody needs any more goes
             command: Command | None = self.inbox.get()
             self._share.enter()

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import faulthandler
 import logging
-import multiprocessing
 import os
 import queue
-import signal
 import sys
 import threading
 import traceback
@@ -25,13 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quire.async_engine.async_engine import STOP_TIMEOUT_S, AsyncEngine, EngineHost
+from quire.async_engine.child import EngineChild
 from quire.async_engine.device_share import SharedDevice
 from quire.async_engine.loop import EngineLoop, Failures
 from quire.async_engine.messages import Command, Heartbeat, ModelState, Report, StateReport, Stop
 from quire.async_engine.serialization import FrameReader, dump, frame, load
 from quire.async_engine.watchdog import EXIT_STATUS, Watchdog
 from quire.engine.input_processor import InputProcessor
-from quire.system.child_processes import GROUP_SIGNALS, signals_blocked
 
 if TYPE_CHECKING:
     from quire.engine.engine import Engine  # torch with it, and a process that serves has no need of that
@@ -54,21 +51,35 @@ class ProcessEngine(AsyncEngine):
     There is no `device` to share: the system shares it among processes.
 
     `engine` is its `InputProcessor`, with the same facts.
+
+    Args:
+        child: the first process, where it was started before.
     """
+
+    def __init__(
+        self, name: str, make_engine: Callable[[], Engine], *, child: EngineChild | None = None, **options: Any
+    ) -> None:
+        self._child = child
+        super().__init__(name, make_engine, **options)
 
     def _make_host(
         self, make_engine: Callable[[], Engine], device: SharedDevice | None, hang_timeout_s: float, exit_on_hang: bool
     ) -> EngineHost:
         if device is not None:
             raise ValueError("engines in processes of their own share their device by the system; leave `device` out")
-        return _ProcessHost(self.name, make_engine, self._take_report, hang_timeout_s)
+        return _ProcessHost(self.name, make_engine, self._take_report, hang_timeout_s, self._child)
 
 
 class _ProcessHost:
     """Keeps one engine process alive, from a thread of this one. An event loop reads its reports."""
 
     def __init__(
-        self, name: str, make_engine: Callable[[], Engine], report: Callable[[Report], None], hang_timeout_s: float
+        self,
+        name: str,
+        make_engine: Callable[[], Engine],
+        report: Callable[[Report], None],
+        hang_timeout_s: float,
+        child: EngineChild | None,
     ) -> None:
         self.facts: InputProcessor | None = None
         self._name = name
@@ -76,7 +87,8 @@ class _ProcessHost:
         self._report = report
         self._hang_timeout_s = hang_timeout_s
         self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()  #: for the present process, or the next one
-        self._process: BaseProcess | None = None
+        self._first_child = child
+        self._child: EngineChild | None = None  #: the present process, or the last
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failures = Failures()
         self._over = threading.Event()  #: no process is to be started again
@@ -111,6 +123,7 @@ class _ProcessHost:
         self.send(Stop())
         self._wanted.set()
         if self._thread.ident is None:
+            self._kill()
             return
         if self.facts is not None:  # else it loads, and need not finish that
             self._thread.join(STOP_TIMEOUT_S)
@@ -120,14 +133,16 @@ class _ProcessHost:
 
     def _kill(self) -> None:
         self._over.set()
-        if self._process is not None and self._process.is_alive():
-            self._process.kill()
+        for child in (self._first_child, self._child):
+            if child is not None:
+                child.process.kill()
 
     def _supervise(self) -> None:
         while not self._over.is_set():
             try:
                 failure = self._run()
             except Exception as error:
+                self._kill()
                 logger.exception("%s: the engine process cannot be started", self._name)
                 self._take(StateReport(ModelState.FAILED, f"the engine process cannot be started: {error}"))
                 return
@@ -147,38 +162,28 @@ class _ProcessHost:
 
     def _run(self) -> str:
         """One process, from its start to its end. Returns how it ended."""
-        context = multiprocessing.get_context("spawn")  # a fork would take threads' locks along, held for good
-        # Two pipes: on a socket, the engine's thread that waits for commands would be woken by our reading its reports.
-        their_commands, our_commands = context.Pipe(duplex=False)
-        our_reports, their_reports = context.Pipe(duplex=False)
-        settings = (self._hang_timeout_s, sys.getswitchinterval(), logger.getEffectiveLevel())
-        process = self._process = context.Process(
-            target=_serve,
-            args=(their_commands, their_reports, self._name, self._make_engine, *settings),
-            name=f"engine {self._name}",
-            daemon=True,
-        )
-        with signals_blocked():  # the child has them blocked too, until it can ignore them
-            process.start()
-        their_commands.close()
-        their_reports.close()
+        child = self._child = self._first_child or EngineChild()
+        self._first_child = None
+        process = child.process
         if self._over.is_set():  # said while it started
             process.kill()
+        with suppress(OSError):  # it has ended, which is noticed
+            settings = (self._hang_timeout_s, sys.getswitchinterval(), logger.getEffectiveLevel())
+            child.run(_serve, self._name, self._make_engine, *settings)
         commands = self._commands
-        writer = threading.Thread(target=_send_all, args=(commands, our_commands, process.kill), daemon=True)
+        writer = threading.Thread(target=_send_all, args=(commands, child.commands, process.kill), daemon=True)
         writer.start()
         assert self._loop is not None
-        reports = _Reports(our_reports, self._take, lambda: self._give_up_on(process), self._loop)
+        reports = _Reports(child.reports, self._take, lambda: self._give_up_on(process), self._loop)
         failure = self._watch(process, reports)
         reports.finish()
         with self._turn:
             self.facts = None
         process.join(STOP_TIMEOUT_S)
-        process.kill()  # harmless where it has ended
-        process.join()
+        child.end()
         commands.put(None)
         writer.join()
-        our_commands.close()
+        child.commands.close()
         return failure or f"engine process ended with status {process.exitcode}"
 
     def _watch(self, process: BaseProcess, reports: _Reports) -> str | None:
@@ -331,9 +336,6 @@ def _serve(
     log_level: int,
 ) -> None:
     """The engine process: the loop, which sends its reports itself, in the main thread, and a thread for commands."""
-    for number in GROUP_SIGNALS:  # the parent says when to stop
-        signal.signal(number, signal.SIG_IGN)
-    faulthandler.enable()
     sys.setswitchinterval(switch_interval)
     parent = _Parent(reports)
     logging.basicConfig(level=log_level, handlers=[_ToParent(parent)], format="%(message)s")

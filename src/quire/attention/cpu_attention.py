@@ -1,7 +1,7 @@
 """Paged attention by a kernel of our own that reads KV blocks where they lie; `kernels/csrc` is its source.
 
-It writes K and V, and attends for all sequences that decode. Prompts are its work too in float32; in bfloat16 torch
-computes them, with the processor's own products of that type, which the kernel has not.
+It writes K and V, and attends for all sequences: those that decode and, where the level multiplies the cache's dtype as
+it is, prompts. That leaves bfloat16 prompts to torch at the levels that have to widen them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from quire.attention.interface import AttentionBatch, KVLayout
 from quire.attention.torch_attention import TorchAttention
 
-_SPAN = 256  # keys of one query that one thread takes at once
+_SPAN = 256  # keys of one query that one thread takes at once, as csrc/paged_attention.cpp has it
 _TILE_ROWS = 96  # queries times heads of a group that share a tile of keys
 _SERIAL_ELEMENTS = 2**18  # of K and V that a layer's queries see: up to this one thread does not wait for others
 _FUNCTIONS = {torch.float32: "quire_attend_float32", torch.bfloat16: "quire_attend_bfloat16"}
@@ -68,7 +68,8 @@ class CpuAttention:
         self._attend.restype = None
         self._layer_bytes = 2 * layout.num_kv_heads * layout.block_size * layout.head_dim * cache.element_size()
         self._num_heads = num_heads
-        takes_prompts = cache.dtype == torch.float32 if takes_prompts is None else takes_prompts
+        if takes_prompts is None:
+            takes_prompts = cache.dtype == torch.float32 or bool(library.quire_has_bfloat16_products())
         self._prompts = None if takes_prompts else TorchAttention(cache, layout, num_heads)
         self._partials = torch.empty(0, dtype=torch.float32)
         self._planned: tuple[np.ndarray, ...] = ()  # what the call points into

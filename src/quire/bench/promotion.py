@@ -23,11 +23,13 @@ from quire.build import LoadedModel, load, make_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.engine.request_state import RequestState
+from quire.loading.layer_loader import BACKGROUND_SHARE
 from quire.loading.stage_manifest import LayerGroup, Stage, StageManifest
 from quire.models.base import CausalLM
 from quire.models.stages import PassLayer, ServableStage
 from quire.prompt import Prompt
 from quire.sampling_params import SamplingParams
+from quire.system.turns import Turns
 
 POLICIES = ("cost", "pin", "recompute")
 _MOST_STEPS = 2  #: that a stream may wait beyond what computing again takes
@@ -51,7 +53,7 @@ class HeldStages:
         self.stage = source.stage
         self.stage_ready = 1
         self.on_stage: Callable[[int], None] | None = None
-        self.is_engine_busy: Callable[[], bool] | None = None
+        self.turns = Turns(BACKGROUND_SHARE)  # that nobody takes
 
     def set_served_stage(self, number: int) -> None:
         pass

@@ -91,6 +91,7 @@ def profile_place(config: EngineConfig, model: CausalLM, device: str) -> Profile
         **describe_machine(torch.cuda.get_device_name() if device == "cuda" else device),
         "model": repr(model.config),
         "dtype": str(model.dtype),
+        "quantization": model.quantization,
         "block_size": config.block_size,
         "threads": torch.get_num_threads(),
         "kernels": load_kernels().level if device == "cpu" else "none",

@@ -13,12 +13,12 @@ def main() -> None:
     is_ignored = signal.getsignal(signal.SIGINT) is not signal.default_int_handler  # by a shell, in the background
     if not is_ignored:
         signal.signal(signal.SIGINT, _end_at_once)
-    from quire.cli.main import app
+    from quire.cli.main import main as run
 
     try:
         if not is_ignored:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        app(prog_name="quire")
+        run()
     except KeyboardInterrupt:  # outside of all commands
         os._exit(128 + signal.SIGINT)
     finally:

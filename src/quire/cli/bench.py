@@ -13,11 +13,14 @@ from quire.bench.settings import (
     DocumentKvSettings,
     HttpSettings,
     LatencySettings,
+    LinearSettings,
     LookaheadSettings,
     MemorySettings,
     OverheadSettings,
+    PeersSettings,
     ProfileSettings,
     PromotionSettings,
+    QualitySettings,
     RagSettings,
     RecoverySettings,
     ServeSettings,
@@ -169,6 +172,29 @@ def attention(engine: EngineConfig, settings: AttentionSettings, json: Json = No
     run(engine, settings, json)
 
 
+@app.command(
+    epilog="Example: quire bench peers PEERS --model DIR --num-threads 2 --max-model-len 4096 --json peers.json"
+)
+@options()
+def peers(
+    folder: Annotated[Path, typer.Argument(help="With the peers' scripts, peers.yaml and workloads/.")],
+    engine: EngineConfig,
+    settings: PeersSettings,
+    json: Json = None,
+) -> None:
+    """Other engines beside ours on the same workloads, in turns, against the marks and the machine's limits.
+
+    A peer's command runs in the folder and is given --workload FILE... --runs 1 --threads N --label NAME; it prints a
+    JSON line a workload. With --num-threads all engines take so many threads. Exits with 1 where a mark is missed.
+    """
+    from quire.bench.peers.peers import run
+
+    with failures_in_one_line():
+        all_kept = run(folder, engine, settings, json)
+    if not all_kept:
+        raise typer.Exit(1)
+
+
 @app.command(epilog="Example: quire bench profile --model random:qwen2.5-0.5b --running 1,8,32 --prefill 512")
 @options(without=("device", "max_num_seqs", "max_model_len", "num_kv_blocks", "kv_cache_memory"))
 def profile(engine: EngineConfig, settings: ProfileSettings, json: Json = None) -> None:
@@ -176,6 +202,25 @@ def profile(engine: EngineConfig, settings: ProfileSettings, json: Json = None) 
     from quire.bench.profile.profile import run
 
     run(engine, settings, json)
+
+
+@app.command(epilog="Example: quire bench linear --model random:qwen2.5-0.5b --rows 1,8,32,256")
+@options(without=("device", "max_num_seqs", "max_model_len", "num_kv_blocks", "kv_cache_memory"))
+def linear(engine: EngineConfig, settings: LinearSettings, json: Json = None) -> None:
+    """All linear layers of a model by the CPU kernels and by oneDNN's packed ones, in turns."""
+    from quire.bench.linear import run
+
+    run(engine, settings, json)
+
+
+@app.command(epilog="Example: quire bench quality --model quire-mini --quantization int8,int4")
+@options(default_model="quire-mini", without=("quantization", "device"))
+def quality(settings: QualitySettings, engine: EngineConfig, json: Json = None) -> None:
+    """What weights of fewer bits cost: perplexity, exact match of answers, and how near logits stay."""
+    from quire.bench.quality import run
+
+    if not run(engine, settings, json):
+        raise typer.Exit(1)  # the notes have said which mark is missed
 
 
 @app.command(epilog="Example: quire bench slo --slo ttft:1000,tpot:50 --factor 4 --num-requests 100")

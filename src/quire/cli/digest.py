@@ -15,6 +15,7 @@ EXAMPLE = "Example: quire digest quire-mini"
 def digest(
     model: Annotated[str, typer.Argument(help="A directory, a hub id, an embedded name or a preset.")],
     dtype: Annotated[str | None, typer.Option(help="As the engine's: auto, float32, bfloat16, float16.")] = None,
+    quantization: Annotated[str | None, typer.Option(help="As the engine's: none, int8, int4.")] = None,
     block_size: Annotated[int | None, typer.Option(help="As the engine's.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of a preset's random weights.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
@@ -29,7 +30,7 @@ def digest(
 
     Weights are read once: the digest is kept for as long as the files do not change.
     """
-    given = {"dtype": dtype, "block_size": block_size, "seed": seed}
+    given = {"dtype": dtype, "quantization": quantization, "block_size": block_size, "seed": seed}
     config = EngineConfig.from_env(model=model, **{name: value for name, value in given.items() if value is not None})
 
     from quire.build import make_namespace
@@ -51,10 +52,23 @@ def digest(
         weights = known_digest.write_manifest(source.path, use_tqdm=config.use_tqdm)
     else:
         weights = known_digest.checkpoint_digest(source.path, is_strict=True, use_tqdm=config.use_tqdm)
-    namespace = make_namespace(shape, weights=weights, dtype=dtype, block_size=config.block_size).root().hex()
+    namespace = (
+        make_namespace(
+            shape, weights=weights, dtype=dtype, quantization=config.quantization, block_size=config.block_size
+        )
+        .root()
+        .hex()
+    )
     if as_json:
-        facts = {"model": model, "weights": weights, "dtype": dtype, "block_size": config.block_size}
+        facts = {
+            "model": model,
+            "weights": weights,
+            "dtype": dtype,
+            "quantization": config.quantization,
+            "block_size": config.block_size,
+        }
         typer.echo(json.dumps({**facts, "namespace": namespace}))
         return
     typer.echo(f"weights    {weights}")
-    typer.echo(f"namespace  {namespace}  ({dtype}, blocks of {config.block_size} tokens)")
+    bits = "" if config.quantization == "none" else f", {config.quantization} weights"
+    typer.echo(f"namespace  {namespace}  ({dtype}{bits}, blocks of {config.block_size} tokens)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
@@ -11,13 +12,24 @@ import typer
 from typer.core import TyperGroup
 
 import quire
-from quire.cli import bench, calibrate, complete, digest, generate, route, save, serve, simulate
-from quire.cli.chat import commands as chat
-from quire.cli.kv import commands as kv
-from quire.cli.rag import commands as rag
-from quire.cli.serve_arguments import ServeCommand
-from quire.cli.stages import commands as stages
-from quire.config import format_size
+from quire.config import QUANTIZATIONS, format_size
+
+#: Each in a module of its own: the commands of one word by the function of that name, those of two by their group.
+COMMANDS = {
+    "bench": "quire.cli.bench",
+    "kv": "quire.cli.kv.commands",
+    "rag": "quire.cli.rag.commands",
+    "stages": "quire.cli.stages.commands",
+    "serve": "quire.cli.serve",
+    "chat": "quire.cli.chat.commands",
+    "complete": "quire.cli.complete",
+    "calibrate": "quire.cli.calibrate",
+    "digest": "quire.cli.digest",
+    "save": "quire.cli.save",
+    "simulate": "quire.cli.simulate",
+    "route": "quire.cli.route",
+    "generate": "quire.cli.generate",
+}
 
 
 class Commands(TyperGroup):
@@ -35,30 +47,36 @@ class Commands(TyperGroup):
             raise typer.Exit(130) from None
 
 
-app = typer.Typer(
-    cls=Commands,
-    help="Serve open-weight language models on the machine you have. Every option of the engine and of serve, such as "
-    "--block-size, can also be set in the environment: QUIRE_BLOCK_SIZE=32.",
-    epilog="Example: quire serve, and then quire chat --url http://127.0.0.1:8000",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # its tables cut long option names off
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(bench.app, name="bench")
-app.add_typer(kv.app, name="kv")
-app.add_typer(rag.app, name="rag")
-app.add_typer(stages.app, name="stages")
-app.command(cls=ServeCommand, epilog=serve.EXAMPLE)(serve.serve)
-app.command(epilog=chat.EXAMPLE)(chat.chat)
-app.command(epilog=complete.EXAMPLE)(complete.complete)
-app.command(epilog=calibrate.EXAMPLE)(calibrate.calibrate)
-app.command(epilog=digest.EXAMPLE)(digest.digest)
-app.command(epilog=save.EXAMPLE)(save.save)
-app.command(epilog=simulate.EXAMPLE)(simulate.simulate)
-app.command(cls=route.RouteCommand, epilog=route.EXAMPLE)(route.route)
-app.command(epilog=generate.EXAMPLE)(generate.generate)
+def make_app(command: str | None = None) -> typer.Typer:
+    """The command line, with all of its commands or one alone: making the options of all takes a second."""
+    app = typer.Typer(
+        cls=Commands,
+        help="Serve open-weight language models on the machine you have. Every option of the engine and of serve, such "
+        "as --block-size, can also be set in the environment: QUIRE_BLOCK_SIZE=32.",
+        epilog="Example: quire serve, and then quire chat --url http://127.0.0.1:8000",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # its tables cut long option names off
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_all_commands)
+    for name in COMMANDS if command is None else [command]:
+        module = importlib.import_module(COMMANDS[name])
+        if (group := getattr(module, "app", None)) is not None:
+            app.add_typer(group, name=name)
+        else:
+            app.command(cls=getattr(module, "COMMAND", None), epilog=module.EXAMPLE)(getattr(module, name))
+    if command is None:
+        app.command(epilog="Example: quire info --model random:qwen2.5-0.5b")(info)
+        app.command(epilog="Example: quire models")(models)
+    return app
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    first = sys.argv[1] if len(sys.argv) > 1 else ""
+    make_app(first if first in COMMANDS else None)(prog_name="quire")
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -67,7 +85,6 @@ def _print_version(is_wanted: bool) -> None:
         raise typer.Exit()
 
 
-@app.callback()
 def _all_commands(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
@@ -77,7 +94,6 @@ def _all_commands(
     logging.getLogger("quire").setLevel(logging.INFO)
 
 
-@app.command(epilog="Example: quire info --model random:qwen2.5-0.5b")
 def info(
     model: Annotated[str, typer.Option(envvar="QUIRE_MODEL", help="A directory, a hub id or a preset.")],
 ) -> None:
@@ -86,6 +102,7 @@ def info(
     from rich.table import Table
 
     from quire.loading import resolve_model
+    from quire.loading.assembly.units import memory_of
     from quire.models.model_config import DTYPE_BYTES, ModelConfigError
 
     source = resolve_model(model, load_format="random")  # its config alone, no weights
@@ -110,7 +127,14 @@ def info(
     memory = Table("memory", *DTYPE_BYTES, box=None)
     memory.add_row("weights", *(format_size(config.weight_bytes(dtype)) for dtype in DTYPE_BYTES))
     if config.tie_word_embeddings:
-        memory.add_row("head, packed (CPU)", *(format_size(config.packed_head_bytes(dtype)) for dtype in DTYPE_BYTES))
+        memory.add_row(
+            "head's copy (CPU without kernels)",
+            *(format_size(config.packed_head_bytes(dtype)) for dtype in DTYPE_BYTES),
+        )
+    for quantization in QUANTIZATIONS[1:]:
+        known = ("float32", "bfloat16")
+        sizes = [format_size(memory_of(config, dtype, quantization)) if dtype in known else "" for dtype in DTYPE_BYTES]
+        memory.add_row(f"all weights, {quantization} (CPU)", *sizes)
     memory.add_row("KV a token", *(format_size(config.kv_bytes_per_token(dtype)) for dtype in DTYPE_BYTES))
     console = Console()
     console.print(table)
@@ -118,7 +142,6 @@ def info(
     console.print(memory)
 
 
-@app.command(epilog="Example: quire models")
 def models() -> None:
     """The models that ship with Quire, the architectures that are served, and the presets that can be named."""
     from rich.console import Console

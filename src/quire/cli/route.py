@@ -36,6 +36,9 @@ class RouteCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
+COMMAND = RouteCommand
+
+
 def _check_json(path: Path | None) -> Path | None:
     from quire.cli.options import check_json
 

@@ -6,7 +6,7 @@ import json
 import logging
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from quire.cli.options import options
+from quire.cli.serve_arguments import ServeCommand
 from quire.config import EngineConfig
 from quire.server.settings import ServerSettings
 
@@ -33,6 +34,7 @@ _READING_QUESTION = (
     "Context: Ines Haddad was born in Marlow. Tom Weber, a baker, lives in Ashby.\n"
     "Question: Where does Tom Weber live?\nAnswer:"
 )
+COMMAND = ServeCommand
 EXAMPLE = (
     "Options of vLLM's that mean nothing here, such as --enforce-eager, are taken with a warning. "
     "Example: quire serve --model quire-mini --model mine=path/to/checkpoint --port 8000"
@@ -42,6 +44,12 @@ EXAMPLE = (
 @options(models=DEFAULT_MODELS)
 def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
     """Serve one model or several over HTTP, as OpenAI's API does; without --model the two that ship with Quire."""
+    engines, aliases = _named(engines, settings.served_model_names)
+    from quire.async_engine.child import EngineChild
+
+    # First of all: these import torch while the server imports what it needs.
+    children = {name: EngineChild(imports="quire.build") for name in engines} if settings.engine_process else {}
+
     from quire.async_engine.async_engine import AsyncEngine
     from quire.async_engine.device_share import SharedDevice
     from quire.async_engine.process import ProcessEngine
@@ -56,7 +64,6 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
     from quire.server.registry import ModelRegistry, ServedModel
     from quire.text.chat_template import read_chat_template
 
-    engines, aliases = _named(engines, settings.served_model_names)
     sources = {name: find_model(config.model) for name, config in engines.items()}  # what is not there is said first
     marks = {name: _stage_marks(source, engines[name].last_stage) for name, source in sources.items()}
     configure_logging(settings.log_format)
@@ -85,15 +92,19 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
 
     if not settings.engine_process and len(engines) > 1 and any(config.load_overlap for config in engines.values()):
         raise ValueError("load_overlap would hold the others up that share the device; leave engines their processes")
-    start = ProcessEngine if settings.engine_process else AsyncEngine
     device = SharedDevice() if len(engines) > 1 and not settings.engine_process else None
+
+    def start(name: str, make_engine: Callable[[], Engine], **options: Any) -> AsyncEngine:
+        if settings.engine_process:
+            return ProcessEngine(name, make_engine, child=children[name], **options)
+        return AsyncEngine(name, make_engine, device=device, **options)
+
     models = [
         ServedModel(
             name,
             start(
                 name,
                 partial(_start_engine, config, memory_share=1 / len(engines)),
-                device=device,
                 max_queue=settings.max_queue,
                 load_wait_s=settings.load_wait_s,
                 hang_timeout_s=settings.hang_timeout_s,
@@ -198,7 +209,7 @@ def _share_threads(engines: dict[str, EngineConfig]) -> dict[str, EngineConfig]:
     each other by spinning, and two engines with all cores each took ten times as long together as one alone."""
     from quire.system.threads import default_num_threads
 
-    share = max(1, default_num_threads() // len(engines))
+    share = max(1, default_num_threads(spans_nodes=True) // len(engines))
     logger.info("%d models share the cores; threads of each, where --num-threads does not say: %d", len(engines), share)
     return {
         name: config if config.num_threads is not None else replace(config, num_threads=share)

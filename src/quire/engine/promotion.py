@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,13 +20,27 @@ if TYPE_CHECKING:
 logger = logging.getLogger("quire")
 
 
+class Turns(Protocol):
+    """Whose turn it is, this engine's or that of work in the background (`system.turns.Turns`)."""
+
+    def begin_step(self) -> None: ...
+
+    def end_step(self, *, goes_on: bool) -> None: ...
+
+    def pause(self) -> None: ...
+
+
 class Arrivals(Protocol):
     """Who brings a model's stages, in a thread of its own (`loading.loader.LayerLoader`)."""
 
     num_stages: int
     last_stage: int  #: that is loaded
     on_stage: Callable[[int], None] | None  #: called, in its thread, when a stage has arrived
-    is_engine_busy: Callable[[], bool] | None  #: asked, in its thread, before work that would slow steps down
+
+    @property
+    def turns(self) -> Turns:
+        """Between steps, for work that would slow them down."""
+        ...
 
     @property
     def stage_ready(self) -> int:
@@ -94,8 +107,6 @@ class Promoter:
         engine.scheduler.stages.current = number
         engine.cost_model.enter_stage(number, self._shares[number - 1])
         self._runner.add_stage(first)
-        known = weakref.ref(engine)  # asked by the loader's thread, which must not keep an engine alive
-        self.arrivals.is_engine_busy = lambda: (alive := known()) is not None and alive.is_busy
         self.arrivals.set_served_stage(number)
 
     def take(self, engine: Engine) -> bool:

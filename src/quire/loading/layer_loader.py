@@ -37,13 +37,12 @@ from quire.models.adapter import read_adapter
 from quire.models.registry import build_model
 from quire.models.stages import PassLayer, ServableStage, read_linear_map
 from quire.outputs import LoadProgress
-from quire.system.duty_cycle import DutyCycle
 from quire.system.malloc import give_memory_back
-from quire.system.threads import limit_threads_here
+from quire.system.turns import Turns
 
 logger = logging.getLogger("quire")
 
-BACKGROUND_SHARE = 0.08  #: of a core's time, while the engine is busy
+BACKGROUND_SHARE = 0.08  #: of the time, while the engine steps
 _FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 30.0
 _WRONG_CONTENT_RETRY_S = 300.0  # that a file whose content is wrong has to change in
 _END_S = 5.0  # that the process's exit waits
@@ -56,6 +55,7 @@ class LayerLoader:
         source: a checkpoint, a pack or a preset.
         dtype: float32, bfloat16, float16, or auto: the config's, else the files'.
         device: that the model computes on.
+        quantization: none, int8 or int4, which linear layers become as they arrive.
         storage_bandwidth: bytes a second that reads are held back to; None is as fast as they go.
         manifest: of the stages, in whose order the model arrives; None is a model that arrives as one stage.
         last_stage: that is loaded; None is the last.
@@ -69,6 +69,7 @@ class LayerLoader:
     Raises:
         UnsupportedModelError, ModelConfigError: from the config.
         ModelLoadError: the files are not what the config describes; no byte of weights is read before.
+        ValueError: the model cannot be quantized in this dtype or on this device.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class LayerLoader:
         *,
         dtype: str = "auto",
         device: torch.device | str = "cpu",
+        quantization: str = "none",
         storage_bandwidth: float | None = None,
         manifest: StageManifest | None = None,
         last_stage: int | None = None,
@@ -89,7 +91,7 @@ class LayerLoader:
         self.on_stage: Callable[[int], None] | None = None  #: called in the loader's thread as a stage gets ready
         self.on_bytes: Callable[[int], None] | None = None  #: called there with the number of those that have arrived
         self.check: Callable[[], None] | None = None  #: called there before a stage counts as ready; may raise
-        self.is_engine_busy: Callable[[], bool] | None = None  #: while it says so, work in the background yields
+        self.turns = Turns(BACKGROUND_SHARE)  #: of the engine, which serves the first stage while later ones arrive
         self._seed = seed
         self._retries = retries
         self._reading: CheckpointReading | None = None
@@ -109,6 +111,7 @@ class LayerLoader:
             if self._manifest is not None:
                 check_against(self._manifest, self.model.config)
         self._device = self.model.device = torch.device(device)
+        self.model.quantize(quantization)
         num_groups = 1 if self._reading is None else len(self._reading.groups)
         self.num_stages = 1 if self._manifest is None else len(self._manifest.stages)
         self.last_stage = min(last_stage or num_groups, num_groups)
@@ -129,7 +132,6 @@ class LayerLoader:
         self._failure: BaseException | None = None
         self._status = LoadStatus(self.num_stages, self.last_stage, self.bytes_until(self.last_stage))
         self._closing = threading.Event()
-        self._duty = DutyCycle(BACKGROUND_SHARE, self._must_yield, self._closing.wait)
         self._thread: threading.Thread | None = None
 
     @property
@@ -220,7 +222,7 @@ class LayerLoader:
         """Bytes of memory that loading will still take, beside what its buffers will give back."""
         units = [unit for unit in self._units if self._stage_of(unit) <= self.last_stage]
         missing = [unit for unit in units if unit.name not in self._in_place]
-        to_come = sum(unit.num_bytes for unit in missing)
+        to_come = sum(unit.packed_bytes for unit in missing)
         if any(unit.name == "embed_tokens" for unit in missing):
             to_come += tied_head_bytes(self.model)
         return max(0, to_come - (0 if self._reader is None else self._reader.buffered_bytes))
@@ -232,6 +234,7 @@ class LayerLoader:
         can be freed. What still calls, where this is called from within, ends soon.
         """
         self._closing.set()
+        self.turns.close()
         with self._changed:
             self._changed.notify_all()
         reader = self._reader
@@ -244,7 +247,6 @@ class LayerLoader:
             self._thread.join()
         self._status.close()
         self.on_stage = self.on_bytes = self.check = None
-        self.is_engine_busy = None
 
     def __enter__(self) -> Self:
         return self
@@ -266,7 +268,6 @@ class LayerLoader:
     # -- the loader's thread -------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        self._num_threads = torch.get_num_threads()
         try:
             with torch.no_grad():
                 self._load_stages()
@@ -277,6 +278,7 @@ class LayerLoader:
             if not isinstance(error, ValueError | OSError):
                 raise
         finally:
+            self.turns.leave()
             self._close_reader()
             give_memory_back()
 
@@ -371,9 +373,11 @@ class LayerLoader:
                     self._take_part(entry, 0, memoryview(b""))
             at = run.start
             while at < run.end:
+                self.turns.leave()
                 piece = self._reader.next_piece()
                 if piece is None or self._closing.is_set():
                     raise _ClosedError
+                self._take_turn()
                 if checksum is not None:
                     checksum.update(piece.data)
                 for entry, offset, data in piece.parts():
@@ -400,23 +404,22 @@ class LayerLoader:
         assert self._fill is not None
         if data:
             self._fill.add(offset, data)
-        self._duty.rest()
         if is_last:
-            self._fill.finish(self._duty.rest)
+            self._fill.finish(self._take_turn)
             self._fill = None
             self._finish_tensor(unit, name)
 
     def _finish_tensor(self, unit: Unit, name: str) -> None:
+        self._take_turn()
         unit.finish(name)
         self._note_whole(unit)
-        self._duty.rest()
 
     def _note_whole(self, unit: Unit) -> None:
         if not unit.is_whole or unit.name in self._in_place:
             return
         if unit.name == "embed_tokens" and self.model.config.tie_word_embeddings:
             tie_head(self.model)
-        if not self._must_yield():  # plain weights that were packed lie between packed ones, as much as 250 MiB
+        if not self.turns.is_stepping:  # plain weights that were packed lie between packed ones, as much as 250 MiB
             give_memory_back()
         with self._changed:
             self._in_place.add(unit.name)
@@ -455,7 +458,9 @@ class LayerLoader:
         """What has arrived of a stage that failed gives its memory back; nobody has seen it."""
         self._fill = None
         self._status.take_back_group()
-        fresh = units_of(build_model(self.model.config, self.model.dtype, "meta"))
+        model = build_model(self.model.config, self.model.dtype, "meta")
+        model.quantize(self.model.quantization)
+        fresh = units_of(model)
         for i, unit in enumerate(fresh):
             if self._stage_of(unit) == number and unit.layer is not None:
                 self._in_place.discard(unit.name)
@@ -509,11 +514,10 @@ class LayerLoader:
         if on_stage is not None:
             on_stage(number)
 
-    def _must_yield(self) -> bool:
-        """Whether work waits for the engine's; with one thread at most beside it, whose threads wait for each other."""
-        is_busy = self.stage_ready > 0 and (asks := self.is_engine_busy) is not None and asks()
-        limit_threads_here(1 if is_busy else self._num_threads)
-        return is_busy
+    def _take_turn(self) -> None:
+        """Before a piece of work. What the first stage needs is waited for by the engine itself."""
+        if self.stage_ready:
+            self.turns.take()
 
     # -- what belongs to which stage -----------------------------------------------------------------------------------
 

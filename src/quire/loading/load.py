@@ -13,6 +13,7 @@ def load_model(
     *,
     dtype: str = "auto",
     device: str = "cpu",
+    quantization: str = "none",
     load_format: str = "auto",
     seed: int = 0,
     use_tqdm: bool = True,
@@ -24,13 +25,16 @@ def load_model(
 
     Args:
         dtype: float32, bfloat16, float16, or auto: the config's, else the files'.
+        quantization: none, int8 or int4, of linear layers.
         seed: of random weights.
 
     Raises:
         UnsupportedModelError, ModelConfigError: from the config.
         ModelLoadError: the files are not what the config describes.
     """
-    with LayerLoader(source, dtype=dtype, device=device, load_format=load_format, seed=seed) as loader:
+    with LayerLoader(
+        source, dtype=dtype, device=device, quantization=quantization, load_format=load_format, seed=seed
+    ) as loader:
         wait_with_progress(loader, loader.last_stage, use_tqdm)
     return loader.model
 

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from quire.models.layers import Embedding, Linear
 from quire.models.model_config import ModelConfig
+from quire.models.quantized_weight import DTYPES as QUANTIZED_DTYPES
+from quire.models.quantized_weight import HEAD_QUANTIZATION
 from quire.models.stages import ServableStage
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -46,6 +48,7 @@ class CausalLM(nn.Module):
         self.config = config
         self.dtype = dtype
         self.device = torch.device(device)
+        self.quantization = "none"  #: of the linear layers
         self._stage: ServableStage | None = None
         self.waited_s = 0.0  #: seconds that forward passes have waited for layers that were still arriving
         size = config.embedding_dim
@@ -117,11 +120,35 @@ class CausalLM(nn.Module):
                     found.update((name, (child, rows)) for name, rows in child.projections(path))
         return found
 
+    def quantize(self, quantization: str) -> None:
+        """Have `pack()` give linear layers' weights fewer bits. The head keeps 8, and the embedding all that it has.
+
+        Args:
+            quantization: none, int8 or int4.
+
+        Raises:
+            ValueError: there are no such layers in the model's dtype, or on its device.
+        """
+        if quantization != "none" and (self.dtype not in QUANTIZED_DTYPES or self.device.type == "cuda"):
+            raise ValueError(
+                f"quantization={quantization} is there for float32 and bfloat16 on cpu, and not for {self.dtype} on "
+                f"{self.device.type}; choose another dtype, or leave it out"
+            )
+        self.quantization = quantization
+        for module in self.modules():
+            if isinstance(module, Linear):
+                module.quantization = quantization
+        if quantization != "none":
+            self.lm_head.quantization = HEAD_QUANTIZATION
+
     def pack(self) -> None:
         """Give every linear layer the layout that is fastest here, one at a time, freeing the plain one.
 
-        A tied head gets a packed copy of its own (ModelConfig.packed_head_bytes), since the embedding needs the rows.
+        A tied head and the embedding share one table, if rows can be read from the packed one; otherwise the head gets
+        a copy of its own (ModelConfig.packed_head_bytes).
         """
+        if self.config.tie_word_embeddings:
+            self.embed_tokens.share_with(self.lm_head)
         for module in self.modules():
             if isinstance(module, Linear):
                 module.pack()

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from quire.kernels.elementwise import Elementwise, elementwise, threads_for
 from quire.models.model_config import RopeConfig, UnsupportedModelError
 from quire.models.packed_weight import PackedWeight, pack_weight
+from quire.models.panel_weight import PanelWeight
+from quire.models.quantized_weight import quantize_weight, quantized_bytes
 
 _DeviceLike = torch.device | str
 
@@ -66,6 +68,7 @@ class Linear(nn.Module):
         self.weight: nn.Parameter | None = _parameter((out_features, in_features), dtype, device)
         self.bias = _parameter((out_features,), dtype, device) if bias else None
         self.packed: PackedWeight | None = None
+        self.quantization = "none"  # what pack() makes of the weight
         self.adapter: LinearAdapter | None = None  # beside the weights, which stay as they are
 
     def forward(self, x: Tensor) -> Tensor:
@@ -82,10 +85,35 @@ class Linear(nn.Module):
             return self.packed.product(x, self.bias, "silu")
         return F.silu(self(x))
 
+    def gated(self, x: Tensor, up: Linear) -> Tensor:
+        """silu(x W^T + b) * (x U^T + c), up having U and c: in one call where both are packed for that."""
+        has_adapter = self.adapter is not None or up.adapter is not None
+        if isinstance(self.packed, PanelWeight) and isinstance(up.packed, PanelWeight) and not has_adapter:
+            return self.packed.gated_product(x, self.bias, up.packed, up.bias)
+        return self.silu(x).mul_(up(x))
+
     def pack(self) -> None:
-        """Replace the weight by a packed one if this machine has kernels for it; otherwise do nothing."""
-        if self.weight is not None and (packed := pack_weight(self.weight)) is not None:
+        """Replace the weight by a packed one: of fewer bits, or if this machine has kernels for it.
+
+        The plain weight is freed or overwritten: no view of it is of use afterwards.
+        """
+        if self.weight is None:
+            return
+        if self.quantization != "none":
+            self.packed, self.weight = quantize_weight(self.weight, self.quantization), None
+        elif (packed := pack_weight(self.weight)) is not None:
             self.packed, self.weight = packed, None
+
+    def plain_bytes(self) -> int:
+        """Memory that the weight takes before `pack()`."""
+        assert self.weight is not None
+        return self.weight.numel() * self.weight.element_size()
+
+    def packed_bytes(self) -> int:
+        """Memory that the weight will take after `pack()`; what kernels add by rounding up is left out."""
+        if self.quantization == "none":
+            return self.plain_bytes()
+        return quantized_bytes(self.out_features, self.in_features, self.quantization)
 
     def projections(self, name: str) -> Iterator[tuple[str, slice]]:
         """What a checkpoint calls this layer, or each of the layers that are stacked in it, and its rows of the output.
@@ -206,14 +234,25 @@ class LayerNorm(nn.Module):
 
 
 class Embedding(nn.Module):
-    """A table of vectors, looked up by id."""
+    """A table of vectors, looked up by id. It may be a tied head's packed weight, which is then all there is of it."""
 
     def __init__(self, num_rows: int, size: int, *, dtype: torch.dtype, device: _DeviceLike) -> None:
         super().__init__()
-        self.weight = _parameter((num_rows, size), dtype, device)
+        self.weight: nn.Parameter | None = _parameter((num_rows, size), dtype, device)
+        self.packed: PanelWeight | None = None
 
     def forward(self, ids: Tensor) -> Tensor:
+        if self.packed is not None:
+            return self.packed.rows(ids)
+        assert self.weight is not None
         return F.embedding(ids, self.weight)
+
+    def share_with(self, head: Linear) -> None:
+        """Pack a tied head, and read rows from what it has then; only where they cannot be read is the table kept."""
+        head.weight = self.weight
+        head.pack()
+        if isinstance(head.packed, PanelWeight):
+            self.packed, self.weight = head.packed, None
 
 
 class RotaryEmbedding:

@@ -87,7 +87,7 @@ class LlamaMLP(nn.Module):
         self.down_proj = Linear(inner, hidden, bias=config.mlp_bias, **factory)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(self.gate_proj.silu(x).mul_(self.up_proj(x)))
+        return self.down_proj(self.gate_proj.gated(x, self.up_proj))
 
 
 class LlamaDecoderLayer(nn.Module):

@@ -18,6 +18,7 @@ from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, StoreChang
 from quire.runner.batch import Batch, InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.sampler import RowState, Sampler, token_logprobs
+from quire.structured.matcher import Grammars
 from quire.tiers.disk_link import DiskLink
 from quire.tiers.streams import Done
 from quire.tiers.transfer_worker import TransferWorker
@@ -68,6 +69,7 @@ class ModelRunner:
         vocab_size: of the logits.
         transfer_worker: moves blocks between `cache` and the swap tier, if there is one.
         disk: the disk tier, if there is one.
+        grammars: of the model's structured outputs; None where none is asked for.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class ModelRunner:
         vocab_size: int,
         transfer_worker: TransferWorker | None = None,
         disk: DiskLink | None = None,
+        grammars: Grammars | None = None,
     ) -> None:
         self.model = model
         self.cache = cache
@@ -88,7 +91,8 @@ class ModelRunner:
         self.disk = disk
         self.device = cache.tensor.device
         self.stages: dict[int, ServableStage] = {}  #: alive, by number; none where the model has no stages
-        self.sampler = Sampler(vocab_size)
+        self.grammars = grammars
+        self.sampler = Sampler(vocab_size, grammars)
         self._states: list[RowState | None] = [None] * len(batch.info)
         self._max_logits_rows = max(1, _LOGITS_BYTES // (4 * vocab_size))
 
@@ -223,7 +227,7 @@ class ModelRunner:
         assert info is not None
         state = self._states[row]
         if state is None or state.info is not info:
-            state = self._states[row] = RowState(info)
+            state = self._states[row] = RowState(info, self.grammars)
         return state
 
     def _score_prompts(self, batch: Batch, out: SchedulerOutput, hidden: torch.Tensor, result: StepOutput) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from command_line import app
 from quire.bench.recovery.calibrate import COLUMNS, describe_crossing, describe_dependence, make_report
 from quire.calibration.calibrate import Calibration, Row, Spread, Swapping
-from quire.cli.main import app
 from quire.config import EngineConfig
 from quire.core.costs.cost_model import CostModel
 from quire.core.costs.interface import EMPTY_STEP

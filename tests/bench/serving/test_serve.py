@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from command_line import app
 from fake_openai import FakeServer, fake_openai
 from quire.bench.workload import Workload, WorkloadRequest, write_workload
-from quire.cli.main import app
 
 TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.0,100,8

@@ -180,7 +180,7 @@ def test_while_it_starts_over_new_requests_wait_for_it() -> None:
 def test_an_engine_process_that_is_killed_is_started_again_and_the_server_goes_on(
     threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fork_what_is_spawned(monkeypatch, "quire.async_engine.process")
+    fork_what_is_spawned(monkeypatch, "quire.async_engine.child")
     engine = ProcessEngine(MODEL, partial(start_engine, CONFIG))
     with running(ServedModel(MODEL, engine, 1_700_000_000)) as server:
         expected = server.complete(**GREEDY).json()["choices"][0]["text"]

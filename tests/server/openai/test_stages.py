@@ -166,7 +166,7 @@ def test_a_client_that_leaves_waits_no_longer() -> None:
 def test_an_unloaded_model_is_well_keeps_its_facts_and_comes_back_with_a_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fork_what_is_spawned(monkeypatch, "quire.async_engine.process")
+    fork_what_is_spawned(monkeypatch, "quire.async_engine.child")
     engine = ProcessEngine(MODEL, partial(start_engine, SMALL))
     with running(ServedModel(MODEL, engine, 1)) as server:
         expected = server.complete(**GREEDY).json()["choices"]

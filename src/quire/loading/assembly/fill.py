@@ -48,7 +48,7 @@ class TensorFill:
         """All bytes are there.
 
         Args:
-            rest: called between pieces of work.
+            rest: called before each piece of work.
 
         Raises:
             ModelLoadError: the tensor, as it was loaded, holds NaN or infinity.
@@ -57,8 +57,8 @@ class TensorFill:
             whole = self._room.view(self._dtype).view(self.entry.shape)
             rows = max(1, PIECE_BYTES * len(whole) // max(1, self.entry.num_bytes)) if whole.dim() else 1
             for start in range(0, len(whole), rows) if whole.dim() else ():
-                self._put(self.view[start : start + rows], whole[start : start + rows])
                 rest()
+                self._put(self.view[start : start + rows], whole[start : start + rows])
             self._room = None
         if self._is_suspect:
             check_finite(self.view, self.entry)

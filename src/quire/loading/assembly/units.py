@@ -9,7 +9,10 @@ from torch import Tensor, nn
 
 from quire.models.base import CausalLM, checkpoint_tensors
 from quire.models.layers import Linear
+from quire.models.model_config import ModelConfig
 from quire.models.packed_weight import can_pack
+from quire.models.panel_weight import panel_kernels
+from quire.models.registry import build_model
 
 
 class Unit:
@@ -29,6 +32,8 @@ class Unit:
         views = dict(checkpoint_tensors(module, prefix))
         self.tensors = tuple(views)  #: their names in a checkpoint
         self.num_bytes = sum(view.numel() * view.element_size() for view in views.values())
+        linears = [linear for linear, _ in _linears(module, prefix)]
+        self.packed_bytes = self.num_bytes + sum(linear.packed_bytes() - linear.plain_bytes() for linear in linears)
         self._missing = set(views)
         self._views: dict[str, Tensor] | None = None
 
@@ -79,15 +84,29 @@ def units_of(model: CausalLM) -> list[Unit]:
 
 
 def tie_head(model: CausalLM) -> None:
-    """Give a tied head the embedding's table, once that is in place; packed, it gets a copy of its own."""
-    model.lm_head.weight = model.embed_tokens.weight
-    model.lm_head.pack()
+    """Give a tied head the embedding's table, once that is in place, and before anybody looks anything up in it."""
+    model.embed_tokens.share_with(model.lm_head)
 
 
 def tied_head_bytes(model: CausalLM) -> int:
-    """Memory that a tied head takes once it is packed."""
-    is_packed = model.config.tie_word_embeddings and model.device.type == "cpu" and can_pack(model.dtype)
-    return model.lm_head.in_features * model.lm_head.out_features * model.dtype.itemsize if is_packed else 0
+    """Memory that a tied head takes once it is packed, beside the embedding's."""
+    if not model.config.tie_word_embeddings:
+        return 0
+    is_shared = model.quantization == "none" and panel_kernels(model.dtype) is not None
+    is_packed = model.quantization != "none" or (model.device.type == "cpu" and can_pack(model.dtype))
+    return model.lm_head.packed_bytes() if is_packed and not is_shared else 0
+
+
+def memory_of(config: ModelConfig, dtype: str, quantization: str = "none") -> int:
+    """Memory that a model's weights take on a CPU once all are in place.
+
+    Args:
+        dtype: float32, bfloat16 or float16.
+        quantization: none, int8 or int4.
+    """
+    model = build_model(config, getattr(torch, dtype), "meta")
+    model.quantize(quantization)
+    return sum(unit.packed_bytes for unit in units_of(model)) + tied_head_bytes(model)
 
 
 def _give_memory(module: nn.Module, device: torch.device) -> None:

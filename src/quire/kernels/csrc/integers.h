@@ -1,0 +1,185 @@
+// The integer product under quantized linear layers: a few rows of signed bytes by a panel of 32 columns of unsigned
+// ones, accumulated in registers. Four bytes of a column lie together, as instructions that add fours up want them.
+#pragma once
+
+#include "vectors.h"
+
+namespace {
+
+constexpr int COLUMNS = 32;            // of a panel
+constexpr int STEP = 4;                // depth of one step
+constexpr int BYTES = STEP * COLUMNS;  // of a panel in one step
+
+#if defined(__AVX512VNNI__)
+constexpr int INTEGER_ROWS = 12;  // 24 of 32 registers hold sums
+#elif defined(__AVX2__)
+constexpr int INTEGER_ROWS = 3;  // 12 of 16
+#else
+constexpr int INTEGER_ROWS = 4;
+#endif
+
+inline int32_t load_four(const int8_t* from) {
+    int32_t four;
+    std::memcpy(&four, from, sizeof four);
+    return four;
+}
+
+#if defined(__AVX512VNNI__)
+// In assembly, since g++ 12 copies the accumulators of its intrinsic back and forth.
+inline void add_products(__m512i& sum, __m512i unsigned_bytes, __m512i signed_bytes) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(unsigned_bytes), "v"(signed_bytes));
+}
+#elif defined(__AVX2__)
+// Sums of fours. The instruction that there is adds up pairs in 16 bits: with signs moved to the other side nothing
+// overflows, 2 * 127 * 127 < 2^15.
+inline __m256i products(__m256i weights, __m256i x, __m256i ones) {
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(weights, x));
+    return _mm256_madd_epi16(pairs, ones);
+}
+#endif
+
+// Calls finish(row, column, Ints) with the sums over all steps of x[row] and the columns from `column` on.
+//
+// Weights are what they stand for plus 128: `finish` has to take STORED_OFFSET times the row's sum of x away.
+template <int rows, class Finish>
+__attribute__((noinline)) void multiply_integers(const int8_t* x, int64_t x_stride, const uint8_t* weights,
+                                                 int64_t steps, Finish&& finish) {
+#if defined(__AVX512VNNI__)
+    __m512i sums[rows][2];
+#pragma GCC unroll 16
+    for (auto& row : sums) row[0] = row[1] = _mm512_setzero_si512();
+    // Three rows a pointer: what addresses of instructions can hold.
+    const int8_t* at[(rows + 2) / 3];
+#pragma GCC unroll 16
+    for (int i = 0; i < (rows + 2) / 3; ++i) at[i] = x + 3 * i * x_stride;
+    for (int64_t step = 0; step < steps; ++step, weights += BYTES) {
+        const __m512i left = _mm512_loadu_si512(weights), right = _mm512_loadu_si512(weights + 64);
+        __builtin_prefetch(weights + 24 * BYTES);
+        __builtin_prefetch(weights + 24 * BYTES + 64);
+#pragma GCC unroll 16
+        for (int row = 0; row < rows; ++row) {
+            const __m512i four = _mm512_set1_epi32(load_four(at[row / 3] + row % 3 * x_stride));
+            add_products(sums[row][0], left, four);
+            add_products(sums[row][1], right, four);
+        }
+#pragma GCC unroll 16
+        for (auto& each : at) each += STEP;
+    }
+#pragma GCC unroll 16
+    for (int row = 0; row < rows; ++row)
+#pragma GCC unroll 16
+        for (int half = 0; half < 2; ++half) finish(row, half * W, bits_as<Ints>(sums[row][half]));
+#elif defined(__AVX2__)
+    __m256i sums[rows][4];
+#pragma GCC unroll 16
+    for (auto& row : sums)
+#pragma GCC unroll 16
+        for (auto& sum : row) sum = _mm256_setzero_si256();
+    const __m256i ones = _mm256_set1_epi16(1), sign = _mm256_set1_epi8(-128);
+    for (int64_t step = 0; step < steps; ++step, weights += BYTES, x += STEP) {
+        __builtin_prefetch(weights + 24 * BYTES);
+        __builtin_prefetch(weights + 24 * BYTES + 64);
+        for (int part = 0; part < 4; ++part) {
+            const __m256i eight =
+                _mm256_xor_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + 32 * part)), sign);
+#pragma GCC unroll 16
+            for (int row = 0; row < rows; ++row) {
+                const __m256i four = _mm256_set1_epi32(load_four(x + row * x_stride));
+                sums[row][part] = _mm256_add_epi32(sums[row][part], products(eight, four, ones));
+            }
+        }
+    }
+#pragma GCC unroll 16
+    for (int row = 0; row < rows; ++row) {
+        alignas(32) int32_t all[COLUMNS];
+        for (int part = 0; part < 4; ++part) std::memcpy(all + 8 * part, &sums[row][part], 32);
+        for (int column = 0; column < COLUMNS; column += W) finish(row, column, load<Ints>(all + column));
+    }
+#else
+#pragma GCC unroll 16
+    for (int row = 0; row < rows; ++row) {
+        int32_t sums[COLUMNS] = {};
+        const int8_t* fours = x + row * x_stride;
+        const uint8_t* at = weights;
+        for (int64_t step = 0; step < steps; ++step, at += BYTES, fours += STEP)
+            for (int column = 0; column < COLUMNS; ++column)
+                for (int i = 0; i < STEP; ++i) sums[column] += (at[column * STEP + i] - 128) * fours[i];
+        for (int column = 0; column < COLUMNS; column += W) finish(row, column, load<Ints>(sums + column));
+    }
+#endif
+}
+
+#if defined(__AVX512VNNI__)
+constexpr int32_t STORED_OFFSET = 128;
+#else
+constexpr int32_t STORED_OFFSET = 0;
+#endif
+
+// A row of x, and what it is multiplied by.
+struct IntegerRow {
+    float scale;
+    int32_t sum;  // of its integers
+};
+
+// |x| < 2^22; to the nearest, ties to even. By an instruction, where adding what rounds could become a part of the
+// multiplication before it, which then rounds at another place than on other levels.
+inline Ints round_to_ints(Floats x) {
+#if defined(__AVX512F__)
+    return bits_as<Ints>(_mm512_cvtps_epi32(bits_as<__m512>(x)));
+#elif defined(__AVX2__)
+    return bits_as<Ints>(_mm256_cvtps_epi32(bits_as<__m256>(x)));
+#else
+    return bits_as<Ints>(x + splat(12582912.0f)) - 0x4b400000;
+#endif
+}
+
+inline void store_bytes(int8_t* to, Ints x) {
+#if defined(__AVX512F__)
+    store(to, _mm512_cvtepi32_epi8(bits_as<__m512i>(x)));
+#else
+    for (int i = 0; i < W; ++i) to[i] = int8_t(x[i]);
+#endif
+}
+
+inline Floats absolute(Floats x) { return bits_as<Floats>(bits_as<Words>(x) & 0x7fffffffu); }
+
+// x by a scale of its own that makes its largest value 127. A NaN or an infinity anywhere makes the scale NaN.
+// group_sums: of each 64 integers, or null. to: whole groups, with zeros past the end.
+template <class T>
+inline IntegerRow quantize_row(const T* x, int64_t depth, int8_t* to, float* group_sums) {
+    Floats highest{}, poison{};
+    float last = 0, last_poison = 0;
+    int64_t k = 0;
+    for (; k + W <= depth; k += W) {
+        const Floats value = load_floats(x + k);
+        highest = max(absolute(value), highest);
+        poison += value * 0.0f;
+    }
+    for (; k < depth; ++k) {
+        const float value = to_float(x[k]);
+        last = value > last ? value : -value > last ? -value : last;
+        last_poison += value * 0.0f;
+    }
+    const float lanes = reduce_max(highest);
+    const float maximum = lanes > last ? lanes : last;
+    const float factor = maximum > 1e-30f ? 127.0f / maximum : 0.0f;
+    for (k = 0; k + W <= depth; k += W) store_bytes(to + k, round_to_ints(load_floats(x + k) * factor));
+    if (k < depth) {
+        float rest[W] = {};
+        for (int64_t i = k; i < depth; ++i) rest[i - k] = to_float(x[i]);
+        store_bytes(to + k, round_to_ints(load_floats(rest) * factor));
+        k += W;
+    }
+    const int64_t padded = (depth + 63) / 64 * 64;
+    if (k < padded) std::memset(to + k, 0, size_t(padded - k));
+    int32_t sum = 0;
+    for (int64_t group = 0; group < padded / 64; ++group) {
+        int32_t part = 0;
+        for (int i = 0; i < 64; ++i) part += to[group * 64 + i];
+        if (group_sums) group_sums[group] = float(part);
+        sum += part;
+    }
+    return {(maximum > 1e-30f ? maximum / 127.0f : 0.0f) + (reduce_sum(poison) + last_poison), sum};
+}
+
+}  // namespace

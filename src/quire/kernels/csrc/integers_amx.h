@@ -1,0 +1,55 @@
+// The integer product of integers.h by AMX's tiles, for prompts: 32 rows by a panel of 32 columns at once.
+//
+// Both lie as tiles want them already: 16 rows of 64 bytes of x, and of a panel 16 steps by 16 columns of four bytes.
+#pragma once
+
+#include "integers.h"
+
+#if defined(__AMX_INT8__)
+
+namespace {
+
+constexpr int TILE_SIDE = 16;
+constexpr int BLOCK_ROWS = 2 * TILE_SIDE;
+
+// The shapes of all eight tiles, for the thread that makes it and as long as it is there.
+class IntegerTiles {
+  public:
+    IntegerTiles() {
+        alignas(64) uint8_t shapes[64] = {1};
+        for (int i = 0; i < 8; ++i) {
+            shapes[16 + 2 * i] = 64;  // bytes of a row
+            shapes[48 + i] = TILE_SIDE;
+        }
+        _tile_loadconfig(shapes);
+    }
+    ~IntegerTiles() { _tile_release(); }
+    IntegerTiles(const IntegerTiles&) = delete;
+};
+
+// sums[32][32] = x[32] by a panel, whose weights are what they stand for plus 128. x has 32 rows that may be read.
+inline void multiply_block(const int8_t* x, int64_t x_stride, const uint8_t* weights, int64_t groups, int32_t* sums) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int64_t group = 0; group < groups; ++group, x += 64, weights += 64 * COLUMNS) {
+        _tile_loadd(4, x, x_stride);
+        _tile_loadd(6, weights, BYTES);
+        _tile_loadd(7, weights + 64, BYTES);
+        _tile_dpbsud(0, 4, 6);
+        _tile_loadd(5, x + TILE_SIDE * x_stride, x_stride);
+        _tile_dpbsud(1, 4, 7);
+        _tile_dpbsud(2, 5, 6);
+        _tile_dpbsud(3, 5, 7);
+    }
+    constexpr int64_t row_bytes = COLUMNS * sizeof(int32_t);
+    _tile_stored(0, sums, row_bytes);
+    _tile_stored(1, sums + TILE_SIDE, row_bytes);
+    _tile_stored(2, sums + TILE_SIDE * COLUMNS, row_bytes);
+    _tile_stored(3, sums + TILE_SIDE * COLUMNS + TILE_SIDE, row_bytes);
+}
+
+}  // namespace
+
+#endif

@@ -1,0 +1,44 @@
+// The C interface of linear layers with quantized weights: plain pointers and numbers, so that no torch version is bound.
+//
+// Activations become 8-bit integers, each row by its own scale, and are multiplied by weights of 8 or 4 bits in integers:
+// what a row gives depends on nothing but that row. `models/quantized_weight.py` fills the structures in, field by field
+// in this order.
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+
+struct QuireQuantizedWeight {
+    const uint8_t* packed;  // panels of 32 output features, see quantized_linear.cpp
+    const float* scales;    // of 8 bits: [panels * 32]; of 4 bits they lie between the weights
+    int64_t depth, columns;
+    int64_t bits;  // 8 or 4
+};
+
+// What x W^T + b goes through.
+enum QuireForm { QUIRE_PLAIN, QUIRE_SILU, QUIRE_GATED };
+
+struct QuireQuantize {
+    const void* weight;  // [columns, depth], rows are `stride` elements apart
+    int64_t stride, depth, columns;
+    uint8_t* packed;
+    float* scales;
+    int32_t bits;
+    int32_t num_threads;
+};
+
+#define QUIRE_EXPORT __attribute__((visibility("default")))
+QUIRE_EXPORT int64_t quire_quantized_bytes(int64_t columns, int64_t depth, int32_t bits);  // of `packed`
+QUIRE_EXPORT void quire_quantize_float32(const QuireQuantize*);
+QUIRE_EXPORT void quire_quantize_bfloat16(const QuireQuantize*);
+
+// out = x W^T + b, silu of it, or that times up's product with the same x.
+// x: [num_rows, depth], rows are x_stride elements apart. out: [num_rows, columns], dense; of x's type, as biases are.
+#define QUIRE_QUANTIZED_LINEAR(name)                                                                                 \
+    QUIRE_EXPORT void name(const QuireQuantizedWeight* weight, const void* bias, const QuireQuantizedWeight* up,     \
+                           const void* up_bias, const void* x, int64_t x_stride, int64_t num_rows, void* out,        \
+                           int32_t form, int32_t num_threads)
+QUIRE_QUANTIZED_LINEAR(quire_quantized_linear_float32);
+QUIRE_QUANTIZED_LINEAR(quire_quantized_linear_bfloat16);
+}

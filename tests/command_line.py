@@ -1,0 +1,5 @@
+"""The command line with all of its commands, made once for all tests."""
+
+from quire.cli.main import make_app
+
+app = make_app()
