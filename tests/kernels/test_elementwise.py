@@ -70,7 +70,7 @@ def test_norms_and_the_sums_before_them(kernels: Elementwise, dtype: torch.dtype
 def test_heads_are_normed_and_turned_where_they_lie(
     kernels: Elementwise, dtype: torch.dtype, head_dim: int, has_norms: bool
 ) -> None:
-    qkv = torch.randn(9, 7, head_dim).to(dtype)
+    qkv = torch.randn(9, 8, head_dim).to(dtype)
     angles = torch.randn(9, 1, head_dim // 2)
     rotation = (
         torch.cat((angles.cos(), angles.cos()), -1).to(dtype),
@@ -83,12 +83,13 @@ def test_heads_are_normed_and_turned_where_they_lie(
         weights = torch.stack([norms[0].weight] * 4 + [norms[1].weight] * 2).double()
         exact = F.rms_norm(exact, (head_dim,), eps=1e-5) * weights
     exact = rotate(exact, (rotation[0].double(), rotation[1].double()))
-    values = qkv[:, 6].clone()
+    values = qkv[:, 6:].clone()
     found = rotate_heads(qkv, rotation, 4, 2, norms, kernels)
-    assert found.data_ptr() == qkv.data_ptr()
-    assert torch.equal(qkv[:, 6], values)
-    check(found, exact)
-    check(plain, exact)
+    assert found[0].data_ptr() == qkv.data_ptr()
+    for q, k, v in (found, plain):
+        check(q, exact[:, :4])
+        check(k, exact[:, 4:])
+        assert torch.equal(v, values)
 
 
 @pytest.mark.parametrize("size", [1, 17, 1023, 5000])

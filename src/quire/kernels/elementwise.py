@@ -16,18 +16,6 @@ _SERIAL_ELEMENTS = 2**17  # up to this many, waking another thread takes longer 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 
 
-class _Rotation(ctypes.Structure):
-    """`QuireRotation` in csrc/elementwise.h."""
-
-    _fields_ = (
-        ("heads", _POINTER),
-        *((name, _INT) for name in ("num_tokens", "stride", "num_query_heads", "num_key_heads", "head_dim")),
-        *((name, _POINTER) for name in ("cosines", "sines", "query_weight", "key_weight")),
-        ("eps", ctypes.c_float),
-        ("num_threads", ctypes.c_int32),
-    )
-
-
 class Elementwise:
     """See csrc/elementwise.h for what each function does.
 
@@ -37,18 +25,14 @@ class Elementwise:
     """
 
     def __init__(self, library: ctypes.CDLL, dtype: str) -> None:
-        rows = (_INT, _INT)
+        rows, last = (_INT, _INT), (ctypes.c_float, ctypes.c_int32)
         #: norm(x or None, y, weight, out, num_rows, size, eps, num_threads)
-        self.norm: Any = _typed(library, f"quire_norm_{dtype}", *4 * [_POINTER], *rows, ctypes.c_float, ctypes.c_int32)
+        self.norm = _typed(library, f"quire_norm_{dtype}", *4 * [_POINTER], *rows, *last)
+        #: rotate(heads, num_tokens, stride, num_query_heads, num_key_heads, head_dim, cosines, sines,
+        #: query_weight or None, key_weight or None, eps, num_threads)
+        self.rotate = _typed(library, f"quire_rotate_{dtype}", _POINTER, *5 * [_INT], *4 * [_POINTER], *last)
         #: best(rows, num_rows, size, stride, values, places, num_threads)
-        self.best: Any = _typed(
-            library, f"quire_best_{dtype}", _POINTER, *rows, _INT, _POINTER, _POINTER, ctypes.c_int32
-        )
-        self._rotate = _typed(library, f"quire_rotate_{dtype}", _POINTER)
-
-    def rotate(self, *fields: Any) -> None:
-        """The fields of QuireRotation, in their order."""
-        self._rotate(ctypes.byref(_Rotation(*fields)))
+        self.best = _typed(library, f"quire_best_{dtype}", _POINTER, *rows, _INT, _POINTER, _POINTER, ctypes.c_int32)
 
 
 def _typed(library: ctypes.CDLL, name: str, *types: Any) -> Any:

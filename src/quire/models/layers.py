@@ -292,38 +292,44 @@ def rotate_heads(
     num_key_heads: int,
     norms: tuple[RMSNorm, RMSNorm] | None,
     kernels: Elementwise | None,
-) -> Tensor:
-    """`rotate` of query and key heads, which were normed first where there are norms.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """q and k with `rotate`, normed first where there are norms, and v.
 
     Args:
-        qkv: [num_tokens, heads, dim], queries first, then keys. Nobody else holds it: the kernel works in place.
+        qkv: [num_tokens, heads, dim], queries first, then keys and as many values. Nobody else holds it: the kernel
+            works in place.
         norms: of queries, and of keys.
 
     Returns:
-        [num_tokens, num_query_heads + num_key_heads, dim]
+        Each [num_tokens, its heads, dim].
     """
-    num_heads = num_query_heads + num_key_heads
     cos, sin = rotation
+    sizes = [num_query_heads, num_key_heads, num_key_heads]
     if kernels is None or not (is_plain(qkv, cos) and qkv.is_contiguous()):
-        qk = qkv[:, :num_heads]
+        q, k, v = torch.split_with_sizes(qkv, sizes, 1)
         if norms is not None:
-            qk = torch.cat((norms[0](qk[:, :num_query_heads]), norms[1](qk[:, num_query_heads:])), dim=1)
-        return rotate(qk, rotation)
-    num_tokens, num_stacked, dim = qkv.shape
+            qk = torch.cat((norms[0](q), norms[1](k)), dim=1)
+        else:
+            qk = qkv[:, : num_query_heads + num_key_heads]
+        q, k = torch.split_with_sizes(rotate(qk, rotation), sizes[:2], 1)
+        return q, k, v
+    num_tokens, num_heads, dim = qkv.shape
     kernels.rotate(
         qkv.data_ptr(),
         num_tokens,
-        num_stacked * dim,
+        num_heads * dim,
         num_query_heads,
         num_key_heads,
         dim,
         cos.data_ptr(),
         sin.data_ptr(),
-        *((None, None) if norms is None else (norm.weight.data_ptr() for norm in norms)),
+        None if norms is None else norms[0].weight.data_ptr(),
+        None if norms is None else norms[1].weight.data_ptr(),
         0.0 if norms is None else norms[0].eps,
         threads_for(num_tokens * num_heads * dim, torch.get_num_threads()),
     )
-    return qkv[:, :num_heads]
+    q, k, v = torch.split_with_sizes(qkv, sizes, 1)  # in a step, half the time of three slices
+    return q, k, v
 
 
 def inverse_frequencies(config: RopeConfig) -> tuple[Tensor, float]:

@@ -71,11 +71,10 @@ class LlamaAttention(nn.Module):
         self._kernels = kernels_for(factory["dtype"])
 
     def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
-        num_qk_heads = self.num_heads + self.num_kv_heads
-        qkv = self.qkv_proj(x).view(len(x), num_qk_heads + self.num_kv_heads, self.head_dim)
+        qkv = self.qkv_proj(x).view(len(x), self.num_heads + 2 * self.num_kv_heads, self.head_dim)
         norms = (self.q_norm, self.k_norm) if self.q_norm is not None and self.k_norm is not None else None
-        qk = rotate_heads(qkv, rotation, self.num_heads, self.num_kv_heads, norms, self._kernels)
-        out = attend(self.index, qk[:, : self.num_heads], qk[:, self.num_heads :], qkv[:, num_qk_heads:])
+        q, k, v = rotate_heads(qkv, rotation, self.num_heads, self.num_kv_heads, norms, self._kernels)
+        out = attend(self.index, q, k, v)
         return self.o_proj(out.reshape(len(x), self.num_heads * self.head_dim))
 
 

@@ -91,16 +91,17 @@ inline void rotate_head(T* head, int64_t half, const T* cosines, const T* sines,
 }
 
 template <class T>
-void rotate(const QuireRotation& call) {
-    const int64_t head_dim = call.head_dim;
-#pragma omp parallel for schedule(static) num_threads(call.num_threads) if (call.num_threads > 1)
-    for (int64_t token = 0; token < call.num_tokens; ++token) {
-        T* head = static_cast<T*>(call.heads) + token * call.stride;
-        const T* cosines = static_cast<const T*>(call.cosines) + token * head_dim;
-        const T* sines = static_cast<const T*>(call.sines) + token * head_dim;
-        for (int64_t i = 0; i < call.num_query_heads + call.num_key_heads; ++i, head += head_dim) {
-            const void* weight = i < call.num_query_heads ? call.query_weight : call.key_weight;
-            rotate_head(head, head_dim / 2, cosines, sines, static_cast<const T*>(weight), call.eps);
+void rotate(void* heads, int64_t num_tokens, int64_t stride, int64_t num_query_heads, int64_t num_key_heads,
+            int64_t head_dim, const void* cosines, const void* sines, const void* query_weight, const void* key_weight,
+            float eps, int32_t num_threads) {
+#pragma omp parallel for schedule(static) num_threads(num_threads) if (num_threads > 1)
+    for (int64_t token = 0; token < num_tokens; ++token) {
+        T* head = static_cast<T*>(heads) + token * stride;
+        const T* turn = static_cast<const T*>(cosines) + token * head_dim;
+        const T* cross = static_cast<const T*>(sines) + token * head_dim;
+        for (int64_t i = 0; i < num_query_heads + num_key_heads; ++i, head += head_dim) {
+            const void* weight = i < num_query_heads ? query_weight : key_weight;
+            rotate_head(head, head_dim / 2, turn, cross, static_cast<const T*>(weight), eps);
         }
     }
 }
@@ -156,8 +157,18 @@ void quire_norm_bfloat16(const void* x, void* y, const void* weight, void* out, 
                          float eps, int32_t num_threads) {
     norm<BFloat16>(x, y, weight, out, num_rows, size, eps, num_threads);
 }
-void quire_rotate_float32(const QuireRotation* call) { rotate<float>(*call); }
-void quire_rotate_bfloat16(const QuireRotation* call) { rotate<BFloat16>(*call); }
+void quire_rotate_float32(void* heads, int64_t num_tokens, int64_t stride, int64_t num_query_heads,
+                          int64_t num_key_heads, int64_t head_dim, const void* cosines, const void* sines,
+                          const void* query_weight, const void* key_weight, float eps, int32_t num_threads) {
+    rotate<float>(heads, num_tokens, stride, num_query_heads, num_key_heads, head_dim, cosines, sines, query_weight,
+                  key_weight, eps, num_threads);
+}
+void quire_rotate_bfloat16(void* heads, int64_t num_tokens, int64_t stride, int64_t num_query_heads,
+                           int64_t num_key_heads, int64_t head_dim, const void* cosines, const void* sines,
+                           const void* query_weight, const void* key_weight, float eps, int32_t num_threads) {
+    rotate<BFloat16>(heads, num_tokens, stride, num_query_heads, num_key_heads, head_dim, cosines, sines, query_weight,
+                     key_weight, eps, num_threads);
+}
 void quire_best_float32(const void* rows, int64_t num_rows, int64_t size, int64_t stride, float* values,
                         int64_t* places, int32_t num_threads) {
     best<float>(rows, num_rows, size, stride, values, places, num_threads);
