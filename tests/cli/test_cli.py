@@ -30,6 +30,8 @@ COMMANDS = [
     ["complete"],
     ["calibrate"],
     ["simulate"],
+    ["kernels"],
+    *(["kernels", name] for name in ("build", "info", "test")),
     ["bench", "latency"],
     ["bench", "throughput"],
     ["bench", "memory"],

@@ -46,7 +46,7 @@ def test_a_compiler_that_fails_is_no_reason_to_fail(no_libraries: Path, monkeypa
 def test_libraries_of_other_sources_are_not_taken(no_libraries: Path) -> None:
     no_libraries.mkdir()
     (no_libraries / "generic-0123456789ab.so").write_bytes(b"")
-    assert "python -m quire.kernels.build" in str(load_kernels())
+    assert "quire kernels build" in str(load_kernels())
 
 
 def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ COMMANDS = {
     "kv": "quire.cli.kv.commands",
     "rag": "quire.cli.rag.commands",
     "stages": "quire.cli.stages.commands",
+    "kernels": "quire.cli.kernels.commands",
     "serve": "quire.cli.serve",
     "chat": "quire.cli.chat.commands",
     "complete": "quire.cli.complete",

@@ -1,4 +1,4 @@
-"""Compile the kernels: `python -m quire.kernels.build`, and at every install by `hatch_build.py`.
+"""Compile the kernels: `quire kernels build`, and at every install by `hatch_build.py`.
 
 Each level (what a processor must have for it) becomes a shared library of its own, so that no code of a level that a
 processor lacks is even loaded. A library's name carries a digest of what it was made from: one of other sources is
@@ -69,8 +69,11 @@ def find_compiler() -> list[str]:
     raise BuildError(f"there is no C++ compiler ({named[0] if named else ', '.join(_COMPILERS)})")
 
 
-def build() -> list[Path]:
+def build(*, again: bool = False) -> list[Path]:
     """Compile what is missing or older than its sources, and remove libraries of other sources.
+
+    Args:
+        again: compile all levels, whatever is there.
 
     Returns:
         The libraries of all levels.
@@ -80,7 +83,7 @@ def build() -> list[Path]:
     """
     paths = {level: library_path(level) for level in LEVELS}
     try:
-        missing = [level for level, path in paths.items() if not path.exists()]
+        missing = [level for level, path in paths.items() if again or not path.exists()]
         if missing:
             compiler = find_compiler()
             LIBRARIES.mkdir(exist_ok=True)

@@ -85,8 +85,8 @@ def _load(path: Path) -> ctypes.CDLL:
 
 def _why_none() -> str:
     if LIBRARIES.is_dir() and any(LIBRARIES.glob("*.so")):
-        return "their sources changed since they were built: python -m quire.kernels.build"
+        return "their sources changed since they were built: quire kernels build"
     try:
         return f"not built: {FAILURE.read_text().strip()}"
     except OSError:
-        return "not built: python -m quire.kernels.build"
+        return "not built: quire kernels build"

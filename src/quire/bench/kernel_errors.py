@@ -1,0 +1,109 @@
+"""`quire kernels test`: each kernel of each level that this processor runs, held against float64 at random shapes.
+
+A kernel takes part by one line in `CHECKS`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from quire.kernels.loaded import load_library, runnable_levels
+
+if TYPE_CHECKING:
+    import torch
+
+#: Errors are relative to the largest number of what float64 says.
+_ALLOWED = {"float32": 1e-5, "bfloat16": 1.5e-2}
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The largest error of a kernel at one level, over all shapes that were tried."""
+
+    kernel: str
+    dtype: str
+    level: str
+    error: float  #: NaN where there were numbers that are none
+    shape: str  #: where it was met
+    allowed: float
+
+    @property
+    def is_allowed(self) -> bool:
+        return self.error <= self.allowed
+
+
+def worst_errors(num_shapes: int, seed: int) -> Iterator[Worst]:
+    """One after the other, as they are known. Every level meets the same shapes."""
+    for kernel, check in CHECKS.items():
+        for dtype, allowed in _ALLOWED.items():
+            for level in runnable_levels():
+                chance = random.Random(seed)
+                library = load_library(level)
+                errors = [check(library, dtype, chance) for _ in range(num_shapes)]
+                error, shape = max(errors, key=lambda each: (each[0] != each[0], each[0]))
+                yield Worst(kernel, dtype, level, error, shape, allowed)
+
+
+def _error(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found.double() - expected).abs().max() / expected.abs().max())
+
+
+def _random(*shape: int, dtype: str, chance: random.Random) -> torch.Tensor:
+    import torch
+
+    generator = torch.Generator().manual_seed(chance.getrandbits(32))
+    return torch.randn(shape, generator=generator).to(getattr(torch, dtype))
+
+
+def _attention(library: ctypes.CDLL, dtype: str, chance: random.Random) -> tuple[float, str]:
+    """Sequences that decode, begin and go on, in blocks strewn over a pool that is NaN elsewhere."""
+    import torch
+
+    from quire.attention.cpu_attention import CpuAttention
+    from quire.attention.interface import AttentionBatch, KVLayout
+
+    layout = KVLayout(1, chance.choice((1, 2, 3)), chance.choice((1, 5, 16, 16, 32)), chance.choice((20, 64, 80, 128)))
+    groups = chance.choice((1, 2, 7, 8, 12))
+    lens = [(chance.choice((0, 15, 16, 255, 300, 600)), chance.choice((1, 1, 1, 40))) for _ in range(3)]
+    shape = f"{groups * layout.num_kv_heads} / {layout.num_kv_heads} heads of {layout.head_dim}, {lens}"
+    num_blocks = [-(-(context + queries) // layout.block_size) for context, queries in lens]
+    order = chance.sample(range(sum(num_blocks)), sum(num_blocks))
+    tables = np.full((len(lens), max(num_blocks)), -1, dtype=np.int32)
+    cache = torch.full(layout.shape(len(order)), torch.nan, dtype=getattr(torch, dtype))
+    contents, slots = [], []
+    for i, (context, queries) in enumerate(lens):
+        tables[i, : num_blocks[i]] = [order.pop() for _ in range(num_blocks[i])]
+        at = np.arange(context + queries)
+        blocks, offsets = tables[i, at // layout.block_size], at % layout.block_size
+        kv = _random(len(at), 2, layout.num_kv_heads, layout.head_dim, dtype=dtype, chance=chance)
+        cache[blocks[:context], 0, :, :, offsets[:context]] = kv[:context]
+        contents.append(kv)
+        slots.append(blocks[context:].astype(np.int64) * layout.block_size + offsets[context:])
+    starts = np.cumsum([0, *(queries for _, queries in lens)])
+    q = _random(int(starts[-1]), groups * layout.num_kv_heads, layout.head_dim, dtype=dtype, chance=chance)
+    new = torch.cat([kv[context:] for kv, (context, _) in zip(contents, lens, strict=True)])
+    backend = CpuAttention(cache, layout, q.shape[1], library, takes_prompts=True)
+    backend.plan(AttentionBatch(starts, np.array([sum(each) for each in lens]), tables, np.concatenate(slots)))
+    found = backend.attend(0, q, new[:, 0], new[:, 1])
+    expected = []
+    for i, (context, _) in enumerate(lens):
+        own = q[starts[i] : starts[i + 1]].double().transpose(0, 1)
+        keys, values = (
+            x.double().repeat_interleave(groups, dim=1).transpose(0, 1) for x in contents[i].unbind(1)
+        )  # [heads, length, head_dim]
+        scores = own @ keys.transpose(1, 2) * layout.head_dim**-0.5
+        scores += torch.full_like(scores, -torch.inf).triu(context + 1)
+        expected.append((scores.softmax(-1) @ values).transpose(0, 1))
+    return _error(found, torch.cat(expected)), shape
+
+
+#: By a kernel's name: (library of a level, dtype, chance) to the error at one random shape, and the shape in words.
+CHECKS: dict[str, Callable[[ctypes.CDLL, str, random.Random], tuple[float, str]]] = {
+    "attention": _attention,
+}

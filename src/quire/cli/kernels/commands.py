@@ -1,0 +1,75 @@
+"""`quire kernels`: compile them, say which there are, and hold them against float64."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="The kernels in C++: compile them, show which there are and which are used, test them.",
+    epilog="Example: quire kernels info",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command(epilog="Example: quire kernels build --again")
+def build(
+    again: Annotated[bool, typer.Option("--again", help="Also those that are there already.")] = False,
+) -> None:
+    """Compile the kernels with $CXX or the first compiler on the PATH, where they are missing or sources changed."""
+    from quire.kernels import build as kernels
+
+    try:
+        for path in kernels.build(again=again):
+            typer.echo(path)
+    except kernels.BuildError as error:
+        raise ValueError(f"no kernels were built, torch's own are used: {error}") from None
+
+
+@app.command(epilog="Example: quire kernels info")
+def info() -> None:
+    """Which levels were built, which of them this processor runs, what is used, and why."""
+    import torch  # noqa: F401  its OpenMP library serves the kernels
+    from rich.console import Console
+    from rich.table import Table
+
+    from quire.kernels.build import LEVELS, library_path
+    from quire.kernels.loaded import load_kernels, runnable_levels
+
+    used = load_kernels()
+    runnable = runnable_levels()
+    is_known = library_path("generic").exists()  # it is the one that is asked
+    table = Table("level", "built", "this processor runs it", "used", box=None)
+    for level in LEVELS:
+        is_built = library_path(level).exists()
+        runs = "yes" if level in runnable else "no" if is_built and is_known else "?"
+        table.add_row(level, "yes" if is_built else "no", runs, "yes" if level == used.level else "")
+    console = Console()
+    console.print(table)
+    console.print(f"used: {used}" + ("" if used.functions is None else f", {library_path(used.level)}"), soft_wrap=True)
+
+
+@app.command("test", epilog="Example: quire kernels test --shapes 50")
+def check(
+    shapes: Annotated[int, typer.Option(min=1, help="Random shapes for each kernel, dtype and level.")] = 20,
+    seed: Annotated[int, typer.Option(help="Of the random shapes and numbers.")] = 0,
+) -> None:
+    """Hold each kernel of each level that this processor runs against float64. Status 1 if one errs too much."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from quire.bench.kernel_errors import worst_errors
+    from quire.kernels.loaded import load_kernels
+
+    table = Table("kernel", "dtype", "level", "worst error", "allowed", "at", box=None)
+    worst = list(worst_errors(shapes, seed))
+    if not worst:
+        raise ValueError(f"there is nothing to test: kernels: {load_kernels()}")
+    for each in worst:
+        error = f"{each.error:.1e}" + ("" if each.is_allowed else " TOO MUCH")
+        table.add_row(each.kernel, each.dtype, each.level, error, f"{each.allowed:.1e}", each.shape)
+    Console().print(table)
+    if not all(each.is_allowed for each in worst):
+        raise typer.Exit(1)
