@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, Self
+
+from quire.system.child_processes import GROUP_SIGNALS
 
 _GRACE_S = 5.0  #: from SIGTERM to SIGKILL
 
@@ -44,42 +46,72 @@ def run_child(
     with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+b") as out, tempfile.TemporaryFile() as said:
         given.write(stdin)
         given.seek(0)
-        try:
-            process = subprocess.Popen(
-                command,
-                cwd=directory,
-                stdin=given,
-                stdout=out,
-                stderr=said,
-                start_new_session=True,
-                env={**os.environ, **(environment or {})},
-            )
-        except OSError as error:
-            return Outcome("", f"{command[0]} cannot be started: {error.strerror}")
         problem = None
-        try:
-            with _sigterm_raises():
-                process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            problem = f"not done after {timeout_s:g} s"
-        finally:
-            _end_session(process)
+        with _SignalsPutOff() as signals:
+            try:
+                process = subprocess.Popen(
+                    command,
+                    cwd=directory,
+                    stdin=given,
+                    stdout=out,
+                    stderr=said,
+                    start_new_session=True,
+                    env={**os.environ, **(environment or {})},
+                )
+            except OSError as error:
+                return Outcome("", f"{command[0]} cannot be started: {error.strerror}")
+            try:
+                with signals.let_through():
+                    process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                problem = f"not done after {timeout_s:g} s"
+            finally:
+                _end_session(process)
         if problem is None and process.returncode:
             problem = f"{_describe(process.returncode)}: {_last_line(said) or _last_line(out) or 'it said nothing'}"
         return Outcome(_text(out), problem)
 
 
-@contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    """By default it would end this process at once, and leave the other one behind."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+class _SignalsPutOff:
+    """SIGINT and SIGTERM raise only within `let_through`, or at the end: not while a process is just being started, or
+    ended, since it would be left behind. SIGTERM by itself would end this process at once, with the same effect."""
+
+    def __init__(self) -> None:
+        self._came: list[int] = []
+        self._raises = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._take) for number in GROUP_SIGNALS}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if kind is None:
+            self._raise_what_came()
+
+    @contextmanager
+    def let_through(self) -> Iterator[None]:
+        self._raises = True
+        try:
+            self._raise_what_came()
+            yield
+        finally:
+            self._raises = False
+
+    def _take(self, number: int, frame: object) -> None:
+        self._came.append(number)
+        if self._raises:
+            self._raise_what_came()
+
+    def _raise_what_came(self) -> None:
+        if self._came:
+            number = self._came.pop()
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt
+            sys.exit(128 + number)
 
 
 def _end_session(process: subprocess.Popen[bytes]) -> None:
