@@ -44,6 +44,10 @@ class Elementwise:
         self.best: Any = _typed(
             library, f"quire_best_{dtype}", _POINTER, *rows, _INT, _POINTER, _POINTER, ctypes.c_int32
         )
+        #: ban(rows, stride, size, places, num_masks, masks, words, num_threads), of csrc/token_mask.h
+        self.ban: Any = _typed(
+            library, f"quire_ban_{dtype}", _POINTER, *rows, _POINTER, _INT, _POINTER, _INT, ctypes.c_int32
+        )
         self._rotate = _typed(library, f"quire_rotate_{dtype}", _POINTER)
 
     def rotate(self, *fields: Any) -> None:

@@ -10,6 +10,9 @@ import functools
 import numpy as np
 import torch
 
+from quire.kernels.elementwise import threads_for
+from quire.models.layers import kernels_for
+
 ALL = np.uint32(0xFFFFFFFF)
 #: What minus infinity is as an integer, by the dtype of the logits: bits that are OR-ed into a place that was cleared.
 _NEGATIVE_INFINITY = {torch.float32: -0x800000, torch.bfloat16: -0x80, torch.float16: -0x400}
@@ -26,6 +29,15 @@ def apply_masks(logits: torch.Tensor, rows: list[int], words: np.ndarray) -> Non
         words: uint32 [len(rows), words_of(vocab_size)]
     """
     if logits.device.type == "cpu":
+        kernels = kernels_for(logits.dtype) if logits.stride(1) == 1 else None
+        if kernels is not None:
+            places, words = np.array(rows, dtype=np.int64), np.ascontiguousarray(words)
+            num_threads = threads_for(words.size * 32, torch.get_num_threads())
+            kernels.ban(
+                logits.data_ptr(), logits.stride(0), logits.shape[1], places.ctypes.data, len(rows),
+                words.ctypes.data, words.shape[1], num_threads,
+            )  # fmt: skip
+            return
         integers = logits.view(_INTEGERS[logits.element_size()]).numpy()
         for row, mask in zip(rows, words, strict=True):
             _apply(integers[row], mask, _NEGATIVE_INFINITY[logits.dtype])
