@@ -31,10 +31,10 @@ def apply_masks(logits: torch.Tensor, rows: list[int], words: np.ndarray) -> Non
     if logits.device.type == "cpu":
         kernels = kernels_for(logits.dtype) if logits.stride(1) == 1 else None
         if kernels is not None:
-            places, words = np.array(rows, dtype=np.int64), np.ascontiguousarray(words)
+            at, words = np.array(rows, dtype=np.int64), np.ascontiguousarray(words)
             num_threads = threads_for(words.size * 32, torch.get_num_threads())
             kernels.ban(
-                logits.data_ptr(), logits.stride(0), logits.shape[1], places.ctypes.data, len(rows),
+                logits.data_ptr(), logits.stride(0), logits.shape[1], at.ctypes.data, len(rows),
                 words.ctypes.data, words.shape[1], num_threads,
             )  # fmt: skip
             return
