@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from quire import StructuredOutputsParams
-from quire.runner.token_mask import apply_masks
+from quire.runner.token_mask import apply_masks, apply_on_device
 from quire.structured.bits import bits_of, words_of
 from quire.structured.checker import GrammarChecker
 from quire.structured.grammar import GrammarError
@@ -74,8 +74,10 @@ def test_banned_logits_become_minus_infinity_and_others_stay(
     expected[[2, 0]] = expected[[2, 0]].masked_fill(torch.from_numpy(~is_allowed), -torch.inf)
     words = np.stack([bits_of(np.flatnonzero(row).tolist(), size) for row in is_allowed])
     assert words.shape == (2, words_of(size))
-    apply_masks(logits, [2, 0], words)
-    assert torch.equal(logits, expected)
+    for apply in (apply_masks, apply_on_device):
+        found = logits.clone()
+        apply(found, [2, 0], words)
+        assert torch.equal(found, expected)
 
 
 def nested(depth: int) -> dict[str, Any]:

@@ -42,9 +42,14 @@ def apply_masks(logits: torch.Tensor, rows: list[int], words: np.ndarray) -> Non
         for row, mask in zip(rows, words, strict=True):
             _apply(integers[row], mask, _NEGATIVE_INFINITY[logits.dtype])
         return
+    apply_on_device(logits, rows, words)
+
+
+def apply_on_device(logits: torch.Tensor, rows: list[int], words: np.ndarray) -> None:
+    """As `apply_masks`, by torch's operations, which an accelerator runs."""
     bits = torch.from_numpy(words.view(np.int32)).to(logits.device, non_blocking=True)
     places = torch.arange(32, dtype=torch.int32, device=logits.device)
-    is_banned = ((bits[:, :, None] >> places) & 1).eq_(0).flatten(1)[:, : logits.shape[1]]  # [len(rows), vocab_size]
+    is_banned = ((bits[:, :, None] >> places) & 1 == 0).flatten(1)[:, : logits.shape[1]]  # [len(rows), vocab_size]
     where = torch.tensor(rows, device=logits.device)
     logits[where] = logits[where].masked_fill_(is_banned, -torch.inf)
 
