@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from quire import StructuredOutputsParams
-from quire.runner.token_mask import apply_masks
+from quire.runner.token_mask import apply_masks, apply_on_device
 from quire.structured.bits import bits_of, words_of
 from quire.structured.checker import GrammarChecker
 from quire.structured.grammar import GrammarError
@@ -56,7 +56,8 @@ def allowed_by(grammars: Grammars, matcher: Any, vocab_size: int) -> np.ndarray:
     return np.unpackbits(words.view(np.uint8), bitorder="little")[:vocab_size].astype(bool)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@pytest.mark.parametrize("kernels", ["", "none"])
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     size=st.sampled_from([31, 32, 515, 5003]),
     share=st.sampled_from([0.0, 0.001, 0.3, 0.97, 1.0]),
@@ -64,16 +65,19 @@ def allowed_by(grammars: Grammars, matcher: Any, vocab_size: int) -> np.ndarray:
     seed=st.integers(0, 1000),
 )
 def test_banned_logits_become_minus_infinity_and_others_stay(
-    size: int, share: float, dtype: torch.dtype, seed: int
+    kernels: str, monkeypatch: pytest.MonkeyPatch, size: int, share: float, dtype: torch.dtype, seed: int
 ) -> None:
+    monkeypatch.setenv("QUIRE_KERNELS", kernels)
     is_allowed = np.random.default_rng(seed).random((2, size)) < share
     logits = torch.randn(3, size, generator=torch.Generator().manual_seed(seed)).to(dtype)
     expected = logits.clone()
     expected[[2, 0]] = expected[[2, 0]].masked_fill(torch.from_numpy(~is_allowed), -torch.inf)
     words = np.stack([bits_of(np.flatnonzero(row).tolist(), size) for row in is_allowed])
     assert words.shape == (2, words_of(size))
-    apply_masks(logits, [2, 0], words)
-    assert torch.equal(logits, expected)
+    for apply in (apply_masks, apply_on_device):
+        found = logits.clone()
+        apply(found, [2, 0], words)
+        assert torch.equal(found, expected)
 
 
 def nested(depth: int) -> dict[str, Any]:

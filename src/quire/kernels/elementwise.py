@@ -33,6 +33,10 @@ class Elementwise:
         self.rotate = _typed(library, f"quire_rotate_{dtype}", _POINTER, *5 * [_INT], *4 * [_POINTER], *last)
         #: best(rows, num_rows, size, stride, values, places, num_threads)
         self.best = _typed(library, f"quire_best_{dtype}", _POINTER, *rows, _INT, _POINTER, _POINTER, ctypes.c_int32)
+        #: ban(rows, stride, size, places, num_masks, masks, words, num_threads), of csrc/token_mask.h
+        self.ban = _typed(
+            library, f"quire_ban_{dtype}", _POINTER, *rows, _POINTER, _INT, _POINTER, _INT, ctypes.c_int32
+        )
 
 
 def _typed(library: ctypes.CDLL, name: str, *types: Any) -> Any:

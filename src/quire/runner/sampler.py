@@ -23,6 +23,8 @@ from quire.structured.grammar import GrammarError
 from quire.structured.matcher import Grammars
 
 _NO_NUMBERS = "the model's logits are not numbers (NaN or infinite)"
+_COLD = 0.5  # temperatures at which the logits of a usual row may be that far apart
+_LEAST_EXPONENT, _LEAST_WEIGHT = -87.0, 2e-38  # exp of the first is a normal number below the second
 _CHUNK = 512  # of the vocabulary, summed at once where a cumulative sum is wanted
 
 
@@ -263,7 +265,13 @@ class Sampler:
             floor = kth if floor is None else torch.maximum(floor, kth)
         sharpness = 1.0 / params.temperature
         torch.add(top * -sharpness, row, alpha=sharpness, out=weights[:size])
-        weights[:size].exp_()
+        if state.has_bans or params.logit_bias or params.temperature < _COLD:
+            # What is banned, or all but impossible, weighs nothing. Left to `exp`, minus infinity takes it 20 times as
+            # long, and results below the smallest normal number 100 times.
+            exponents = weights[:size].clamp_(min=_LEAST_EXPONENT).exp_()
+            torch.threshold_(exponents, _LEAST_WEIGHT, 0.0)
+        else:
+            weights[:size].exp_()
         if floor is not None:
             weights[:size].masked_fill_(row < floor, 0.0)
         sums = _chunk_sums(weights)

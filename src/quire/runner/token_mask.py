@@ -10,6 +10,9 @@ import functools
 import numpy as np
 import torch
 
+from quire.kernels.elementwise import threads_for
+from quire.models.layers import kernels_for
+
 ALL = np.uint32(0xFFFFFFFF)
 #: What minus infinity is as an integer, by the dtype of the logits: bits that are OR-ed into a place that was cleared.
 _NEGATIVE_INFINITY = {torch.float32: -0x800000, torch.bfloat16: -0x80, torch.float16: -0x400}
@@ -26,13 +29,27 @@ def apply_masks(logits: torch.Tensor, rows: list[int], words: np.ndarray) -> Non
         words: uint32 [len(rows), words_of(vocab_size)]
     """
     if logits.device.type == "cpu":
+        kernels = kernels_for(logits.dtype) if logits.stride(1) == 1 else None
+        if kernels is not None:
+            at, words = np.array(rows, dtype=np.int64), np.ascontiguousarray(words)
+            num_threads = threads_for(words.size * 32, torch.get_num_threads())
+            kernels.ban(
+                logits.data_ptr(), logits.stride(0), logits.shape[1], at.ctypes.data, len(rows),
+                words.ctypes.data, words.shape[1], num_threads,
+            )  # fmt: skip
+            return
         integers = logits.view(_INTEGERS[logits.element_size()]).numpy()
         for row, mask in zip(rows, words, strict=True):
             _apply(integers[row], mask, _NEGATIVE_INFINITY[logits.dtype])
         return
+    apply_on_device(logits, rows, words)
+
+
+def apply_on_device(logits: torch.Tensor, rows: list[int], words: np.ndarray) -> None:
+    """As `apply_masks`, by torch's operations, which an accelerator runs."""
     bits = torch.from_numpy(words.view(np.int32)).to(logits.device, non_blocking=True)
     places = torch.arange(32, dtype=torch.int32, device=logits.device)
-    is_banned = ((bits[:, :, None] >> places) & 1).eq_(0).flatten(1)[:, : logits.shape[1]]  # [len(rows), vocab_size]
+    is_banned = ((bits[:, :, None] >> places) & 1 == 0).flatten(1)[:, : logits.shape[1]]  # [len(rows), vocab_size]
     where = torch.tensor(rows, device=logits.device)
     logits[where] = logits[where].masked_fill_(is_banned, -torch.inf)
 
