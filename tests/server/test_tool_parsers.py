@@ -186,6 +186,10 @@ def test_a_forced_call_s_schema_names_the_functions_and_their_arguments() -> Non
     moved = one["$defs"]["arguments0"]
     assert moved["properties"] == {"leaf": {"$ref": "#/$defs/arguments0/$defs/leaf"}}
     assert moved["$defs"] == schema["$defs"], "an example is no reference"
+    assert moved["additionalProperties"] is False, "a call of a model that says anything comes to its end"
+    mixed = {"type": "object", "allOf": [schema, {"type": "object", "properties": {"properties": {}}}]}
+    joined = forced_calls_schema([{"name": "weather", "parameters": mixed}], is_parallel=False)
+    assert "additionalProperties" not in str(joined["$defs"])
     both = forced_calls_schema([{"name": "weather", "parameters": schema}, {"name": "now"}], is_parallel=True)
     assert [each["properties"]["name"]["const"] for each in both["items"]["anyOf"]] == ["weather", "now"]
     assert both["maxItems"] > 1
