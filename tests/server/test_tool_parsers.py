@@ -120,11 +120,13 @@ def test_recorded_answers_say_the_same_however_they_are_split(name: str) -> None
 def test_a_streamed_beginning_is_never_taken_back(name: str) -> None:
     """What is told of a text's beginning is the beginning of what is told of the text."""
     kind, text, reasoning, content, calls = RECORDED[name]
-    for cut in range(len(text)):
-        answer = Answer.of(reader(kind).feed(text[:cut]))
-        assert reasoning.startswith(answer.reasoning)
-        assert content.startswith(answer.content)
-        assert [call.name for call in answer.calls] == [name for name, _ in calls[: len(answer.calls)]]
+    grown, told = reader(kind), Answer("", "", [])
+    for character in text:
+        more = Answer.of(grown.feed(character))
+        told = Answer(told.reasoning + more.reasoning, told.content + more.content, told.calls + more.calls)
+        assert reasoning.startswith(told.reasoning)
+        assert content.startswith(told.content)
+        assert [call.name for call in told.calls] == [name for name, _ in calls[: len(told.calls)]]
 
 
 def test_an_answer_that_is_cut_short_keeps_what_it_has() -> None:
