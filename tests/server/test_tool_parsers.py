@@ -120,11 +120,13 @@ def test_recorded_answers_say_the_same_however_they_are_split(name: str) -> None
 def test_a_streamed_beginning_is_never_taken_back(name: str) -> None:
     """What is told of a text's beginning is the beginning of what is told of the text."""
     kind, text, reasoning, content, calls = RECORDED[name]
-    for cut in range(len(text)):
-        answer = Answer.of(reader(kind).feed(text[:cut]))
-        assert reasoning.startswith(answer.reasoning)
-        assert content.startswith(answer.content)
-        assert [call.name for call in answer.calls] == [name for name, _ in calls[: len(answer.calls)]]
+    grown, told = reader(kind), Answer("", "", [])
+    for character in text:
+        more = Answer.of(grown.feed(character))
+        told = Answer(told.reasoning + more.reasoning, told.content + more.content, told.calls + more.calls)
+        assert reasoning.startswith(told.reasoning)
+        assert content.startswith(told.content)
+        assert [call.name for call in told.calls] == [name for name, _ in calls[: len(told.calls)]]
 
 
 def test_an_answer_that_is_cut_short_keeps_what_it_has() -> None:
@@ -186,6 +188,10 @@ def test_a_forced_call_s_schema_names_the_functions_and_their_arguments() -> Non
     moved = one["$defs"]["arguments0"]
     assert moved["properties"] == {"leaf": {"$ref": "#/$defs/arguments0/$defs/leaf"}}
     assert moved["$defs"] == schema["$defs"], "an example is no reference"
+    assert moved["additionalProperties"] is False, "a call of a model that says anything comes to its end"
+    mixed = {"type": "object", "allOf": [schema, {"type": "object", "properties": {"properties": {}}}]}
+    joined = forced_calls_schema([{"name": "weather", "parameters": mixed}], is_parallel=False)
+    assert "additionalProperties" not in str(joined["$defs"])
     both = forced_calls_schema([{"name": "weather", "parameters": schema}, {"name": "now"}], is_parallel=True)
     assert [each["properties"]["name"]["const"] for each in both["items"]["anyOf"]] == ["weather", "now"]
     assert both["maxItems"] > 1

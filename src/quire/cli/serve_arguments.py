@@ -29,6 +29,7 @@ FOREIGN_OPTIONS = {
     "--disable-uvicorn-access-log": ("", _LOG),
     "--distributed-executor-backend": (_ANY, _ONE_DEVICE),
     "--download-dir": (_ANY, "HF_HOME in the environment says where models from the hub are kept"),
+    "--enable-auto-tool-choice": ("", "tools are served without it; --tool-call-parser says how calls are read"),
     "--enable-chunked-prefill": ("", "prompts are always computed in chunks of --max-num-batched-tokens"),
     "--enable-request-id-headers": ("", "every answer has an X-Request-Id: the request's own, or a new one"),
     "--enforce-eager": ("", "models are always run eagerly"),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 import openai
 import pytest
+from pydantic import BaseModel
 
 from family_templates import ANSWERS, QWEN, WEATHER
 from quire.server.bodies.conversation import Message
@@ -121,6 +122,16 @@ def test_an_answer_that_was_cut_short_says_so(client: openai.OpenAI) -> None:
     *_, last = client.responses.create(**asked, stream=True)
     assert last.type == "response.incomplete"
     assert last.response.output_text == whole.output_text == "One two th"
+
+
+def test_an_answer_follows_a_schema(client: openai.OpenAI) -> None:
+    class Size(BaseModel):
+        size: Literal["S", "M"]
+
+    SCRIPT.says = None
+    parsed = client.responses.parse(model=MODEL, input="Which?", text_format=Size, max_output_tokens=200)
+    assert parsed.output_parsed
+    assert parsed.output_parsed.size in ("S", "M")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,13 @@ from quire.server.tools.mistral import read_array
 from quire.server.tools.parser import ToolParser
 
 _MOST_CALLS = 16
+#: Of JSON Schema: keywords whose values are schemas by name, those whose values are no schemas, and those beside which
+#: an object may have more than its `properties`.
+_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_VALUES = frozenset({"const", "enum", "default", "examples", "required"})
+_OPEN = frozenset(
+    {"additionalProperties", "unevaluatedProperties", "patternProperties", "anyOf", "oneOf", "$ref", "if"}
+)
 
 
 class ForcedParser(ToolParser):
@@ -36,7 +43,8 @@ def forced_calls_schema(functions: Sequence[Mapping[str, Any]], *, is_parallel: 
     calls, definitions = [], {}
     for number, function in enumerate(functions):
         key = f"arguments{number}"
-        definitions[key] = _moved(function.get("parameters") or {"type": "object"}, f"#/$defs/{key}")
+        schema = function.get("parameters") or {"type": "object", "properties": {}}
+        definitions[key] = _moved(schema, f"#/$defs/{key}", closes=not _joins(schema))
         calls.append(
             {
                 "type": "object",
@@ -50,16 +58,31 @@ def forced_calls_schema(functions: Sequence[Mapping[str, Any]], *, is_parallel: 
     return {"type": "array", "items": item, "minItems": 1, "maxItems": most, "$defs": definitions}
 
 
-def _moved(schema: Any, place: str) -> Any:
-    """A schema whose own root is now at this place, so that what refers to it still does."""
+def _moved(schema: Any, place: str, *, closes: bool) -> Any:
+    """A schema whose own root is now at this place, so that what refers to it still does.
+
+    Args:
+        closes: objects that say nothing of further properties have none, so that a model at random comes to an end.
+    """
     if isinstance(schema, list):
-        return [_moved(item, place) for item in schema]
+        return [_moved(item, place, closes=closes) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    moved = {}
+    moved: dict[str, Any] = {}
     for key, value in schema.items():
         if key == "$ref" and isinstance(value, str) and value.startswith("#"):
             moved[key] = place + value[1:]
+        elif key in _NAMED and isinstance(value, dict):
+            moved[key] = {name: _moved(item, place, closes=closes) for name, item in value.items()}
         else:
-            moved[key] = value if key in ("const", "enum", "default", "examples") else _moved(value, place)
+            moved[key] = value if key in _VALUES else _moved(value, place, closes=closes)
+    if closes and "properties" in moved and not _OPEN & moved.keys():
+        moved["additionalProperties"] = False
     return moved
+
+
+def _joins(schema: Any) -> bool:
+    """Whether objects are put together of several schemas, none of which may forbid the others' properties."""
+    if isinstance(schema, list):
+        return any(map(_joins, schema))
+    return isinstance(schema, dict) and ("allOf" in schema or any(map(_joins, schema.values())))
