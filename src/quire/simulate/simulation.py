@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from quire.core.costs.cost_model import CostModel
 from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.log import Recovery
 from quire.core.recovery.observer import CostObserver, note_recomputed
-from quire.core.request import Request
+from quire.core.request import Request, Sequence
 from quire.core.scheduler import Scheduler
 from quire.outputs import SchedulerOutput
 from quire.sampling_params import SamplingParams
@@ -36,7 +37,7 @@ class Arrival(NamedTuple):
     time_s: float
     num_prompt_tokens: int
     num_output_tokens: int
-    prompt_token_ids: Sequence[int] | None = None  #: where prompts may share prefixes; else no two share anything
+    prompt_token_ids: Seq[int] | None = None  #: where prompts may share prefixes; else no two share anything
     priority: int = 0  #: smaller goes first
     documents: tuple[int, ...] = ()  #: with which its prompt begins: the tokens after each one's last, as of `Request`
 
@@ -150,7 +151,7 @@ class Simulation:
         self.figures = SimulationFigures()
         self._num_added = 0
 
-    def run(self, arrivals: Sequence[Arrival]) -> SimulationFigures:
+    def run(self, arrivals: Seq[Arrival]) -> SimulationFigures:
         """Play a load, which is in order, to its end."""
         scheduler, runner = self.scheduler, self.runner
         num_taken = 0
@@ -175,7 +176,7 @@ class Simulation:
         # Saves to disk take long, and hold up nobody who comes while they go on.
         return bool(scheduler.requests) or (scheduler.disk is None and scheduler.has_unfinished())
 
-    def add(self, arrival: Arrival, number: int | None = None, keys: Sequence[bytes] = ()) -> int | None:
+    def add(self, arrival: Arrival, number: int | None = None, keys: Seq[bytes] = ()) -> int | None:
         """A request has come. Returns its sequence's id; None where it can never run here.
 
         Args:
@@ -254,12 +255,10 @@ class Simulation:
             The seconds of each.
         """
         scheduler, runner = self.scheduler, self.runner
-        if len(runner.steady_ids) != len(scheduler.running) or (seqs := scheduler.repeatable()) is None:
+        if runner.now >= before:
             return []
-        if [seq.seq_id for seq in seqs] != runner.steady_ids:
-            return []  # a request that was just let in stands before others from the next step on
-        most = min(most, *(seq.request.max_tokens - seq.num_output_tokens - 1 for seq in seqs))
-        if most < 2:
+        seqs, most = self._repeatable(most)
+        if not seqs:
             return []
         seconds, now = [], runner.now
         for each in islice(runner.step_seconds_ahead(scheduler.stages.current), most):
@@ -267,8 +266,6 @@ class Simulation:
                 break
             seconds.append(each)
             now += each
-        if not seconds:
-            return []
         del seconds[scheduler.repeat(seqs, len(seconds), TOKEN) :]
         figures, note = self.figures, self.timeline.note
         for took in runner.repeat(seconds):
@@ -280,6 +277,25 @@ class Simulation:
         figures.num_steps += len(seconds)
         figures.num_scheduled_tokens += len(seconds) * len(seqs)
         return seconds
+
+    def goes_on_until(self, most: int = _MOST_AT_ONCE) -> float:
+        """When `repeat` will have run its steps, if nobody comes before: until then nothing is decided."""
+        scheduler, now = self.scheduler, self.runner.now
+        seqs, most = self._repeatable(most)
+        if seqs and len(seqs) * scheduler.kv.blocks_for(most + 1) <= scheduler.kv.pool.num_available:
+            for each in islice(self.runner.step_seconds_ahead(scheduler.stages.current), most):
+                now += each
+        return now
+
+    def _repeatable(self, most: int) -> tuple[list[Sequence], int]:
+        """The sequences of the steps that follow, and how many of these steps there are, of at most so many."""
+        scheduler, runner = self.scheduler, self.runner
+        if len(runner.steady_ids) != len(scheduler.running) or (seqs := scheduler.repeatable()) is None:
+            return [], 0
+        if [seq.seq_id for seq in seqs] != runner.steady_ids:
+            return [], 0  # a request that was just let in stands before others from the next step on
+        most = min(most, *(seq.request.max_tokens - seq.num_output_tokens - 1 for seq in seqs))
+        return (seqs, most) if most > 1 else ([], 0)
 
     def finish(self) -> SimulationFigures:
         """What it came to; all requests are over.
