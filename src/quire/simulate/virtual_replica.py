@@ -103,11 +103,6 @@ class VirtualReplica:
         self.numbers: list[int] = []  #: of its requests, as they were taken in
 
     @property
-    def _changes_at(self) -> float:
-        """When more of the model comes."""
-        return math.inf if self._whole_at is None else self._whole_at
-
-    @property
     def is_busy(self) -> bool:
         return bool(self._inbox) or self.simulation.has_steps
 
