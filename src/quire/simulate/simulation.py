@@ -150,6 +150,9 @@ class Simulation:
         self.started: list[tuple[int, Arrival]] = []  #: seq_id, and its arrival as the limits cut it
         self.figures = SimulationFigures()
         self._num_added = 0
+        self._steady_ids: list[int] = []  #: the runner's, at the last look
+        self._steady: list[Sequence] = []  #: these sequences, where nothing of them is to be decided
+        self._first_end = 0  #: the step in which the first of them ends
 
     def run(self, arrivals: Seq[Arrival]) -> SimulationFigures:
         """Play a load, which is in order, to its end."""
@@ -289,13 +292,18 @@ class Simulation:
 
     def _repeatable(self, most: int) -> tuple[list[Sequence], int]:
         """The sequences of the steps that follow, and how many of these steps there are, of at most so many."""
-        scheduler, runner = self.scheduler, self.runner
-        if len(runner.steady_ids) != len(scheduler.running) or (seqs := scheduler.repeatable()) is None:
+        scheduler, ids = self.scheduler, self.runner.steady_ids
+        if len(ids) != len(scheduler.running) or not scheduler.may_repeat():
             return [], 0
-        if [seq.seq_id for seq in seqs] != runner.steady_ids:
-            return [], 0  # a request that was just let in stands before others from the next step on
-        most = min(most, *(seq.request.max_tokens - seq.num_output_tokens - 1 for seq in seqs))
-        return (seqs, most) if most > 1 else ([], 0)
+        if ids is not self._steady_ids:  # another batch than at the last look
+            self._steady_ids, self._steady, self._first_end = ids, [], 0
+            seqs = scheduler.repeatable()
+            # A request that was just let in may stand before others from the next step on.
+            if seqs is not None and [seq.seq_id for seq in seqs] == ids:
+                left = min(seq.request.max_tokens - seq.num_output_tokens for seq in seqs)
+                self._steady, self._first_end = seqs, scheduler.num_steps + left
+        most = min(most, self._first_end - scheduler.num_steps - 1)
+        return (self._steady, most) if most > 1 else ([], 0)
 
     def finish(self) -> SimulationFigures:
         """What it came to; all requests are over.
