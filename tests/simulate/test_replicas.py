@@ -77,7 +77,7 @@ def test_every_request_is_answered_once_and_every_time_alike(
     lengths: list[tuple[float, int, int, int]], size: int, routing: str, more_s: float | None
 ) -> None:
     checked: list[VirtualReplica] = []
-    run_until = VirtualReplica.run_until
+    run_until = VirtualReplica._run_until
 
     def run_and_check(self: VirtualReplica, now: float) -> None:
         run_until(self, now)
@@ -89,7 +89,7 @@ def test_every_request_is_answered_once_and_every_time_alike(
         scaled = {"cold_start": ColdStart(1.5, 1.5 + more_s), "scaling": Autoscaling(0, size, 2.0, 5.0, 3.0)}
     arrivals = load(lengths)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(VirtualReplica, "run_until", run_and_check)
+        patch.setattr(VirtualReplica, "_run_until", run_and_check)
         found = play(arrivals, size, routing=routing, **scaled)
     numbers = [number for replica in set(checked) for number in replica.numbers]
     assert sorted(numbers) == list(range(len(arrivals)))

@@ -361,24 +361,31 @@ class Scheduler:
 
     # -- the same step again -----------------------------------------------------------------------------------------
 
-    def repeatable(self) -> list[Sequence] | None:
-        """The sequences of the next steps, where these only bring each one its next token; None where they may not.
+    def may_repeat(self) -> bool:
+        """Whether nobody comes, goes, waits for blocks or is admitted before one of the running requests ends.
 
-        Nobody comes, goes, waits for blocks or is admitted before the first of them ends, or the pool is full. What
-        follows is known without deciding it: `repeat` does at once what `schedule` and `update` would do.
+        If the sequences are `repeatable` too, what follows is known without deciding it: `repeat` does at once what
+        `schedule` and `update` would do, step by step.
         """
-        running, waiting, step = self.running, self.waiting, self._step
+        running, waiting = self.running, self.waiting
         if not running or self.aside or self.disk is not None or self.stages.older is not None:
-            return None
-        if self.swap.num_under_way or step.has_to_tell or len(running) > self.config.max_num_batched_tokens:
-            return None
-        if waiting:  # all seats are taken, which is looked at before all else; and nothing is to be loaded meanwhile
-            is_full = self._num_running_seqs + waiting[0].width > self.config.max_num_seqs
-            if not is_full or not waiting[0].is_settled or self.swap.has_blocks:
-                return None
+            return False
+        if self.swap.num_under_way or self._step.has_to_tell or len(running) > self.config.max_num_batched_tokens:
+            return False
+        if not waiting:
+            return True
+        # All seats are taken, which is looked at before all else; and nothing is to be loaded meanwhile.
+        is_full = self._num_running_seqs + waiting[0].width > self.config.max_num_seqs
+        return is_full and waiting[0].is_settled and not self.swap.has_blocks
+
+    def repeatable(self) -> list[Sequence] | None:
+        """The running sequences, where each of them goes on by one token a step until it ends; None where one may not.
+
+        That stays so for as long as they run together and get a token each.
+        """
         seqs = []
         ref_counts, size = self.kv.pool.ref_counts, self.config.block_size
-        for request in running:
+        for request in self.running:
             if len(request.unfinished) != 1:
                 return None
             seq = request.unfinished[0]
@@ -401,7 +408,7 @@ class Scheduler:
         """Run so many steps at once, each of which brings every one of these sequences the same token.
 
         Args:
-            seqs: what `repeatable` has said.
+            seqs: what `repeatable` has said, while `may_repeat`.
             num_steps: none of them ends within.
             token_id: ends none of them.
 

@@ -202,8 +202,9 @@ class Fleet:
     def _run(self, now: float) -> None:
         router = self.router
         for replica in self._alive.values():
-            replica.run_until(now)
-            for news in replica.take_news(now):
+            if replica.wakes_at > now:
+                continue
+            for news in replica.run_until(now):
                 router.report(replica.name, news.time_s, news.forecast, news.taken, news.stage)
                 for request_id in news.ended:
                     router.end(replica.name, request_id)

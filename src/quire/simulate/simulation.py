@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from quire.core.costs.cost_model import CostModel
 from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.log import Recovery
 from quire.core.recovery.observer import CostObserver, note_recomputed
-from quire.core.request import Request
+from quire.core.request import Request, Sequence
 from quire.core.scheduler import Scheduler
 from quire.outputs import SchedulerOutput
 from quire.sampling_params import SamplingParams
@@ -36,7 +37,7 @@ class Arrival(NamedTuple):
     time_s: float
     num_prompt_tokens: int
     num_output_tokens: int
-    prompt_token_ids: Sequence[int] | None = None  #: where prompts may share prefixes; else no two share anything
+    prompt_token_ids: Seq[int] | None = None  #: where prompts may share prefixes; else no two share anything
     priority: int = 0  #: smaller goes first
     documents: tuple[int, ...] = ()  #: with which its prompt begins: the tokens after each one's last, as of `Request`
 
@@ -149,8 +150,11 @@ class Simulation:
         self.started: list[tuple[int, Arrival]] = []  #: seq_id, and its arrival as the limits cut it
         self.figures = SimulationFigures()
         self._num_added = 0
+        self._steady_ids: list[int] = []  #: the runner's, at the last look
+        self._steady: list[Sequence] = []  #: these sequences, where nothing of them is to be decided
+        self._first_end = 0  #: the step in which the first of them ends
 
-    def run(self, arrivals: Sequence[Arrival]) -> SimulationFigures:
+    def run(self, arrivals: Seq[Arrival]) -> SimulationFigures:
         """Play a load, which is in order, to its end."""
         scheduler, runner = self.scheduler, self.runner
         num_taken = 0
@@ -175,7 +179,7 @@ class Simulation:
         # Saves to disk take long, and hold up nobody who comes while they go on.
         return bool(scheduler.requests) or (scheduler.disk is None and scheduler.has_unfinished())
 
-    def add(self, arrival: Arrival, number: int | None = None, keys: Sequence[bytes] = ()) -> int | None:
+    def add(self, arrival: Arrival, number: int | None = None, keys: Seq[bytes] = ()) -> int | None:
         """A request has come. Returns its sequence's id; None where it can never run here.
 
         Args:
@@ -254,12 +258,10 @@ class Simulation:
             The seconds of each.
         """
         scheduler, runner = self.scheduler, self.runner
-        if len(runner.steady_ids) != len(scheduler.running) or (seqs := scheduler.repeatable()) is None:
+        if runner.now >= before:
             return []
-        if [seq.seq_id for seq in seqs] != runner.steady_ids:
-            return []  # a request that was just let in stands before others from the next step on
-        most = min(most, *(seq.request.max_tokens - seq.num_output_tokens - 1 for seq in seqs))
-        if most < 2:
+        seqs, most = self._repeatable(most)
+        if not seqs:
             return []
         seconds, now = [], runner.now
         for each in islice(runner.step_seconds_ahead(scheduler.stages.current), most):
@@ -267,8 +269,6 @@ class Simulation:
                 break
             seconds.append(each)
             now += each
-        if not seconds:
-            return []
         del seconds[scheduler.repeat(seqs, len(seconds), TOKEN) :]
         figures, note = self.figures, self.timeline.note
         for took in runner.repeat(seconds):
@@ -280,6 +280,30 @@ class Simulation:
         figures.num_steps += len(seconds)
         figures.num_scheduled_tokens += len(seconds) * len(seqs)
         return seconds
+
+    def goes_on_until(self, most: int = _MOST_AT_ONCE) -> float:
+        """When `repeat` will have run its steps, if nobody comes before: until then nothing is decided."""
+        scheduler, now = self.scheduler, self.runner.now
+        seqs, most = self._repeatable(most)
+        if seqs and len(seqs) * scheduler.kv.blocks_for(most + 1) <= scheduler.kv.pool.num_available:
+            for each in islice(self.runner.step_seconds_ahead(scheduler.stages.current), most):
+                now += each
+        return now
+
+    def _repeatable(self, most: int) -> tuple[list[Sequence], int]:
+        """The sequences of the steps that follow, and how many of these steps there are, of at most so many."""
+        scheduler, ids = self.scheduler, self.runner.steady_ids
+        if len(ids) != len(scheduler.running) or not scheduler.may_repeat():
+            return [], 0
+        if ids is not self._steady_ids:  # another batch than at the last look
+            self._steady_ids, self._steady, self._first_end = ids, [], 0
+            seqs = scheduler.repeatable()
+            # A request that was just let in may stand before others from the next step on.
+            if seqs is not None and [seq.seq_id for seq in seqs] == ids:
+                left = min(seq.request.max_tokens - seq.num_output_tokens for seq in seqs)
+                self._steady, self._first_end = seqs, scheduler.num_steps + left
+        most = min(most, self._first_end - scheduler.num_steps - 1)
+        return (self._steady, most) if most > 1 else ([], 0)
 
     def finish(self) -> SimulationFigures:
         """What it came to; all requests are over.

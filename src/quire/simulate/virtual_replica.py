@@ -22,6 +22,7 @@ from quire.simulate.hardware import HardwareProfile, SlowedCosts
 from quire.simulate.simulation import Arrival, Simulation
 from quire.simulate.virtual_runner import VirtualRunner
 
+_MANY = 256  #: steps that are looked at ahead
 FIRST_STAGE, WHOLE_STAGE = 1, 2
 _WHOLE_ROOT = b"the whole model"
 
@@ -95,15 +96,11 @@ class VirtualReplica:
             self.simulation.runner.stage_shares[FIRST_STAGE] = cold.share
         self.simulation.runner.wait_until(self.serves_at)
         self.num_ongoing = 0
+        self.wakes_at = self._changes_at  #: when it may next have something to do or to tell
         self._inbox: deque[tuple[int, Arrival, Sequence[bytes]]] = deque()
         self._alive: dict[str, int] = {}  #: requests taken in, and their numbers
         self._news: deque[News] = deque()
         self.numbers: list[int] = []  #: of its requests, as they were taken in
-
-    @property
-    def _changes_at(self) -> float:
-        """When more of the model comes."""
-        return math.inf if self._whole_at is None else self._whole_at
 
     @property
     def is_busy(self) -> bool:
@@ -123,15 +120,41 @@ class VirtualReplica:
             keys: of its prompt's blocks.
             now: on the fleet's clock.
         """
+        self._run_until(now)
         if not self.is_busy:
             self.simulation.runner.wait_until(now)
         self.num_ongoing += 1
         self._inbox.append((number, arrival, keys))
+        self.wakes_at = now
 
-    def run_until(self, now: float) -> None:
-        """Begin all steps that begin before `now`; the last one may end after it."""
+    def run_until(self, now: float) -> list[News]:
+        """Begin all steps that begin before `now`; the last one may end after it. (Where nothing is decided meanwhile,
+        and nothing told, they are put off until something is: `wakes_at`.) Returns what it has told until then.
+        """
+        self._run_until(now)
+        if self._whole_at is not None and self._whole_at <= now and not self.is_busy:
+            self._promote(now)
+        news, found = self._news, []
+        while news and news[0].time_s <= now:
+            found.append(news.popleft())
+        if news:
+            self.wakes_at = news[0].time_s
+        elif self._inbox:
+            self.wakes_at = self.simulation.runner.now
+        elif self.is_busy:
+            num_quiet = _MANY if self._forecaster is None else self._forecaster.num_quiet_steps
+            self.wakes_at = min(self.simulation.goes_on_until(num_quiet), self._changes_at)
+        else:
+            self.wakes_at = self._changes_at
+        return found
+
+    def _run_until(self, now: float) -> None:
         simulation, runner, scheduler = self.simulation, self.simulation.runner, self.simulation.scheduler
         while runner.now < now and self.is_busy:
+            if not self._inbox:
+                self._go_on(min(now, self._changes_at))
+                if runner.now >= now:
+                    break
             self._promote()
             taken = self._take_inbox()
             num_ended = scheduler.counts.ended_sequences
@@ -143,20 +166,18 @@ class VirtualReplica:
             ended = self._take_ended() if scheduler.counts.ended_sequences != num_ended else ()
             if taken or ended or forecast is not None:
                 self._news.append(News(runner.now, forecast, taken, ended))
-            if self._forecaster is None:
-                simulation.repeat(min(now, self._changes_at))
-            elif (num_quiet := self._forecaster.num_quiet_steps) > 0:
-                self._forecaster.note_quiet_steps(simulation.repeat(min(now, self._changes_at), num_quiet))
 
-    def take_news(self, now: float) -> list[News]:
-        """What it has told since the last call."""
-        news = self._news
-        if self._whole_at is not None and self._whole_at <= now and not self.is_busy:
-            self._promote(now)
-        found = []
-        while news and news[0].time_s <= now:
-            found.append(news.popleft())
-        return found
+    def _go_on(self, before: float) -> None:
+        """Run the steps of which nothing is told."""
+        if self._forecaster is None:
+            self.simulation.repeat(before)
+        elif (num_quiet := self._forecaster.num_quiet_steps) > 1:
+            self._forecaster.note_quiet_steps(self.simulation.repeat(before, num_quiet))
+
+    @property
+    def _changes_at(self) -> float:
+        """When more of the model comes."""
+        return math.inf if self._whole_at is None else self._whole_at
 
     def _promote(self, now: float | None = None) -> None:
         """Between two steps: the rest of the model may have come."""
