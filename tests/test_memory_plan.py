@@ -64,3 +64,13 @@ def test_what_cannot_be_is_refused_with_a_way_out(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         plan(monkeypatch, **options)  # type: ignore[arg-type]
+
+
+def test_large_models_take_smaller_steps_on_a_cpu_unless_somebody_says_how_large() -> None:
+    plain = EngineConfig("random:tiny")
+    assert [plain.tokens_per_step(n * 10**8, "cpu") for n in (5, 20, 30, 70)] == [2048, 2048, 1280, 512]
+    assert plain.tokens_per_step(7 * 10**9, "cuda") == 2048
+    assert plain.tokens_beside_streams == 512
+    said = EngineConfig("random:tiny", max_num_batched_tokens=4096)
+    assert (said.tokens_per_step(7 * 10**9, "cpu"), said.tokens_beside_streams) == (4096, None)
+    assert EngineConfig("random:tiny", target_itl=50.0).tokens_beside_streams is None

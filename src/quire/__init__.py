@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from quire.config import EngineConfig
-from quire.sampling_params import BeamSearchParams, SamplingParams
+from quire.sampling_params import BeamSearchParams, SamplingParams, StructuredOutputsParams
 from quire.system.threads import spin_briefly
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 spin_briefly()
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "BeamSearchParams", "EngineConfig", "SamplingParams", "__version__"]
+__all__ = ["LLM", "BeamSearchParams", "EngineConfig", "SamplingParams", "StructuredOutputsParams", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

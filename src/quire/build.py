@@ -45,9 +45,10 @@ from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner
 from quire.sampling_params import SamplingParams
+from quire.structured.matcher import Grammars
 from quire.system.cold_start import ColdStart
 from quire.system.malloc import keep_freed_memory
-from quire.system.threads import default_num_threads
+from quire.system.threads import default_num_threads, keep_to_one_node
 from quire.text.special_tokens import SpecialTokenEscaper
 from quire.text.tokenizer import Tokenizer
 from quire.tiers.disk_link import DiskLink
@@ -148,6 +149,8 @@ def _load(
     config.check_quantization(device)
     if device == "cpu":
         keep_freed_memory()
+        if config.num_threads is None:
+            keep_to_one_node()
     torch.set_num_threads(config.num_threads or min(torch.get_num_threads(), default_num_threads()))
     source = resolve_model(config.model, load_format=config.load_format)
     tokenizer = None if config.skip_tokenizer_init else load_tokenizer(source)
@@ -276,6 +279,10 @@ def make_engine(
     worker = None
     if num_swap_slots:
         worker = _make_transfer_worker(config, cache, plan.block_bytes, num_swap_slots, namespace)
+    eos_token_ids = dict.fromkeys(source.eos_token_ids)
+    if tokenizer is not None and tokenizer.eos_token_id is not None:
+        eos_token_ids[tokenizer.eos_token_id] = None
+    grammars = None if tokenizer is None else Grammars(tokenizer, shape.vocab_size, tuple(eos_token_ids))
     runner = ModelRunner(
         model,
         cache,
@@ -284,11 +291,9 @@ def make_engine(
         shape.vocab_size,
         worker,
         _open_disk_tier(config, cache, plan.block_bytes, namespace, source.name),
+        grammars,
     )
     promoter = _make_promoter(loaded, runner, namespace)
-    eos_token_ids = dict.fromkeys(source.eos_token_ids)
-    if tokenizer is not None and tokenizer.eos_token_id is not None:
-        eos_token_ids[tokenizer.eos_token_id] = None
     asks_costs = runner.disk is not None or (worker is not None and config.recovery_policy == "cost")
     has_profile = cost_model is None and recovery is None and asks_costs
     place = profile_place(config, model, loaded.device) if has_profile else None
@@ -299,7 +304,9 @@ def make_engine(
             num_blocks=plan.num_blocks,
             block_size=config.block_size,
             max_num_seqs=config.max_num_seqs,
-            max_num_batched_tokens=config.max_num_batched_tokens,
+            max_num_batched_tokens=config.tokens_per_step(shape.num_parameters, loaded.device),
+            max_tokens_beside_streams=config.tokens_beside_streams,
+            target_itl_s=None if config.target_itl is None else config.target_itl / 1e3,
             max_model_len=plan.max_model_len,
             enable_prefix_caching=config.enable_prefix_caching,
             watermark_blocks=int(config.watermark * plan.num_blocks),
@@ -319,6 +326,7 @@ def make_engine(
         recovery=recovery or make_policy(config.recovery_policy, cost_model),
         cost_model=cost_model,
         keeps_prompts=config.kv_dir_keep_prompts,
+        grammars=grammars,
     )
     if loaded.loader is not None:
         engine.on_close.append(loaded.loader.close)

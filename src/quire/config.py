@@ -18,6 +18,9 @@ RECOVERY_POLICIES = "recompute, swap, threshold:N, threshold:N:swap-above, cost"
 #: More than any machine has cores; far beyond it the system refuses threads, in the middle of loading. A config may be
 #: written on another machine than its own, so the bound is not that of the cores that there are here.
 MAX_THREADS = 1024
+DEFAULT_STEP_TOKENS = 2048
+DEFAULT_TOKENS_BESIDE_STREAMS = 512
+_WEIGHTS_OF_WHOLE_STEPS = 2_000_000_000  #: up to so many, 2,048 tokens take two cores some 20 seconds at most
 
 
 def format_size(num_bytes: float) -> str:
@@ -70,7 +73,18 @@ class EngineConfig(EnvironmentSettings):
         at_least=1,
     )
     max_num_seqs: int = setting(64, "Most sequences that run at once.", at_least=1)
-    max_num_batched_tokens: int = setting(512, "Token budget of one step.", at_least=1)
+    max_num_batched_tokens: int | None = setting(
+        None,
+        "Token budget of a step. By default 2048 (on CPU fewer for models above 2e9 weights), and beside streams 512, "
+        "or what target_itl allows.",
+        at_least=1,
+    )
+    target_itl: float | None = setting(
+        None,
+        "Milliseconds between two tokens of a stream, that prompts beside it leave: chunks of these are as large as "
+        "steps within it are predicted to allow.",
+        above=0,
+    )
     max_model_len: int | None = setting(
         None, "Longest sequence, prompt and output; by default the model's own, capped to the pool.", at_least=1
     )
@@ -85,7 +99,7 @@ class EngineConfig(EnvironmentSettings):
     )
     pin_prefix: str | None = setting(None, "File whose text is computed at start and whose blocks are kept.")
     num_threads: int | None = setting(
-        None, "CPU threads for tensor work; by default one a core.", at_least=1, at_most=MAX_THREADS
+        None, "CPU threads for tensor work; by default one a core of one NUMA node.", at_least=1, at_most=MAX_THREADS
     )
     use_tqdm: bool = setting(True, "Show a progress bar while loading.")
     last_stage: int | None = setting(None, "Of a model packed in stages, load no further than this one.", at_least=1)
@@ -141,6 +155,22 @@ class EngineConfig(EnvironmentSettings):
         if self.kv_dir is not None and not self.enable_prefix_caching:
             raise ValueError("what is in kv_dir is found by prefix caching; leave enable_prefix_caching on")
         read_recovery_policy(self.recovery_policy)
+
+    def tokens_per_step(self, num_parameters: int, device: str) -> int:
+        """The most that any step computes, of a model with so many weights.
+
+        By default fewer on a CPU where the model is large: nothing can be begun, or given up, in the midst of a step.
+        """
+        if self.max_num_batched_tokens is not None:
+            return self.max_num_batched_tokens
+        share = 1.0 if device != "cpu" else min(1.0, _WEIGHTS_OF_WHOLE_STEPS / num_parameters)
+        return max(DEFAULT_TOKENS_BESIDE_STREAMS, int(share * DEFAULT_STEP_TOKENS) // 256 * 256)
+
+    @property
+    def tokens_beside_streams(self) -> int | None:
+        """The most that a step with streams computes; None where only `target_itl` says it, or what any step may."""
+        is_open = self.max_num_batched_tokens is None and self.target_itl is None
+        return DEFAULT_TOKENS_BESIDE_STREAMS if is_open else None
 
     def check_quantization(self, device: str) -> None:
         """Refuse quantized weights where there are no kernels for them.
@@ -203,6 +233,8 @@ class SchedulerConfig:
     block_size: int = 16
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
+    max_tokens_beside_streams: int | None = None  #: of a step that also brings streams their next tokens; None: as many
+    target_itl_s: float | None = None  #: that such a step is to take at most
     max_model_len: int = 2048
     enable_prefix_caching: bool = True
     watermark_blocks: int = 0

@@ -13,7 +13,11 @@ from quire.forecast import Forecast
 from quire.sampling_params import SamplingParams
 
 #: Why a request failed whose parameters leave no token to choose: its sender's mistake, found on the way.
-EVERY_TOKEN_IS_BANNED = "every token is banned (by allowed_token_ids, bad_words or min_tokens together)"
+EVERY_TOKEN_IS_BANNED = (
+    "every token is banned (by structured_outputs, allowed_token_ids, bad_words or min_tokens together)"
+)
+#: How the error begins of a request whose grammar turned out too complex on the way: its sender's, too.
+BROKEN_GRAMMAR = "structured_outputs cannot be followed"
 
 
 @dataclass(slots=True)

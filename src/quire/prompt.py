@@ -17,6 +17,7 @@ class Prompt:
         domains: who may share the KV of its blocks.
         documents: the tokens after each document's last, ascending; the KV of full blocks up to there is kept on disk.
         answer_lead: blanks that the answer's text starts without (`Tokenizer.answer_lead`).
+        shown_specials: special tokens that the answer's text has, though others are left out of it.
     """
 
     text: str | None = None
@@ -24,6 +25,7 @@ class Prompt:
     domains: DomainSpans = PUBLIC_ONLY
     documents: tuple[int, ...] = ()
     answer_lead: str = ""
+    shown_specials: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, given: PromptLike) -> Prompt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,60 @@ def _check_token_ids(name: str, value: tuple[Any, ...]) -> None:
 
 
 @dataclass(frozen=True)
+class StructuredOutputsParams:
+    """The language that an output must be in: exactly one of the first five fields says which.
+
+    What can be said in them, and what is refused, is in docs/structured-output.md.
+
+    Raises:
+        ValueError: none of them is given, or several, or one has the wrong type.
+    """
+
+    json: str | None = None  #: a JSON Schema; given as text, as a dict, or as True or False
+    regex: str | None = None  #: the whole output matches it
+    choice: tuple[str, ...] | None = None  #: the output is one of these
+    grammar: str | None = None  #: context-free, in the dialect of Lark or of llama.cpp (GBNF)
+    json_object: bool | None = None  #: any JSON object
+    disable_any_whitespace: bool = False  #: of JSON: none between its parts
+    whitespace_pattern: str | None = None  #: of JSON: a regex for what may stand between its parts
+
+    def __post_init__(self) -> None:
+        given: Any = self.json
+        if given is not None and not isinstance(given, str):
+            if not isinstance(given, (dict, bool)):
+                raise _error("json", given, "a JSON Schema: text, a dict, or True or False")
+            try:
+                text = json.dumps(given, ensure_ascii=False, allow_nan=False)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise _error("json", "...", f"it cannot be written as JSON ({error})") from None
+            object.__setattr__(self, "json", text)
+        if self.choice is not None:
+            expected = "a list of strings, at least one and none of them empty"
+            options: Any = self.choice
+            words = () if isinstance(options, str) else _as_tuple("choice", options, expected)
+            if not words or any(not isinstance(word, str) or not word for word in words):
+                raise _error("choice", self.choice, expected)
+            object.__setattr__(self, "choice", words)
+        for name in ("json", "regex", "grammar", "whitespace_pattern"):
+            text = getattr(self, name)
+            if text is not None and (not isinstance(text, str) or not text):
+                raise _error(name, text, "text, not empty")
+        if self.json_object is False:  # as if it were not given
+            object.__setattr__(self, "json_object", None)
+        if self.json_object is not None:
+            _check_bool("json_object", self.json_object)
+        _check_bool("disable_any_whitespace", self.disable_any_whitespace)
+        fields = ("json", "regex", "choice", "grammar", "json_object")
+        named = [name for name in fields if getattr(self, name) is not None]
+        if len(named) != 1:
+            raise _error("structured_outputs", named, f"give exactly one of {', '.join(fields)}")
+        if not (self.json or self.json_object) and (self.disable_any_whitespace or self.whitespace_pattern):
+            raise _error("structured_outputs", named, "disable_any_whitespace and whitespace_pattern go with JSON")
+        if self.disable_any_whitespace and self.whitespace_pattern:
+            raise _error("whitespace_pattern", self.whitespace_pattern, "it does not go with disable_any_whitespace")
+
+
+@dataclass(frozen=True)
 class SamplingParams:
     """Sampling of one request.
 
@@ -78,6 +133,7 @@ class SamplingParams:
     bad_words: tuple[str, ...] = ()  #: words that are never completed
     bad_words_token_ids: tuple[tuple[int, ...], ...] = ()  #: the same as token ids; the engine fills it from bad_words
     allowed_token_ids: tuple[int, ...] | None = None  #: only these are ever chosen
+    structured_outputs: StructuredOutputsParams | None = None  #: the output is in this language
     seed: int | None = None  #: same seed, same random numbers, whatever else runs (docs/architecture.md: how surely)
     stop: tuple[str, ...] = ()  #: strings that end the output
     stop_token_ids: tuple[int, ...] = ()  #: tokens that end the output, beside the model's own
@@ -150,8 +206,22 @@ class SamplingParams:
             for value in bias.values():
                 _check_number("logit_bias", value, -100, 100, "each bias is a number from -100 to 100")
             object.__setattr__(self, "logit_bias", {token: float(value) for token, value in bias.items()})
+        if self.structured_outputs is not None:
+            self._check_structured_outputs()
         if self.stop and not self.detokenize:
             raise _error("stop", self.stop, "stop strings need detokenize=True; use stop_token_ids instead")
+
+    def _check_structured_outputs(self) -> None:
+        given: Any = self.structured_outputs
+        if isinstance(given, dict):
+            try:
+                object.__setattr__(self, "structured_outputs", StructuredOutputsParams(**given))
+            except TypeError as error:
+                raise _error("structured_outputs", given, f"StructuredOutputsParams(...) ({error})") from None
+        elif not isinstance(given, StructuredOutputsParams):
+            raise _error("structured_outputs", given, "StructuredOutputsParams(...)")
+        if self.ignore_eos:
+            raise _error("ignore_eos", True, "with structured_outputs the output ends where the grammar ends")
 
     @property
     def is_greedy(self) -> bool:

@@ -57,18 +57,29 @@ def test_ragged_batches_of_prefill_and_decode(
     )
 
 
-@pytest.mark.parametrize(("head_dim", "dtype"), [(96, torch.bfloat16), (128, torch.float32), (256, torch.bfloat16)])
+@pytest.mark.parametrize(
+    ("head_dim", "groups", "block_size", "dtype"),
+    [
+        (96, 4, 16, torch.bfloat16),
+        (128, 4, 16, torch.float32),
+        (256, 4, 32, torch.bfloat16),
+        (64, 1, 16, torch.bfloat16),
+        (64, 7, 48, torch.bfloat16),
+        (128, 16, 16, torch.bfloat16),
+    ],
+)
 def test_long_contexts_and_prompts_are_cut_and_put_together(
-    make: MakeBackend, head_dim: int, dtype: torch.dtype
+    make: MakeBackend, head_dim: int, groups: int, block_size: int, dtype: torch.dtype
 ) -> None:
-    """Contexts at the edges of blocks, tiles and spans; a prompt of several tiles of queries."""
-    lens = [(255, 1), (256, 1), (527, 1), (15, 1), (16, 1), (31, 1), (32, 1), (270, 30)]
-    World(lens, block_size=16, num_kv_heads=1, groups=4, head_dim=head_dim, seed=1, dtype=dtype, make=make).check(
-        TOLERANCE[dtype]
-    )
+    """Contexts at the edges of blocks, tiles and spans; a prompt of several tiles of queries, of which one has one."""
+    lens = [(255, 1), (256, 1), (527, 1), (15, 1), (16, 1), (31, 1), (32, 1), (270, 96 // groups + 1)]
+    World(
+        lens, block_size=block_size, num_kv_heads=1, groups=groups, head_dim=head_dim, seed=1, dtype=dtype, make=make,
+        past_end=np.nan,
+    ).check(TOLERANCE[dtype])  # fmt: skip
 
 
-def test_prompts_are_left_to_torch_in_bfloat16(make: MakeBackend) -> None:
+def test_a_level_takes_the_prompts_that_it_is_fit_for(make: MakeBackend) -> None:
     lens = [(0, 20), (40, 1), (17, 5), (300, 1)]
     by_default = partial(make, takes_prompts=None)
     World(

@@ -9,7 +9,8 @@ import pytest
 
 from emulated_runner import EmulatedRunner, StepFailed
 from quire.config import SchedulerConfig
-from quire.core.costs.interface import StepShape
+from quire.core.costs.cost_model import CostModel
+from quire.core.costs.interface import Costs, StepShape
 from quire.core.recovery.interface import MAX_CANDIDATES
 from quire.core.recovery.log import Recovery
 from quire.core.recovery.policies import Candidate, Preemption, Recompute, RecoveryMode, RecoveryPolicy, SystemState
@@ -23,10 +24,10 @@ from schedule_player import EOS, STOP, Plan, Schedule, make_request, play, predi
 class Bench:
     """A scheduler and an emulated runner, driven step by step."""
 
-    def __init__(self, **limits: int | bool) -> None:
-        defaults: dict[str, int | bool] = {"num_blocks": 32, "block_size": 4, "max_model_len": 64}
+    def __init__(self, costs: Costs | None = None, **limits: float) -> None:
+        defaults: dict[str, float] = {"num_blocks": 32, "block_size": 4, "max_model_len": 64}
         self.config = SchedulerConfig(**{**defaults, **limits})  # type: ignore[arg-type]
-        self.scheduler = Scheduler(self.config)
+        self.scheduler = Scheduler(self.config, costs=costs)
         self.runner = EmulatedRunner(self.config)
         self.out = SchedulerOutput(0)
         self._arrivals = 0
@@ -77,6 +78,55 @@ def test_decoding_goes_on_beside_a_long_prompt() -> None:
     second = bench.add(range(20))
     bench.step()
     assert (bench.scheduled(first), bench.scheduled(second)) == (1, 7)
+
+
+def test_a_prompt_alone_takes_larger_chunks_than_beside_streams() -> None:
+    bench = Bench(max_num_batched_tokens=16, max_tokens_beside_streams=6)
+    first = bench.add(range(20))
+    bench.step()
+    assert bench.scheduled(first) == 16
+    second, third = bench.add([1, *range(20)]), bench.add([2, *range(20)])
+    bench.step()  # nobody decodes yet
+    assert [bench.scheduled(each) for each in (first, second, third)] == [4, 12, 0]
+    bench.step()
+    assert [bench.scheduled(each) for each in (first, second, third)] == [1, 5, 0]
+
+
+def test_who_comes_back_with_a_long_prompt_holds_up_no_stream() -> None:
+    bench = Bench(max_num_batched_tokens=8)
+    stream = bench.add(range(4), priority=1)
+    bench.step()
+    long = bench.add(range(20))
+    while not long.sequences[0].num_output_tokens:
+        bench.step()
+        assert bench.scheduled(stream) == 1
+        assert bench.scheduled(long) <= 7
+
+
+class SecondAToken(CostModel):
+    """A step takes as many seconds as it computes tokens, and one for ten tokens that a chunk looks back on."""
+
+    def step(self, shape: StepShape) -> float:
+        return shape.num_tokens + shape.attended / 200
+
+
+@pytest.mark.parametrize(("target_itl_s", "expected"), [(50.0, [32, 32, 16, 16, 20]), (1.0, [16] * 7 + [4])])
+def test_chunks_beside_streams_keep_to_a_target_as_far_as_prompts_go_on_at_all(
+    target_itl_s: float, expected: list[int]
+) -> None:
+    costs = SecondAToken()
+    bench = Bench(costs, num_blocks=64, max_model_len=256, max_num_batched_tokens=128, target_itl_s=target_itl_s)
+    stream = bench.add(range(4))
+    bench.step()
+    long = bench.add(range(120))  # its first four are found
+    chunks = []
+    while not long.sequences[0].num_output_tokens:
+        bench.step()
+        assert bench.scheduled(stream) == 1
+        chunks.append(bench.scheduled(long))
+    assert chunks == expected
+    assert bench.scheduler.budget.chunk_beside(StepShape(1, 1)) == expected[0]
+    assert bench.scheduler.budget.chunk_beside(None) == 128
 
 
 def test_several_prompts_fit_into_one_step() -> None:

@@ -66,8 +66,11 @@ def schedules(draw: st.DrawFn, may_fail: bool = False) -> Schedule:
         enable_prefix_caching=draw(st.sampled_from((True, True, False))),
         watermark_blocks=draw(st.integers(0, 2)),
         num_swap_slots=draw(st.sampled_from((0, 64, 3, 8))),
+        max_tokens_beside_streams=draw(st.sampled_from((None, 1, 4, 20))),
     )
     whim = draw(st.none() | st.integers(1, 1000))
+    if whim is not None:
+        config = replace(config, target_itl_s=draw(st.sampled_from((None, 0.01, 1.0))))
     chosen = draw(st.lists(plans(config), min_size=draw(st.integers(1, 6)), max_size=8))
     link = draw(st.integers(1, 1000)), draw(st.sampled_from((0, 0, 5, 2)))
     if not may_fail:

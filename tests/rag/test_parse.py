@@ -9,9 +9,9 @@ import pytest
 from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
-from quire.rag.child import ChildError, Limits
 from quire.rag.parse import ParsedDocument, kind_of, parse
 from quire.rag.parser import Parser
+from quire.system.child import ChildError, Limits
 
 PAGE = b"""<html><head><title> A  page </title><style>p {}</style></head><body><h1>Head</h1>
 <p>Hello <b>big</b> <i>w</i>orld,

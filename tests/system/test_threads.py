@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quire.system import threads
-from quire.system.threads import default_num_threads, num_cores
+from quire.system.threads import default_num_threads, keep_to_one_node, num_cores
 
 
 @pytest.fixture
@@ -20,6 +20,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         folder.mkdir(parents=True)
         (folder / "thread_siblings_list").write_text(f"{cpu % 8},{cpu % 8 + 8}\n")
     monkeypatch.setattr(threads, "_CPUS", tmp_path)
+    monkeypatch.setattr(threads, "_NODES", tmp_path / "nodes")
     monkeypatch.setattr(threads, "_CGROUP", tmp_path / "cgroup")
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(16)))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
@@ -57,6 +58,33 @@ def test_what_the_environment_says_goes_first(machine: Path, monkeypatch: pytest
     assert default_num_threads() == 3
     monkeypatch.setenv("OMP_NUM_THREADS", "many")
     assert default_num_threads() == 8
+
+
+@pytest.mark.parametrize(
+    ("allowed", "num_threads", "kept"),
+    [
+        (set(range(16)), 4, {0, 1, 2, 3, 8, 9, 10, 11}),
+        ({0, 8, 4, 5, 12}, 2, {4, 5, 12}),  # by cores: the first node has one
+        ({1, 2}, 2, None),  # it is on one node already
+    ],
+)
+def test_threads_stay_on_the_node_with_the_most_cores(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, allowed: set[int], num_threads: int, kept: set[int] | None
+) -> None:
+    for node, cpus in enumerate(("0-3,8-11\n", "4-7,12-15\n", "\n")):  # the last has memory alone
+        folder = machine.parent / "nodes" / f"node{node}"
+        folder.mkdir(parents=True)
+        (folder / "cpulist").write_text(cpus)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: allowed)
+    calls: list[set[int]] = []
+    monkeypatch.setattr("os.sched_setaffinity", lambda pid, cpus: calls.append(cpus))
+    assert default_num_threads() == num_threads
+    assert default_num_threads(spans_nodes=True) == num_cores()
+    keep_to_one_node()
+    assert calls == ([] if kept is None else [kept])
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    keep_to_one_node()
+    assert len(calls) == (kept is not None)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,8 @@ from quire.engine.input_processor import InputProcessor
 from quire.forecast import Forecast
 from quire.outputs import LoadProgress, RequestOutput, Stats
 from quire.prompt import Prompt, PromptLike
-from quire.sampling_params import BeamSearchParams, SamplingParams
+from quire.sampling_params import BeamSearchParams, SamplingParams, StructuredOutputsParams
+from quire.structured.checker import GrammarChecker, TooManyGrammars
 
 if TYPE_CHECKING:
     from quire.engine.engine import Engine  # torch with it, and a process that serves has no need of that
@@ -126,6 +127,7 @@ class AsyncEngine:
         self._last_use = 0.0  #: `time.monotonic`
         self._collectors: WeakValueDictionary[asyncio.AbstractEventLoop, OutputCollector] = WeakValueDictionary()
         self._heartbeats: dict[int, Future[bool]] = {}
+        self._grammars = GrammarChecker()
         self._host = self._make_host(make_engine, device, hang_timeout_s, exit_on_hang)
 
     def _make_host(
@@ -325,6 +327,8 @@ class AsyncEngine:
             QueueFull: too many requests wait.
         """
         arrival_time = time.monotonic()
+        if isinstance(params, SamplingParams) and params.structured_outputs is not None:
+            await self.check_grammar(params.structured_outputs)
         is_sent = False
         while not is_sent:  # or the engine was lost, or unloaded, in between
             accept = partial((await self.wait_open()).accept, priority=priority, min_stage=min_stage)
@@ -332,6 +336,18 @@ class AsyncEngine:
             add = Add(next(self._keys), request_id, processed, arrival_time, wants_progress)
             is_sent = self._send(stream, number, add)
         self._call(self._on_accepted, processed.n, processed.max_tokens)
+
+    async def check_grammar(self, wanted: StructuredOutputsParams) -> None:
+        """Try a grammar in a process of its own, as `submit` does, which then need not wait for it again.
+
+        Raises:
+            GrammarError: it is not supported, or too complex; the message says what.
+            QueueFull: too many grammars wait to be tried.
+        """
+        try:
+            await self._grammars.check(wanted)
+        except TooManyGrammars as error:
+            raise QueueFull(str(error)) from None
 
     def forget(self, prompts: Sequence[tuple[Prompt, int]]) -> None:
         """Have the KV of the prompts' documents deleted from disk, soon (`Engine.forget`), or once the model is loaded
@@ -550,6 +566,7 @@ class AsyncEngine:
         """Cut off what still runs, and end the thread once its step is over."""
         self._stop_taking()
         self._end_all()
+        self._grammars.close()
         self._host.stop()
 
     def _stop_taking(self) -> None:

@@ -1,7 +1,7 @@
 """Paged attention by a kernel of our own that reads KV blocks where they lie; `kernels/csrc` is its source.
 
-It writes K and V, and attends for all sequences that decode. Prompts are its work too in float32; in bfloat16 torch
-computes them, with the processor's own products of that type, which the kernel has not.
+It writes K and V, and attends for all sequences: those that decode and, where the level multiplies the cache's dtype as
+it is, prompts. That leaves bfloat16 prompts to torch at the levels that have to widen them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from quire.attention.interface import AttentionBatch, KVLayout
 from quire.attention.torch_attention import TorchAttention
 
-_SPAN = 256  # keys of one query that one thread takes at once
+_SPAN = 256  # keys of one query that one thread takes at once, as csrc/paged_attention.cpp has it
 _TILE_ROWS = 96  # queries times heads of a group that share a tile of keys
 _SERIAL_ELEMENTS = 2**18  # of K and V that a layer's queries see: up to this one thread does not wait for others
 _FUNCTIONS = {torch.float32: "quire_attend_float32", torch.bfloat16: "quire_attend_bfloat16"}
@@ -68,7 +68,8 @@ class CpuAttention:
         self._attend.restype = None
         self._layer_bytes = 2 * layout.num_kv_heads * layout.block_size * layout.head_dim * cache.element_size()
         self._num_heads = num_heads
-        takes_prompts = cache.dtype == torch.float32 if takes_prompts is None else takes_prompts
+        if takes_prompts is None:
+            takes_prompts = cache.dtype == torch.float32 or bool(library.quire_has_bfloat16_products())
         self._prompts = None if takes_prompts else TorchAttention(cache, layout, num_heads)
         self._partials = torch.empty(0, dtype=torch.float32)
         self._planned: tuple[np.ndarray, ...] = ()  # what the call points into
@@ -119,11 +120,6 @@ class CpuAttention:
             for i in (np.flatnonzero(query_lens > 1).tolist() if self._prompts is None else ())
             for first in range(0, int(query_lens[i]), tile_queries)
         ]
-        prompts = np.array(tiles, dtype=np.int64).reshape(-1, 4)
-        ends = prompts[:, 3] + prompts[:, 2]
-        zeros = np.zeros_like(ends)
-        prompts = np.column_stack((prompts, zeros, ends, zeros - 1))[np.argsort(-ends * prompts[:, 2], kind="stable")]
-
         seqs = np.flatnonzero(query_lens == 1)
         num_spans = -(-batch.seq_lens[seqs].astype(np.int64) // _SPAN)
         of = np.repeat(np.arange(len(seqs)), num_spans)  # each span's sequence, among those that decode
@@ -133,20 +129,20 @@ class CpuAttention:
         partials = np.cumsum(np.where(is_split, num_spans, 0))
         first_partials = partials - num_spans
         seq = seqs[of]
-        decodes = np.column_stack(
-            (
-                seq,
-                starts[seq],
-                np.ones_like(of),
-                contexts[seq],
-                first_keys,
-                np.minimum(first_keys + _SPAN, batch.seq_lens[seq]),
-                np.where(is_split[of], first_partials[of] + first_keys // _SPAN, -1),
-            )
-        )
-        merges = np.column_stack((starts[seqs], first_partials, num_spans))[is_split]
-        units = np.ascontiguousarray(np.concatenate((prompts, decodes)), dtype=np.int64)
-        return units, np.ascontiguousarray(merges, dtype=np.int64), int(partials[-1]) if len(partials) else 0
+        units = np.empty((len(tiles) + len(of), 7), dtype=np.int64)
+        if tiles:
+            prompts = np.array(tiles, dtype=np.int64)
+            ends = prompts[:, 3] + prompts[:, 2]
+            order = np.argsort(-ends * prompts[:, 2], kind="stable")
+            units[: len(tiles), :4], units[: len(tiles), 4] = prompts[order], 0
+            units[: len(tiles), 5], units[: len(tiles), 6] = ends[order], -1
+        columns = units[len(tiles) :].T  # filled one by one: stacking them takes longer than all the rest
+        columns[0], columns[1], columns[2], columns[3] = seq, starts[seq], 1, contexts[seq]
+        columns[4], columns[5] = first_keys, np.minimum(first_keys + _SPAN, batch.seq_lens[seq])
+        columns[6] = np.where(is_split[of], first_partials[of] + first_keys // _SPAN, -1)
+        num_partials = int(partials[-1]) if len(partials) else 0
+        merges = np.array((starts[seqs], first_partials, num_spans)).T[is_split]
+        return units, np.ascontiguousarray(merges, dtype=np.int64), num_partials
 
     # -- a layer -----------------------------------------------------------------------------------------------------
 

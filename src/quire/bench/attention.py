@@ -64,7 +64,7 @@ def measure(config: EngineConfig, settings: AttentionSettings) -> list[dict[str,
         device="cpu",
         skip_tokenizer_init=True,
         max_num_seqs=most,
-        max_num_batched_tokens=max(most, config.max_num_batched_tokens),
+        max_num_batched_tokens=max(most, config.max_num_batched_tokens or 0),
         max_model_len=length,
         num_kv_blocks=most * -(-length // config.block_size) + 1,
     )

@@ -114,6 +114,26 @@ class ThroughputSettings(Settings):
 
 
 @dataclass(frozen=True)
+class PeersSettings(Settings):
+    """`quire bench peers`."""
+
+    commands: Path | None = setting(
+        None,
+        "How each peer is run, as YAML: NAME: {command: $PYTHON script.py --model DIR, precision: bf16, workloads: "
+        "[W1]}, the last of which may be left out. By default peers.yaml in the folder.",
+    )
+    peers: tuple[str, ...] | None = setting(
+        None, "Of these; by default those with weights of our own precision.", read=names, metavar="NAME[,NAME...]"
+    )
+    workload: tuple[Path, ...] = setting((), "Workload files; by default W*.json in the folder's workloads.")
+    more: bool = setting(
+        False, "Also a burst, long prompts with short answers, and turns over one prefix.", is_flag=True
+    )
+    timeout_s: float = setting(1200.0, "Seconds after which an engine's turn is given up.", name="timeout", above=0)
+    runs: int = setting(3, "Turns; in each, every engine plays all workloads once.", at_least=1)
+
+
+@dataclass(frozen=True)
 class MemorySettings(Settings):
     """`quire bench memory`."""
 
@@ -307,12 +327,27 @@ class AttentionSettings(Settings):
 
 
 @dataclass(frozen=True)
+class ProfileSettings(Settings):
+    """`quire bench profile`."""
+
+    running: tuple[int, ...] = setting("1,8,32", "Sequences a step.", read=integers, at_least=1)
+    context: int = setting(512, "Their tokens.", at_least=1)
+    prefill: tuple[int, ...] | None = setting(
+        None, "Also prompts of so many tokens, one a step.", read=integers, at_least=1
+    )
+    runs: int = setting(10, "Steps of each, and as many with timers.", at_least=1)
+
+
+@dataclass(frozen=True)
 class LinearSettings(Settings):
     """`quire bench linear`."""
 
     rows: tuple[int, ...] = setting("1,4,16,32,256", "Of each product.", read=integers, at_least=1)
     weights: tuple[str, ...] = setting(
-        "plain,int8,int4", "Kinds of weights; plain are the model's own.", read=names, metavar="plain|int8|int4[,...]"
+        "plain,onednn,int8,int4",
+        "Kinds of weights: plain are the model's own, onednn the same for oneDNN.",
+        read=names,
+        metavar="KIND[,...]",
     )
     runs: int = setting(5, "Turns of each.", at_least=1)
 
@@ -462,10 +497,47 @@ class SimulateSettings(Settings):
         read=parse_size,
         at_least=1,
     )
+    replicas: tuple[int, ...] | None = setting(
+        None,
+        "Fleets of so many replicas behind the router of quire serve --ray, compared by routing policy, instead of "
+        "recovery policies on one engine.",
+        read=integers,
+        at_least=1,
+        metavar="N[,N...]",
+    )
+    routing: tuple[str, ...] = setting(
+        "round-robin,least-loaded,prefix,slo",
+        "With --replicas: of round-robin, least-loaded, prefix and slo.",
+        read=names,
+        metavar="POLICY[,POLICY...]",
+    )
+    slo: Mapping[str, float] = setting(
+        "ttft:1000,tpot:50", "With --replicas: what requests are to keep, in ms.", read=parse_goodput, metavar="LIMITS"
+    )
+    conversations: float | None = setting(
+        None,
+        "With --replicas, instead of --trace: conversations of several turns, of which so many begin in a second.",
+        above=0,
+    )
+    cold_start: tuple[float, ...] | None = setting(
+        None,
+        "With --replicas: their number follows the load from --min-replicas on; one serves after FIRST seconds, and "
+        "all of its model is there after WHOLE.",
+        read=numbers,
+        at_least=0,
+        metavar="FIRST[,WHOLE]",
+    )
+    first_stage_share: float = setting(
+        0.75, "Of the whole model's steps, that the first stage's take.", above=0, at_most=1
+    )
+    min_replicas: int = setting(0, "With --cold-start: replicas that always stay.", at_least=0)
+    target_requests: float = setting(16.0, "With --cold-start: requests that each replica is to have at once.", above=0)
+    idle: float = setting(30.0, "With --cold-start: seconds after which a replica too many is given up.", at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_unit(swap_space=self.swap_space, kv_dir_bandwidth=self.kv_dir_bandwidth)
+        self._check_replicas()
         _refuse_repeats(self, "policies")
         _refuse_repeats(self, "decode_scale")
         of_documents = self.changed("document_tokens", "kv_dir_bandwidth")
@@ -478,6 +550,28 @@ class SimulateSettings(Settings):
             )
         if self.kv_dir_bandwidth is not None and self.enable_prefix_caching is False:
             raise ValueError("blocks on disk are found by prefix caching; leave out --no-enable-prefix-caching")
+
+    def _check_replicas(self) -> None:
+        _refuse_repeats(self, "routing")
+        of_fleets = self.changed("routing", "slo", "conversations", "cold_start")
+        of_scaling = self.changed("first_stage_share", "min_replicas", "target_requests", "idle")
+        if self.replicas is None:
+            if of_fleets or of_scaling:
+                raise ValueError(f"--{(of_fleets + of_scaling)[0].replace('_', '-')} is for fleets; give --replicas N")
+            return
+        if self.cold_start is None and of_scaling:
+            raise ValueError(
+                f"--{of_scaling[0].replace('_', '-')} is for replicas that come and go; give --cold-start FIRST"
+            )
+        if self.cold_start is not None and len(self.cold_start) > 2:
+            raise ValueError(f"--cold-start is FIRST or FIRST,WHOLE in seconds, got {len(self.cold_start)} numbers")
+        if "e2el" in self.slo:
+            raise ValueError("an SLO for routing is of ttft and tpot; nobody knows how long an answer will be")
+        if self.changed("lengths", "documents", "decode_scale", "recording"):
+            (other, *_) = self.changed("lengths", "documents", "decode_scale", "recording")
+            raise ValueError(f"--{other.replace('_', '-')} is for one engine, and not beside --replicas")
+        if self.trace is not None and self.conversations is not None:
+            raise ValueError("--trace and --conversations both say what is asked; give one of them")
 
 
 @dataclass(frozen=True)

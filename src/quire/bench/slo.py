@@ -202,8 +202,7 @@ def summarise(served: Sequence[Served], slo: SLO) -> dict[str, float]:
 
 
 def keeps(served: Served, slo: SLO) -> bool:
-    is_soon = slo.ttft_s is None or served.ttft_s <= slo.ttft_s
-    return is_soon and (slo.tpot_s is None or served.tpot_s <= slo.tpot_s)
+    return slo.is_kept(served.ttft_s, served.tpot_s)
 
 
 def _title(settings: SloSettings, num_requests: int) -> str:

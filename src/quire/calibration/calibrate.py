@@ -182,7 +182,7 @@ def calibrate_engine(
         cost_model=model,
         bytes_per_token=bytes_per_token,
         block_size=block_size,
-        chunk=config.max_num_batched_tokens,
+        chunk=config.max_tokens_beside_streams or config.max_num_batched_tokens,
     )
 
 

@@ -17,6 +17,8 @@ from quire.bench.settings import (
     LookaheadSettings,
     MemorySettings,
     OverheadSettings,
+    PeersSettings,
+    ProfileSettings,
     PromotionSettings,
     QualitySettings,
     RagSettings,
@@ -166,6 +168,38 @@ def overhead(engine: EngineConfig, settings: OverheadSettings, json: Json = None
 def attention(engine: EngineConfig, settings: AttentionSettings, json: Json = None) -> None:
     """Decode steps with the CPU kernel for attention and with torch's, in turns."""
     from quire.bench.attention import run
+
+    run(engine, settings, json)
+
+
+@app.command(
+    epilog="Example: quire bench peers PEERS --model DIR --num-threads 2 --max-model-len 4096 --json peers.json"
+)
+@options()
+def peers(
+    folder: Annotated[Path, typer.Argument(help="With the peers' scripts, peers.yaml and workloads/.")],
+    engine: EngineConfig,
+    settings: PeersSettings,
+    json: Json = None,
+) -> None:
+    """Other engines beside ours on the same workloads, in turns, against the marks and the machine's limits.
+
+    A peer's command runs in the folder and is given --workload FILE... --runs 1 --threads N --label NAME; it prints a
+    JSON line a workload. With --num-threads all engines take so many threads. Exits with 1 where a mark is missed.
+    """
+    from quire.bench.peers.peers import run
+
+    with failures_in_one_line():
+        all_kept = run(folder, engine, settings, json)
+    if not all_kept:
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: quire bench profile --model random:qwen2.5-0.5b --running 1,8,32 --prefill 512")
+@options(without=("device", "max_num_seqs", "max_model_len", "num_kv_blocks", "kv_cache_memory"))
+def profile(engine: EngineConfig, settings: ProfileSettings, json: Json = None) -> None:
+    """Where a step's time goes on a CPU, part by part, each against the machine's limit."""
+    from quire.bench.profile.profile import run
 
     run(engine, settings, json)
 

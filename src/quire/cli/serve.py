@@ -209,7 +209,7 @@ def _share_threads(engines: dict[str, EngineConfig]) -> dict[str, EngineConfig]:
     each other by spinning, and two engines with all cores each took ten times as long together as one alone."""
     from quire.system.threads import default_num_threads
 
-    share = max(1, default_num_threads() // len(engines))
+    share = max(1, default_num_threads(spans_nodes=True) // len(engines))
     logger.info("%d models share the cores; threads of each, where --num-threads does not say: %d", len(engines), share)
     return {
         name: config if config.num_threads is not None else replace(config, num_threads=share)

@@ -16,10 +16,15 @@ _BESIDE_RECORDING = ("recording", "profile", "json")
 
 @options()
 def simulate(ctx: typer.Context, settings: SimulateSettings, json: Json = None, plot: Plot = None) -> None:
-    """Recovery policies, or documents' KV on disk and not, compared on a virtual clock: the real scheduler against a
-    machine's costs."""
+    """Recovery policies, documents' KV on disk and not, or fleets of replicas, compared on a virtual clock: the real
+    scheduler against a machine's costs."""
     if settings.recording is not None:
         _play_again(ctx, settings.recording, json)
+        return
+    if settings.replicas is not None:
+        from quire.bench.replicas import run as run_replicas
+
+        run_replicas(settings, json, plot)
         return
     from quire.bench.recovery.simulate import run
 

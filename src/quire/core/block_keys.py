@@ -22,6 +22,9 @@ def _tagged(tag: bytes, data: bytes) -> bytes:
     return tag + struct.pack("<I", len(data)) + data
 
 
+_TAG_OF_PARENT = _tagged(b"p", bytes(32))[:-32]  #: before a key
+
+
 @dataclass(frozen=True)
 class Namespace:
     """Everything but the tokens that a block's bytes depend on.
@@ -126,16 +129,32 @@ def domain_of_block(spans: DomainSpans, block_end: int) -> Domain:
 def next_key(parent: bytes, domain: Domain, tokens: Sequence[int]) -> bytes:
     """The key of the block that holds `tokens` after the block named `parent`. 32 bytes."""
     packed = struct.pack(f"<{len(tokens)}Q", *tokens)
-    head = _tagged(b"p", parent) + _tagged(b"d", bytes((domain.level,)) + domain.name)
-    if domain.salt:
-        head += _tagged(b"s", domain.salt)
-    return hashlib.sha256(head + _tagged(b"t", packed)).digest()
+    return hashlib.sha256(_tagged(b"p", parent) + _describe(domain) + _tagged(b"t", packed)).digest()
+
+
+def _describe(domain: Domain) -> bytes:
+    described = _tagged(b"d", bytes((domain.level,)) + domain.name)
+    return described + _tagged(b"s", domain.salt) if domain.salt else described
 
 
 def extend_keys(
     keys: list[bytes], root: bytes, spans: DomainSpans, tokens: Sequence[int], block_size: int, num_blocks: int
 ) -> None:
     """Append to `keys` until it names the first `num_blocks` full blocks of `tokens`."""
-    for i in range(len(keys), num_blocks):
-        domain = spans[0][1] if len(spans) == 1 else domain_of_block(spans, (i + 1) * block_size)
-        keys.append(next_key(keys[-1] if keys else root, domain, tokens[i * block_size : (i + 1) * block_size]))
+    first = len(keys)
+    if len(spans) > 1 or num_blocks <= first + 1:
+        for i in range(first, num_blocks):
+            domain = domain_of_block(spans, (i + 1) * block_size)
+            keys.append(next_key(keys[-1] if keys else root, domain, tokens[i * block_size : (i + 1) * block_size]))
+        return
+    # Most of a prompt at once: the bytes that `next_key` makes, without making those again that stay the same.
+    packed = struct.pack(
+        f"<{(num_blocks - first) * block_size}Q", *tokens[first * block_size : num_blocks * block_size]
+    )
+    size, sha256 = 8 * block_size, hashlib.sha256
+    between = _describe(spans[0][1]) + _tagged(b"t", packed[:size])[:-size]
+    parent = _tagged(b"p", keys[-1] if keys else root)
+    for at in range(0, len(packed), size):
+        key = sha256(parent + between + packed[at : at + size]).digest()
+        keys.append(key)
+        parent = _TAG_OF_PARENT + key

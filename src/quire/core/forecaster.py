@@ -7,6 +7,8 @@ that are exponentially distributed, that is the most likely mean.)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from quire.core.costs.interface import Costs, StepShape
 from quire.core.scheduler import Scheduler
 from quire.forecast import Forecast
@@ -57,6 +59,19 @@ class Forecaster:
                 return None
         return self.forecast(now)
 
+    @property
+    def num_quiet_steps(self) -> int:
+        """Steps that bring no forecast, if the batch stays as it is."""
+        scheduler = self._scheduler
+        is_same = self._seen == (len(scheduler.waiting), scheduler.counts.ended_sequences)
+        return _EVERY - 1 - self._num_since if is_same else 0
+
+    def note_quiet_steps(self, busy_s: Sequence[float]) -> None:
+        """So many of these steps are over, and this was their computing."""
+        for seconds in busy_s:
+            self._new_busy_s += seconds
+        self._num_since += len(busy_s)
+
     def forecast(self, now: float) -> Forecast:
         """What a request that came now would have to wait for."""
         scheduler, costs = self._scheduler, self._costs
@@ -67,8 +82,8 @@ class Forecaster:
         found_share = self._found / self._looked_up if self._looked_up else 0.0
         num_seqs = min(config.max_num_seqs, num_running + num_waiting + 1)
         context = kv.num_kv_tokens // max(1, num_running) * num_seqs
-        chunk = max(1, config.max_num_batched_tokens - num_running)
         decoding = StepShape(num_seqs, num_seqs, 0.0, context)
+        chunk = scheduler.budget.chunk_beside(StepShape(num_running, num_running, 0.0, kv.num_kv_tokens))
         with_chunk = StepShape(num_seqs + chunk, num_seqs + 1, chunk * chunk / 2, context)
         far = StepShape(num_seqs + chunk, num_seqs + 1, chunk * (_FAR + chunk / 2), context)
         # Beside computing there is deciding, telling, and waiting for a device's turn.

@@ -17,7 +17,8 @@ from collections import Counter
 from math import ceil
 
 from quire.config import SchedulerConfig
-from quire.core.costs.interface import EMPTY_STEP, TIERS, Costs, StepShape, chunk_beside, decoding_beside
+from quire.core.costs.interface import EMPTY_STEP, TIERS, Costs, StepShape, decoding_beside
+from quire.core.costs.step_budget import StepBudget
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import Sequence
 from quire.core.swap_manager import BlockSpan, SwapManager
@@ -32,15 +33,19 @@ class PrefixLoader:
     kv: block tables and pool.
     swap: the tiers.
     costs: None loads whatever there is. May be changed at any time.
+    budget: of the steps that compute prefixes.
     """
 
-    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, swap: SwapManager, costs: Costs | None) -> None:
+    def __init__(
+        self, config: SchedulerConfig, kv: KVCacheManager, swap: SwapManager, costs: Costs | None, budget: StepBudget
+    ) -> None:
         self._config = config
         self._kv = kv
         self._swap = swap
         self.costs = costs
         self._beside: StepShape | None = None
-        self._chunk = config.max_num_batched_tokens
+        self._budget = budget
+        self._known_chunk: int | None = None  #: of this step, once somebody has asked
         self._loading: dict[int, Sequence] = {}  #: by seq_id, those that wait for what was begun here
         #: Prefixes that were found, by what was decided: load, compute, both; also ahead, where some came before.
         self.ways: Counter[str] = Counter()
@@ -52,7 +57,7 @@ class PrefixLoader:
             last_shape: of the step before: what computing would be added to.
         """
         self._beside = decoding_beside(last_shape)
-        self._chunk = chunk_beside(last_shape, self._config.max_num_batched_tokens)
+        self._known_chunk = None
         for seq_id, seq in list(self._loading.items()):
             if seq.loading is None:
                 del self._loading[seq_id]
@@ -100,6 +105,13 @@ class PrefixLoader:
         return load > _LATE * compute
 
     # -- predictions -------------------------------------------------------------------------------------------------
+
+    @property
+    def _chunk(self) -> int:
+        """Tokens of a prompt that a step takes beside what decodes."""
+        if self._known_chunk is None:
+            self._known_chunk = self._budget.chunk_beside(self._beside)
+        return self._known_chunk
 
     def compute_seconds(self, start: int, end: int) -> float:
         """What tokens [start, end) take, beside what decodes."""

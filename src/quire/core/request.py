@@ -120,6 +120,7 @@ class Request:
             is a disk tier.
         keeps_prompt: so are all full blocks of the prompt.
         min_stage: it waits, beside the queue, until the model is at this stage.
+        needs_grammar: it waits there until its grammar has been compiled (`Scheduler.note_grammar`).
     """
 
     def __init__(
@@ -140,6 +141,7 @@ class Request:
         documents: tuple[int, ...] = (),
         keeps_prompt: bool = False,
         min_stage: int = 1,
+        needs_grammar: bool = False,
     ) -> None:
         self.request_id = request_id
         self.prompt_token_ids = list(prompt_token_ids)
@@ -153,6 +155,7 @@ class Request:
         self.root = root
         self.is_renamed = False  #: its root is its own, since a document of its was deleted
         self.min_stage = min_stage
+        self.needs_grammar = needs_grammar
         self.stage = 1  #: of the model, that it computes with
         self.domains = domains
         self.documents = documents

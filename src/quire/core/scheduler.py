@@ -30,7 +30,8 @@ from dataclasses import dataclass, field
 from quire.config import SchedulerConfig
 from quire.core.admission import Admission
 from quire.core.beam_search import BeamSearch
-from quire.core.costs.interface import EMPTY_STEP, Costs, StepShape
+from quire.core.costs.interface import EMPTY_STEP, Costs, StepShape, StepShapeSum
+from quire.core.costs.step_budget import StepBudget
 from quire.core.disk_tier import DiskTier
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.lookahead import Lookahead
@@ -70,8 +71,9 @@ class Scheduler:
         self.config = config
         self.kv = KVCacheManager(config.num_blocks, config.block_size, config.enable_prefix_caching)
         self.swap = SwapManager(self.kv, config.num_swap_slots)
-        self.recovery = RecoveryCoordinator(recovery or Recompute(), config, self.kv, self.swap)
-        self.prefixes = PrefixLoader(config, self.kv, self.swap, costs)
+        self.budget = StepBudget(config, costs)
+        self.recovery = RecoveryCoordinator(recovery or Recompute(), config, self.kv, self.swap, self.budget)
+        self.prefixes = PrefixLoader(config, self.kv, self.swap, costs, self.budget)
         self.admission = Admission(config, self.kv, self.swap)
         self.lookahead = Lookahead(config, self.kv, self.swap, self.prefixes, self.admission)
         most = max(1, _MAX_SAVING_BYTES // max(1, config.block_bytes))
@@ -102,7 +104,7 @@ class Scheduler:
         self.prefixes.begin_step(self.step_shape if self.running else EMPTY_STEP)
         step, running, waiting = self._step, self.running, self.waiting
         self.has_older_stage()
-        step.begin(self.num_steps, self.config.max_num_batched_tokens)
+        step.begin(self.num_steps)
         for stage in self.stages.turns():
             self._fill(stage)
             if step.num_seqs:
@@ -116,20 +118,54 @@ class Scheduler:
 
     def _fill(self, stage: int) -> None:
         """Spend the step's budget on the requests that compute with this stage of the model."""
-        step, running, waiting = self._step, self.running, self.waiting
+        step, running, waiting, budget = self._step, self.running, self.waiting, self.budget
         step.stage, step.promised = stage, 0
+        budget.begin()
+        ref_counts, block_size, last_place = self.kv.pool.ref_counts, self.kv.block_size, self.kv.block_size - 1
+        seq_ids, counts, appended = step.places()
+        num_decoded = context = 0
         at = 0
-        while at < len(running) and step.budget > 0:
+        while at < len(running) and budget.left > 0:
             request = running[at]
             if request.stage != stage:
                 self._promise_missing(request)
-            elif len(request.unfinished) == 1:
-                self._schedule_single(request, request.unfinished[0])
             else:
-                self._schedule_group(request)
+                seq = request.unfinished[0]
+                start = seq.num_computed_tokens
+                is_alone = len(request.unfinished) == 1
+                # Nearly every token of a long answer: the next one in a block that is its own, and that it does not
+                # fill. What the other way would do for it is counted for all of them at once.
+                if (
+                    is_alone
+                    and len(seq.token_ids) == start + 1
+                    and 0 < start % block_size < last_place
+                    and seq.is_in_runner
+                    and ref_counts[seq.block_table[-1]] == 1
+                    and start >= seq.num_lost_tokens
+                    and seq.loading is None
+                    and seq.candidates is None
+                    and (not appended or seq.seq_id not in appended)
+                ):
+                    seq.num_computed_tokens = start + 1
+                    seq_ids.append(seq.seq_id)
+                    counts.append(1)
+                    budget.take(start, 1)
+                    num_decoded += 1
+                    context += start
+                    at += 1
+                    continue
+                self._count_decodes(num_decoded, context)
+                num_decoded = context = 0
+                if is_alone:
+                    self._schedule_single(request, seq)
+                else:
+                    self._schedule_group(request)
             if request.status is RequestStatus.RUNNING:  # else it preempted itself, and the next one has its place
                 at += 1
-        while waiting and step.budget > 0 and waiting[0].stage == stage and self._fits(self._first_waiting()):
+        self._count_decodes(num_decoded, context)
+        while waiting and budget.left > 0 and waiting[0].stage == stage and self._fits(self._first_waiting()):
+            if not self._has_budget_for_newcomer():
+                break
             request = waiting[0]
             self._dequeue(request)
             if self.disk is not None and self.disk.must_wait(request):
@@ -137,6 +173,11 @@ class Scheduler:
                 continue
             self._admit(request)
             self._schedule_group(request)
+
+    def _count_decodes(self, count: int, context: int) -> None:
+        """So many sequences were given their next token's place, which look back on so many tokens together."""
+        self.kv.num_kv_tokens += count
+        self._step.count_decodes(count, context)
 
     def _promise_missing(self, request: Request) -> None:
         """Leave a request whose stage does not have its turn the blocks for the tokens that it knows."""
@@ -151,8 +192,9 @@ class Scheduler:
         if not seq.block_table or seq.loading is not None:
             self._schedule_group(request)
             return
-        missing = len(seq.token_ids) - seq.num_computed_tokens
-        num_new = min(missing, self._step.budget)
+        if (num_new := self._grant(seq)) == 0:
+            self._step.promise(self._missing_blocks(seq))
+            return
         while (placed := self.kv.append_slots(seq, num_new)) is None:
             if self._preempt_for(request):
                 continue
@@ -181,14 +223,16 @@ class Scheduler:
             return  # preempted itself
         has_progress = False
         for seq in list(request.unfinished):
-            if step.budget == 0:
+            if self.budget.left == 0:
                 break
             if seq.candidates is not None:
                 continue
             if not seq.block_table and not self._begin(seq, is_forced=is_oldest and not has_progress):
                 step.promise(kv.blocks_for(len(seq.token_ids)))
                 continue
-            num_new = min(len(seq.token_ids) - seq.num_computed_tokens, step.budget)
+            if (num_new := self._grant(seq)) == 0:
+                step.promise(self._missing_blocks(seq))
+                continue
             if seq.loading is not None:
                 num_new = min(num_new, seq.loading.start - seq.num_computed_tokens)
                 if num_new == 0:  # the rest is on its way; its last tokens find room when they are computed
@@ -208,6 +252,31 @@ class Scheduler:
             self._compute(seq, num_new, placed)
             has_progress = True
 
+    def _grant(self, seq: Sequence) -> int:
+        """How many of the tokens that a sequence misses the step has room for."""
+        num_missing = len(seq.token_ids) - seq.num_computed_tokens
+        if num_missing > 1:
+            self._meet_streams()
+        return self.budget.grant(seq.num_computed_tokens, num_missing)
+
+    def _has_budget_for_newcomer(self) -> bool:
+        self._meet_streams()
+        return self.budget.grant(0, 2) > 0
+
+    def _meet_streams(self) -> None:
+        if not self.budget.knows_streams:
+            self.budget.meet_streams(self._step.shape.total(), self._streams_to_come())
+
+    def _streams_to_come(self) -> StepShape:
+        """Of those that run on the step's stage, the sequences that miss one token and that it has not served yet."""
+        shape = StepShapeSum()
+        for request in self.running:
+            if request.stage == self._step.stage:
+                for seq in request.unfinished:
+                    if len(seq.token_ids) - seq.num_computed_tokens == 1 and seq.candidates is None and seq.block_table:
+                        shape.add(seq.num_computed_tokens, 1)
+        return shape.total()
+
     def _compute(self, seq: Sequence, num_new: int, placed: tuple[list[int], BlockTransfer | None]) -> None:
         """Have the step compute a sequence's next tokens, for which there is room."""
         start = seq.num_computed_tokens - num_new
@@ -216,6 +285,7 @@ class Scheduler:
             self.counts.recomputed_tokens += count
             self.recovery.log.note_recomputed(seq.request.request_id, start, count)
         self._step.add(seq, num_new, placed)
+        self.budget.take(start, num_new)
         if seq.num_computed_tokens < len(seq.token_ids):
             self._step.promise(self._missing_blocks(seq))
 
@@ -225,9 +295,8 @@ class Scheduler:
 
     def _make_room_for(self, request: Request) -> bool:
         """Preempt others until all of a request's sequences that hold blocks can go on. False where they cannot."""
-        budget = self._step.budget
         need = sum(
-            self.kv.count_new_blocks(seq, min(len(seq.token_ids), seq.num_computed_tokens + budget))
+            self.kv.count_new_blocks(seq, seq.num_computed_tokens + self._grant(seq))
             for seq in request.unfinished
             if seq.block_table and seq.candidates is None and seq.loading is None
         )
@@ -290,6 +359,70 @@ class Scheduler:
             self.counts.prefix_hits += num_tokens
             self.counts.hits_by_tier[tier] += num_tokens
 
+    # -- the same step again -----------------------------------------------------------------------------------------
+
+    def repeatable(self) -> list[Sequence] | None:
+        """The sequences of the next steps, where these only bring each one its next token; None where they may not.
+
+        Nobody comes, goes, waits for blocks or is admitted before the first of them ends, or the pool is full. What
+        follows is known without deciding it: `repeat` does at once what `schedule` and `update` would do.
+        """
+        running, waiting, step = self.running, self.waiting, self._step
+        if not running or self.aside or self.disk is not None or self.stages.older is not None:
+            return None
+        if self.swap.num_under_way or step.has_to_tell or len(running) > self.config.max_num_batched_tokens:
+            return None
+        if waiting:  # all seats are taken, which is looked at before all else; and nothing is to be loaded meanwhile
+            is_full = self._num_running_seqs + waiting[0].width > self.config.max_num_seqs
+            if not is_full or not waiting[0].is_settled or self.swap.has_blocks:
+                return None
+        seqs = []
+        ref_counts, size = self.kv.pool.ref_counts, self.config.block_size
+        for request in running:
+            if len(request.unfinished) != 1:
+                return None
+            seq = request.unfinished[0]
+            start = seq.num_computed_tokens
+            if len(seq.token_ids) != start + 1 or not seq.is_in_runner or start < seq.num_lost_tokens:
+                return None
+            if (
+                seq.loading is not None
+                or seq.candidates is not None
+                or not seq.block_table
+                or seq.num_output_tokens < 1
+            ):
+                return None
+            if start % size and ref_counts[seq.block_table[-1]] > 1:
+                return None
+            seqs.append(seq)
+        return seqs
+
+    def repeat(self, seqs: list[Sequence], num_steps: int, token_id: int) -> int:
+        """Run so many steps at once, each of which brings every one of these sequences the same token.
+
+        Args:
+            seqs: what `repeatable` has said.
+            num_steps: none of them ends within.
+            token_id: ends none of them.
+
+        Returns:
+            How many steps there were: fewer where the pool has no room for more.
+        """
+        assert self._in_flight is None, "the last step has neither been updated nor failed"
+        context = sum(seq.num_computed_tokens for seq in seqs)
+        for seq in seqs:
+            seq.token_ids.extend([token_id] * num_steps)
+        num_done = self.kv.append_in_turns(seqs, num_steps)
+        if num_done < num_steps:
+            for seq in seqs:
+                del seq.token_ids[num_done - num_steps :]
+        if num_done:
+            self.num_steps += num_done
+            self.counts.sampled_tokens += num_done * len(seqs)
+            self._step.begin(self.num_steps)
+            self._step.count_decodes(len(seqs), context + (num_done - 1) * len(seqs))
+        return num_done
+
     # -- requests come and go ------------------------------------------------------------------------------------
 
     def add(self, request: Request) -> None:
@@ -314,6 +447,21 @@ class Scheduler:
         request.stage = self.stages.current
         if self.stages.root is not None:
             request.root = self.stages.root
+        if request.needs_grammar:
+            self._set_aside(request, "grammar")
+        else:
+            self._begin_to_wait(request)
+
+    def note_grammar(self, request_id: str) -> None:
+        """A request's grammar has been compiled: it waits for nothing but its turn now. Harmless where it has ended."""
+        request = self.aside.get(request_id)
+        if request is not None and request.waits_for == "grammar":
+            del self.aside[request_id]
+            request.waits_for, request.needs_grammar = None, False
+            self._begin_to_wait(request)
+
+    def _begin_to_wait(self, request: Request) -> None:
+        """Queue a request, or have it wait for its stage of the model."""
         if request.min_stage > self.stages.current:
             self._set_aside(request, "stage")
         else:
@@ -387,7 +535,9 @@ class Scheduler:
             self.num_preempted += 1
         elif request.waits_for is None:
             self._dequeue(request)
-        elif request.waits_for == "document" or request.min_stage <= self.stages.current:
+        elif request.waits_for == "document" or (
+            request.waits_for == "stage" and request.min_stage <= self.stages.current
+        ):
             del self.aside[request.request_id]
             request.waits_for = None
         for seq in request.unfinished:
@@ -613,13 +763,15 @@ class Scheduler:
     def _append(
         self, seq: Sequence, token_id: int, entries: list[TokenLogprobs] | None, updates: list[SequenceUpdate]
     ) -> None:
-        seq.token_ids.append(token_id)
+        token_ids, request = seq.token_ids, seq.request
+        token_ids.append(token_id)
         if entries is not None:
             seq.cumulative_logprob += entries[0].logprob
         updates.append(SequenceUpdate(seq, [token_id], entries))
-        request = seq.request
-        num_output_tokens = len(seq.token_ids) - seq.num_prompt_tokens
-        if token_id in request.stop_token_ids and num_output_tokens >= request.sampling_params.min_tokens:
+        num_output_tokens = len(token_ids) - seq.num_prompt_tokens
+        params = request.sampling_params
+        may_end = num_output_tokens >= params.min_tokens or params.structured_outputs is not None
+        if token_id in request.stop_token_ids and may_end:
             is_models_own = token_id in request.eos_token_ids
             self.finish_sequence(seq, RequestStatus.FINISHED_STOPPED, None if is_models_own else token_id)
         elif num_output_tokens >= request.max_tokens:

@@ -103,7 +103,7 @@ class Stages:
             done += num_steps
             own = _decoding(pinned[at:])
             own_s, others_s = step(own), step(alone)
-            together_s = step(_plus(own, alone))
+            together_s = step(own.plus(alone))
             beside_s += num_steps * max(0.0, own_s + others_s - together_s)
             whole_s += num_steps * (own_s + others_s)
         return beside_s, whole_s
@@ -117,7 +117,3 @@ def _decoding(requests: Seq[Request]) -> StepShape:
     """A step in which all their sequences get one token."""
     lengths = [len(seq.token_ids) for request in requests for seq in request.unfinished]
     return StepShape(len(lengths), len(lengths), 0.0, sum(lengths))
-
-
-def _plus(a: StepShape, b: StepShape) -> StepShape:
-    return StepShape(a.num_tokens + b.num_tokens, a.num_seqs + b.num_seqs, 0.0, a.context_decode + b.context_decode)

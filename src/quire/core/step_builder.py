@@ -1,9 +1,11 @@
-"""The step that is being made: its budget, what it computes, and what the runner has to be told.
+"""The step that is being made: what it computes, and what the runner has to be told.
 
 The runner keeps block tables between steps, so it is told of a sequence whole once, and of changes afterwards.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from quire.core.costs.interface import StepShapeSum
 from quire.core.request import Sequence
@@ -17,14 +19,12 @@ class StepBuilder:
         block_size: tokens a block holds.
 
     Attributes:
-        budget: tokens that the step can still compute.
         promised: blocks that sequences of this step will need for tokens which they know already.
         shape: what the step computes, as far as its cost depends on it.
         stage: of the model, that it computes with.
     """
 
     def __init__(self, block_size: int) -> None:
-        self.budget = 0
         self.promised = 0
         self.shape = StepShapeSum()
         self._block_size = block_size
@@ -33,11 +33,15 @@ class StepBuilder:
         self._removed: list[int] = []  #: the runner knows them and must forget them
         self._appended: dict[int, list[int]] = {}  #: tokens of known sequences that the runner did not draw itself
 
-    def begin(self, step_id: int, budget: int) -> None:
+    def begin(self, step_id: int) -> None:
         self._out = SchedulerOutput(step_id)
-        self.budget = budget
         self.promised = 0
         self.shape = StepShapeSum()
+
+    @property
+    def has_to_tell(self) -> bool:
+        """Whether the runner has to be told of something that happened since the last step."""
+        return bool(self._removed or self._appended)
 
     @property
     def num_seqs(self) -> int:
@@ -52,7 +56,6 @@ class StepBuilder:
         """
         out, seq_id = self._out, seq.seq_id
         new_blocks, copy = placed
-        self.budget -= num_new
         self.shape.add(seq.num_computed_tokens - num_new, num_new)
         out.seq_ids.append(seq_id)
         out.num_scheduled_tokens.append(num_new)
@@ -70,6 +73,20 @@ class StepBuilder:
         if copy is not None:
             position = (seq.num_computed_tokens - num_new) // self._block_size
             out.replaced_blocks.append((seq_id, position, seq.block_table[position]))
+
+    def places(self) -> tuple[list[int], list[int], Mapping[int, list[int]]]:
+        """For whoever adds many sequences that decode, in blocks that they have: the lists of sequences and of their
+        tokens to append to, a 1 each, and those that cannot be added so, since the runner has to be told of tokens.
+        `count_decodes` counts them, and the caller takes them off the budget.
+        """
+        return self._out.seq_ids, self._out.num_scheduled_tokens, self._appended
+
+    def count_decodes(self, count: int, context: int) -> None:
+        """So many sequences decode, which look back on so many tokens together."""
+        self._out.total_tokens += count
+        self.shape.num_tokens += count
+        self.shape.num_seqs += count
+        self.shape.context_decode += context
 
     def promise(self, num_blocks: int) -> None:
         """Keep blocks free for a sequence of this step: younger requests would take them, and lose them again."""

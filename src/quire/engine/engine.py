@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -27,16 +28,17 @@ from quire.engine.input_processor import InputProcessor, ProcessedRequest
 from quire.engine.pinned_prefix import PinnedPrefix
 from quire.engine.promotion import Promoter
 from quire.engine.request_state import RequestState
-from quire.outputs import Stats, StepOutput, TransferReport
+from quire.outputs import BROKEN_GRAMMAR, Stats, StepOutput, TransferReport
 from quire.prompt import Prompt, PromptLike
 from quire.runner.model_runner import Runner
 from quire.runner.random import derived_seed
 from quire.sampling_params import BeamSearchParams, SamplingParams
+from quire.structured.matcher import Grammars
 from quire.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("quire")
 
-_STAGE_POLL_S = 0.01
+_STAGE_POLL_S = _GRAMMAR_POLL_S = 0.01
 
 
 class Engine:
@@ -57,6 +59,7 @@ class Engine:
         keeps_prompts: whether whole prompts are kept on disk, beside documents.
         promoter: of a model that arrives in stages.
         promotion_policy: see `Scheduler`.
+        grammars: that `runner` samples by; None refuses structured outputs.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Engine:
         keeps_prompts: bool = False,
         promoter: Promoter | None = None,
         promotion_policy: str = "cost",
+        grammars: Grammars | None = None,
     ) -> None:
         self.root = namespace.root() if namespace is not None else b""
         self.cost_model = cost_model = cost_model or CostModel()
@@ -107,6 +111,10 @@ class Engine:
         self._serial = 0
         self._prefix: PinnedPrefix | None = None
         self.on_close: list[Callable[[], None]] = []
+        self.grammars = grammars
+        self._compiling: dict[str, Future[Any]] = {}  #: by request id, grammars that requests wait for
+        if grammars is not None:
+            self.on_close.append(grammars.close)
         self.promoter = promoter
         if promoter is not None:
             promoter.begin(self)
@@ -132,7 +140,10 @@ class Engine:
         Raises:
             ValueError: it can never be served; the message says why.
         """
-        return self.add(self.input_processor.accept(prompt, params, priority=priority), request_id=request_id)
+        processed = self.input_processor.accept(prompt, params, priority=priority)
+        if (wanted := processed.sampling_params.structured_outputs) is not None and self.grammars is not None:
+            self.grammars.begin(wanted).result()
+        return self.add(processed, request_id=request_id)
 
     def add(
         self, processed: ProcessedRequest, *, request_id: str | None = None, arrival_time: float | None = None
@@ -167,8 +178,12 @@ class Engine:
             documents=processed.prompt.documents,
             keeps_prompt=self.keeps_prompts,
             min_stage=processed.min_stage,
+            needs_grammar=sampling.structured_outputs is not None,
         )
         self.scheduler.add(request)
+        if sampling.structured_outputs is not None:
+            assert self.grammars is not None, "the input processor refuses it"
+            self._compiling[request.request_id] = self.grammars.begin(sampling.structured_outputs)
         self._serial += 1
         arrived = self.clock() if arrival_time is None else arrival_time
         is_staged = self.promoter is not None
@@ -233,12 +248,32 @@ class Engine:
             turns = None if self.promoter is None else self.promoter.arrivals.turns
             if turns is not None:
                 turns.begin_step()
-            changed = self._step()
+            failed = self._take_grammars() if self._compiling else []
+            changed = failed + self._step()
             if self._prefix is not None:
                 changed = self._take_prefix(self._prefix, changed)
             if turns is not None:
                 turns.end_step(goes_on=self.has_work())
             return changed
+
+    def _take_grammars(self) -> list[RequestState]:
+        """Queue the requests whose grammars are there. Returns those whose grammars will never be."""
+        compiling = self._compiling
+        if len(self.scheduler.requests) == len(compiling):  # nobody has anything else to do
+            wait(compiling.values(), _GRAMMAR_POLL_S, FIRST_COMPLETED)
+        failed = []
+        for request_id, future in list(compiling.items()):
+            if not future.done():
+                continue
+            del compiling[request_id]
+            if future.cancelled() or (error := future.exception()) is not None:
+                why = "the engine ends" if future.cancelled() else str(error)
+                message = f"{BROKEN_GRAMMAR}: {why}"
+                if self.scheduler.finish_request(request_id, RequestStatus.FINISHED_ERROR, message) is not None:
+                    failed.append(request_id)
+            else:
+                self.scheduler.note_grammar(request_id)
+        return self._end(failed)
 
     def _step(self) -> list[RequestState]:
         scheduler = self.scheduler

@@ -15,6 +15,7 @@ from quire.core.block_keys import check_domains
 from quire.core.request import check_limits
 from quire.prompt import Prompt, PromptLike
 from quire.sampling_params import BeamSearchParams, SamplingParams
+from quire.structured.grammar import check_form
 from quire.text.tokenizer import Tokenizer, encode_bad_words
 
 
@@ -128,6 +129,12 @@ class InputProcessor:
         if self.tokenizer is None and (params.stop or params.bad_words):
             name = "stop" if params.stop else "bad_words"
             raise ValueError(f"{name} needs a tokenizer, and there is none (skip_tokenizer_init)")
+        if params.structured_outputs is not None:
+            if self.tokenizer is None or self.tokenizer.pieces is None:
+                raise ValueError(
+                    "structured_outputs needs a tokenizer whose tokens are pieces of text, and there is none"
+                )
+            check_form(params.structured_outputs)
         if params.bad_words and self.tokenizer is not None:
             words = encode_bad_words(self.tokenizer, params.bad_words)
             params = replace(params, bad_words_token_ids=(*params.bad_words_token_ids, *map(tuple, words)))

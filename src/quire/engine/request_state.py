@@ -176,6 +176,7 @@ class RequestState:
             include_stop_str_in_output=params.include_stop_str_in_output,
             prompt_token_ids=self.request.prompt_token_ids,
             lead=self.prompt.answer_lead,
+            shown_specials=self.prompt.shown_specials,
         )
 
     def _decode(self, entry: TokenLogprobs) -> dict[int, Logprob]:

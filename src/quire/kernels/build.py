@@ -28,11 +28,14 @@ _FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp", "-fvisibility=hid
           "-ffp-contract=fast")  # fmt: skip
 _AVX2 = ("-mavx2", "-mfma")
 _AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512")
+_BF16 = (*_AVX512, "-mavx512bf16", "-mavx512vnni")
 _X86_LEVELS = {
     "avx2": _AVX2,
     "avx512": _AVX512,
     # Products of bfloat16 pairs and of 8-bit fours in 32 bits: Zen 4 and later, Xeons from Sapphire Rapids on.
-    "avx512bf16": (*_AVX512, "-mavx512bf16", "-mavx512vnni"),
+    "avx512bf16": _BF16,
+    # Products of whole tiles of these: Xeons from Sapphire Rapids on.
+    "amx": (*_BF16, "-mamx-tile", "-mamx-bf16", "-mamx-int8"),
 }
 #: Compiler flags by level, the best level last.
 LEVELS: dict[str, tuple[str, ...]] = {

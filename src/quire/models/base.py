@@ -144,8 +144,11 @@ class CausalLM(nn.Module):
     def pack(self) -> None:
         """Give every linear layer the layout that is fastest here, one at a time, freeing the plain one.
 
-        A tied head gets a packed copy of its own (ModelConfig.packed_head_bytes), since the embedding needs the rows.
+        A tied head and the embedding share one table, if rows can be read from the packed one; otherwise the head gets
+        a copy of its own (ModelConfig.packed_head_bytes).
         """
+        if self.config.tie_word_embeddings:
+            self.embed_tokens.share_with(self.lm_head)
         for module in self.modules():
             if isinstance(module, Linear):
                 module.pack()

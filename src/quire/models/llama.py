@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from quire.models.base import Attend, CausalLM
-from quire.models.layers import Linear, MergedLinear, RMSNorm, RotaryEmbedding, rotate
+from quire.models.layers import Linear, MergedLinear, RMSNorm, RotaryEmbedding, Sum, kernels_for, rotate_heads
 from quire.models.model_config import ConfigReader, ModelConfig, RopeConfig
 
 
@@ -68,15 +68,13 @@ class LlamaAttention(nn.Module):
         self.q_norm = RMSNorm(config.head_dim, config.norm_eps, **factory) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.norm_eps, **factory) if config.qk_norm else None
         self.o_proj = Linear(config.q_size, config.hidden_size, bias=config.attention_out_bias, **factory)
+        self._kernels = kernels_for(factory["dtype"])
 
     def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
-        num_qk_heads = self.num_heads + self.num_kv_heads
-        qkv = self.qkv_proj(x).view(len(x), num_qk_heads + self.num_kv_heads, self.head_dim)
-        qk, v = qkv[:, :num_qk_heads], qkv[:, num_qk_heads:]
-        if self.q_norm is not None and self.k_norm is not None:
-            qk = torch.cat((self.q_norm(qk[:, : self.num_heads]), self.k_norm(qk[:, self.num_heads :])), dim=1)
-        qk = rotate(qk, rotation)
-        out = attend(self.index, qk[:, : self.num_heads], qk[:, self.num_heads :], v)
+        qkv = self.qkv_proj(x).view(len(x), self.num_heads + 2 * self.num_kv_heads, self.head_dim)
+        norms = (self.q_norm, self.k_norm) if self.q_norm is not None and self.k_norm is not None else None
+        q, k, v = rotate_heads(qkv, rotation, self.num_heads, self.num_kv_heads, norms, self._kernels)
+        out = attend(self.index, q, k, v)
         return self.o_proj(out.reshape(len(x), self.num_heads * self.head_dim))
 
 
@@ -89,7 +87,7 @@ class LlamaMLP(nn.Module):
         self.down_proj = Linear(inner, hidden, bias=config.mlp_bias, **factory)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(self.gate_proj.silu(x).mul_(self.up_proj(x)))
+        return self.down_proj(self.gate_proj.gated(x, self.up_proj))
 
 
 class LlamaDecoderLayer(nn.Module):
@@ -100,9 +98,10 @@ class LlamaDecoderLayer(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.norm_eps, **factory)
         self.mlp = LlamaMLP(config, **factory)
 
-    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), rotation, attend)
-        return x + self.mlp(self.post_attention_layernorm(x))
+    def forward(self, x: Tensor | Sum, rotation: tuple[Tensor, Tensor], attend: Attend) -> Sum:
+        x, normed = self.input_layernorm.of_sum(x)
+        x, normed = self.post_attention_layernorm.of_sum(Sum(x, self.self_attn(normed, rotation, attend)))
+        return Sum(x, self.mlp(normed))
 
 
 class LlamaForCausalLM(CausalLM):
@@ -124,4 +123,4 @@ class LlamaForCausalLM(CausalLM):
         rotation = self.rotary(positions, x.dtype)
         for layer in self.stack:
             x = layer(x, rotation, attend)
-        return self.norm(x)
+        return self.norm.of_sum(x)[1]

@@ -252,7 +252,7 @@ class ModelConfig:
         return self.num_parameters * _itemsize(dtype)
 
     def packed_head_bytes(self, dtype: str) -> int:
-        """Memory for the tied head's own table, beside the embedding's, where linear layers are packed (on CPU)."""
+        """Memory for the tied head's own table, beside the embedding's, where oneDNN packs it (on CPU)."""
         return self.vocab_size * self.embedding_dim * _itemsize(dtype) if self.tie_word_embeddings else 0
 
     def kv_bytes_per_token(self, dtype: str) -> int:

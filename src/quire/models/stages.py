@@ -10,14 +10,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from quire.models.layers import Linear
+from quire.models.layers import Linear, Sum
 from quire.models.tensor_file import read_tensors, wrong_file
 
 
 class PassLayer(nn.Module):
     """The identity in the place of a layer that is not there: neither computes nor touches the KV cache."""
 
-    def forward(self, x: Tensor, *_: Any) -> Tensor:
+    def forward(self, x: Tensor | Sum, *_: Any) -> Tensor | Sum:
         return x
 
 
@@ -31,7 +31,9 @@ class LinearMap(nn.Module):
         super().__init__()
         self.change = Linear(hidden_size, hidden_size, bias=True, dtype=dtype, device=device)
 
-    def forward(self, x: Tensor, *_: Any) -> Tensor:
+    def forward(self, x: Tensor | Sum, *_: Any) -> Tensor:
+        if isinstance(x, Sum):
+            x = x.x + x.y
         return x + self.change(x)
 
 

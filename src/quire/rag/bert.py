@@ -125,7 +125,7 @@ class BertEncoder(nn.Module):
             [batch, length, hidden_size]
         """
         batch, length = input_ids.shape
-        x = self.words(input_ids) + (self.positions.weight[:length] + self.token_types.weight[0])
+        x = self.words(input_ids) + (self.positions(torch.arange(length)) + self.token_types(torch.tensor([0])))
         x = self.norm(x).view(batch * length, -1)
         is_real = torch.arange(length) < lengths[:, None]  # [batch, length]
         mask = None if bool(is_real.all()) else is_real[:, None, None, :]

@@ -9,9 +9,9 @@ from functools import partial
 
 import numpy as np
 
-from quire.rag.child import Child, Limits, Worker
 from quire.rag.embedder import EmbedderSource, load_embedder
 from quire.rag.embedding import EmbedderFacts, Embeddings
+from quire.system.child import Child, Limits, Worker
 from quire.system.threads import default_num_threads, spin_briefly
 
 _LIMITS = Limits(memory_bytes=None, cpu_s=None, wall_s=600.0)  # its texts are hostile, its files are not

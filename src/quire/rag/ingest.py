@@ -17,7 +17,6 @@ from typing import Protocol
 
 import numpy as np
 
-from quire.rag.child import ChildError
 from quire.rag.chunks import Chunk, cut
 from quire.rag.collections import (
     Collection,
@@ -33,6 +32,7 @@ from quire.rag.embedder import TokenCounter
 from quire.rag.embedding import Embedder
 from quire.rag.parse import KINDS, ParsedDocument, kind_of
 from quire.rag.parser import MAX_FILE_BYTES, Parser
+from quire.system.child import ChildError
 
 _BATCH_CHUNKS = 64  # that are embedded, and then kept, together
 _VERSION = b"1"  # of how files are read: another one reads all of them again

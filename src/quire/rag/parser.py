@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
-from quire.rag.child import Child, Limits, Worker
 from quire.rag.parse import KINDS, ParsedDocument, kind_of, parse
+from quire.system.child import Child, Limits, Worker
 
 if TYPE_CHECKING:
     from quire.rag.chunks import Chunk

@@ -25,6 +25,11 @@ class SLO:
             if limit is not None and not 0 < limit < float("inf"):
                 raise RoutingError(f"an SLO's {name} is a number of seconds above 0, got {limit!r}")
 
+    def is_kept(self, ttft_s: float, tpot_s: float) -> bool:
+        """Whether a request's latencies are within it; TPOT is 0 of one token alone."""
+        is_soon = self.ttft_s is None or ttft_s <= self.ttft_s
+        return is_soon and (self.tpot_s is None or tpot_s <= self.tpot_s)
+
 
 NO_SLO = SLO()
 

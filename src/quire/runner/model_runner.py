@@ -18,6 +18,7 @@ from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, StoreChang
 from quire.runner.batch import Batch, InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.sampler import RowState, Sampler, token_logprobs
+from quire.structured.matcher import Grammars
 from quire.tiers.disk_link import DiskLink
 from quire.tiers.streams import Done
 from quire.tiers.transfer_worker import TransferWorker
@@ -68,6 +69,7 @@ class ModelRunner:
         vocab_size: of the logits.
         transfer_worker: moves blocks between `cache` and the swap tier, if there is one.
         disk: the disk tier, if there is one.
+        grammars: of the model's structured outputs; None where none is asked for.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class ModelRunner:
         vocab_size: int,
         transfer_worker: TransferWorker | None = None,
         disk: DiskLink | None = None,
+        grammars: Grammars | None = None,
     ) -> None:
         self.model = model
         self.cache = cache
@@ -88,7 +91,8 @@ class ModelRunner:
         self.disk = disk
         self.device = cache.tensor.device
         self.stages: dict[int, ServableStage] = {}  #: alive, by number; none where the model has no stages
-        self.sampler = Sampler(vocab_size)
+        self.grammars = grammars
+        self.sampler = Sampler(vocab_size, grammars)
         self._states: list[RowState | None] = [None] * len(batch.info)
         self._max_logits_rows = max(1, _LOGITS_BYTES // (4 * vocab_size))
 
@@ -195,10 +199,14 @@ class ModelRunner:
 
     def _sample(self, batch: Batch, out: SchedulerOutput, hidden: torch.Tensor, result: StepOutput) -> None:
         last_tokens = batch.attention.query_start_loc[batch.sampled + 1] - 1
-        for at in range(0, len(batch.sampled), self._max_logits_rows):
+        is_every_row = len(last_tokens) == len(batch.token_ids)
+        for at in range(0, len(last_tokens), self._max_logits_rows):
             sampled = batch.sampled[at : at + self._max_logits_rows]
-            last = self._to_device(last_tokens[at : at + self._max_logits_rows])
-            logits = self._logits(hidden.index_select(0, last))
+            if is_every_row:
+                rows = hidden[at : at + len(sampled)]
+            else:
+                rows = hidden.index_select(0, self._to_device(last_tokens[at : at + len(sampled)]))
+            logits = self._logits(rows)
             states = [self._state(int(row)) for row in batch.rows[sampled]]
             tokens, logprobs, failed = self.sampler.sample(logits, states)
             for i, state, drawn, entries, why in zip(sampled.tolist(), states, tokens, logprobs, failed, strict=True):
@@ -219,7 +227,7 @@ class ModelRunner:
         assert info is not None
         state = self._states[row]
         if state is None or state.info is not info:
-            state = self._states[row] = RowState(info)
+            state = self._states[row] = RowState(info, self.grammars)
         return state
 
     def _score_prompts(self, batch: Batch, out: SchedulerOutput, hidden: torch.Tensor, result: StepOutput) -> None:

@@ -8,19 +8,36 @@ threshold, as in FlashInfer's sorting-free sampler). Tokens tied with the nucleu
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 
-from quire.outputs import EVERY_TOKEN_IS_BANNED, NewSequence, TokenLogprobs
+from quire.kernels.elementwise import threads_for
+from quire.models.layers import kernels_for
+from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED, NewSequence, TokenLogprobs
 from quire.runner.random import uniform
+from quire.runner.token_mask import ALL, apply_masks
+from quire.structured.bits import bits_of, words_of
+from quire.structured.grammar import GrammarError
+from quire.structured.matcher import Grammars
 
+_NO_NUMBERS = "the model's logits are not numbers (NaN or infinite)"
 _CHUNK = 512  # of the vocabulary, summed at once where a cumulative sum is wanted
 
 
 class RowState:
-    """A sequence's memory for sampling: the tokens that it has seen, and how often each is in its output."""
+    """A sequence's memory for sampling: the tokens that it has seen, and how often each is in its output.
 
-    def __init__(self, info: NewSequence) -> None:
+    Args:
+        info: of the sequence.
+        grammars: of the model, for a sequence whose output is in a language.
+
+    Raises:
+        GrammarError: its grammar cannot be compiled.
+    """
+
+    def __init__(self, info: NewSequence, grammars: Grammars | None = None) -> None:
         params = info.sampling_params
         self.info = info
         self.params = params
@@ -28,17 +45,16 @@ class RowState:
         self.has_penalties = (
             params.repetition_penalty != 1.0 or params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
         )
-        self.is_plain = not (
-            self.has_penalties
-            or params.logit_bias
-            or params.allowed_token_ids is not None
-            or params.bad_words_token_ids
-            or (params.min_tokens and info.stop_token_ids)
-        )
+        self.is_plain = not (self.has_penalties or params.logit_bias)  #: its logits are the model's, but for bans
         self.is_argmax = (
             self.is_plain and params.is_greedy and params.logprobs is None and not info.num_candidates
         )  #: only the place of its largest logit matters
         self.output: list[int] = list(info.token_ids[info.num_prompt_tokens :])
+        self.matcher = None
+        if params.structured_outputs is not None and not info.num_candidates:
+            assert grammars is not None
+            self.matcher = grammars.matcher(params.structured_outputs, info.stop_token_ids, self.output)
+        self._allowed: np.ndarray | None = None
         self._slot_of: dict[int, int] = {}
         self._ids = np.zeros(0, dtype=np.int64)
         self._counts = np.zeros(0, dtype=np.float32)
@@ -49,8 +65,40 @@ class RowState:
     def append(self, token: int) -> None:
         self.num_output_tokens += 1
         self.output.append(token)
+        if self.matcher is not None:
+            self.matcher.advance((token,))
         if self.has_penalties:
             self._count(token, is_output=True)
+
+    @property
+    def has_bans(self) -> bool:
+        """Whether some token is banned now."""
+        params = self.params
+        return (
+            self.matcher is not None
+            or params.allowed_token_ids is not None
+            or bool(params.bad_words_token_ids)
+            or self._must_go_on
+        )
+
+    @property
+    def _must_go_on(self) -> bool:
+        return self.num_output_tokens < self.params.min_tokens and bool(self.info.stop_token_ids)
+
+    def restrict(self, words: np.ndarray) -> None:
+        """Ban tokens in a mask in which every token that the grammar allows is set. uint32 [words_of(vocab_size)]"""
+        params = self.params
+        if params.allowed_token_ids is not None:
+            if self._allowed is None:
+                self._allowed = bits_of(params.allowed_token_ids, 32 * len(words))
+            words &= self._allowed
+        for word in params.bad_words_token_ids:
+            if len(word) == 1 or tuple(self.output[-(len(word) - 1) :]) == word[:-1]:
+                words[word[-1] >> 5] &= ~np.uint32(1 << (word[-1] & 31))
+        if self._must_go_on:
+            is_end = bits_of(self.info.stop_token_ids, 32 * len(words))
+            if self.matcher is None or (words & ~is_end).any():  # where a grammar can only end, it ends
+                words &= ~is_end
 
     def _count(self, token: int, *, is_output: bool) -> None:
         slot = self._slot_of.setdefault(token, len(self._slot_of))
@@ -72,10 +120,12 @@ class Sampler:
 
     Args:
         vocab_size: of the logits.
+        grammars: of the model.
     """
 
-    def __init__(self, vocab_size: int) -> None:
+    def __init__(self, vocab_size: int, grammars: Grammars | None = None) -> None:
         self.vocab_size = vocab_size
+        self._grammars = grammars
         self._work: torch.Tensor | None = None
 
     def sample(
@@ -92,31 +142,79 @@ class Sampler:
             asked for them, and why it failed, if it did.
         """
         best_values, best_ids = best_tokens(logits)
+        failed = {i: _NO_NUMBERS for i, value in enumerate(best_values.tolist()) if not math.isfinite(value)}
+        best = best_ids.tolist()
+        raw: dict[int, torch.Tensor] = {}
+        if banned := [i for i, state in enumerate(states) if state.has_bans and i not in failed]:
+            raw, again = self._ban(logits, banned, states, best, failed)
+            if again:
+                places = torch.tensor(again, device=logits.device)
+                best_values[places], best_ids = best_tokens(logits[places])
+                for i, token, value in zip(again, best_ids.tolist(), best_values[places].tolist(), strict=True):
+                    best[i] = token
+                    if value == -math.inf:
+                        failed.setdefault(i, EVERY_TOKEN_IS_BANNED)
         if not all(state.is_argmax for state in states):
             logits, best_values = logits.float(), best_values.float()
-        is_finite = torch.isfinite(best_values).tolist()
-        best = best_ids.tolist()
         drawn = [
-            self._sample_row(logits[i], best_values[i], best[i], state)
-            if is_finite[i]
-            else ([], None, "the model's logits are not numbers (NaN or infinite)")
+            ([], None, failed[i])
+            if i in failed
+            else self._sample_row(logits[i], best_values[i], best[i], state, raw.get(i))
             for i, state in enumerate(states)
         ]
         return [row[0] for row in drawn], [row[1] for row in drawn], [row[2] for row in drawn]
 
+    def _ban(
+        self, logits: torch.Tensor, rows: list[int], states: list[RowState], best: list[int], failed: dict[int, str]
+    ) -> tuple[dict[int, torch.Tensor], list[int]]:
+        """Set the logits of banned tokens to minus infinity, in place.
+
+        Args:
+            logits: of all rows.
+            rows: that have bans.
+            states: of all rows.
+            best: each row's largest logit, by its place.
+            failed: takes why a row fails, by row.
+
+        Returns:
+            By row, the logits as they were, where log-probabilities are wanted; and the rows whose largest logit is
+            banned.
+        """
+        raw: dict[int, torch.Tensor] = {}
+        masks = np.full((len(rows), words_of(self.vocab_size)), ALL)
+        matched = [(at, matcher) for at, row in enumerate(rows) if (matcher := states[row].matcher) is not None]
+        if matched:
+            assert self._grammars is not None
+            filled = self._grammars.fill([matcher for _, matcher in matched])
+            for (at, matcher), words in zip(matched, filled, strict=True):
+                try:
+                    matcher.take_mask(words)
+                except GrammarError as error:
+                    failed[rows[at]] = f"{BROKEN_GRAMMAR}: {error}"
+                masks[at] = words[: masks.shape[1]]
+        again = []
+        for row, words in zip(rows, masks, strict=True):
+            states[row].restrict(words)
+            if states[row].params.logprobs is not None:
+                raw[row] = logits[row].clone().float()
+            if not (int(words[best[row] >> 5]) >> (best[row] & 31)) & 1:
+                again.append(row)
+        apply_masks(logits, rows, masks)
+        return raw, again
+
     def _sample_row(
-        self, row: torch.Tensor, top: torch.Tensor, top_id: int, state: RowState
+        self, row: torch.Tensor, top: torch.Tensor, top_id: int, state: RowState, raw: torch.Tensor | None
     ) -> tuple[list[int], list[TokenLogprobs] | None, str | None]:
-        """One row of `sample`; `top` is its largest value and stands first at `top_id`."""
+        """One row of `sample`; `top` is its largest value and stands first at `top_id`. `raw` is the row before bans,
+        where log-probabilities are wanted of a row that has some."""
         info, params = state.info, state.params
         if info.num_candidates:
             return [], [_entry(row, top_id, info.num_candidates)], None
-        raw = row if params.logprobs is None or state.is_plain else row.clone()
+        if raw is None:
+            raw = row if params.logprobs is None or state.is_plain else row.clone()
         if not state.is_plain:
             self._process(row, state)
             top = row.amax()
-            if top == -torch.inf:
-                return [], None, EVERY_TOKEN_IS_BANNED
             if params.is_greedy:
                 top_id = int(best_tokens(row[None])[1])
         num_samples = info.num_samples if state.num_output_tokens == 0 else 1
@@ -126,27 +224,13 @@ class Sampler:
         return tokens, [_entry(raw, token, params.logprobs, params.logprob_token_ids) for token in tokens], None
 
     def _process(self, row: torch.Tensor, state: RowState) -> None:
-        """Bans, biases and penalties, in place."""
+        """Biases and penalties, in place."""
         params = state.params
-        if params.allowed_token_ids is not None:
-            allowed = torch.tensor(params.allowed_token_ids, device=row.device)
-            values = row[allowed]
-            row.fill_(-torch.inf)
-            row[allowed] = values
         if params.logit_bias:
             ids = torch.tensor(list(params.logit_bias), device=row.device)
             row[ids] += torch.tensor(list(params.logit_bias.values()), dtype=row.dtype, device=row.device)
         if state.has_penalties:
             self._penalise(row, state)
-        banned = [
-            word[-1]
-            for word in params.bad_words_token_ids
-            if len(word) == 1 or tuple(state.output[-(len(word) - 1) :]) == word[:-1]
-        ]
-        if state.num_output_tokens < params.min_tokens:
-            banned.extend(state.info.stop_token_ids)
-        if banned:
-            row[torch.tensor(banned, device=row.device)] = -torch.inf
 
     @staticmethod
     def _penalise(row: torch.Tensor, state: RowState) -> None:
@@ -205,11 +289,20 @@ class Sampler:
 
 
 def best_tokens(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Each row's largest value and the first place where it stands.
+    """Each row's largest value, NaN where there is any, and the first place where it stands.
 
-    Twice: among the maxima of chunks, then within one chunk. Over 152 k tokens a quarter of the time of `max(dim)`.
+    Twice: among the maxima of chunks, then within one chunk. Over 152 k tokens a quarter of the time of `max(dim)`, and
+    by a kernel, which reads them once, a third of that.
     """
-    size = logits.shape[1]
+    num_rows, size = logits.shape
+    kernels = kernels_for(logits.dtype) if logits.is_cpu and logits.stride(1) == 1 else None
+    if kernels is not None:
+        best, places = torch.empty(num_rows, dtype=torch.float32), torch.empty(num_rows, dtype=torch.int64)
+        num_threads = threads_for(logits.numel(), torch.get_num_threads())
+        kernels.best(
+            logits.data_ptr(), num_rows, size, logits.stride(0), best.data_ptr(), places.data_ptr(), num_threads
+        )
+        return best, places
     whole = size // _CHUNK * _CHUNK
     if not whole:
         values, ids = logits.max(dim=-1)

@@ -17,6 +17,8 @@ from starlette.routing import Route
 import quire
 from quire.async_engine.messages import EngineUnavailable, RequestFailed
 from quire.routing.router import Router
+from quire.server.anthropic.endpoint import message_routes
+from quire.server.anthropic.schema import MessageEvent
 from quire.server.auto import AutoModel
 from quire.server.collections.embeddings import embedding_routes
 from quire.server.collections.kept_kv import KeptKV
@@ -24,6 +26,7 @@ from quire.server.collections.routes import collection_routes
 from quire.server.collections.service import CollectionService
 from quire.server.collections.warming import warm_routes
 from quire.server.errors import ApiError, error_response, invalid
+from quire.server.health import health_routes
 from quire.server.http.access_log import AccessLog
 from quire.server.http.auth import Authenticate
 from quire.server.http.body import BodyReader
@@ -34,12 +37,15 @@ from quire.server.metrics import CountRequests, Metrics, metrics_routes
 from quire.server.openai.chat import ChatEndpoint
 from quire.server.openai.completions import CompletionEndpoint
 from quire.server.openai.errors import as_api_error
-from quire.server.openai.health import health_routes
 from quire.server.openai.models import model_routes
 from quire.server.openai.openapi import describe
+from quire.server.openai.schema import ChatCompletionChunk
 from quire.server.openai.tokenize import tokenize_routes
 from quire.server.pages import page_routes
 from quire.server.registry import ModelRegistry
+from quire.server.responses.endpoint import ResponsesEndpoint
+from quire.server.responses.schema import ResponseEvent
+from quire.server.responses.store import ResponseStore
 from quire.server.settings import ServerSettings
 
 _CLIENT_LEFT = 499  # nobody reads it; the access log does
@@ -47,7 +53,9 @@ _CLIENT_LEFT = 499  # nobody reads it; the access log does
 _ALIASES = {
     "/chat/completions": "/v1/chat/completions",
     "/completions": "/v1/completions",
+    "/responses": "/v1/responses",
     "/embeddings": "/v1/embeddings",
+    "/messages": "/v1/messages",
     "/models": "/v1/models",
     "/v1/health": "/health",
     "/ping": "/health",
@@ -82,8 +90,11 @@ def make_app(
     auto, kept = AutoModel(registry, router), KeptKV(registry)
     service.on_deleted = lambda info, passages: kept.forget(info.id, passages)
     app.state.kept = kept
+    chat = ChatEndpoint(auto, settings, service)
     routers = (
-        ChatEndpoint(auto, settings, service).route(),
+        chat.route(),
+        message_routes(chat),
+        ResponsesEndpoint(chat, ResponseStore(settings.max_stored_responses)).route(),
         CompletionEndpoint(auto, settings, service).route(),
         tokenize_routes(registry, settings),
         model_routes(registry, has_auto=router is not None),
@@ -101,7 +112,8 @@ def make_app(
     app.add_exception_handler(HTTPException, _refuse_route)
     app.add_exception_handler(RequestValidationError, _refuse_parameter)
     app.add_exception_handler(ClientDisconnected, _give_up)
-    app.openapi = lambda: describe(app, needs_key=bool(settings.api_keys))  # type: ignore[method-assign]
+    chunks = (ChatCompletionChunk, ResponseEvent, MessageEvent)
+    app.openapi = lambda: describe(app, needs_key=bool(settings.api_keys), chunks=chunks)  # type: ignore[method-assign]
     _put_before(app, settings)
     if metrics is not None:
         paths = frozenset(route.path for each in routers for route in each.routes if isinstance(route, Route))

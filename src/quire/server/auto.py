@@ -24,7 +24,7 @@ class AutoModel:
     """
 
     def __init__(self, registry: ModelRegistry, router: Router | None) -> None:
-        self._registry = registry
+        self.registry = registry
         self._router = router
 
     async def find(
@@ -43,28 +43,28 @@ class AutoModel:
         if name != AUTO or self._router is None:
             if slo is not None:
                 raise invalid(f"slo goes with model={AUTO!r}, of a server that was started with --routing", "slo")
-            return self._registry.get(name), None
+            return self.registry.get(name), None
         if question is None:
             raise invalid("model auto chooses by the question's text; send a text, or name a model", "model")
         known: dict[str, Any] = {}
         if self._router.needs_forecasts:
             names = self._router.config.models.values()
-            known["forecasts"] = {each: self._registry.get(each).async_engine.forecast for each in names}
+            known["forecasts"] = {each: self.registry.get(each).async_engine.forecast for each in names}
             known["num_tokens"] = num_characters // _CHARACTERS_A_TOKEN
             known["key_id"] = key_id
             known["slo"] = None if slo is None else SLO(slo.ttft_s, slo.tpot_s)
         choice = self._among_ready(await asyncio.to_thread(partial(self._router.route, question, **known)))
         routing = RoutingReply(policy=choice.policy, why=choice.why, numbers=dict(choice.numbers))
-        return self._registry.get(choice.model), routing
+        return self.registry.get(choice.model), routing
 
     def _among_ready(self, choice: Choice) -> Choice:
         """The choice, or another model that can answer sooner."""
         assert self._router is not None
-        state = self._registry.get(choice.model).async_engine.state
+        state = self.registry.get(choice.model).async_engine.state
         if state in (ModelState.READY, ModelState.UNLOADED):  # an idle one comes back
             return choice
         for better in (ModelState.READY, ModelState.UNLOADED):
             for name in self._router.config.models.values():
-                if self._registry.get(name).async_engine.state is better:
+                if self.registry.get(name).async_engine.state is better:
                     return replace(choice, model=name, why=f"{choice.why}; but {choice.model} is {state}")
         return choice  # which is waited for, or says what is the matter

@@ -14,7 +14,10 @@ from starlette.types import Receive, Scope, Send
 
 ERROR_CODE = "error_code"  #: in the state of an ASGI scope: the code of the error that answers it
 RETRY_SOON = {"Retry-After": "1"}  #: header of a refusal that may be over in a second
+#: Below this path errors have Anthropic's form, whoever raises them; OpenAI's clients can read that, too.
+ANTHROPIC_PATH = "/v1/messages"
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+_ANTHROPIC_TYPES = {**_TYPES, 404: "not_found_error", 413: "request_too_large", 503: "overloaded_error"}
 
 
 @dataclass
@@ -42,6 +45,12 @@ def error_body(error: ApiError) -> dict[str, Any]:
     return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
 
 
+def anthropic_body(error: ApiError) -> dict[str, Any]:
+    """The same as Anthropic's clients know it, with our `param` and `code`."""
+    kind = _ANTHROPIC_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
+    return {"type": "error", "error": {**error_body(error)["error"], "type": kind}}
+
+
 def error_response(error: ApiError) -> JSONResponse:
     return _ErrorResponse(error)
 
@@ -51,8 +60,12 @@ class _ErrorResponse(JSONResponse):
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(error_body(error), error.status, dict(error.headers))
-        self._code = error.code or "other"
+        self._error = error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope.setdefault("state", {})[ERROR_CODE] = self._code
+        scope.setdefault("state", {})[ERROR_CODE] = self._error.code or "other"
+        if scope["path"].startswith(ANTHROPIC_PATH):
+            other = JSONResponse(anthropic_body(self._error), self._error.status, dict(self._error.headers))
+            await other(scope, receive, send)
+            return
         await super().__call__(scope, receive, send)

@@ -23,7 +23,7 @@ from quire.server.errors import ERROR_CODE
 from quire.server.openai.schema import ERROR_RESPONSES
 
 MODES = ("recompute", "swap", "mixed")
-_ASIDE = ("document", "stage")  #: why requests wait beside the queue
+_ASIDE = ("document", "grammar", "stage")  #: why requests wait beside the queue
 _DIRECTIONS = {"save": "out", "load": "in"}
 _LABEL = "model_name"
 AnyMetric = Gauge | Counter | Histogram
@@ -65,7 +65,7 @@ class Metrics:
         self._waiting_by_reason = self._gauge(
             "num_requests_waiting_by_reason",
             "Of the requests that wait, those for their first step (capacity), preempted ones, those for a "
-            "document that another process computes, and those for a later stage of the model.",
+            "document that another process computes, for a grammar, and for a later stage of the model.",
             reason=("capacity", "preempted", *_ASIDE),
         )
         self._kv_usage = self._gauge(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from quire.server.tools.families import AUTO, NONE, REASONING_PARSERS, TOOL_PARSERS
 from quire.settings import EnvironmentSettings, parse_size, setting
 
 LOG_FORMATS = ("text", "json")
@@ -62,6 +63,16 @@ class ServerSettings(EnvironmentSettings):
         "1GiB", "Most bytes of one key's documents, their vectors with them.", read=parse_size, at_least=0
     )
     chat_template: str | None = setting(None, "A Jinja template in place of the models' own.", metavar="FILE")
+    tool_call_parser: str = setting(
+        AUTO,
+        "How the models write calls of functions; auto tells by the chat template, none takes no tools.",
+        choices=(AUTO, NONE, *TOOL_PARSERS),
+    )
+    reasoning_parser: str = setting(
+        AUTO,
+        "How the models write what they think; auto tells by the chat template, none leaves it in the content.",
+        choices=(AUTO, NONE, *REASONING_PARSERS),
+    )
     enable_force_include_usage: bool = setting(False, "Every stream ends with its usage, asked for or not.")
     open_metrics: bool = setting(False, "Let /metrics and /version answer without a key; they need one by default.")
     max_body_bytes: int = setting("8MiB", "A larger request gets 413.", read=parse_size, at_least=1)
@@ -84,6 +95,9 @@ class ServerSettings(EnvironmentSettings):
         None, "Most requests of one key at once; further ones get 429.", at_least=1
     )
     max_answers: int = setting(1024, "Answers that one body may ask for: its prompts times n.", at_least=1)
+    max_stored_responses: int = setting(
+        1000, "Responses that conversations may go on from by previous_response_id; 0 keeps none.", at_least=0
+    )
     max_logprobs: int = setting(
         100, "Log-probabilities a token that one body may ask for; -1 is no limit, so all tokens' too.", at_least=-1
     )

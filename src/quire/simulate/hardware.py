@@ -71,17 +71,17 @@ class SlowedCosts:
 
     def __init__(self, costs: Costs, factor: float) -> None:
         self._costs = costs
-        self._factor = factor
+        self.factor = factor  #: may be changed at any time
 
     @property
     def is_link_usable(self) -> bool:
         return self._costs.is_link_usable
 
     def step(self, shape: StepShape) -> float:
-        return self._factor * self._costs.step(shape)
+        return self.factor * self._costs.step(shape)
 
     def recompute(self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None) -> float:
-        return self._factor * self._costs.recompute(num_tokens, start=start, chunk=chunk, beside=beside)
+        return self.factor * self._costs.recompute(num_tokens, start=start, chunk=chunk, beside=beside)
 
     def save(self, num_bytes: int, tier: str = "host") -> float:
         return self._costs.save(num_bytes, tier)

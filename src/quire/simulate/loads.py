@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable
 
 from quire.simulate.simulation import Arrival
+from quire.simulate.virtual_runner import TOKEN
 
 SHORTEST, LONGEST = 128, 2048  #: prompt and answer together, in the mix of the CPS paper (section 4.1)
 BOUNDARY = 1024  #: the longest of the short ones
 PROMPT_SHARE = (0.1, 0.9)  #: lowest and highest, of a request's tokens; assumed: the paper gives the sum alone
+
+_FIRST_ID = TOKEN + 1  #: of tokens that no answer has
 
 
 def draw_short_long(
@@ -71,6 +75,45 @@ def ask_about_documents(
         prompt = [document] * num_tokens + list(own)
         asked.append(arrival._replace(num_prompt_tokens=len(prompt), prompt_token_ids=prompt, documents=(num_tokens,)))
     return asked
+
+
+def draw_conversations(num_requests: int, rate: float, seed: int = 0, *, num_systems: int = 8) -> list[Arrival]:
+    """Conversations of several turns, each of which sends all that was said before it once more.
+
+    Assumed: they begin by a Poisson process; one of `num_systems` system prompts of 512 to 2,048 tokens stands before
+    each, the k-th in proportion to 1 / k (Zipf's law); another turn follows with a probability of 3/4, after reading
+    (0.02 s a token of the answer) and thinking (10 s on average, exponential); questions have 60 and answers 150 tokens
+    in the median, both spread log-normally.
+
+    Args:
+        num_requests: turns, of all conversations together.
+        rate: conversations that begin in a second.
+        seed: other ones.
+        num_systems: system prompts.
+    """
+    rng = random.Random(f"conversations, {seed}")
+    weights = [1 / rank for rank in range(1, num_systems + 1)]
+    systems = [[_FIRST_ID + number] * rng.randint(512, 2048) for number in range(num_systems)]
+    next_id = _FIRST_ID + num_systems
+    arrivals: list[Arrival] = []
+    began_s = 0.0
+    while len(arrivals) < num_requests:
+        began_s += rng.expovariate(rate)
+        now, said = began_s, rng.choices(systems, weights)[0]
+        while len(arrivals) < num_requests:
+            question, answer = (_draw_length(rng, median) for median in (60, 150))
+            said = said + [next_id] * question  # a token that nobody else says, over and over
+            next_id += 1
+            arrivals.append(Arrival(now, len(said), answer, said))
+            if rng.random() >= 0.75:
+                break
+            said = said + [TOKEN] * answer
+            now += 0.02 * answer + rng.expovariate(0.1)
+    return sorted(arrivals, key=lambda arrival: arrival.time_s)
+
+
+def _draw_length(rng: random.Random, median: int) -> int:
+    return min(1024, max(4, round(rng.lognormvariate(math.log(median), 0.8))))
 
 
 def speed_up(arrivals: Iterable[Arrival], factor: float) -> list[Arrival]:

@@ -10,9 +10,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from quire.config import SchedulerConfig
+from quire.core.block_keys import PUBLIC_ONLY, extend_keys
 from quire.core.costs.cost_model import CostModel
 from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.log import Recovery
@@ -23,7 +25,9 @@ from quire.outputs import SchedulerOutput
 from quire.sampling_params import SamplingParams
 from quire.simulate.figures import Distribution, Timeline, distribution
 from quire.simulate.hardware import HardwareProfile
-from quire.simulate.virtual_runner import VirtualRunner
+from quire.simulate.virtual_runner import TOKEN, VirtualRunner
+
+_MOST_AT_ONCE = 256  #: steps
 
 
 class Arrival(NamedTuple):
@@ -101,11 +105,21 @@ def simulate(
         raise ValueError("block_bytes=0: how large a block is decides what swapping it costs; set it")
     if config.has_disk_tier and not hardware.has_disk:
         raise ValueError(f"{hardware.name} says nothing of a disk; give it one (with_disk), or leave out the disk tier")
+    ordered = check_arrivals(arrivals)
+    scheduler = Scheduler(config, policy, learner or hardware.costs)
+    return Simulation(scheduler, VirtualRunner(hardware, config.block_bytes), learner).run(ordered)
+
+
+def check_arrivals(arrivals: Iterable[Arrival]) -> list[Arrival]:
+    """Arrivals in the order in which they come.
+
+    Raises:
+        ValueError: a prompt has not the tokens or the documents that it is said to have.
+    """
     ordered = sorted(arrivals, key=lambda arrival: arrival.time_s)
     for arrival in ordered:
         _check_prompt(arrival)
-    scheduler = Scheduler(config, policy, learner or hardware.costs)
-    return Simulation(scheduler, VirtualRunner(hardware, config.block_bytes), learner).run(ordered)
+    return ordered
 
 
 def _check_prompt(arrival: Arrival) -> None:
@@ -144,20 +158,33 @@ class Simulation:
             while num_taken < len(arrivals) and arrivals[num_taken].time_s <= runner.now:
                 self.add(arrivals[num_taken])
                 num_taken += 1
-            if scheduler.requests or (scheduler.disk is None and scheduler.has_unfinished()):
-                # Saves to disk take long, and hold up nobody who comes while they go on.
-                has_next = scheduler.disk is not None and num_taken < len(arrivals)
-                self.step(until=arrivals[num_taken].time_s if has_next else math.inf)
+            if self.has_steps:
+                next_s = arrivals[num_taken].time_s if num_taken < len(arrivals) else math.inf
+                self.step(until=next_s if scheduler.disk is not None else math.inf)
+                self.repeat(next_s)
             elif num_taken < len(arrivals):
                 runner.wait_until(arrivals[num_taken].time_s)
             else:
                 break
-        self.timeline.note([], runner.now)
-        return self._figures()
+        return self.finish()
 
-    def add(self, arrival: Arrival) -> int | None:
-        """A request has come. Returns its sequence's id; None where it can never run here."""
-        number, self._num_added = self._num_added, self._num_added + 1
+    @property
+    def has_steps(self) -> bool:
+        """Whether there is a step to run before the next request comes."""
+        scheduler = self.scheduler
+        # Saves to disk take long, and hold up nobody who comes while they go on.
+        return bool(scheduler.requests) or (scheduler.disk is None and scheduler.has_unfinished())
+
+    def add(self, arrival: Arrival, number: int | None = None, keys: Sequence[bytes] = ()) -> int | None:
+        """A request has come. Returns its sequence's id; None where it can never run here.
+
+        Args:
+            arrival: its features.
+            number: by which it is told from all others, ascending; by default it is counted.
+            keys: of its prompt's blocks, where somebody has made them already (`prompt_keys`).
+        """
+        number = self._num_added if number is None else number
+        self._num_added = number + 1
         prompt = arrival.prompt_token_ids
         if prompt is None:  # numbers that no other prompt has: blocks are found by the tokens in them and before them
             prompt = [number + 1] * arrival.num_prompt_tokens
@@ -170,6 +197,7 @@ class Simulation:
             max_tokens=arrival.num_output_tokens,
             seed=number,
             documents=arrival.documents,
+            root=ROOT,
         )
         try:
             self.scheduler.add(request)
@@ -178,9 +206,11 @@ class Simulation:
             return None
         self.figures.num_cut += request.max_tokens < arrival.num_output_tokens
         took = arrival._replace(num_output_tokens=request.max_tokens, prompt_token_ids=None, documents=())
-        seq_id = request.sequences[0].seq_id
-        self.started.append((seq_id, took))
-        return seq_id
+        first = request.sequences[0]
+        if request.root == ROOT:
+            first.block_keys = list(keys)
+        self.started.append((first.seq_id, took))
+        return first.seq_id
 
     def step(self, until: float = math.inf) -> SchedulerOutput:
         """Run the next step, which waits no longer than `until` for a transfer. Returns what it was."""
@@ -212,7 +242,52 @@ class Simulation:
         figures.wait_s += took.wait_s
         return out
 
-    def _figures(self) -> SimulationFigures:
+    def repeat(self, before: float, most: int = _MOST_AT_ONCE) -> list[float]:
+        """Run the steps that follow, as long as each brings every sequence one more token, and all that is decided is
+        to go on: what `step` would do, in a small part of its time.
+
+        Args:
+            before: when they have begun.
+            most: so many of them.
+
+        Returns:
+            The seconds of each.
+        """
+        scheduler, runner = self.scheduler, self.runner
+        if len(runner.steady_ids) != len(scheduler.running) or (seqs := scheduler.repeatable()) is None:
+            return []
+        if [seq.seq_id for seq in seqs] != runner.steady_ids:
+            return []  # a request that was just let in stands before others from the next step on
+        most = min(most, *(seq.request.max_tokens - seq.num_output_tokens - 1 for seq in seqs))
+        if most < 2:
+            return []
+        seconds, now = [], runner.now
+        for each in islice(runner.step_seconds_ahead(scheduler.stages.current), most):
+            if now >= before:
+                break
+            seconds.append(each)
+            now += each
+        if not seconds:
+            return []
+        del seconds[scheduler.repeat(seqs, len(seconds), TOKEN) :]
+        figures, note = self.figures, self.timeline.note
+        for took in runner.repeat(seconds):
+            if self.observer is not None:
+                self.observer.note(took.shape, took.compute_s, ())
+            note(runner.steady_ids, runner.now)
+            figures.makespan_s = runner.now
+            figures.compute_s += took.compute_s
+        figures.num_steps += len(seconds)
+        figures.num_scheduled_tokens += len(seconds) * len(seqs)
+        return seconds
+
+    def finish(self) -> SimulationFigures:
+        """What it came to; all requests are over.
+
+        Raises:
+            ValueError: none of them could run.
+        """
+        self.timeline.note([], self.runner.now)
         figures, scheduler = self.figures, self.scheduler
         if not self.started:
             raise ValueError(
@@ -236,6 +311,16 @@ class Simulation:
 
 
 _PARAMS = SamplingParams(max_tokens=None, ignore_eos=True)
+ROOT = b""  #: of the namespace in which simulated requests have their KV
+
+
+def prompt_keys(arrival: Arrival, block_size: int) -> list[bytes]:
+    """The names of the full blocks of a prompt; none where nobody shares any of it."""
+    keys: list[bytes] = []
+    if arrival.prompt_token_ids is not None:
+        num_full = len(arrival.prompt_token_ids) // block_size
+        extend_keys(keys, ROOT, PUBLIC_ONLY, arrival.prompt_token_ids, block_size, num_full)
+    return keys
 
 
 def latencies(

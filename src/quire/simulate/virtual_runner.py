@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from quire.core.costs.interface import EMPTY_STEP, TIERS, Costs, StepShape, transfer_seconds
@@ -169,6 +169,7 @@ class VirtualRunner:
         self.last = StepTime(EMPTY_STEP, 0.0)  #: where the seconds of the last step went
         self.links = {tier: VirtualLink(hardware.costs, block_bytes, tier) for tier in TIERS}
         self.store = VirtualStore()
+        self.stage_shares: dict[int, float] = {}  #: by stage, what its steps take of the whole model's
         self._rows: dict[int, _Row] = {}
         self._steady_ids: list[int] = []  #: of a step in which all got their next token from one
         self._steady_context = 0  #: what these have computed together
@@ -191,7 +192,7 @@ class VirtualRunner:
                 link.cancel(out.cancelled)
         self.store.tell(out)
         shape = self._advance(out, result)
-        compute_s = self.hardware.costs.step(shape) if shape.num_seqs else 0.0
+        compute_s = self._seconds(shape, out.stage)
         self.now += compute_s
         self._take_reports(result)
         wait_s = 0.0
@@ -200,6 +201,34 @@ class VirtualRunner:
             self._take_reports(result)
         self.last = StepTime(shape, compute_s, stall_s, wait_s)
         return result
+
+    def _seconds(self, shape: StepShape, stage: int) -> float:
+        if not shape.num_seqs:
+            return 0.0
+        seconds = self.hardware.costs.step(shape)
+        return seconds * self.stage_shares[stage] if stage in self.stage_shares else seconds
+
+    @property
+    def steady_ids(self) -> list[int]:
+        """The sequences of the last step, where each of them is now to compute the one token that it got."""
+        return self._steady_ids
+
+    def step_seconds_ahead(self, stage: int) -> Iterator[float]:
+        """What each of the next steps takes, as long as they only bring every steady sequence its next token."""
+        num_seqs, context = len(self._steady_ids), self._steady_context
+        while True:
+            yield self._seconds(StepShape(num_seqs, num_seqs, 0.0, context), stage)
+            context += num_seqs
+
+    def repeat(self, seconds: Sequence[float]) -> Iterator[StepTime]:
+        """Run such steps, of which each took what `step_seconds_ahead` said."""
+        num_seqs = len(self._steady_ids)
+        for each in seconds:
+            self.now += each
+            self.last = StepTime(StepShape(num_seqs, num_seqs, 0.0, self._steady_context), each)
+            self._num_unnoted += 1
+            self._steady_context += num_seqs
+            yield self.last
 
     def poll_store(self) -> StoreChanges | None:
         """What has changed in the disk tier, before a step is made."""
@@ -262,7 +291,7 @@ class VirtualRunner:
         return self._compute(out, result)
 
     def _compute(self, out: SchedulerOutput, result: StepOutput) -> StepShape:
-        rows = self._rows
+        rows, ids, sampled = self._rows, result.seq_ids, result.sampled
         attended = 0.0
         context = after = 0
         is_steady = True
@@ -273,12 +302,18 @@ class VirtualRunner:
                 context += start
             else:
                 attended += num_new * (start + num_new / 2)
-            row.num_computed = start + num_new
-            after += start + num_new
-            assert row.num_computed <= row.num_tokens, "more tokens are computed than there are"
-            if row.num_computed == row.num_tokens:
+            row.num_computed = end = start + num_new
+            after += end
+            assert end <= row.num_tokens, "more tokens are computed than there are"
+            if end < row.num_tokens:
+                is_steady = False
+            elif row.num_candidates == 0 and row.num_samples == 1:
+                row.num_tokens += 1
+                ids.append(seq_id)
+                sampled.append([TOKEN])
+            else:
                 self._sample(seq_id, row, result)
-            is_steady &= row.is_plain and row.num_tokens == row.num_computed + 1
+                is_steady &= row.is_plain and row.num_tokens == end + 1
         self._steady_ids = list(out.seq_ids) if is_steady else []
         self._steady_context = after
         return StepShape(out.total_tokens, len(out.seq_ids), attended, context)

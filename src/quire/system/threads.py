@@ -1,4 +1,8 @@
-"""How many threads tensor work may take, and how they wait for each other. Imports no torch."""
+"""How many threads tensor work may take, on which cores, and how they wait for each other. Imports no torch.
+
+One a core: two threads of a core share the units that multiply. And the cores of one NUMA node: what another node's
+memory holds comes at a fraction of the bandwidth, and threads wait for the slowest of them.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +13,31 @@ from pathlib import Path
 #: Turns of libgomp's waiting loop, some 0.2 ms; by default 300,000. Enough to meet the next product of a step awake.
 _SPIN_COUNT = 10_000
 _CPUS = Path("/sys/devices/system/cpu")
+_NODES = Path("/sys/devices/system/node")
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def num_cores() -> int:
     """Cores that this process may use, at least one: by affinity, each once however many threads it runs, and no more
     than the control group's quota (of 1.5 cores, two)."""
-    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    cores = {_core_of(cpu) for cpu in cpus}
-    return max(1, math.ceil(min(len(cores), _quota())))
+    return _num_cores_of(_cpus())
 
 
-def default_num_threads() -> int:
-    """Threads for tensor work where nobody said: what OMP_NUM_THREADS says, else one a core."""
-    try:
-        return max(1, int(os.environ["OMP_NUM_THREADS"]))
-    except (KeyError, ValueError):
-        return num_cores()
+def default_num_threads(*, spans_nodes: bool = False) -> int:
+    """Threads for tensor work where nobody said: what OMP_NUM_THREADS says, else one a core of one NUMA node.
+
+    Args:
+        spans_nodes: of all nodes, for several engines that share them.
+    """
+    return _said_num_threads() or (num_cores() if spans_nodes else _num_cores_of(_cpus_of_one_node()))
+
+
+def keep_to_one_node() -> None:
+    """Have the calling thread, and those that it starts from now on, run on one NUMA node: what they write first, such
+    as weights and KV, then lies there. Where OMP_NUM_THREADS says how many threads there are, nothing happens."""
+    cpus = _cpus_of_one_node()
+    if _said_num_threads() is None and cpus < _cpus():
+        os.sched_setaffinity(0, cpus)
 
 
 def spin_briefly() -> None:
@@ -36,6 +48,45 @@ def spin_briefly() -> None:
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", str(_SPIN_COUNT))
+
+
+def _said_num_threads() -> int | None:
+    try:
+        return max(1, int(os.environ["OMP_NUM_THREADS"]))
+    except (KeyError, ValueError):
+        return None
+
+
+def _cpus() -> set[int]:
+    """Those that this process may use."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+def _num_cores_of(cpus: set[int]) -> int:
+    return max(1, math.ceil(min(len({_core_of(cpu) for cpu in cpus}), _quota())))
+
+
+def _cpus_of_one_node() -> set[int]:
+    """Those that this process may use of the node on which it has the most cores, the first one of several."""
+    allowed = _cpus()
+    nodes = []
+    for number in range(len(list(_NODES.glob("node[0-9]*")))):
+        try:
+            nodes.append(allowed & _read_cpus((_NODES / f"node{number}" / "cpulist").read_text()))
+        except (OSError, ValueError):
+            return allowed  # numbers with gaps, or no such files: the system's own ways are good enough
+    most = max(nodes, key=lambda cpus: len({_core_of(cpu) for cpu in cpus}), default=allowed)
+    return most or allowed
+
+
+def _read_cpus(text: str) -> set[int]:
+    """Of a list as the kernel writes it, such as 0-3,8-11."""
+    cpus: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        if first:
+            cpus.update(range(int(first), int(last or first) + 1))
+    return cpus
 
 
 def _core_of(cpu: int) -> str:

@@ -29,6 +29,7 @@ class IncrementalDetokenizer:
         include_stop_str_in_output: keep the stop string that matched at the end of the text.
         prompt_token_ids: the tokens before the output; only their first and last few are looked at.
         lead: blanks that are left out where the text starts with them (`Tokenizer.answer_lead`).
+        shown_specials: special tokens that are not left out.
     """
 
     def __init__(
@@ -40,8 +41,10 @@ class IncrementalDetokenizer:
         include_stop_str_in_output: bool = False,
         prompt_token_ids: Sequence[int] = (),
         lead: str = "",
+        shown_specials: Sequence[int] = (),
     ) -> None:
-        self._stream = open_stream(tokenizer, prompt_token_ids, skip_special_tokens)
+        hidden = tokenizer.special_ids.difference(shown_specials) if skip_special_tokens else frozenset()
+        self._stream = open_stream(tokenizer, prompt_token_ids, hidden)
         self._stops = StopStrings(stop)
         self._include_stop = include_stop_str_in_output
         self._delivered: list[str] = []

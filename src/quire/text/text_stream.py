@@ -15,12 +15,11 @@ _PROMPT_WINDOW = 6
 
 
 def open_stream(
-    tokenizer: Tokenizer, prompt_token_ids: Sequence[int], skip_special_tokens: bool
+    tokenizer: Tokenizer, prompt_token_ids: Sequence[int], hidden: frozenset[int]
 ) -> _PieceStream | _WindowStream:
-    """A stream for what follows the prompt."""
+    """A stream for what follows the prompt, without the text of the tokens that are hidden."""
     if tokenizer.pieces is None:
-        return _WindowStream(tokenizer, prompt_token_ids, skip_special_tokens)
-    hidden = tokenizer.special_ids if skip_special_tokens else frozenset()
+        return _WindowStream(tokenizer, prompt_token_ids, hidden)
     return _PieceStream(tokenizer.pieces, prompt_token_ids, hidden)
 
 
@@ -83,15 +82,16 @@ class _PieceStream:
 class _WindowStream:
     """For any other decoder: decodes the last few tokens with and without the new one; the difference is new text."""
 
-    def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int], skip_special_tokens: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int], hidden: frozenset[int]) -> None:
         self._tokenizer = tokenizer
-        self._skip_special_tokens = skip_special_tokens
+        self._hidden = hidden
         self._ids = list(prompt_token_ids[-_PROMPT_WINDOW:])
         self._num_decided = len(self._ids)
         self._decided_text = self._decode(self._ids)
 
     def _decode(self, token_ids: list[int]) -> str:
-        return self._tokenizer.decode(token_ids, skip_special_tokens=self._skip_special_tokens)
+        shown = [token_id for token_id in token_ids if token_id not in self._hidden]
+        return self._tokenizer.decode(shown, skip_special_tokens=False)
 
     def feed(self, token_id: int) -> str:
         self._ids.append(token_id)

@@ -12,6 +12,7 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from quire.system.malloc import give_memory_back
+from quire.text.plain_tools import explain_tools, spell_out_calls
 from quire.text.special_tokens import SpecialTokenEscaper
 from quire.text.token_pieces import TokenPieces, byte_level_alphabet
 from quire.text.tokenizer_files import read_tokenizer_files
@@ -203,6 +204,9 @@ class Tokenizer:
     ) -> str:
         """A conversation as the text that the model expects, for `encode_chat`.
 
+        Tools, calls and their results are the template's to show, as in the reference. Where it has no place for them
+        they become plain text (`plain_tools`).
+
         Args:
             messages: dicts with role and content.
             chat_template: a template, or the name of one of the model's; by default the model's own.
@@ -213,11 +217,20 @@ class Tokenizer:
         Raises:
             ValueError: there is no template, or it refuses the conversation.
         """
-        from quire.text.chat_template import render  # jinja2 is not needed for a start
+        from quire.text.chat_template import render, tool_support  # jinja2 is not needed for a start
 
-        template = self._choose_chat_template(chat_template, has_tools=bool(variables and variables.get("tools")))
+        tools = (variables or {}).get("tools")
+        template = self.choose_chat_template(chat_template, has_tools=bool(tools))
         if self.escaper is not None:
             messages, variables = self.escaper.escape(messages), self.escaper.escape(variables)
+        if tools or any(_is_about_tools(message) for message in messages):
+            support = tool_support(template, tuple(self.special_tokens.items()))
+            is_plain = bool(tools) and not support.shows_tools
+            if is_plain or not support.shows_calls:
+                messages = spell_out_calls(messages)
+            if is_plain and variables is not None:
+                messages = explain_tools(messages, variables["tools"], takes_system=support.takes_system)
+                variables = {**variables, "tools": None}
         return render(
             messages,
             template,
@@ -236,12 +249,20 @@ class Tokenizer:
         from quire.text.chat_template import answer_lead
 
         try:
-            template = self._choose_chat_template(chat_template, has_tools=False)
+            template = self.choose_chat_template(chat_template, has_tools=False)
         except ValueError:
             return ""
         return answer_lead(template, tuple(self.special_tokens.items()))
 
-    def _choose_chat_template(self, chat_template: str | None, has_tools: bool) -> str:
+    def shows_tools(self, chat_template: str | None = None) -> bool:
+        """Whether the template has a place for tools; where it has none they are explained in plain text."""
+        from quire.text.chat_template import tool_support
+
+        template = self.choose_chat_template(chat_template, has_tools=True)
+        return tool_support(template, tuple(self.special_tokens.items())).shows_tools
+
+    def choose_chat_template(self, chat_template: str | None, *, has_tools: bool) -> str:
+        """The template of that name or text, or the one of the model's own that fits; ValueError if none does."""
         if chat_template is not None:
             return self.chat_templates.get(chat_template, chat_template)
         if has_tools and "tool_use" in self.chat_templates:
@@ -255,6 +276,10 @@ class Tokenizer:
             "the model has no chat template; pass `chat_template` (Jinja text), put a chat_template.jinja beside its "
             "tokenizer.json, or send a plain prompt instead of messages"
         )
+
+
+def _is_about_tools(message: Any) -> bool:
+    return isinstance(message, Mapping) and (message.get("role") == "tool" or bool(message.get("tool_calls")))
 
 
 def encode_bad_words(tokenizer: Tokenizer, words: Iterable[str]) -> list[list[int]]:

@@ -44,8 +44,8 @@ class Once(EvictionStats):
 
 
 STATE = SystemState(
-    block_size=BLOCK, block_bytes=BLOCK_BYTES, chunk=512, free_slots=10_000, queued_bytes=0, beside=DECODING,
-    eviction_stats=Once(),
+    block_size=BLOCK, block_bytes=BLOCK_BYTES, chunk_beside=512 - DECODING.num_tokens, free_slots=10_000,
+    queued_bytes=0, beside=DECODING, eviction_stats=Once(),
 )  # fmt: skip
 
 
@@ -361,7 +361,7 @@ def test_a_mixed_mode_that_spends_more_is_not_taken() -> None:
 
 
 def test_the_paper_table_decides_as_its_rows_say() -> None:
-    state = replace(STATE, block_bytes=BLOCK * cps_paper().bytes_per_token, chunk=8192, beside=StepShape(0, 0))
+    state = replace(STATE, block_bytes=BLOCK * cps_paper().bytes_per_token, chunk_beside=8192, beside=StepShape(0, 0))
     policy = Cost(cps_paper().costs, mixed_margin=1.0)
     assert mode_of(policy, candidate(512), state) is RecoveryMode.SWAP
     assert mode_of(policy, candidate(2048), state) is RecoveryMode.RECOMPUTE
@@ -384,7 +384,7 @@ STATES = st.builds(
     SystemState,
     block_size=st.sampled_from((1, 16, 32)),
     block_bytes=st.integers(0, 10**7),
-    chunk=st.integers(1, 4096),
+    chunk_beside=st.integers(1, 4096),
     free_slots=st.integers(0, 300),
     queued_bytes=st.integers(0, 10**9),
     beside=st.builds(StepShape, st.integers(0, 512), st.integers(0, 64), st.floats(0, 1e6), st.integers(0, 10**5)),

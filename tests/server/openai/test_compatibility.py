@@ -92,16 +92,14 @@ def test_developer_and_unknown_keys_are_taken_in_messages(server: RunningServer)
     assert text_of_prompt(server, messages=[{"role": "developer", "content": "x"}]).startswith("<|im_start|>system\nx")
 
 
-def test_a_template_that_shows_no_tools_refuses_them(server: RunningServer) -> None:
+def test_a_template_that_shows_no_tools_never_hides_them(server: RunningServer) -> None:
     silent = "{% for m in messages if m.role in ('user', 'assistant') %}{{ m.content }}{% endfor %}"
     with pytest.raises(ValueError, match="shows no tool calls"):
         render(TOOL_CHAT, silent)
     with pytest.raises(ValueError, match="shows no messages of the role tool"):
         render([message for message in TOOL_CHAT if "tool_calls" not in message], silent)
     assert render([{"role": "assistant", "content": "a", "tool_calls": []}], silent) == "a"
-    error = refusal_of(server.chat(messages=TOOL_CHAT))  # its template needs a content
-    assert error["param"] == "messages"
-    assert "chat template" in error["message"]
+    assert server.chat(messages=TOOL_CHAT).status_code == 200, "the server spells them out"
 
 
 def names_on_the_way() -> set[str]:

@@ -104,7 +104,7 @@ def test_fields_of_other_servers_are_refused_by_name_where_they_ask_for_more(ser
 
 HINTS = (
     "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "metadata", "store", "verbosity",
-    "prediction", "include_reasoning",
+    "prediction",
 )  # fmt: skip
 
 
@@ -125,7 +125,8 @@ def test_the_docs_name_every_habitual_field() -> None:
 @pytest.mark.parametrize(
     "field",
     [
-        {"response_format": {"type": "text"}}, {"tools": []}, {"tool_choice": "none"}, {"parallel_tool_calls": True},
+        {"response_format": {"type": "text"}}, {"guided_decoding_backend": "auto"},
+        {"tools": []}, {"tool_choice": "none"}, {"parallel_tool_calls": True},
         {"functions": []}, {"modalities": ["text"]}, {"max_completion_tokens": 4, "max_tokens": None},
         {"max_completion_tokens": 8, "max_tokens": 8},
     ],
@@ -144,7 +145,14 @@ def test_best_of_is_taken_where_it_is_n(server: RunningServer) -> None:
     [
         ({"suffix": "the end"}, "suffix"),
         ({"best_of": 2}, "best_of"),
-        ({"guided_json": {}}, "guided_json"),
+        ({"guided_json": 7}, "guided_json"),
+        ({"guided_json": {}, "guided_regex": "a"}, "guided_regex"),
+        ({"guided_whitespace_pattern": " "}, "guided_whitespace_pattern"),
+        ({"structured_outputs": {}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs"),
+        ({"structured_outputs": {"regexp": "a"}}, "structured_outputs.regexp"),
+        ({"structured_outputs": {"regex": "a"}, "ignore_eos": True}, "ignore_eos"),
+        ({"structured_outputs": {"regex": "a"}, "use_beam_search": True}, "structured_outputs"),
         ({"max_token": 3}, "max_token"),
         ({"service_tier": "flex"}, "service_tier"),
         ({"temperature": -1}, "temperature"),
@@ -221,11 +229,12 @@ def test_what_completions_cannot_do_is_refused_by_name(server: RunningServer, bo
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"functions": [{}]}, "functions"),
-        ({"response_format": {"type": "json_object"}}, "response_format.type"),
-        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format.type"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format"),
+        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format.json_schema.name"),
         ({"modalities": ["audio"]}, "modalities[0]"),
         ({"web_search_options": {}}, "web_search_options"),
         ({"top_logprobs": 101, "logprobs": True}, "top_logprobs"),

@@ -46,6 +46,8 @@ def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSe
     [
         "/v1/chat/completions",
         "/v1/completions",
+        "/v1/responses",
+        "/v1/messages",
         "/tokenize",
         "/detokenize",
         "/v1/models",
@@ -79,7 +81,8 @@ def test_every_endpoint_is_in_the_document(server: RunningServer) -> None:
         "/v1/chat/completions", "/v1/completions", "/v1/models", "/v1/models/{model}", "/tokenize", "/detokenize",
         "/health", "/version", "/load", "/props", "/apply-template", "/v1/embeddings", "/v1/collections",
         "/v1/collections/{name}", "/v1/collections/{name}/documents", "/v1/collections/{name}/documents/{document}",
-        "/v1/collections/{name}/search",
+        "/v1/collections/{name}/search", "/v1/responses", "/v1/responses/{response_id}", "/v1/messages",
+        "/v1/messages/count_tokens",
     } <= set(document["paths"])  # fmt: skip
 
 
@@ -105,6 +108,11 @@ def test_every_field_is_explained(server: RunningServer) -> None:
         "SearchRequest",
         "EmbeddingRequest",
         "Message",
+        "Tool",
+        "ResponsesRequest",
+        "InputItem",
+        "MessagesRequest",
+        "InputBlock",
     ):
         for field, about in schemas[name]["properties"].items():
             assert about.get("description"), f"{name}.{field}"

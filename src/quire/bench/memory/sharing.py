@@ -111,7 +111,7 @@ def copy_on_fork(scheduler: Scheduler) -> None:
     config = scheduler.config
     kv = CopyingKVCacheManager(config.num_blocks, config.block_size)
     scheduler.kv, scheduler.swap = kv, _NoSwap(kv)
-    scheduler.recovery = RecoveryCoordinator(scheduler.recovery.policy, config, kv, scheduler.swap)
+    scheduler.recovery = RecoveryCoordinator(scheduler.recovery.policy, config, kv, scheduler.swap, scheduler.budget)
 
 
 def run(config: EngineConfig, settings: SharingSettings, json: Path | None, plot: Path | None) -> None:

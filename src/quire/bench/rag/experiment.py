@@ -30,10 +30,10 @@ from quire.bench.settings import RagSettings
 from quire.config import EngineConfig
 from quire.core.block_keys import PUBLIC_ONLY
 from quire.prompt import Prompt
-from quire.rag.child import ChildError
 from quire.rag.prompt_template import join_question, share
 from quire.routing.evaluation import LabelledQuestion, read_labelled
 from quire.routing.router import Router, RoutingConfig, parse_models
+from quire.system.child import ChildError
 from quire.system.threads import default_num_threads
 from quire.text.tokenizer import Tokenizer
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from quire.bench.page_cache import resident_pages
 from quire.config import EngineConfig
 from quire.prompt import Prompt
-from quire.rag.child import Child, Limits, Worker
+from quire.system.child import Child, Limits, Worker
 
 _LIMITS = Limits(memory_bytes=None, cpu_s=None, wall_s=3600.0)  # a document
 _PIECE = 1 << 20  #: bytes of a raw read

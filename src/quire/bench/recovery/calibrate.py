@@ -103,7 +103,7 @@ def profile_json(config: EngineConfig, calibration: Calibration) -> dict[str, An
         "cost_model": calibration.cost_model.to_dict(),
         "limits": {
             "max_num_seqs": config.max_num_seqs,
-            "max_num_batched_tokens": config.max_num_batched_tokens,
+            "max_num_batched_tokens": calibration.chunk,
             "enable_prefix_caching": config.enable_prefix_caching,
         },
         "decodes": [asdict(decode) for decode in calibration.decodes],

@@ -203,7 +203,7 @@ def choose_bandwidth(
         return config, []
     model = loaded.model
     size = model.config.kv_bytes_per_token(str(model.dtype).removeprefix("torch."))
-    chunk = config.max_num_batched_tokens
+    chunk = config.tokens_beside_streams or config.tokens_per_step(model.config.num_parameters, loaded.device)
     bandwidth = bandwidth_for_crossing(prior, size, settings.crossing_at, chunk=chunk)
     lengths = range(config.block_size, (config.max_model_len or LONGEST) + 1, config.block_size)
     points = crossings_at(bandwidth, prior, size, lengths, chunk=chunk)

@@ -157,7 +157,7 @@ class _Watch:
                 config.block_bytes // config.block_size,
                 config.max_model_len,
                 granularity=config.block_size,
-                chunk=config.max_num_batched_tokens,
+                chunk=config.max_tokens_beside_streams or config.max_num_batched_tokens,
             )
             self.crossings.append(Crossing(self._num_preemptions, points))
 

@@ -120,8 +120,8 @@ def scheduler_config(settings: SimulateSettings, profile: HardwareProfile) -> Sc
 
     block_bytes = profile.bytes_per_token * settings.block_size
     has_caching = chosen("enable_prefix_caching")
-    if settings.documents is not None and settings.enable_prefix_caching is None:
-        has_caching = True  # else nobody could share a document
+    if (settings.documents or settings.replicas) and settings.enable_prefix_caching is None:
+        has_caching = True  # else nobody could share a document, or have a prefix that requests are routed by
     return SchedulerConfig(
         num_blocks=settings.num_blocks,
         block_size=settings.block_size,

@@ -36,13 +36,21 @@ def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, An
     from quire.loading import resolve_model
     from quire.loading.assembly.fitting import choose_dtype
     from quire.models.layers import Linear
-    from quire.models.packed_weight import pack_weight
+    from quire.models.packed_weight import OneDnnWeight, pack_weight
     from quire.models.quantized_weight import BITS, quantize_weight
     from quire.models.registry import build_model
     from quire.system.threads import default_num_threads
 
-    if unknown := set(settings.weights) - {"plain", *BITS}:
-        raise ValueError(f"weights={', '.join(sorted(unknown))} is not one of plain, {', '.join(BITS)}")
+    def pack(weight: Tensor, kind: str) -> PackedWeight:
+        if kind == "onednn":
+            return OneDnnWeight(weight)
+        packed = pack_weight(weight.clone()) if kind == "plain" else quantize_weight(weight, kind)
+        if packed is None:
+            raise ValueError(f"there is no packed product for {dtype} here")
+        return packed
+
+    if unknown := set(settings.weights) - {"plain", "onednn", *BITS}:
+        raise ValueError(f"weights={', '.join(sorted(unknown))} is not one of plain, onednn, {', '.join(BITS)}")
     torch.set_num_threads(config.num_threads or default_num_threads())
     source = resolve_model(config.model, load_format="random")
     dtype = choose_dtype(config.dtype, source.config, None)
@@ -53,10 +61,7 @@ def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, An
     for shape in shapes:
         weight = torch.empty(shape, dtype=dtype).normal_(std=0.02)
         for kind, weights in kinds.items():
-            packed = pack_weight(weight) if kind == "plain" else quantize_weight(weight, kind)
-            if packed is None:
-                raise ValueError(f"there is no packed product for {dtype} here")
-            weights.append(packed)
+            weights.append(pack(weight, kind))
     figures = []
     for num_rows in settings.rows:
         skips = head if num_rows > _MAX_HEAD_ROWS else None

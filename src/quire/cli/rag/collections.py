@@ -40,7 +40,7 @@ def open_collections(rag_dir: Path | None) -> Iterator[Collections]:
         from quire.rag.collections import Collections, default_directory
     except ModuleNotFoundError as error:
         raise ValueError(f"collections need {error.name}, which is not installed: pip install 'quire[rag]'") from None
-    from quire.rag.child import ChildError
+    from quire.system.child import ChildError
 
     collections = Collections((rag_dir or default_directory()).expanduser())
     try:

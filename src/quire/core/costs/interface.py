@@ -21,6 +21,15 @@ class StepShape:
     attended: float = 0.0  #: sum over prefill chunks (n > 1) of n * (start + n / 2): pairs of query and key
     context_decode: int = 0  #: sum over sequences with one new token of the tokens that they look back on
 
+    def plus(self, other: StepShape) -> StepShape:
+        """One step that computes what both do, of different sequences."""
+        return StepShape(
+            self.num_tokens + other.num_tokens,
+            self.num_seqs + other.num_seqs,
+            self.attended + other.attended,
+            self.context_decode + other.context_decode,
+        )
+
     def plus_chunk(self, start: int, num_tokens: int) -> StepShape:
         """The same step with one more chunk: `num_tokens` of a sequence that has `start` already."""
         attended = self.attended + num_tokens * (start + num_tokens / 2)
@@ -53,12 +62,6 @@ EMPTY_STEP = StepShape(0, 0)
 def decoding_beside(last: StepShape) -> StepShape | None:
     """What of the last step goes on beside what is computed anew: its decoding. None where there was none."""
     return last.decoding if last.num_tokens > 0 else None
-
-
-def chunk_beside(last: StepShape, max_num_batched_tokens: int) -> int:
-    """How many tokens a step can compute beside the last step's decoding: at least one."""
-    beside = decoding_beside(last)
-    return max(1, max_num_batched_tokens - (beside.num_tokens if beside is not None else 0))
 
 
 class StepShapeSum:

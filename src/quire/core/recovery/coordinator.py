@@ -11,7 +11,8 @@ from collections.abc import Sequence as Seq
 from itertools import accumulate
 
 from quire.config import SchedulerConfig
-from quire.core.costs.interface import EMPTY_STEP, StepShape
+from quire.core.costs.interface import EMPTY_STEP, StepShape, decoding_beside
+from quire.core.costs.step_budget import StepBudget
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.recovery.eviction_stats import EvictionStats
 from quire.core.recovery.interface import (
@@ -36,15 +37,24 @@ class RecoveryCoordinator:
         config: of the scheduler.
         kv: block tables and pool.
         swap: the swap tier.
+        budget: of the steps that compute again what was dropped.
     """
 
-    def __init__(self, policy: RecoveryPolicy, config: SchedulerConfig, kv: KVCacheManager, swap: SwapManager) -> None:
+    def __init__(
+        self,
+        policy: RecoveryPolicy,
+        config: SchedulerConfig,
+        kv: KVCacheManager,
+        swap: SwapManager,
+        budget: StepBudget,
+    ) -> None:
         self.policy = policy
         self.log = RecoveryLog()
         self.eviction_stats = EvictionStats()
         self._config = config
         self._kv = kv
         self._swap = swap
+        self._budget = budget
         self._last_shape = EMPTY_STEP
 
     # -- a step ------------------------------------------------------------------------------------------------------
@@ -207,7 +217,7 @@ class RecoveryCoordinator:
         return SystemState(
             block_size=config.block_size,
             block_bytes=config.block_bytes,
-            chunk=config.max_num_batched_tokens,
+            chunk_beside=self._budget.chunk_beside(decoding_beside(self._last_shape)),
             free_slots=self._swap.tier.num_available,
             queued_bytes=self._swap.num_queued("host", is_waited_for=True) * config.block_bytes,
             beside=self._last_shape,

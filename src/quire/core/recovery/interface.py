@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from quire.core.costs.interface import StepShape, chunk_beside, decoding_beside
+from quire.core.costs.interface import StepShape, decoding_beside
 from quire.core.recovery.eviction_stats import EvictionStats
 from quire.core.request import Request
 
@@ -54,7 +54,7 @@ class SystemState:
 
     block_size: int
     block_bytes: int
-    chunk: int  #: max_num_batched_tokens
+    chunk_beside: int  #: tokens of a prompt that a step computes beside the decoding
     free_slots: int  #: blocks that the swap tier can still take; 0 where there is none
     queued_bytes: int  #: waiting for the link
     beside: StepShape  #: the last step's: what recomputing is added to
@@ -64,11 +64,6 @@ class SystemState:
     def decoding_beside(self) -> StepShape | None:
         """The decoding of the last step, which goes on. None where there was none."""
         return decoding_beside(self.beside)
-
-    @property
-    def chunk_beside(self) -> int:
-        """How many tokens a step can compute beside the decoding: at least one."""
-        return chunk_beside(self.beside, self.chunk)
 
 
 @dataclass(frozen=True, slots=True)

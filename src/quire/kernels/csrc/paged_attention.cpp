@@ -7,9 +7,9 @@
 // or the threads, and so neither does any sum's order.
 #include "paged_attention.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <limits>
-#include <memory>
 
 #include "tile.h"
 
@@ -17,131 +17,295 @@ namespace {
 
 constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 constexpr float LOG2_E = 1.44269504f;
+constexpr int64_t SPAN = 256;  // keys of one query that are taken at once, at most
+constexpr int64_t PAIRED = SPAN + 16;  // rows that are 1,024 bytes apart would share the cache's sets
 
-// A thread's own memory for one unit, of so many rows.
+// Memory that a thread keeps from one layer to the next.
+class Kept {
+  public:
+    Kept() = default;
+    Kept(const Kept&) = delete;
+    Kept& operator=(const Kept&) = delete;
+    ~Kept() { std::free(memory_); }
+
+    char* of(size_t bytes) {
+        if (bytes > bytes_) {
+            std::free(memory_);
+            memory_ = static_cast<char*>(std::aligned_alloc(64, bytes));
+            if (!memory_) std::abort();
+            bytes_ = bytes;
+        }
+        return memory_;
+    }
+
+  private:
+    char* memory_ = nullptr;
+    size_t bytes_ = 0;
+};
+
+// What a thread needs for one unit, of so many rows.
 template <class T>
 class Scratch {
   public:
-    Scratch(int64_t max_rows, int64_t head_dim) : width(round_up(head_dim, PANEL)) {
-        const int64_t sizes[] = {max_rows * width, head_dim * TILE, TILE * width, MAX_ROWS * TILE, max_rows * width,
-                                 max_rows, max_rows * W, width};
-        float** const places[] = {&q, &keys, &values, &scores, &sums, &maxima, &weights, &zeros};
-        int64_t total = 0;
-        for (int64_t size : sizes) total += round_up(size, 16);
-        memory_.reset(static_cast<float*>(std::aligned_alloc(64, size_t(total) * sizeof(float))));
-        if (!memory_) std::abort();
-        float* at = memory_.get();
-        for (int i = 0; i < 8; at += round_up(sizes[i], 16), ++i) *places[i] = at;
-        std::memset(zeros, 0, size_t(width) * sizeof(float));
+    Scratch(int64_t max_rows, int64_t head_dim, Kept& kept)
+        : q_width(round_up(head_dim, DEPTH<T>)), width(round_up(head_dim, PANEL)) {
+        const int64_t rows = max_rows + MAX_ROWS<T> - 1;  // a product takes MAX_ROWS of them, from any on
+        lay_out(nullptr, rows, head_dim);
+        lay_out(kept.of(size_t(end_ - static_cast<char*>(nullptr))), rows, head_dim);
+        std::memset(keys, 0, size_t(q_width / EACH<T> * TILE) * sizeof(uint32_t));
+        std::memset(values, 0, size_t(TILE / EACH<T> * width) * sizeof(uint32_t));
+        std::memset(zeros, 0, size_t(head_dim) * sizeof(T));
     }
 
-    const int64_t width;  // head_dim in whole panels
-    float *q;             // [rows][width], scaled
-    float *keys;          // [head_dim][TILE]
-    float *values;        // [TILE][width]
-    float *scores;        // [MAX_ROWS][TILE]
-    float *sums;          // [rows][width], of values by weight
-    float *maxima;        // [rows], of scores; weights are 2^(score - maximum)
-    float *weights;       // [rows][W], their sum, lane by lane
-    float *zeros;         // [width], the key and value of tokens that are not there
+    const int64_t q_width, width;  // head_dim in whole steps and panels
+    Left<T>* q;         // [rows][q_width]
+    uint32_t* keys;     // [q_width / EACH][TILE]
+    uint32_t* values;   // [TILE / EACH][width]
+    float* scores;      // [MAX_ROWS][TILE]
+    Left<T>* weights;   // [MAX_ROWS][TILE]
+    float* sums;        // [rows][width], of values by weight
+    float* maxima;      // [rows], of scores; weights are 2^(score - maximum)
+    float* totals;      // [rows][W], of weights, lane by lane
+    T* zeros;           // [head_dim], the key and value of tokens that are not there
+    // Of AMX, for one query.
+    uint32_t* queries;  // [head_dim / 2][16]
+    float* by_key;      // [SPAN][16], scores
+    uint32_t* paired;   // [2][16][PAIRED], weights beside a zero
+    BFloat16* tail;     // [2][16][head_dim], keys and values of a block that is not full
 
   private:
-    struct Free {
-        void operator()(float* memory) const { std::free(memory); }
-    };
-    std::unique_ptr<float, Free> memory_;
+    void lay_out(char* memory, int64_t rows, int64_t head_dim) {
+        end_ = memory;
+        q = take<Left<T>>(rows * q_width);
+        keys = take<uint32_t>(q_width / EACH<T> * TILE);
+        values = take<uint32_t>(TILE / EACH<T> * width);
+        scores = take<float>(MAX_ROWS<T> * TILE);
+        weights = take<Left<T>>(MAX_ROWS<T> * TILE);
+        sums = take<float>(rows * width);
+        maxima = take<float>(rows + 16);
+        totals = take<float>(rows * W);
+        zeros = take<T>(head_dim);
+        if (!USES_TILES<T>) return;
+        queries = take<uint32_t>(head_dim / 2 * 16);
+        by_key = take<float>(SPAN * 16);
+        paired = take<uint32_t>(2 * 16 * PAIRED);
+        tail = take<BFloat16>(2 * 16 * head_dim);
+    }
+    template <class X>
+    X* take(int64_t count) {
+        X* at = reinterpret_cast<X*>(end_);
+        end_ += round_up(count * int64_t(sizeof(X)), 64);
+        return at;
+    }
+
+    char* end_ = nullptr;
 };
 
 // Turns a tile's scores of one row into weights. Returns the factor for what was summed before.
-inline float weigh(float* scores, int64_t num_seen, float& maximum, float* weights) {
+template <class To>
+inline float weigh(float* scores, int64_t columns, int64_t num_seen, float scale, float& maximum, float* totals,
+                   To* weights) {
     Floats lanes = Floats{};
     for (int i = 0; i < W; ++i) lanes[i] = float(i);
     Floats tile_maximum = splat(MINUS_INFINITY);
-    for (int at = 0; at < TILE; at += W) {
-        Floats x = load_floats(scores + at);
-        if (num_seen < at + W) {
-            x = lanes < splat(float(num_seen - at)) ? x : splat(MINUS_INFINITY);
-            store(scores + at, x);
-        }
+    for (int64_t at = 0; at < columns; at += W) {
+        Floats x = load_floats(scores + at) * scale;
+        if (num_seen < at + W) x = lanes < splat(float(num_seen - at)) ? x : splat(MINUS_INFINITY);
+        store(scores + at, x);
         tile_maximum = max(tile_maximum, x);
     }
     const float old = maximum, highest = reduce_max(tile_maximum);
     maximum = highest > old ? highest : old;
     const float factor = maximum == old ? 1.0f : exp2_of_negative(old - maximum);
-    Floats sum = load_floats(weights) * factor;
-    for (int at = 0; at < TILE; at += W) {
+    Floats total = load_floats(totals) * factor;
+    for (int64_t at = 0; at < columns; at += W) {
         const Floats weight = exp2_of_negative(load_floats(scores + at) - maximum);
-        store(scores + at, weight);
-        sum += weight;
+        store_floats(weights + at, weight);
+        total += weight;
     }
-    store(weights, sum);
+    store(totals, total);
     return factor;
 }
 
-// One unit, for one KV head.
+// What a thread computes: a unit, for one KV head.
 template <class T>
-void attend(const QuireAttention& call, const QuireUnit& unit, int64_t head, Scratch<T>& scratch) {
-    const int64_t head_dim = call.head_dim, width = scratch.width, groups = call.num_groups;
+struct Task {
+    const QuireUnit& unit;
+    const int64_t head;
+
+    Task(const QuireAttention& call, int64_t index)
+        : unit(call.units[index / call.num_kv_heads]), head(index % call.num_kv_heads) {}
+
+    void find(const QuireAttention& call, int64_t first, const T* zeros, TileRows<T>& tile) const {
+        const int64_t head_size = call.block_size * call.head_dim;
+        const T* layer = static_cast<const T*>(call.cache) + head * head_size;
+        const int32_t* table = call.block_tables + unit.sequence * call.table_stride;
+        tile.find(layer, table, call.block_stride, call.block_size, call.head_dim, call.num_kv_heads * head_size, first,
+                  unit.end_key, zeros);
+    }
+};
+
+// A row's share of its unit: the answer, or what is to be merged.
+template <class T>
+void finish(const QuireAttention& call, const Task<T>& task, int64_t row, const float* sums, const float* totals,
+            float maximum) {
+    const QuireUnit& unit = task.unit;
+    const int64_t head_dim = call.head_dim, groups = call.num_groups, num_heads = call.num_kv_heads * groups;
+    const int64_t query_head = task.head * groups + row % groups;
+    const float total = reduce_sum(load_floats(totals));
+    if (unit.partial < 0) {
+        T* out = static_cast<T*>(call.out) + ((unit.first_token + row / groups) * num_heads + query_head) * head_dim;
+        narrow(sums, head_dim, 1.0f / total, out);
+    } else {
+        float* share = call.partials + (unit.partial * num_heads + query_head) * (head_dim + 2);
+        std::memcpy(share, sums, size_t(head_dim) * sizeof(float));
+        share[head_dim] = total;
+        share[head_dim + 1] = maximum;
+    }
+}
+
+// tile: the first one. When it returns, this is the first one of `following`.
+template <class T>
+void attend(const QuireAttention& call, const Task<T>& task, const Task<T>* following, TileRows<T>& tile,
+            Scratch<T>& scratch) {
+    const QuireUnit& unit = task.unit;
+    const int64_t head_dim = call.head_dim, width = scratch.width, q_width = scratch.q_width, groups = call.num_groups;
     const int64_t num_rows = unit.num_queries * groups;  // row = query * groups + member of the group
-    const int64_t num_heads = call.num_kv_heads * groups;
-    const T* q = static_cast<const T*>(call.q) + unit.first_token * call.q_token_stride + head * groups * call.q_head_stride;
+    const T* q = static_cast<const T*>(call.q) + unit.first_token * call.q_token_stride +
+                 task.head * groups * call.q_head_stride;
     for (int64_t row = 0; row < num_rows; ++row) {
         const T* from = q + row / groups * call.q_token_stride + row % groups * call.q_head_stride;
-        widen(from, head_dim, width, call.scale * LOG2_E, scratch.q + row * width);
+        take_query(from, head_dim, q_width, scratch.q + row * q_width);
         scratch.maxima[row] = MINUS_INFINITY;
     }
     std::memset(scratch.sums, 0, size_t(num_rows * width) * sizeof(float));
-    std::memset(scratch.weights, 0, size_t(num_rows * W) * sizeof(float));
+    std::memset(scratch.totals, 0, size_t(num_rows * W) * sizeof(float));
 
-    const int64_t head_size = call.block_size * head_dim, to_values = call.num_kv_heads * head_size;
-    const T* layer = static_cast<const T*>(call.cache) + head * head_size;
-    const T* zeros = reinterpret_cast<const T*>(scratch.zeros);
-    const int32_t* table = call.block_tables + unit.sequence * call.table_stride;
-    TileRows<T> tiles[2];
-    auto find = [&](TileRows<T>& tile, int64_t first) {
-        tile.find(layer, table, call.block_stride, call.block_size, head_dim, to_values, first, unit.end_key, zeros);
-    };
-    find(tiles[0], unit.first_key);
-    for (int64_t first = unit.first_key, turn = 0; first < unit.end_key; first += TILE, turn ^= 1) {
-        const TileRows<T>& tile = tiles[turn];
-        find(tiles[turn ^ 1], first + TILE < unit.end_key ? first + TILE : unit.end_key);
-        Ahead ahead(tiles[turn ^ 1], head_dim);
-        pack_keys(tile, head_dim, scratch.keys);
-        pack_values(tile, head_dim, width, scratch.values);
+    for (int64_t first = unit.first_key; first < unit.end_key; first += TILE) {
+        TileRows<T> next;
+        if (first + TILE < unit.end_key)
+            task.find(call, first + TILE, scratch.zeros, next);
+        else if (following)
+            following->find(call, following->unit.first_key, scratch.zeros, next);
+        Ahead ahead(next, head_dim);
+        const int64_t columns = round_up(tile.count, PANEL);
+        pack_keys(tile, columns, head_dim, scratch.keys, ahead);
+        pack_values(tile, head_dim, width, scratch.values, ahead);
         // Queries before the tile see nothing of it.
         const int64_t num_before = first - unit.first_position;
-        for (int64_t row = num_before > 0 ? num_before * groups : 0; row < num_rows;) {
-            with_rows(num_rows - row, [&](auto rows) {
-                float factors[rows];
-                multiply<rows>(scratch.q + row * width, width, scratch.keys, TILE, scratch.scores, TILE, head_dim, TILE,
-                               nullptr, ahead);
-                for (int i = 0; i < rows; ++i) {
-                    const int64_t num_seen = unit.first_position + (row + i) / groups + 1 - first;
-                    factors[i] = weigh(scratch.scores + i * TILE, num_seen < tile.count ? num_seen : tile.count,
-                                       scratch.maxima[row + i], scratch.weights + (row + i) * W);
-                }
-                multiply<rows>(scratch.scores, TILE, scratch.values, width, scratch.sums + row * width, width,
-                               tile.count, width, factors, ahead);
-                row += rows;
-            });
+        for (int64_t row = num_before > 0 ? num_before * groups : 0, rows; row < num_rows; row += rows) {
+            rows = num_rows - row < MAX_ROWS<T> ? num_rows - row : MAX_ROWS<T>;
+            multiply<T>(scratch.q + row * q_width, q_width, scratch.keys, TILE, scratch.scores, TILE, q_width, columns,
+                        nullptr, rows, ahead);
+            float factors[MAX_ROWS<T>];
+            for (int64_t i = 0; i < rows; ++i) {
+                const int64_t num_seen = unit.first_position + (row + i) / groups + 1 - first;
+                factors[i] = weigh(scratch.scores + i * TILE, columns, num_seen < tile.count ? num_seen : tile.count,
+                                   call.scale * LOG2_E, scratch.maxima[row + i], scratch.totals + (row + i) * W,
+                                   scratch.weights + i * TILE);
+            }
+            multiply<T>(scratch.weights, TILE, scratch.values, width, scratch.sums + row * width, width,
+                        round_up(tile.count, DEPTH<T>), width, factors, rows, ahead);
         }
+        tile = next;
     }
 
-    for (int64_t row = 0; row < num_rows; ++row) {
-        const float* sums = scratch.sums + row * width;
-        const float weight = reduce_sum(load_floats(scratch.weights + row * W));
-        const int64_t query = row / groups, query_head = head * groups + row % groups;
-        if (unit.partial < 0) {
-            T* out = static_cast<T*>(call.out) + ((unit.first_token + query) * num_heads + query_head) * head_dim;
-            narrow(sums, head_dim, 1.0f / weight, out);
-        } else {
-            float* share = call.partials + (unit.partial * num_heads + query_head) * (head_dim + 2);
-            std::memcpy(share, sums, size_t(head_dim) * sizeof(float));
-            share[head_dim] = weight;
-            share[head_dim + 1] = scratch.maxima[row];
+    for (int64_t row = 0; row < num_rows; ++row)
+        finish(call, task, row, scratch.sums + row * width, scratch.totals + row * W, scratch.maxima[row]);
+}
+
+#if defined(__AMX_BF16__)
+// The pieces of 16 keys and values that a unit's first tokens lie in.
+struct Pieces {
+    const BFloat16 *keys[SPAN / 16], *values[SPAN / 16];
+    int64_t count = 0;
+
+    void find(const QuireAttention& call, const Task<BFloat16>& task) {
+        const int64_t head_size = call.block_size * call.head_dim, first = task.unit.first_key;
+        const BFloat16* layer = static_cast<const BFloat16*>(call.cache) + task.head * head_size;
+        const int32_t* table = call.block_tables + task.unit.sequence * call.table_stride;
+        const int64_t end = task.unit.end_key - first < SPAN ? task.unit.end_key : first + SPAN;
+        count = 0;
+        for (int64_t token = first; token < end; token += 16, ++count) {
+            keys[count] = layer + table[token / call.block_size] * call.block_stride +
+                          token % call.block_size * call.head_dim;
+            values[count] = keys[count] + call.num_kv_heads * head_size;
         }
     }
+    void ask_for(const BFloat16* piece, int64_t head_dim) const {
+        for (const BFloat16* line = piece; line < piece + 16 * head_dim; line += 32) __builtin_prefetch(line, 0, 3);
+    }
+};
+
+// A span of one query's keys, none of which is packed: see amx.h. All scores come first, so that there is one maximum.
+// pieces: the span's; when it returns, those of `following`.
+template <int max_groups>
+void attend_span(const QuireAttention& call, const Task<BFloat16>& task, const Task<BFloat16>* following,
+                 Pieces& pieces, Scratch<BFloat16>& scratch) {
+    const QuireUnit& unit = task.unit;
+    const int64_t head_dim = call.head_dim, groups = call.num_groups, num_keys = unit.end_key - unit.first_key;
+    const BFloat16* q = static_cast<const BFloat16*>(call.q) + unit.first_token * call.q_token_stride +
+                        task.head * groups * call.q_head_stride;
+    for (int64_t row = 0; row < groups; ++row)
+        for (int64_t dim = 0; dim < head_dim; dim += 2)
+            scratch.queries[dim / 2 * 16 + row] = load<uint32_t>(q + row * call.q_head_stride + dim);
+    const int64_t parts = pieces.count, tail = num_keys % 16;
+    if (tail) {  // what a former owner left is not read
+        BFloat16 *keys = scratch.tail, *values = keys + 16 * head_dim;
+        std::memset(keys, 0, size_t(32 * head_dim) * sizeof(BFloat16));
+        std::memcpy(keys, pieces.keys[parts - 1], size_t(tail * head_dim) * sizeof(BFloat16));
+        std::memcpy(values, pieces.values[parts - 1], size_t(tail * head_dim) * sizeof(BFloat16));
+        pieces.keys[parts - 1] = keys;
+        pieces.values[parts - 1] = values;
+    }
+    Pieces next;
+    if (following) next.find(call, *following);
+
+    score_tiles(pieces.keys, parts, head_dim, scratch.queries, scratch.by_key,
+                [&](int64_t part) { pieces.ask_for(pieces.values[part], head_dim); });
+    Floats maxima[4] = {splat(MINUS_INFINITY), splat(MINUS_INFINITY), splat(MINUS_INFINITY), splat(MINUS_INFINITY)};
+    int64_t key = 0;
+    for (; key + 4 <= num_keys; key += 4)
+        for (int i = 0; i < 4; ++i) maxima[i] = max(maxima[i], load_floats(scratch.by_key + (key + i) * 16));
+    for (; key < num_keys; ++key) maxima[0] = max(maxima[0], load_floats(scratch.by_key + key * 16));
+    const float scale = call.scale * LOG2_E;
+    store(scratch.maxima, max(max(maxima[0], maxima[1]), max(maxima[2], maxima[3])) * scale);
+
+    uint32_t *even = scratch.paired, *odd = even + 16 * PAIRED;
+    Floats lane = Floats{};
+    for (int i = 0; i < W; ++i) lane[i] = float(i);
+    std::memset(scratch.totals, 0, size_t(groups * W) * sizeof(float));
+    for (int64_t part = 0; part < parts; ++part) {
+        Words rows[W];
+#pragma GCC unroll 16
+        for (int i = 0; i < W; ++i) rows[i] = load<Words>(scratch.by_key + (part * 16 + i) * 16);
+        transpose<max_groups>(rows);
+        for (int64_t row = 0; row < groups; ++row) {
+            Floats weight = exp2_of_negative(bits_as<Floats>(rows[row]) * scale - scratch.maxima[row]);
+            if (tail && part == parts - 1) weight = lane < splat(float(tail)) ? weight : Floats{};
+            store(scratch.totals + row * W, load_floats(scratch.totals + row * W) + weight);
+            BFloat16 narrowed[16];
+            store_floats(narrowed, weight);
+            const Words halves = load_words(narrowed);
+            store(even + row * PAIRED + part * 16, halves);
+            store(odd + row * PAIRED + part * 16, halves << 16);
+        }
+    }
+    sum_tiles(even, odd, PAIRED, pieces.values, parts, head_dim, scratch.sums, [&](int64_t part) {
+        if (part < next.count) next.ask_for(next.keys[part], head_dim);
+    });
+    for (int64_t row = 0; row < groups; ++row) {
+        float* sums = scratch.sums + row * head_dim;
+        for (float* at = sums; at < sums + head_dim; at += 2 * W) {
+            const Floats evens = load_floats(at), odds = load_floats(at + W);
+            store(at, shuffle(evens, odds, typename Zip<0, Lanes>::type{}));
+            store(at + W, shuffle(evens, odds, typename Zip<W / 2, Lanes>::type{}));
+        }
+        finish(call, task, row, sums, scratch.totals + row * W, scratch.maxima[row]);
+    }
+    pieces = next;
 }
+#endif
 
 // The spans of one query and head, added up.
 template <class T>
@@ -181,20 +345,67 @@ void write(const QuireAttention& call, int64_t token) {
     }
 }
 
+// Tasks in turns. A thread knows the one that it takes next, so that its first keys are asked for in time.
+template <class T>
+void attend_all(const QuireAttention& call, std::atomic<int64_t>& turn, Scratch<T>& scratch) {
+    const int64_t num_tasks = call.num_units * call.num_kv_heads;
+    TileRows<T> tile;
+    for (int64_t index = turn++, next; index < num_tasks; index = next) {
+        next = turn++;
+        const Task<T> task(call, index), following(call, next < num_tasks ? next : index);
+        if (!tile.count) task.find(call, task.unit.first_key, scratch.zeros, tile);
+        attend(call, task, next < num_tasks ? &following : nullptr, tile, scratch);
+    }
+}
+
+#if defined(__AMX_BF16__)
+template <>
+void attend_all(const QuireAttention& call, std::atomic<int64_t>& turn, Scratch<BFloat16>& scratch) {
+    const int64_t num_tasks = call.num_units * call.num_kv_heads;
+    const bool reads_in_place = call.num_groups <= 16 && call.head_dim % 64 == 0 && call.block_size % 16 == 0;
+    const TileConfig config;
+    _tile_loadconfig(&config);
+    TileRows<BFloat16> tile;
+    Pieces pieces;
+    for (int64_t index = turn++, next; index < num_tasks; index = next) {
+        next = turn++;
+        const Task<BFloat16> task(call, index), following(call, next < num_tasks ? next : index);
+        const QuireUnit& unit = task.unit;
+        if (reads_in_place && unit.num_queries == 1 && unit.end_key - unit.first_key <= SPAN) {
+            const auto* then = next < num_tasks ? &following : nullptr;
+            if (!pieces.count) pieces.find(call, task);
+            if (call.num_groups <= 4)
+                attend_span<4>(call, task, then, pieces, scratch);
+            else if (call.num_groups <= 8)
+                attend_span<8>(call, task, then, pieces, scratch);
+            else
+                attend_span<16>(call, task, then, pieces, scratch);
+        } else {
+            task.find(call, unit.first_key, scratch.zeros, tile);
+            attend<BFloat16>(call, task, nullptr, tile, scratch);
+            pieces.count = 0;
+        }
+    }
+    _tile_release();
+}
+#endif
+
 template <class T>
 void run(const QuireAttention& call) {
     int64_t max_queries = 1;
     for (int64_t i = 0; i < call.num_units; ++i)
         max_queries = call.units[i].num_queries > max_queries ? call.units[i].num_queries : max_queries;
-    const int64_t heads = call.num_kv_heads, num_heads = heads * call.num_groups;
+    const int64_t num_heads = call.num_kv_heads * call.num_groups;
+    std::atomic<int64_t> turn{0};
 #pragma omp parallel num_threads(call.num_threads) if (call.num_threads > 1)
     {
-        Scratch<T> scratch(max_queries * call.num_groups, call.head_dim);
+        static thread_local Kept kept;
+        Scratch<T> scratch(max_queries * call.num_groups, call.head_dim, kept);
 #pragma omp for schedule(static)
         for (int64_t token = 0; token < call.num_tokens; ++token) write<T>(call, token);
         // All of a layer's writes are done here: sequences may share blocks that this very step fills.
-#pragma omp for schedule(dynamic)
-        for (int64_t i = 0; i < call.num_units * heads; ++i) attend<T>(call, call.units[i / heads], i % heads, scratch);
+        attend_all<T>(call, turn, scratch);
+#pragma omp barrier
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < call.num_merges * num_heads; ++i)
             merge<T>(call, call.merges[i / num_heads], i % num_heads, scratch);
@@ -205,3 +416,10 @@ void run(const QuireAttention& call) {
 
 void quire_attend_float32(const QuireAttention* call) { run<float>(*call); }
 void quire_attend_bfloat16(const QuireAttention* call) { run<BFloat16>(*call); }
+int quire_has_bfloat16_products() {
+#if defined(__AVX512BF16__)
+    return 1;
+#else
+    return 0;
+#endif
+}

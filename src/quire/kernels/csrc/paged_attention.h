@@ -48,4 +48,6 @@ struct QuireAttention {
 #define QUIRE_EXPORT __attribute__((visibility("default")))
 QUIRE_EXPORT void quire_attend_float32(const QuireAttention*);
 QUIRE_EXPORT void quire_attend_bfloat16(const QuireAttention*);
+// Whether the level multiplies bfloat16 as it is, so that prompts in it are no slower than torch's.
+QUIRE_EXPORT int quire_has_bfloat16_products();
 }

@@ -1,50 +1,144 @@
-// The one matrix product of attention: a few rows by two vectors of columns, accumulated in registers.
+// The one matrix product of attention: a few rows by panels of columns, accumulated in registers.
+//
+// Its right side is made of words. In float32 a word is one number; in bfloat16 it is a pair, of two rows that follow
+// each other, which is what the processor's own products of that type take (AVX-512's and AMX's), and what widens to
+// floats by a shift and a mask where there are none.
 #pragma once
 
+#include "amx.h"
 #include "vectors.h"
 
 namespace {
 
 constexpr int PANEL = 2 * W;  // columns
-#if defined(__AVX512F__)
-constexpr int MAX_ROWS = 8;  // 16 of 32 registers hold sums
+
+// Numbers in a word.
+template <class T>
+constexpr int64_t EACH = 4 / sizeof(T);
+
+#if defined(__AVX512BF16__)
+template <class T>
+using Left = T;
 #else
+template <class T>
+using Left = float;
+#endif
+
+#if defined(__AMX_BF16__)
+constexpr bool HAS_TILES = true;
+#else
+constexpr bool HAS_TILES = false;
+#endif
+template <class T>
+constexpr bool USES_TILES = HAS_TILES && sizeof(T) == 2;
+
+// What depth is a multiple of, with zeros at its end.
+template <class T>
+constexpr int64_t DEPTH = USES_TILES<T> ? 32 : EACH<T>;
+
+// Rows of one product. The left side and the sums have memory for all of them.
+#if defined(__AVX512F__)
+template <class T>
+constexpr int MAX_ROWS = USES_TILES<T> ? 16 : 8;  // 16 of 32 registers hold sums
+#else
+template <class T>
 constexpr int MAX_ROWS = 6;  // 12 of 16
 #endif
 
-// c[rows][columns] = factor[row] * c + a[rows][depth] * b[depth][columns]; columns are whole panels.
-// Without `factor`, c is not read. `each_step` is called once for each step of depth and panel. Not inlined, so that
-// each number of rows is compiled once.
-template <int rows, class EachStep>
-__attribute__((noinline)) void multiply(const float* a, int64_t a_stride, const float* b, int64_t b_stride, float* c, int64_t c_stride,
-                     int64_t depth, int64_t columns, const float* factor, EachStep& each_step) {
-    for (int64_t column = 0; column < columns; column += PANEL) {
-        Floats sum[rows][2] = {};
-        if (factor)
-            for (int row = 0; row < rows; ++row)
-                for (int half = 0; half < 2; ++half)
-                    sum[row][half] = factor[row] * load_floats(c + row * c_stride + column + half * W);
-        for (int64_t step = 0; step < depth; ++step) {
-            each_step();
-            const Floats left = load_floats(b + step * b_stride + column);
-            const Floats right = load_floats(b + step * b_stride + column + W);
-            for (int row = 0; row < rows; ++row) {
-                const Floats x = splat(a[row * a_stride + step]);
-                sum[row][0] += x * left;
-                sum[row][1] += x * right;
-            }
-        }
-        for (int row = 0; row < rows; ++row)
-            for (int half = 0; half < 2; ++half)
-                store(c + row * c_stride + column + half * W, sum[row][half]);
+// A vector of words, ready to be multiplied by a row's numbers of that depth.
+template <class T>
+struct Column;
+
+template <>
+struct Column<float> {
+    Floats numbers;
+    explicit Column(const uint32_t* from) : numbers(load<Floats>(from)) {}
+    void add_to(Floats& sum, const float* x) const { sum += splat(*x) * numbers; }
+};
+
+template <>
+struct Column<BFloat16> {
+#if defined(__AVX512BF16__)
+    Words pairs;
+    explicit Column(const uint32_t* from) : pairs(load<Words>(from)) {}
+    void add_to(Floats& sum, const BFloat16* x) const {
+        const Words both = load<uint32_t>(x) - Words{};
+        sum = bits_as<Floats>(_mm512_dpbf16_ps(bits_as<__m512>(sum), bits_as<__m512bh>(pairs), bits_as<__m512bh>(both)));
     }
+#else
+    Floats first, second;
+    explicit Column(const uint32_t* from) {
+        const Words pairs = load<Words>(from);
+        first = bits_as<Floats>(pairs << 16);
+        second = bits_as<Floats>(pairs & 0xffff0000u);
+    }
+    void add_to(Floats& sum, const float* x) const {
+        sum += splat(x[0]) * first;
+        sum += splat(x[1]) * second;
+    }
+#endif
+};
+
+// c[rows][vectors] = factor[row] * c + a[rows][depth] * b[depth][vectors].
+template <class T, int rows, int vectors, class EachStep>
+inline void multiply_panel(const Left<T>* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, float* c,
+                           int64_t c_stride, int64_t depth, const float* factor, EachStep& each_step) {
+    Floats sum[rows][vectors] = {};
+    if (factor)
+#pragma GCC unroll 16
+        for (int row = 0; row < rows; ++row)
+#pragma GCC unroll 4
+            for (int i = 0; i < vectors; ++i) sum[row][i] = factor[row] * load_floats(c + row * c_stride + i * W);
+    for (int64_t step = 0; step < depth; step += EACH<T>, b += b_stride) {
+        each_step();
+#pragma GCC unroll 4
+        for (int i = 0; i < vectors; ++i) {
+            const Column<T> column(b + i * W);
+#pragma GCC unroll 16
+            for (int row = 0; row < rows; ++row) column.add_to(sum[row][i], a + row * a_stride + step);
+        }
+    }
+#pragma GCC unroll 16
+    for (int row = 0; row < rows; ++row)
+#pragma GCC unroll 4
+        for (int i = 0; i < vectors; ++i) store(c + row * c_stride + i * W, sum[row][i]);
+}
+
+// Not inlined, so that each number of rows is compiled once.
+template <class T, int rows, class EachStep>
+__attribute__((noinline)) void multiply_rows(const Left<T>* a, int64_t a_stride, const uint32_t* b, int64_t b_stride,
+                                             float* c, int64_t c_stride, int64_t depth, int64_t columns,
+                                             const float* factor, EachStep& each_step) {
+    int64_t column = 0;
+    if constexpr (2 * rows <= MAX_ROWS<T>)  // few rows would leave the multipliers waiting for their own sums
+        for (; column + 2 * PANEL <= columns; column += 2 * PANEL)
+            multiply_panel<T, rows, 4>(a, a_stride, b + column, b_stride, c + column, c_stride, depth, factor,
+                                       each_step);
+    for (; column < columns; column += PANEL)
+        multiply_panel<T, rows, 2>(a, a_stride, b + column, b_stride, c + column, c_stride, depth, factor, each_step);
 }
 
 // Calls body(std::integral_constant<int, rows>) for a number of rows that is known only when it runs.
-template <int rows = MAX_ROWS, class Body>
+template <int rows, class Body>
 inline void with_rows(int64_t count, Body&& body) {
     if (count >= rows) return body(std::integral_constant<int, rows>{});
     if constexpr (rows > 1) with_rows<rows - 1>(count, body);
+}
+
+// c[rows][columns] = factor[row] * c + a[rows][depth] * b[depth][columns], for at most MAX_ROWS rows; strides of a and
+// c are in numbers, that of b is in words. Columns are whole panels. Without `factor`, c is not read.
+// `each_step` is called once for each step of depth and panel.
+template <class T, class EachStep>
+inline void multiply(const Left<T>* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, float* c,
+                     int64_t c_stride, int64_t depth, int64_t columns, const float* factor, int64_t rows,
+                     EachStep& each_step) {
+#if defined(__AMX_BF16__)
+    if constexpr (USES_TILES<T>)
+        return multiply_tiles(a, a_stride, b, b_stride, c, c_stride, depth, columns, factor, rows);
+#endif
+    with_rows<MAX_ROWS<T>>(rows, [&](auto known) {
+        multiply_rows<T, known>(a, a_stride, b, b_stride, c, c_stride, depth, columns, factor, each_step);
+    });
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// A tile of keys and values, brought from the cache's blocks into one dense piece of floats: keys transposed.
+// A tile of keys and values, brought from the cache's blocks into one dense piece: keys transposed, and in bfloat16
+// two neighbours in one word.
 //
 // Both products of attention then read whole vectors, whatever the block size, the head's width and the dtype. The
 // piece stays in the first cache, and all queries of a group, or of a chunk, use it.
@@ -8,7 +9,7 @@
 
 namespace {
 
-constexpr int TILE = 32;  // tokens; a multiple of PANEL
+constexpr int TILE = HAS_TILES ? 128 : 64;  // tokens; whole panels
 
 inline int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
@@ -35,7 +36,7 @@ struct TileRows {
     }
 };
 
-// Asks for the lines of a tile that is needed next, one a call: blocks lie anywhere, so no hardware foresees them.
+// Asks for the lines of a tile that is needed next, a few at a time: blocks lie anywhere, so no hardware foresees them.
 class Ahead {
   public:
     template <class T>
@@ -54,6 +55,9 @@ class Ahead {
         token_ = 0;
         ++part_;
     }
+    void operator()(int lines) {
+        for (int i = 0; i < lines; ++i) (*this)();
+    }
 
   private:
     const char* const* rows_[2];  // keys, then values
@@ -61,45 +65,65 @@ class Ahead {
     int part_;
 };
 
-// Several vectors of a row in one: for float32 one, for bfloat16 two, in pairs.
-inline void store_transposed(const float*, Words lanes, float* to, int64_t) { store(to, lanes); }
-inline void store_transposed(const BFloat16*, Words lanes, float* to, int64_t stride) {
-    store(to, lanes << 16);
-    store(to + stride, lanes & 0xffff0000u);
+inline uint32_t to_word(const float* from, int64_t) { return bits_as<uint32_t>(*from); }
+inline uint32_t to_word(const BFloat16* from, int64_t count) {
+    return from[0].bits | (count > 1 ? uint32_t(from[1].bits) << 16 : 0);
 }
 
-// to[head_dim][TILE]
+// to[words][TILE], of which `columns` are filled in: whole panels.
 template <class T>
-inline void pack_keys(const TileRows<T>& rows, int64_t head_dim, float* to) {
-    constexpr int each = 4 / sizeof(T);  // dimensions in a word
-    for (int64_t token = 0; token < TILE; token += W) {
-        int64_t dim = 0;
-        for (; dim + W * each <= head_dim; dim += W * each) {
+inline void pack_keys(const TileRows<T>& rows, int64_t columns, int64_t head_dim, uint32_t* to, Ahead& ahead) {
+    const int64_t words = (head_dim + EACH<T> - 1) / EACH<T>;
+    for (int64_t token = 0; token < columns; token += W) {
+        int64_t word = 0;
+        for (; word + W <= head_dim / EACH<T>; word += W) {
+            ahead(4);
             Words lanes[W];
-            for (int i = 0; i < W; ++i) lanes[i] = load<Words>(rows.keys[token + i] + dim);
+#pragma GCC unroll 16
+            for (int i = 0; i < W; ++i) lanes[i] = load<Words>(rows.keys[token + i] + word * EACH<T>);
             transpose(lanes);
-            for (int i = 0; i < W; ++i)
-                store_transposed(rows.keys[0], lanes[i], to + (dim + i * each) * TILE + token, TILE);
+#pragma GCC unroll 16
+            for (int i = 0; i < W; ++i) store(to + (word + i) * TILE + token, lanes[i]);
         }
-        for (; dim < head_dim; ++dim)
-            for (int i = 0; i < W; ++i) to[dim * TILE + token + i] = to_float(rows.keys[token + i][dim]);
+        for (; word < words; ++word)
+            for (int i = 0; i < W; ++i)
+                to[word * TILE + token + i] =
+                    to_word(rows.keys[token + i] + word * EACH<T>, head_dim - word * EACH<T>);
     }
 }
 
-// to[width] = from[head_dim] * factor, zeros after them.
-template <class T>
-inline void widen(const T* from, int64_t head_dim, int64_t width, float factor, float* to) {
+// A row of words from `EACH` rows of values.
+inline void join(const float* const* from, int64_t head_dim, uint32_t* to) {
+    std::memcpy(to, from[0], size_t(head_dim) * sizeof(float));
+}
+inline void join(const BFloat16* const* from, int64_t head_dim, uint32_t* to) {
     int64_t dim = 0;
-    for (; dim + W <= head_dim; dim += W) store(to + dim, load_floats(from + dim) * factor);
-    for (; dim < head_dim; ++dim) to[dim] = to_float(from[dim]) * factor;
-    for (; dim < width; ++dim) to[dim] = 0;
+    for (; dim + W <= head_dim; dim += W)
+        store(to + dim, load_words(from[0] + dim) | load_words(from[1] + dim) << 16);
+    for (; dim < head_dim; ++dim) to[dim] = from[0][dim].bits | uint32_t(from[1][dim].bits) << 16;
 }
 
-// to[count][width]
+// to[count / EACH][width]
 template <class T>
-inline void pack_values(const TileRows<T>& rows, int64_t head_dim, int64_t width, float* to) {
-    for (int64_t token = 0; token < rows.count; ++token)
-        widen(rows.values[token], head_dim, width, 1.0f, to + token * width);
+inline void pack_values(const TileRows<T>& rows, int64_t head_dim, int64_t width, uint32_t* to, Ahead& ahead) {
+    const int64_t count = round_up(rows.count, DEPTH<T>);
+    for (int64_t token = 0; token < count; token += EACH<T>, to += width) {
+        ahead(1);
+        join(rows.values + token, head_dim, to);
+    }
+}
+
+// to[width] = from[head_dim] and zeros, as the left side of a product.
+inline void take_query(const BFloat16* from, int64_t head_dim, int64_t width, BFloat16* to) {
+    std::memcpy(to, from, size_t(head_dim) * sizeof(BFloat16));
+    std::memset(to + head_dim, 0, size_t(width - head_dim) * sizeof(BFloat16));
+}
+template <class T>
+inline void take_query(const T* from, int64_t head_dim, int64_t width, float* to) {
+    int64_t dim = 0;
+    for (; dim + W <= head_dim; dim += W) store(to + dim, load_floats(from + dim));
+    for (; dim < head_dim; ++dim) to[dim] = to_float(from[dim]);
+    for (; dim < width; ++dim) to[dim] = 0;
 }
 
 // to[head_dim] = from * factor, in the cache's dtype.

@@ -57,16 +57,16 @@ inline Floats max(Floats a, Floats b) { return a > b ? a : b; }
 // -- memory and float -------------------------------------------------------------------------------------------------
 
 inline Floats load_floats(const float* from) { return load<Floats>(from); }
-inline Floats load_floats(const BFloat16* from) {
+inline Words load_words(const BFloat16* from) {
 #if defined(__AVX512F__)  // compilers take __builtin_convertvector apart into several instructions
-    const auto words = _mm512_cvtepu16_epi32(load<__m256i>(from));
+    return bits_as<Words>(_mm512_cvtepu16_epi32(load<__m256i>(from)));
 #elif defined(__AVX2__)
-    const auto words = _mm256_cvtepu16_epi32(load<__m128i>(from));
+    return bits_as<Words>(_mm256_cvtepu16_epi32(load<__m128i>(from)));
 #else
-    const auto words = __builtin_convertvector(load<Halves>(from), Words);
+    return __builtin_convertvector(load<Halves>(from), Words);
 #endif
-    return bits_as<Floats>(bits_as<Words>(words) << 16);
 }
+inline Floats load_floats(const BFloat16* from) { return bits_as<Floats>(load_words(from) << 16); }
 inline float to_float(float x) { return x; }
 inline float to_float(BFloat16 x) { return bits_as<float>(uint32_t(x.bits) << 16); }
 
@@ -79,7 +79,11 @@ inline Word round_to_bfloat16(Float x) {
 }
 inline void store_floats(float* to, Floats x) { store(to, x); }
 inline void store_floats(BFloat16* to, Floats x) {
+#if defined(__AVX512BF16__)  // takes what is denormal for zero
+    store(to, _mm512_cvtneps_pbh(bits_as<__m512>(x)));
+#else
     store(to, __builtin_convertvector(round_to_bfloat16<Floats, Words>(x), Halves));
+#endif
 }
 inline void from_float(float* to, float x) { *to = x; }
 inline void from_float(BFloat16* to, float x) { to->bits = uint16_t(round_to_bfloat16<float, uint32_t>(x)); }
@@ -109,16 +113,22 @@ struct Turn<by, std::integer_sequence<int, i...>> {
 };
 using Lanes = std::make_integer_sequence<int, W>;
 
-// Transposes W vectors of W lanes: each round interleaves the first half with the second, which turns the bits of
-// (row, lane) by one; after log2(W) rounds, rows and lanes have changed places.
+// Transposes W vectors, of which the first `lanes` lanes matter: as many vectors of W lanes come out. Each round
+// interleaves the first half with the second, which turns the bits of (row, lane) by one; after log2(W) rounds, rows and
+// lanes have changed places. What would only move lanes that do not matter is left out.
+template <int lanes = W>
 inline void transpose(Words (&rows)[W]) {
+    int count = W;
     for (int round = 1; round < W; round *= 2) {
         Words next[W];
-        for (int i = 0; i < W / 2; ++i) {
-            next[2 * i] = shuffle(rows[i], rows[i + W / 2], typename Zip<0, Lanes>::type{});
-            next[2 * i + 1] = shuffle(rows[i], rows[i + W / 2], typename Zip<W / 2, Lanes>::type{});
+        const bool drops = count > lanes;
+#pragma GCC unroll 16
+        for (int i = 0; i < count / 2; ++i) {
+            next[drops ? i : 2 * i] = shuffle(rows[i], rows[i + count / 2], typename Zip<0, Lanes>::type{});
+            if (!drops) next[2 * i + 1] = shuffle(rows[i], rows[i + count / 2], typename Zip<W / 2, Lanes>::type{});
         }
-        std::memcpy(rows, next, sizeof next);
+        if (drops) count /= 2;
+        std::memcpy(rows, next, size_t(count) * sizeof(Words));
     }
 }
 

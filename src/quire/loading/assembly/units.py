@@ -11,6 +11,7 @@ from quire.models.base import CausalLM, checkpoint_tensors
 from quire.models.layers import Linear
 from quire.models.model_config import ModelConfig
 from quire.models.packed_weight import can_pack
+from quire.models.panel_weight import panel_kernels
 from quire.models.registry import build_model
 
 
@@ -83,17 +84,17 @@ def units_of(model: CausalLM) -> list[Unit]:
 
 
 def tie_head(model: CausalLM) -> None:
-    """Give a tied head the embedding's table, once that is in place; packed, it gets a copy of its own."""
-    model.lm_head.weight = model.embed_tokens.weight
-    model.lm_head.pack()
+    """Give a tied head the embedding's table, once that is in place, and before anybody looks anything up in it."""
+    model.embed_tokens.share_with(model.lm_head)
 
 
 def tied_head_bytes(model: CausalLM) -> int:
-    """Memory that a tied head takes once it is packed."""
+    """Memory that a tied head takes once it is packed, beside the embedding's."""
     if not model.config.tie_word_embeddings:
         return 0
+    is_shared = model.quantization == "none" and panel_kernels(model.dtype) is not None
     is_packed = model.quantization != "none" or (model.device.type == "cpu" and can_pack(model.dtype))
-    return model.lm_head.packed_bytes() if is_packed else 0
+    return model.lm_head.packed_bytes() if is_packed and not is_shared else 0
 
 
 def memory_of(config: ModelConfig, dtype: str, quantization: str = "none") -> int:

@@ -6,19 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field
 
+from quire.server.bodies.fields import Body, Hint, Items, Reply, option
 from quire.server.openai.schema import (
     ERROR_RESPONSES,
-    Body,
     ErrorBody,
     ErrorDetail,
     FilterFields,
-    Hint,
-    Items,
     ModelBody,
     PassageCard,
     PlainFields,
-    Reply,
-    option,
 )
 
 if TYPE_CHECKING:

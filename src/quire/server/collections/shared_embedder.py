@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from quire.rag.child import ChildError
 from quire.rag.embedder import EmbedderSource
 from quire.rag.embedder_process import EmbedderProcess
 from quire.rag.embedding import EmbedderFacts, Embeddings
 from quire.server.collections.lanes import Turns
 from quire.server.errors import RETRY_SOON, ApiError
+from quire.system.child import ChildError
 from quire.system.threads import default_num_threads
 
 logger = logging.getLogger("quire.server")

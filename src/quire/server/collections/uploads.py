@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from quire.rag.child import ChildError
 from quire.rag.parse import KINDS, kind_of
 from quire.rag.parser import Parser
 from quire.server.collections.lanes import Lane
@@ -23,6 +22,7 @@ from quire.server.collections.quotas import QuotaExceeded, Room
 from quire.server.collections.shared_embedder import SharedEmbedder
 from quire.server.collections.storage import errors_of
 from quire.server.errors import RETRY_SOON, ApiError
+from quire.system.child import ChildError
 
 if TYPE_CHECKING:
     from quire.rag.collections import Collection, CollectionInfo, Metadata

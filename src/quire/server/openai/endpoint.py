@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Generic
@@ -12,11 +13,15 @@ from typing import Any, ClassVar, Generic
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive
 
+from quire.async_engine.messages import QueueFull
+from quire.outputs import RequestOutput
 from quire.prompt import Prompt
 from quire.rag.prompt_template import share
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.server.auto import AutoModel
+from quire.server.bodies.fields import Reply
 from quire.server.collections.retrieval import retrieve
 from quire.server.collections.service import CollectionService
 from quire.server.errors import invalid
@@ -29,10 +34,11 @@ from quire.server.openai.generation import Generation, wait_until_ready
 from quire.server.openai.openapi import streamed
 from quire.server.openai.prompts import Passages, fit
 from quire.server.openai.response import B, ResponseBuilder
-from quire.server.openai.schema import ERROR_RESPONSES, GenerationRequest, Reply, StreamOptions
-from quire.server.openai.streaming import StreamedAnswer, UsageCount
+from quire.server.openai.schema import ERROR_RESPONSES, GenerationRequest, StreamOptions
+from quire.server.openai.streaming import Chunks, StreamedAnswer, UsageCount
 from quire.server.registry import ServedModel
 from quire.server.settings import ServerSettings
+from quire.server.tools.answer_form import AnswerForm
 
 #: What beam search takes of sampling; its answers are drawn from no random numbers, so any seed is right.
 _OF_BEAM_SEARCH = {"n", "max_tokens", "ignore_eos", "skip_special_tokens", "seed"}
@@ -69,6 +75,28 @@ class Endpoint(ABC, Generic[B]):
 
     async def answer(self, request: Request, body: B) -> Response:
         """The model's answer to a body, whole or as a stream. A client that goes away ends it: `ClientDisconnected`."""
+        generation = await self.prepare(request, body)
+        if body.stream and self.settings.enable_force_include_usage:
+            options = body.stream_options or StreamOptions()
+            body = body.model_copy(update={"stream_options": options.model_copy(update={"include_usage": True})})
+        builder = self.builder(generation, body)
+        if body.stream:
+            return StreamedAnswer(generation, Chunks(builder), self.settings.keep_alive_s)
+        outputs, count = await whole_answer(request, generation)
+        answer = json_reply(builder.whole(outputs, count.to_usage()))
+        answer.headers.update(generation.stage_headers)
+        return answer
+
+    async def prepare(self, request: Request, body: B, *, answer_id: str | None = None) -> Generation:
+        """What is to be run for a body; it waits for the model.
+
+        Args:
+            answer_id: names the answer; by default what the body says, behind this endpoint's prefix.
+
+        Raises:
+            ApiError: it cannot be served.
+            ClientDisconnected: the client waits no longer.
+        """
         question = self._question(body)
         key_id = key_id_of(request.scope)
         retrieved = await retrieve(self.service, key_id, body, question) if body.retrieval is not None else None
@@ -79,10 +107,8 @@ class Endpoint(ABC, Generic[B]):
         note_usage(request.scope, model=model.name)
         _check_streaming(body)
         await wait_until_ready(model, request.receive)
-        if body.stream and self.settings.enable_force_include_usage:
-            options = body.stream_options or StreamOptions()
-            body = body.model_copy(update={"stream_options": options.model_copy(update={"include_usage": True})})
         params = self._sampling_params(body, model)
+        await _check_grammar(body, params, model, request.receive)
         beam = self._beam_search(body, params, model) if body.use_beam_search else None
         about: dict[str, Reply] = {} if routing is None else {"routing": routing}
         domains = domains_of(key_id, self.settings, body.cache_salt)
@@ -100,29 +126,22 @@ class Endpoint(ABC, Generic[B]):
             max_tokens=params.max_tokens,
             param=self.prompt_field,
         )
-        generation = Generation(
+        form = self._form(body, model, prompts)
+        if form is not None and form.specials:
+            prompts = [replace(prompt, shown_specials=form.specials) for prompt in prompts]
+        return Generation(
             model,
             prompts,
             params,
-            request_id=f"{self.id_prefix}-{body.request_id or secrets.token_hex(12)}",
+            request_id=answer_id or f"{self.id_prefix}-{body.request_id or secrets.token_hex(12)}",
             created=int(time.time()),
             priority=body.priority or 0,
             beam=beam,
             min_stage=body.min_stage or 1,
             system_fingerprint=model.async_engine.engine.system_fingerprint,
+            form=form,
             about=about,
         )
-        builder = self.builder(generation, body)
-        if body.stream:
-            return StreamedAnswer(builder, self.settings.keep_alive_s)
-        outputs = await run_while_connected(request.receive, generation.outputs())
-        count = UsageCount(has_stages=model.async_engine.num_stages > 1)
-        for number, output in enumerate(outputs):
-            count.add_output(number, output)
-        count.note(request.scope, model.name)
-        answer = json_reply(builder.whole(outputs, count.to_usage()))
-        answer.headers.update(generation.stage_headers)
-        return answer
 
     @abstractmethod
     def _own_sampling(self, body: B) -> dict[str, Any]:
@@ -145,13 +164,20 @@ class Endpoint(ABC, Generic[B]):
             passages: to put in front of the only prompt.
         """
 
+    def _form(self, body: B, model: ServedModel, prompts: Sequence[Prompt]) -> AnswerForm | None:
+        """How to read the answers; None where they are texts and nothing else."""
+        return None
+
     async def _encode_one(self, body: B, model: ServedModel, passages: Passages | None) -> Prompt:
         (prompt,) = await self._encode(body, model, passages)
         return prompt
 
     def _sampling_params(self, body: B, model: ServedModel) -> SamplingParams:
         """The model's recommendation, under the body's fields, under the endpoint's own reading of them."""
-        given = {**body.given_sampling(), **self._own_sampling(body)}
+        try:
+            given = {**body.given_sampling(), **self._own_sampling(body)}
+        except ValueError as error:
+            raise as_api_error(error) from error
         engine = model.async_engine.engine
         if body.length_penalty not in (None, 1) and not body.use_beam_search:
             raise invalid("length_penalty goes with use_beam_search=true", "length_penalty")
@@ -200,6 +226,20 @@ class Endpoint(ABC, Generic[B]):
             raise as_api_error(error) from error
 
 
+async def _check_grammar(body: GenerationRequest, params: SamplingParams, model: ServedModel, receive: Receive) -> None:
+    """Refuse what the answer cannot be held to, by the name of the field that says so."""
+    if (wanted := params.structured_outputs) is None:
+        return
+    try:
+        await run_while_connected(receive, model.async_engine.check_grammar(wanted))
+    except QueueFull as error:
+        raise as_api_error(error) from error
+    except ValueError as error:
+        structure = body.given_structure()
+        name = "tools" if structure is None else structure[0]  # of forced calls, which nothing else forces
+        raise invalid(f"{name} cannot be served: {error}", name) from error
+
+
 def _check_streaming(body: GenerationRequest) -> None:
     """Refuse fields that do not go with stream, or only with it."""
     if body.stream and body.prompt_logprobs is not None:
@@ -208,6 +248,21 @@ def _check_streaming(body: GenerationRequest) -> None:
         raise invalid("use_beam_search is not streamed; leave out stream or use_beam_search", "use_beam_search")
     if not body.stream and (body.wants_usage or body.wants_running_usage):
         raise invalid("stream_options go with stream=true; a whole answer has its usage", "stream_options")
+
+
+async def whole_answer(request: Request, generation: Generation) -> tuple[list[RequestOutput], UsageCount]:
+    """The outputs to all prompts, once they are whole, and their tokens, which the access log is told.
+
+    Raises:
+        ApiError: a prompt cannot be served, or failed.
+        ClientDisconnected: the client waits no longer.
+    """
+    outputs = await run_while_connected(request.receive, generation.outputs())
+    count = UsageCount(has_stages=generation.model.async_engine.num_stages > 1)
+    for number, output in enumerate(outputs):
+        count.add_output(number, output)
+    count.note(request.scope, generation.model.name)
+    return outputs, count
 
 
 def json_reply(answer: Reply) -> Response:

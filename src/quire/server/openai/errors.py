@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from quire.async_engine.messages import EngineUnavailable, QueueFull, RequestFailed
-from quire.outputs import EVERY_TOKEN_IS_BANNED
+from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED
 from quire.server.errors import RETRY_SOON, ApiError, invalid
 from quire.server.openai.schema import GenerationRequest
 
@@ -25,6 +25,8 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(503, str(error), code="engine_unavailable", headers=RETRY_SOON)
         case RequestFailed(args=(message,)) if message == EVERY_TOKEN_IS_BANNED:
             return invalid(message, "allowed_token_ids")
+        case RequestFailed(args=(message,)) if message.startswith(BROKEN_GRAMMAR):
+            return invalid(message, "structured_outputs")
         case RequestFailed():
             return ApiError(500, str(error), code="request_failed")
         case ValueError():

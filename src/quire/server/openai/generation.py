@@ -28,6 +28,7 @@ from quire.server.errors import RETRY_SOON, ApiError
 from quire.server.http.connection import run_while_connected
 from quire.server.openai.errors import as_api_error
 from quire.server.registry import ServedModel
+from quire.server.tools.answer_form import AnswerForm
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Generation:
         created: seconds since 1970.
         beam: beam search in place of sampling.
         min_stage: of the model, before which it does not begin.
+        form: how to tell reasoning, content and calls apart in the answers; None where they are all content.
         about: fields that an answer shows once: what was retrieved, why this model.
         begun: by prompt, the stage of the model on which it began, once it has.
     """
@@ -53,6 +55,7 @@ class Generation:
     beam: BeamSearchParams | None = None
     min_stage: int = 1
     system_fingerprint: str | None = None
+    form: AnswerForm | None = None
     about: dict[str, Any] = field(default_factory=dict)
     begun: dict[int, int] = field(default_factory=dict)
 

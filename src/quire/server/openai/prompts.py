@@ -12,9 +12,10 @@ from typing import Any
 
 from quire.prompt import Prompt
 from quire.rag.prompt_template import PromptTemplate, join_conversation, join_question
+from quire.server.bodies.conversation import Message
 from quire.server.errors import ApiError, invalid
 from quire.server.openai.prompt_limits import ORDINARY_CHARACTERS, check_num_tokens
-from quire.server.openai.schema import Message, TemplateOptions
+from quire.server.openai.schema import TemplateOptions
 from quire.server.registry import ServedModel
 
 #: Variables of templates that chat_template_kwargs may not have, and the way to mend that.
@@ -22,7 +23,8 @@ _REFUSED_VARIABLES = {
     **dict.fromkeys(
         ("add_generation_prompt", "continue_final_message", "chat_template"), "set it as a field of the body"
     ),
-    **dict.fromkeys(("messages", "tools"), "leave it out"),
+    "tools": "set it as a field of the body",
+    "messages": "leave it out",
 }
 #: Of a message, what the chat template sees.
 _SHOWN = {"role", "content", "name", "reasoning_content", "tool_calls", "tool_call_id"}
@@ -64,10 +66,11 @@ def encode_messages(
     trusts_template: bool,
     is_truncated: bool,
     passages: Passages | None = None,
+    shows_tools: bool = True,
 ) -> Prompt:
     """A conversation as a prompt, through the chat template, which the body may bring itself if it is trusted."""
     tokenizer = tokenizer_of(model)
-    template = _template(model, options, trusts_template)
+    template = own_template(model, options, trusts_template=trusts_template)
     if template is None and not tokenizer.chat_templates:
         raise ApiError(
             400,
@@ -84,6 +87,7 @@ def encode_messages(
             "continue_final_message",
         )
     variables = options.chat_template_kwargs or {}
+    tools = [tool.given for tool in options.tools or ()] if shows_tools else []
     if options.reasoning_effort is not None:
         of_effort: dict[str, Any] = {"reasoning_effort": options.reasoning_effort}
         if options.reasoning_effort == "none":
@@ -92,6 +96,8 @@ def encode_messages(
     for name in variables:
         if hint := _REFUSED_VARIABLES.get(name):
             raise invalid(f"chat_template_kwargs may not have {name!r}; {hint}", "chat_template_kwargs")
+    if tools:
+        variables = {**variables, "tools": tools}
     shown = [_to_template(message, f"messages[{index}]") for index, message in enumerate(messages)]
     applied = {
         "chat_template": template,
@@ -146,11 +152,11 @@ def fit(
     return fitting
 
 
-def _template(model: ServedModel, options: TemplateOptions, is_trusted: bool) -> str | None:
+def own_template(model: ServedModel, options: TemplateOptions, *, trusts_template: bool) -> str | None:
     """The template that stands in place of the model's own."""
     if options.chat_template is None:
         return model.chat_template
-    if not is_trusted:
+    if not trusts_template:
         raise invalid(
             "chat_template is not taken from requests here; leave it out, or have the server run with "
             "--trust-request-chat-template",

@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Generic, TypeVar
 from quire.async_engine.messages import Started
 from quire.outputs import CompletionOutput, Delta, RequestOutput
 from quire.sampling_params import SamplingParams
+from quire.server.bodies.fields import Reply
 from quire.server.openai.generation import Generation
 from quire.server.openai.logprobs import Entry, prompt_logprobs
-from quire.server.openai.schema import GenerationRequest, Reply, Usage
+from quire.server.openai.schema import GenerationRequest, Usage
 
 B = TypeVar("B", bound=GenerationRequest)
 
@@ -56,8 +57,10 @@ class ResponseBuilder(ABC, Generic[B]):
         """Whether a choice's chunks before its end show nothing but text."""
         return not self._has_logprobs and not self._has_token_ids
 
-    def is_worth_a_chunk(self, delta: Delta) -> bool:
-        return bool(delta.text or delta.finish_reason or not self.is_only_text)
+    def choices(self, number: int, delta: Delta) -> list[dict[str, Any]]:
+        """The choices of the chunks that a delta makes, one a chunk."""
+        is_worth_a_chunk = bool(delta.text or delta.finish_reason or not self.is_only_text)
+        return [self.choice(number, delta)] if is_worth_a_chunk else []
 
     def choice(self, number: int, gained: CompletionOutput | Delta) -> dict[str, Any]:
         """A choice of prompt `number`, or its delta."""

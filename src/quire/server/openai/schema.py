@@ -7,49 +7,33 @@ counts as absent.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field
 
-from quire.sampling_params import SamplingParams
+from quire.sampling_params import SamplingParams, StructuredOutputsParams
+from quire.server.bodies.conversation import Message, Tool, ToolChoice
+from quire.server.bodies.fields import (
+    Body,
+    Count,
+    Hint,
+    Items,
+    MinusOne,
+    NoItems,
+    NoKeys,
+    NonEmpty,
+    NumLogprobs,
+    One,
+    Reply,
+    StopString,
+    TokenId,
+    Zero,
+    option,
+)
 
 if TYPE_CHECKING:
     from quire.outputs import LoadProgress
     from quire.rag.collections import Passage
-
-T = TypeVar("T")
-#: Lists stop at their first bad item: a body of a million bad ones is refused as fast as a body of one.
-Items = Annotated[list[T], Field(fail_fast=True)]
-NonEmpty = Annotated[list[T], Field(fail_fast=True, min_length=1)]
-NoItems = Annotated[list[Any], Field(max_length=0)]
-TokenId = Annotated[int, Field(ge=0, lt=2**31)]
-StopString = Annotated[str, Field(min_length=1, max_length=1024)]
-Count = Annotated[int, Field(ge=1, lt=2**31)]
-NumLogprobs = Annotated[int, Field(ge=-1, lt=2**31)]
-#: Values at which a field of another server asks for nothing.
-Zero = Annotated[float, Field(ge=0, le=0)]
-One = Annotated[float, Field(ge=1, le=1)]
-MinusOne = Annotated[int, Field(ge=-1, le=-1)]
-NoKeys = Annotated[dict[str, Any], Field(max_length=0)]
-Hint = Any  #: changes no token, so it may hold whatever a client likes
-
-
-def option(text: str, **limits: Any) -> Any:
-    """An optional field, what it means and which values it takes."""
-    return Field(default=None, description=text, **limits)
-
-
-class Body(BaseModel):
-    """A JSON object from a client."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_nulls(cls, given: Any) -> Any:
-        if isinstance(given, dict):
-            return {name: value for name, value in given.items() if value is not None}
-        return given
 
 
 class StreamOptions(Body):
@@ -79,7 +63,6 @@ class HabitualFields(ModelBody):
     service_tier: Literal["auto", "default"] | None = option("There is one tier: auto and default are taken.")
 
     spaces_between_special_tokens: Literal[True] | None = option("vLLM's; only true.")
-    include_reasoning: Hint = option("vLLM's; no reasoning is told from the rest of an answer, nothing depends on it.")
     vllm_xargs: NoKeys | None = option("vLLM's; only {}.")
 
     cache_prompt: Literal[True] | None = option("llama.cpp's; only true: see --enable-prefix-caching.")
@@ -124,6 +107,38 @@ class Slo(Body):
     tpot_s: float | None = option("Seconds a token after that.", gt=0, le=86400)
 
 
+class JsonSchemaFormat(Body):
+    name: Annotated[str, Field(max_length=256)] = Field(description="For people.")
+    description: str | None = option("For people; the model does not see it.")
+    schema_: dict[str, Any] | None = Field(
+        default=None, alias="schema", description="A JSON Schema; by default anything that is JSON."
+    )
+    strict: bool | None = option("The answer is held to the schema either way.")
+
+
+class ResponseFormat(Body):
+    """What an answer may be."""
+
+    type: Literal["text", "json_object", "json_schema"] = Field(
+        description="text is no limit; json_object any JSON object; json_schema what `json_schema` says."
+    )
+    json_schema: JsonSchemaFormat | None = option("Goes with the type json_schema.")
+
+
+class StructuredOutputs(Body):
+    """The language of an answer: exactly one of the first five fields says which."""
+
+    json_: str | bool | dict[str, Any] | None = Field(
+        default=None, alias="json", description="A JSON Schema, or one as text."
+    )
+    regex: str | None = option("The whole answer matches it.")
+    choice: Annotated[list[str], Field(fail_fast=True, min_length=1)] | None = option("The answer is one of these.")
+    grammar: str | None = option("A context-free grammar, in the dialect of Lark or of llama.cpp (GBNF).")
+    json_object: bool | None = option("Any JSON object.")
+    disable_any_whitespace: bool | None = option("No white space between the parts of JSON.")
+    whitespace_pattern: str | None = option("A regex for what may stand between the parts of JSON.")
+
+
 class GenerationRequest(HabitualFields):
     """The fields that completions and chat completions share."""
 
@@ -144,6 +159,18 @@ class GenerationRequest(HabitualFields):
     )
     bad_words_token_ids: Items[NonEmpty[TokenId]] | None = option("The same as token ids.")
     allowed_token_ids: NonEmpty[TokenId] | None = option("Only these are ever chosen.")
+    response_format: ResponseFormat | None = option("The answer is plain text, a JSON object or what a schema says.")
+    structured_outputs: StructuredOutputs | None = option(
+        "The answer is JSON of a schema, matches a regex, is one of some choices or in a grammar's language."
+    )
+    guided_json: str | bool | dict[str, Any] | None = option("The older name of structured_outputs.json.")
+    guided_regex: str | None = option("The older name of structured_outputs.regex.")
+    guided_choice: Annotated[list[str], Field(fail_fast=True, min_length=1)] | None = option(
+        "The older name of structured_outputs.choice."
+    )
+    guided_grammar: str | None = option("The older name of structured_outputs.grammar.")
+    guided_whitespace_pattern: str | None = option("The older name of structured_outputs.whitespace_pattern.")
+    guided_decoding_backend: Hint = option("vLLM's; there is one backend, nothing depends on it.")
     seed: int | None = option("The same seed gives the same tokens, whatever else runs.", ge=-(2**63), lt=2**63)
     stop: StopString | Annotated[list[StopString], Field(fail_fast=True, max_length=64)] | None = option(
         "A string, or up to 64 of them, before which the answer ends; each of 1 to 1024 characters."
@@ -196,7 +223,40 @@ class GenerationRequest(HabitualFields):
 
     def given_sampling(self) -> dict[str, Any]:
         """The fields of `SamplingParams` that were given; max_tokens and logprobs are each endpoint's own."""
-        return {name: getattr(self, name) for name in _SAMPLING & self.model_fields_set}
+        given = {name: getattr(self, name) for name in _SAMPLING & self.model_fields_set}
+        if (wanted := self.given_structure()) is not None:
+            given["structured_outputs"] = StructuredOutputsParams(**wanted[1])
+        return given
+
+    def given_structure(self) -> tuple[str, dict[str, Any]] | None:
+        """The field that says what the answer may be, and what it says in the words of `StructuredOutputsParams`.
+
+        Raises:
+            ValueError: several fields say so.
+        """
+        found: list[tuple[str, dict[str, Any]]] = []
+        if self.structured_outputs is not None:
+            given = self.structured_outputs.model_dump(exclude_none=True, by_alias=True)
+            found.append(("structured_outputs", given))
+        for name in ("json", "regex", "choice", "grammar"):
+            if (value := getattr(self, f"guided_{name}")) is not None:
+                found.append((f"guided_{name}", {name: value}))
+        match self.response_format:
+            case ResponseFormat(type="json_object"):
+                found.append(("response_format", {"json_object": True}))
+            case ResponseFormat(type="json_schema", json_schema=about):
+                if about is None:
+                    raise ValueError('response_format={"type": "json_schema"} needs json_schema beside it')
+                schema = True if about.schema_ is None else about.schema_
+                found.append(("response_format", {"json": schema}))
+        if len(found) > 1:
+            names = " and ".join(name for name, _ in found)
+            raise ValueError(f"{found[1][0]}=... is not valid: {names} both say what the answer is; give one of them")
+        if self.guided_whitespace_pattern is not None:
+            if not found:
+                raise ValueError("guided_whitespace_pattern needs guided_json beside it")
+            found[0][1]["whitespace_pattern"] = self.guided_whitespace_pattern
+        return found[0] if found else None
 
     @property
     def wants_usage(self) -> bool:
@@ -208,12 +268,7 @@ class GenerationRequest(HabitualFields):
 
 
 _SAMPLING = {field.name for field in fields(SamplingParams)} & set(GenerationRequest.model_fields)
-
-
-class Reply(BaseModel):
-    """A JSON object to a client; fields that were not set are not shown."""
-
-    model_config = ConfigDict(extra="forbid")
+_SAMPLING -= {"structured_outputs"}  # which is said in several ways
 
 
 class PassageCard(Reply):
@@ -326,6 +381,7 @@ class ErrorDetail(Reply):
 
 
 class ErrorBody(Reply):
+    type: Literal["error"] | None = Field(default=None, description="Below /v1/messages.")
     error: ErrorDetail
 
 
@@ -340,65 +396,6 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 # -- POST /v1/chat/completions -------------------------------------------------------------------------------------
-
-
-class TextPart(Body):
-    """Keys that are not here are ignored."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    type: Literal["text"] = Field(description='Models here read text only: {"type": "text", "text": ...}.')
-    text: str = Field(description="The text.")
-
-
-class FunctionCall(Body):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    name: str = Field(description="The function's name.")
-    arguments: str | dict[str, Any] = Field(
-        default="", description="A JSON object, as text or as it is; the chat template gets the object."
-    )
-
-
-class ToolCall(Body):
-    """Keys that are not here are ignored."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    id: str | None = option("Which a tool's message answers by its tool_call_id.")
-    type: Literal["function"] = Field(default="function", description="Only function.")
-    function: FunctionCall = Field(description="What was called.")
-
-
-class Message(Body):
-    """One turn of a conversation. developer is another word for system. Keys that are not here are ignored."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    role: Literal["system", "developer", "user", "assistant", "tool"] = Field(
-        description="system, developer, user, assistant or tool."
-    )
-    content: str | Items[TextPart] | None = option(
-        "A text, or a list of text parts. Only an assistant with tool_calls may have none."
-    )
-    name: str | None = option("Handed to the chat template.")
-    reasoning_content: str | None = option("Handed to the chat template.")
-    tool_calls: Items[ToolCall] | None = option("What the assistant called earlier; handed to the chat template.")
-    tool_call_id: str | None = option("Of a tool's message: the call that it answers; handed to the chat template.")
-
-    # Fields of some servers' answers that clients send back.
-    refusal: Literal[""] | None = option("Only empty.")
-    function_call: None = option("Only null: send tool_calls, which took its place.")
-    annotations: NoItems | None = option("Only an empty list is taken.")
-
-    @property
-    def text(self) -> str:
-        """All of its content."""
-        return "\n".join(part.text for part in self.content) if isinstance(self.content, list) else self.content or ""
-
-
-class ResponseFormat(Body):
-    type: Literal["text"] = Field(description='Answers are plain text: only {"type": "text"} is taken.')
 
 
 class TemplateOptions(Body):
@@ -420,6 +417,9 @@ class TemplateOptions(Body):
     add_special_tokens: bool | None = option(
         "Put around the rendered template what the model expects; false by default: templates write it themselves."
     )
+    tools: Annotated[list[Tool], Field(fail_fast=True, max_length=1024)] | None = option(
+        "Up to 1024 functions that the model may call; the chat template shows them."
+    )
 
 
 class ChatCompletionRequest(TemplateOptions, GenerationRequest):
@@ -430,14 +430,19 @@ class ChatCompletionRequest(TemplateOptions, GenerationRequest):
     top_logprobs: NumLogprobs | None = option("Also those of so many likeliest tokens (-1: all); goes with logprobs.")
     echo: bool | None = option("Put the last message's text before the answer, where the assistant said it.")
 
+    tool_choice: ToolChoice | None = option(
+        "auto, the default, leaves calls to the model; none shows it no tools; required forces one call at least; "
+        '{"type": "function", "function": {"name": ...}} forces one of this function.'
+    )
+    parallel_tool_calls: bool | None = option("False leaves out all calls of an answer but the first.")
+    include_reasoning: bool | None = option("False leaves the model's reasoning out of the answer; true by default.")
+
     # Fields that clients send out of habit.
-    response_format: ResponseFormat | None = option("Answers are plain text.")
     modalities: Annotated[list[Literal["text"]], Field(max_length=1)] | None = option('Only ["text"].')
-    tools: NoItems | None = option("Tools are not served yet: only an empty list is taken.")
-    tool_choice: Literal["none", "auto"] | None = option("Tools are not served yet: none and auto are taken.")
-    parallel_tool_calls: bool | None = option("Nothing depends on it without tools.")
-    functions: NoItems | None = option("Functions are not served: only an empty list is taken.")
-    function_call: Literal["none", "auto"] | None = option("Functions are not served: none and auto are taken.")
+    functions: NoItems | None = option("Only an empty list: send tools, which took its place.")
+    function_call: Literal["none", "auto"] | None = option(
+        "Only none and auto: send tool_choice, which took its place."
+    )
 
 
 class TopLogprob(Reply):
@@ -455,17 +460,30 @@ class ChatLogprobs(Reply):
     refusal: None = None
 
 
+class CalledFunction(Reply):
+    name: str | None = Field(default=None, description="Of a stream, in the first chunk of each call.")
+    arguments: str = Field(description="A JSON object as text; of a stream, the next piece of it.")
+
+
+class MadeToolCall(Reply):
+    id: str = Field(description="Which a message of the role tool answers.")
+    type: Literal["function"]
+    function: CalledFunction
+
+
 class AssistantMessage(Reply):
     role: Literal["assistant"]
-    content: str
+    content: str | None = Field(description="Null where the model only calls functions.")
     refusal: None = None
+    reasoning_content: str | None = Field(default=None, description="What the model thought, if it did.")
+    tool_calls: list[MadeToolCall] | None = Field(default=None, description="What it calls, if it does.")
 
 
 class ChatChoice(Reply):
     index: int
     message: AssistantMessage
     logprobs: ChatLogprobs | None = None
-    finish_reason: str = Field(description="stop or length.")
+    finish_reason: str = Field(description="stop, length or tool_calls.")
     stop_reason: int | str | None = Field(default=None, description="The stop string or stop token that ended it.")
     token_ids: list[int] | None = None
 
@@ -479,10 +497,19 @@ class ChatCompletion(Generated):
     prompt_logprobs: PromptLogprobs | None = None
 
 
+class ToolCallDelta(Reply):
+    index: int = Field(description="Of the call in its message.")
+    id: str | None = Field(default=None, description="In the first chunk of each call.")
+    type: Literal["function"] | None = Field(default=None, description="Likewise.")
+    function: CalledFunction
+
+
 class MessageDelta(Reply):
     role: Literal["assistant"] | None = Field(default=None, description="In the first chunk of each choice.")
     content: str | None = None
     refusal: None = Field(default=None, description="In the first chunk of each choice.")
+    reasoning_content: str | None = Field(default=None, description="What the model thinks.")
+    tool_calls: list[ToolCallDelta] | None = None
 
 
 class ChatChunkChoice(Reply):
@@ -514,6 +541,7 @@ class CompletionRequest(GenerationRequest):
     echo: bool | None = option("Put the prompt before the answer; with logprobs, its log-probabilities too.")
     logprobs: NumLogprobs | None = option("The log-probability of each token, and of so many likeliest ones (-1: all).")
     add_special_tokens: bool | None = option("Put around a text what the model expects (a bos token); true by default.")
+    include_reasoning: Hint = option("vLLM's; a completion is text and nothing else, nothing depends on it.")
     best_of: int | None = option("Only the same as n: as many answers are made as are shown.", ge=1, le=1024)
 
     @property

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from json.encoder import encode_basestring_ascii
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic_core import to_json
 from starlette.responses import Response
@@ -24,6 +24,7 @@ from quire.server.errors import ApiError, error_body, error_response
 from quire.server.http.access_log import note_usage
 from quire.server.http.connection import ClientDisconnected, run_while_connected
 from quire.server.http.protocol import BODY_WRITER, BodyWriter
+from quire.server.openai.generation import Generation
 from quire.server.openai.response import ResponseBuilder
 from quire.server.openai.schema import PromptTokensDetails, StageTokens, Usage
 
@@ -95,12 +96,35 @@ def event_of(data: dict[str, Any]) -> bytes:
     return b"data: " + encoded + b"\n\n"
 
 
+def named_event(name: str, data: dict[str, Any]) -> bytes:
+    """As `event_of`, with its name before it."""
+    return f"event: {name}\n".encode() + event_of(data)
+
+
 def comment(text: str) -> bytes:
     return f": {text}\n\n".encode()
 
 
+class EventWriter(Protocol):
+    """From the events of one answer to the bytes of its stream, in the form of some API."""
+
+    usage: UsageCount  #: so far
+
+    def encode(self, events: Sequence[tuple[int, Event]]) -> bytes:
+        """The bytes of some events, each with the number of its prompt."""
+
+    def encode_one(self, number: int, event: Event) -> bytes:
+        """As `encode`."""
+
+    def close(self) -> bytes:
+        """The bytes after the last answer's end."""
+
+    def fail(self, error: ApiError) -> bytes:
+        """The last bytes of a stream that failed after it had begun."""
+
+
 class Chunks:
-    """From the events of one answer to its chunks, as bytes."""
+    """The stream of chat and of completions: an event a chunk, the last one [DONE]. (`EventWriter`)"""
 
     def __init__(self, builder: ResponseBuilder[Any]) -> None:
         self._builder = builder
@@ -141,16 +165,16 @@ class Chunks:
         self.usage.num_output_tokens += len(delta.token_ids)
         if self._is_only_text and delta.finish_reason is None:
             return self._encode_text(number, delta.index, delta.text) if delta.text else b""
-        return self._encode_choice(number, delta) if self._builder.is_worth_a_chunk(delta) else b""
+        return b"".join([self._encode_choice(choice) for choice in self._builder.choices(number, delta)])
 
-    def _encode_choice(self, number: int, delta: Delta) -> bytes:
-        return event_of(self._chunk(choices=[self._builder.choice(number, delta)]))
+    def _encode_choice(self, choice: dict[str, Any]) -> bytes:
+        return event_of(self._chunk(choices=[choice]))
 
     def _encode_text(self, number: int, index: int, text: str) -> bytes:
         """The same as `_encode_choice` for a bare text, written into a chunk that was encoded once."""
         around = self._around_text.get((number, index))
         if around is None:
-            pattern = self._encode_choice(number, Delta(index, _TEXT, [])).decode()
+            pattern = self._encode_choice(self._builder.choice(number, Delta(index, _TEXT, []))).decode()
             before, _, after = pattern.partition(encode_basestring_ascii(_TEXT))
             around = self._around_text[number, index] = before, after
         return (around[0] + encode_basestring_ascii(text) + around[1]).encode()
@@ -160,6 +184,10 @@ class Chunks:
         if not self._has_usage:
             return DONE
         return event_of({**self._head, "choices": [], "usage": self._usage()}) + DONE
+
+    def fail(self, error: ApiError) -> bytes:
+        """The error, and the end."""
+        return event_of(error_body(error)) + DONE
 
     def _usage(self) -> dict[str, Any]:
         return self.usage.to_usage().model_dump(exclude_unset=True)
@@ -179,12 +207,12 @@ class StreamedAnswer(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, builder: ResponseBuilder[Any], keep_alive_s: float) -> None:
+    def __init__(self, generation: Generation, writer: EventWriter, keep_alive_s: float) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._generation = builder.generation
-        self._writer: BodyWriter | None = None  #: once it has begun
-        self._chunks = Chunks(builder)
+        self._generation = generation
+        self._connection: BodyWriter | None = None  #: once it has begun
+        self._writer = writer
         self._keep_alive_s = keep_alive_s
         self._has_news = False
 
@@ -194,7 +222,7 @@ class StreamedAnswer(Response):
         except ClientDisconnected:
             logger.debug("%s: the client left its stream", self._generation.request_id)
         finally:
-            self._chunks.usage.note(scope, self._generation.model.name)
+            self._writer.usage.note(scope, self._generation.model.name)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with aclosing(self._generation.events(pass_on=self._pass_on)) as events:
@@ -208,7 +236,7 @@ class StreamedAnswer(Response):
                     return
                 self.headers.update(self._generation.stage_headers)
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-                self._writer = scope.get("extensions", {}).get(BODY_WRITER)
+                self._connection = scope.get("extensions", {}).get(BODY_WRITER)
                 await self._stream(first, events, send)
             finally:
                 first.cancel()
@@ -223,15 +251,15 @@ class StreamedAnswer(Response):
         comments = asyncio.create_task(self._keep_alive(send))
         try:
             try:
-                await self._send(send, self._chunks.encode(await first))
+                await self._send(send, self._writer.encode(await first))
                 async for events in batches:
-                    await self._send(send, self._chunks.encode(events))
-                end = self._chunks.close()
+                    await self._send(send, self._writer.encode(events))
+                end = self._writer.close()
             except ApiError as error:
-                end = event_of(error_body(error)) + DONE
+                end = self._writer.fail(error)
             except Exception:
                 logger.exception("%s: the stream failed", self._generation.request_id)
-                end = event_of(error_body(ApiError(500, "the server failed; its log says why"))) + DONE
+                end = self._writer.fail(ApiError(500, "the server failed; its log says why"))
             comments.cancel()
             await send({"type": "http.response.body", "body": end, "more_body": False})
         finally:
@@ -239,11 +267,11 @@ class StreamedAnswer(Response):
             await asyncio.gather(comments, return_exceptions=True)
 
     def _pass_on(self, number: int, event: Event) -> bool:
-        if self._writer is None or type(event) is not Progress or not self._writer.is_free:
+        if self._connection is None or type(event) is not Progress or not self._connection.is_free:
             return False
-        if data := self._chunks.encode_one(number, event):
+        if data := self._writer.encode_one(number, event):
             self._has_news = True
-            self._writer.write(data)
+            self._connection.write(data)
         return True
 
     async def _send(self, send: Send, data: bytes) -> None:

@@ -21,7 +21,7 @@ from quire.build import LoadedModel, load, make_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.sampling_params import SamplingParams
-from quire.server.openai.health import health_routes
+from quire.server.health import health_routes
 from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quire.rag.child import Child, ChildError, Limits, Worker
 from quire.rag.embedder import find_embedder, load_embedder
 from quire.rag.embedder_process import EmbedderProcess
+from quire.system.child import Child, ChildError, Limits, Worker
 
 SOURCE = Path(__file__).parents[2] / "src"
 LIMITS = Limits(memory_bytes=1 << 30, cpu_s=0.1, wall_s=20)

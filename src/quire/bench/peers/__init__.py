@@ -1,0 +1,1 @@
+"""Other engines on the same workloads, in turns with ours."""

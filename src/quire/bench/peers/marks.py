@@ -1,0 +1,66 @@
+"""What is asked of each kind of workload, against the best peer or against the machine's own limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Of a kind of workload: the figure that counts, its name and unit in a table, its scale there, and whether more is
+#: better.
+FIGURES = {
+    "stream": ("tpot_s", "TPOT ms", 1e3, False),
+    "batch": ("out_tok_s", "out tok/s", 1.0, True),
+    "prefill": ("ttft_s", "TTFT ms", 1e3, False),
+    "shared": ("wall_s", "wall s", 1.0, False),
+}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One of the two is enough."""
+
+    of_best: float  #: of the best peer's figure: at most this, or at least, where more is better
+    of_limit: float | None = (
+        None  #: streams: times the weights' bytes over the read bandwidth; else a share of the roof
+    )
+
+    def is_kept(self, kind: str, ratio: float | None, of_limit: float | None) -> bool | None:
+        """None where nothing is there to be compared with.
+
+        Args:
+            ratio: ours over the best peer's.
+            of_limit: TPOT over its limit, for streams; else the share of the roof that was reached.
+        """
+        beats = reaches = None
+        if ratio is not None:
+            beats = ratio >= self.of_best if FIGURES[kind][3] else ratio <= self.of_best
+        if self.of_limit is not None and of_limit is not None:
+            reaches = of_limit <= self.of_limit if kind == "stream" else of_limit >= self.of_limit
+        if beats is None and reaches is None:
+            return None
+        return bool(beats or reaches)
+
+    def describe(self, kind: str) -> str:
+        """Such as `≤ 0.88, or ≤ 1.08 × limit`."""
+        text = f"{'≥' if FIGURES[kind][3] else '≤'} {self.of_best:.2f}"
+        if self.of_limit is None:
+            return text
+        return text + (
+            f", or ≤ {self.of_limit:.2f} × limit" if kind == "stream" else f", or {self.of_limit:.0%} of roof"
+        )
+
+
+MARKS: dict[str, dict[str, Mark]] = {
+    "bf16": {
+        "stream": Mark(0.88, 1.08),
+        "batch": Mark(1.08, 0.90),
+        "prefill": Mark(0.97, 0.90),
+        "shared": Mark(0.80),
+    },
+    "int8": {
+        "stream": Mark(0.70, 1.08),
+        "batch": Mark(1.20, 0.85),
+        "prefill": Mark(0.80, 0.90),
+        "shared": Mark(0.80),
+    },
+    "int4": {"stream": Mark(0.75)},
+}

@@ -1,0 +1,123 @@
+"""A step's seconds by part, from timers around an engine's methods and modules. Without a profile nothing is touched.
+
+Every moment belongs to one part: what is called inside a part is taken out of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from quire.models import llama
+from quire.models.layers import Embedding, LayerNorm, Linear, RMSNorm
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from quire.engine.engine import Engine
+    from quire.runner.model_runner import ModelRunner
+
+QKV, ATTENTION_OUT, GATE_UP, DOWN, HEAD = "qkv", "o", "gate, up", "down", "head"
+ATTENTION, PLAN, NORMS, ROTARY = "attention", "attention's plan", "norms", "rotary"
+ELEMENTWISE, EMBEDDING, SAMPLING = "residual, activation", "embedding", "sampling"
+BATCH, ENGINE, REST = "batch", "scheduler, outputs", "rest"
+LINEAR = (QKV, ATTENTION_OUT, GATE_UP, DOWN, HEAD)
+#: In the order in which a table has them.
+PARTS = (*LINEAR, ATTENTION, PLAN, NORMS, ROTARY, ELEMENTWISE, EMBEDDING, SAMPLING, BATCH, ENGINE, REST)
+
+_LINEAR_NAMES = {
+    "qkv_proj": QKV, "attn.c_attn": QKV, "o_proj": ATTENTION_OUT, "out_proj": ATTENTION_OUT,
+    "attn.c_proj": ATTENTION_OUT, "gate_proj": GATE_UP, "up_proj": GATE_UP, "gate_up_proj": GATE_UP, "fc1": GATE_UP,
+    "c_fc": GATE_UP, "down_proj": DOWN, "fc2": DOWN, "mlp.c_proj": DOWN, "lm_head": HEAD,
+}  # fmt: skip
+
+
+class PartClock:
+    """Seconds by part since `reset`."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._open = [REST]
+        self._since = time.perf_counter()
+
+    def reset(self) -> None:
+        self.seconds = defaultdict(float)
+        self._since = time.perf_counter()
+
+    def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, whose seconds count as the part's."""
+
+        @wraps(function)
+        def call(*args: Any, **more: Any) -> Any:
+            self._pass_to(part)
+            try:
+                return function(*args, **more)
+            finally:
+                self._pass_to(None)
+
+        return call
+
+    def _pass_to(self, part: str | None) -> None:
+        """From here on time is a part's, or again that of the one that it stands in."""
+        now = time.perf_counter()
+        parts = self._open
+        self.seconds[parts[-1]] += now - self._since
+        if part is None:
+            parts.pop()
+        else:
+            parts.append(part)
+        self._since = now
+
+
+def linear_layers(model: nn.Module) -> Iterator[tuple[str, Linear]]:
+    """The linear layers that have a part of their own, with its name."""
+    for path, module in model.named_modules():
+        if isinstance(module, Linear):
+            names = path.split(".")
+            part = _LINEAR_NAMES.get(names[-1]) or _LINEAR_NAMES.get(".".join(names[-2:]))
+            if part is not None:
+                yield part, module
+
+
+@contextmanager
+def parts_timed(engine: Engine, runner: ModelRunner, clock: PartClock) -> Iterator[None]:
+    """Have the clock see every part of the engine's steps."""
+    model = runner.model
+    with ExitStack() as undo:
+
+        def time_call(owner: Any, name: str, part: str) -> None:
+            had, before = name in vars(owner), getattr(owner, name)
+            setattr(owner, name, clock.timed(part, before))
+            undo.callback(lambda: setattr(owner, name, before) if had else delattr(owner, name))
+
+        for name in ("_step", "_update"):
+            time_call(engine, name, ENGINE)
+        time_call(runner, "execute", REST)
+        time_call(runner, "_sample", SAMPLING)
+        for name in ("apply", "build"):
+            time_call(runner.batch, name, BATCH)
+        time_call(runner.cache, "clear", BATCH)
+        time_call(runner.attention, "plan", PLAN)
+        time_call(runner.attention, "attend", ATTENTION)
+        if hasattr(model, "rotary"):
+            time_call(model, "rotary", ROTARY)
+        time_call(llama, "rotate_heads", ROTARY)
+        linear = {id(module): part for part, module in linear_layers(model)}
+        for module in model.modules():
+            if isinstance(module, Linear):
+                part = linear.get(id(module), REST)
+                time_call(module, "silu", part)
+            elif isinstance(module, RMSNorm | LayerNorm):
+                part = NORMS
+                if isinstance(module, RMSNorm):
+                    time_call(module, "of_sum", NORMS)
+            elif isinstance(module, Embedding):
+                part = EMBEDDING
+            else:
+                part = ELEMENTWISE  # what a block does between its layers
+            time_call(module, "forward", part)
+        yield

@@ -1,0 +1,240 @@
+"""`quire simulate --replicas 1,4,16,64`: goodput and cost of a fleet against its size, by routing policy.
+
+Each policy and size gets the same requests. Every replica is the real scheduler, in front of all stands the router of
+`quire serve --ray`, and with cold starts its autoscaler; the clock is virtual. Runs go to as many processes as there
+are cores: what they find does not depend on it.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from quire.bench.plots import COLOURS
+from quire.bench.progress import progress
+from quire.bench.recovery.simulate import make_profile, scheduler_config
+from quire.bench.report import Column, Report
+from quire.bench.settings import SimulateSettings
+from quire.bench.workload import read_trace
+from quire.config import SchedulerConfig
+from quire.core.recovery.policies import make_policy
+from quire.routing import SLO
+from quire.routing.replicas import Autoscaling, ReplicaRouter
+from quire.simulate.hardware import HardwareProfile
+from quire.simulate.loads import draw_conversations, speed_up
+from quire.simulate.replicas import FleetFigures, simulate_replicas
+from quire.simulate.simulation import Arrival
+from quire.simulate.virtual_replica import ColdStart
+
+_FEW = 20_000  #: requests of all runs together, for which starting processes does not pay
+
+Case = tuple[int, str]  #: replicas, at most where their number follows the load; and how requests are routed
+
+COLUMNS = (
+    Column("replicas", "replicas"),
+    Column("routing", "routing"),
+    Column("goodput", "keep the SLO", scale=100, digits=1, unit=" %"),
+    Column("ttft_s.mean", "mean TTFT s", digits=3),
+    Column("ttft_s.p99", "P99 s", digits=3),
+    Column("tpot_s.mean", "mean TPOT ms", scale=1e3, digits=2),
+    Column("hit_share", "found", scale=100, digits=1, unit=" %"),
+    Column("busiest", "busiest", digits=2),
+    Column("makespan_s", "makespan s", digits=1),
+    Column("replica_s", "replica-s", digits=0),
+    Column("replica_ms_per_kept", "ms a kept request", digits=1),
+)
+
+
+def run(settings: SimulateSettings, json_path: Path | None = None, plot_path: Path | None = None) -> None:
+    """Simulate every size and policy, print, and write what was asked for.
+
+    Raises:
+        ValueError: a setting makes no sense, or a file cannot be read.
+    """
+    assert settings.replicas is not None
+    for routing in settings.routing:
+        ReplicaRouter(routing)  # a name that is none is noticed before anything runs
+    recovery = choose_recovery(settings)
+    profile = make_profile(settings, 1.0)
+    make_policy(recovery, profile.costs)
+    config = scheduler_config(settings, profile)
+    arrivals = make_load(settings)
+    found = play(settings, config, recovery, arrivals)
+    report = Report("replicas", _title(settings, arrivals, profile), COLUMNS)
+    report.settings = {**settings.as_json(), "scheduler": asdict(config)}
+    report.figures = [_figure(case, found[case]) for case in cases(settings)]
+    report.notes = notes(settings, config, profile, recovery, next(iter(found.values())))
+    report.publish(json_path, plot_path, lambda figure: draw(figure, report.figures, settings))
+
+
+def choose_recovery(settings: SimulateSettings) -> str:
+    """The one recovery policy of every replica; the engine's own by default.
+
+    Raises:
+        ValueError: several were named.
+    """
+    if not settings.changed("policies"):
+        return "cost"
+    if len(settings.policies) > 1:
+        raise ValueError("with --replicas, --policies names the one recovery policy of all replicas; name one")
+    return settings.policies[0]
+
+
+def make_load(settings: SimulateSettings) -> list[Arrival]:
+    """The one load that all get: a trace, or conversations that are drawn."""
+    if settings.trace is None:
+        seed = settings.seeds or 0
+        return draw_conversations(settings.num_requests or 2000, settings.conversations or 10.0, seed)
+    lengths = read_trace(settings.trace).first(settings.num_requests)
+    trace = [Arrival(*each) for each in zip(lengths.arrival_s, lengths.prompt, lengths.output, strict=True)]
+    return speed_up(trace, settings.speed_up)
+
+
+def cases(settings: SimulateSettings) -> list[Case]:
+    assert settings.replicas is not None
+    return list(product(settings.replicas, settings.routing))
+
+
+def play(
+    settings: SimulateSettings, config: SchedulerConfig, recovery: str, arrivals: Sequence[Arrival]
+) -> dict[Case, FleetFigures]:
+    """Every size under every policy. One replica alone that is there at once leaves nothing to route: it runs once."""
+    wanted = cases(settings)
+    same = {case: (1, settings.routing[0]) for case in wanted if case[0] == 1 and settings.cold_start is None}
+    todo = sorted({same.get(case, case) for case in wanted}, key=lambda case: -case[0])
+    found: dict[Case, FleetFigures] = {}
+    with progress(len(todo)) as show:
+        for number, (case, figures) in enumerate(_play_all(settings, config, recovery, arrivals, todo), start=1):
+            found[case] = figures
+            show(number, f"{case[0]} {case[1]}")
+    return {case: found[same.get(case, case)] for case in wanted}
+
+
+def _play_all(
+    settings: SimulateSettings,
+    config: SchedulerConfig,
+    recovery: str,
+    arrivals: Sequence[Arrival],
+    todo: Sequence[Case],
+) -> Iterator[tuple[Case, FleetFigures]]:
+    """The runs, in as many processes as there are cores; few requests are sooner played here."""
+    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    num_processes = min(num_cores, len(todo))
+    if num_processes == 1 or len(arrivals) * len(todo) < _FEW:
+        for case in todo:
+            yield _play_one(settings, config, recovery, arrivals, case)
+        return
+    # Lists of tokens and of blocks are most of what there is, and none of them is in a circle.
+    with ProcessPoolExecutor(
+        num_processes, multiprocessing.get_context("spawn"), gc.set_threshold, (100_000, 50, 50)
+    ) as pool:
+        runs = [pool.submit(_play_one, settings, config, recovery, arrivals, case) for case in todo]
+        for future in as_completed(runs):
+            yield future.result()
+
+
+def _play_one(
+    settings: SimulateSettings, config: SchedulerConfig, recovery: str, arrivals: Sequence[Arrival], case: Case
+) -> tuple[Case, FleetFigures]:
+    num_replicas, routing = case
+    profile, slo = make_profile(settings, 1.0), SLO(settings.slo.get("ttft"), settings.slo.get("tpot"))
+    cold_start = scaling = None
+    if settings.cold_start is not None:
+        first_s, *whole_s = settings.cold_start
+        cold_start = ColdStart(first_s, whole_s[0] if whole_s else first_s, settings.first_stage_share)
+        ttft_s = slo.ttft_s if routing == "slo" else None
+        scaling = Autoscaling(
+            min(settings.min_replicas, num_replicas), num_replicas, settings.target_requests, ttft_s, settings.idle
+        )
+    figures = simulate_replicas(
+        arrivals,
+        profile,
+        config,
+        num_replicas,
+        routing=routing,
+        recovery=recovery,
+        slo=slo,
+        cold_start=cold_start,
+        scaling=scaling,
+    )
+    return case, figures
+
+
+# -- what it comes to --------------------------------------------------------------------------------------------------
+
+
+def _figure(case: Case, found: FleetFigures) -> dict[str, Any]:
+    per_kept = found.replica_s_per_kept
+    return {
+        "replicas": str(case[0]),
+        "routing": case[1],
+        **asdict(found),
+        "goodput": found.goodput,
+        "busiest": found.busiest_share * len(found.by_replica),
+        "replica_ms_per_kept": None if per_kept is None else 1e3 * per_kept,
+    }
+
+
+def notes(
+    settings: SimulateSettings,
+    config: SchedulerConfig,
+    profile: HardwareProfile,
+    recovery: str,
+    found: FleetFigures,
+) -> list[str]:
+    """What the figures rest on, and how to read them."""
+    limits = ", ".join(f"{name.upper()} {limit * 1e3:g} ms" for name, limit in settings.slo.items())
+    lines = [
+        *profile.sources(),
+        f"Each replica: a pool of {config.num_blocks:,} blocks of {config.block_size} tokens, at most "
+        f"{config.max_num_seqs} sequences and {config.max_num_batched_tokens:,} tokens a step, recovery {recovery}. "
+        "The router and the schedulers are Quire's own; what a replica tells is known when its step has ended.",
+        f"SLO: {limits}. Found: of the prompts' tokens. Busiest: requests of the replica with the most, 1 is even. "
+        "Replica-s: seconds of all replicas to the last token, the cost; the last column: over the requests within the "
+        "SLO.",
+    ]
+    if settings.cold_start is not None:
+        seconds = " and ".join(f"{each:g} s" for each in settings.cold_start)
+        lines.append(
+            f"Replicas: from {settings.min_replicas} up to the number in the row, one for every "
+            f"{settings.target_requests:g} requests (slo: one more where the first token is predicted to be late), "
+            f"given up after {settings.idle:g} s. A cold one serves, and is whole, after {seconds}; the first stage's "
+            f"steps take {settings.first_stage_share:g} of the whole model's (assumed)."
+        )
+    if found.num_refused:
+        lines.append(f"{found.num_refused:,} requests were refused: their prompts do not fit max_model_len.")
+    return lines
+
+
+def _title(settings: SimulateSettings, arrivals: Sequence[Arrival], profile: HardwareProfile) -> str:
+    span = f"{len(arrivals):,} requests in {arrivals[-1].time_s:.1f} s"
+    if settings.trace is None:
+        return f"{span}, turns of conversations, simulated on replicas of {profile.name}"
+    tempo = "" if settings.speed_up == 1 else f", {settings.speed_up:g} times as fast"
+    return f"{settings.trace.stem}{tempo}: {span}, simulated on replicas of {profile.name}"
+
+
+def draw(figure: Any, figures: Sequence[dict[str, Any]], settings: SimulateSettings) -> None:
+    """Goodput and cost over the number of replicas, a line a policy."""
+    figure.suptitle("Routing over replicas: requests within the SLO (higher is better), and what they cost (lower)")
+    left, right = figure.subplots(1, 2)
+    for number, routing in enumerate(settings.routing):
+        rows = [each for each in figures if each["routing"] == routing]
+        sizes = [int(each["replicas"]) for each in rows]
+        # Lines that lie on each other are all seen: the later ones are thinner.
+        look = {"marker": "osD^"[number % 4], "lw": 4 - number * 0.8, "ms": 8 - number, "color": COLOURS[number]}
+        left.plot(sizes, [100 * each["goodput"] for each in rows], label=routing, **look)
+        right.plot(sizes, [each["replica_s"] for each in rows], label=routing, **look)
+    for axes, label in ((left, "requests within the SLO, %"), (right, "replica-seconds to the last token")):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(settings.replicas, [str(each) for each in settings.replicas or ()])
+        axes.set_xlabel("replicas")
+        axes.set_ylabel(label)
+        axes.set_ylim(bottom=0)

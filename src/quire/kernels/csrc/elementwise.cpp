@@ -1,0 +1,179 @@
+// Norms with the residual sum, rotary positions, and the best token of a row.
+#include "elementwise.h"
+
+#include <cmath>
+#include <limits>
+
+#include "vectors.h"
+
+namespace {
+
+// As if it had been stored and loaded again.
+inline Floats rounded(Floats x, const float*) { return x; }
+inline Floats rounded(Floats x, const BFloat16*) { return bits_as<Floats>(round_to_bfloat16<Floats, Words>(x) << 16); }
+inline float rounded(float x, const float*) { return x; }
+inline float rounded(float x, const BFloat16*) { return bits_as<float>(round_to_bfloat16<float, uint32_t>(x) << 16); }
+
+// Calls body(at, lanes) for whole vectors and then for single elements: `lanes` is a Floats or a float, for its type.
+template <class Body>
+inline void each_vector(int64_t size, Body&& body) {
+    int64_t at = 0;
+    for (; at + W <= size; at += W) body(at, Floats{});
+    for (; at < size; ++at) body(at, 0.0f);
+}
+
+template <class T>
+inline Floats get(const T* from, Floats) { return load_floats(from); }
+template <class T>
+inline float get(const T* from, float) { return to_float(*from); }
+template <class T>
+inline void put(T* to, Floats x) { store_floats(to, x); }
+template <class T>
+inline void put(T* to, float x) { from_float(to, x); }
+
+// The sum of squares, lane by lane.
+struct Squares {
+    Floats lanes = Floats{};
+    float rest = 0;
+    void add(Floats x) { lanes += x * x; }
+    void add(float x) { rest += x * x; }
+    // 1 / root of the mean square
+    float reciprocal(int64_t size, float eps) const {
+        return 1.0f / std::sqrt((reduce_sum(lanes) + rest) / float(size) + eps);
+    }
+};
+
+template <class T>
+void norm(const void* x_, void* y_, const void* weight_, void* out_, int64_t num_rows, int64_t size, float eps,
+          int32_t num_threads) {
+    const T* weight = static_cast<const T*>(weight_);
+#pragma omp parallel for schedule(static) num_threads(num_threads) if (num_threads > 1)
+    for (int64_t row = 0; row < num_rows; ++row) {
+        const T* x = static_cast<const T*>(x_) + row * size;
+        T* y = static_cast<T*>(y_) + row * size;
+        T* out = static_cast<T*>(out_) + row * size;
+        Squares squares;
+        if (x_ == nullptr) {
+            each_vector(size, [&](int64_t at, auto lanes) { squares.add(get(y + at, lanes)); });
+        } else {
+            each_vector(size, [&](int64_t at, auto lanes) {
+                const auto sum = rounded(get(x + at, lanes) + get(y + at, lanes), y);
+                put(y + at, sum);
+                squares.add(sum);
+            });
+        }
+        const float factor = squares.reciprocal(size, eps);
+        each_vector(size, [&](int64_t at, auto lanes) {
+            put(out + at, get(y + at, lanes) * factor * get(weight + at, lanes));
+        });
+    }
+}
+
+// One head: [2][half].
+template <class T>
+inline void rotate_head(T* head, int64_t half, const T* cosines, const T* sines, const T* weight, float eps) {
+    float factor = 1;
+    if (weight) {
+        Squares squares;
+        each_vector(2 * half, [&](int64_t at, auto lanes) { squares.add(get(head + at, lanes)); });
+        factor = squares.reciprocal(2 * half, eps);
+    }
+    each_vector(half, [&](int64_t at, auto lanes) {
+        auto left = get(head + at, lanes), right = get(head + half + at, lanes);
+        if (weight) {
+            left = rounded(left * factor * get(weight + at, lanes), head);
+            right = rounded(right * factor * get(weight + half + at, lanes), head);
+        }
+        put(head + at, rounded(left * get(cosines + at, lanes), head) + right * get(sines + at, lanes));
+        put(head + half + at,
+            rounded(right * get(cosines + half + at, lanes), head) + left * get(sines + half + at, lanes));
+    });
+}
+
+template <class T>
+void rotate(void* heads, int64_t num_tokens, int64_t stride, int64_t num_query_heads, int64_t num_key_heads,
+            int64_t head_dim, const void* cosines, const void* sines, const void* query_weight, const void* key_weight,
+            float eps, int32_t num_threads) {
+#pragma omp parallel for schedule(static) num_threads(num_threads) if (num_threads > 1)
+    for (int64_t token = 0; token < num_tokens; ++token) {
+        T* head = static_cast<T*>(heads) + token * stride;
+        const T* turn = static_cast<const T*>(cosines) + token * head_dim;
+        const T* cross = static_cast<const T*>(sines) + token * head_dim;
+        for (int64_t i = 0; i < num_query_heads + num_key_heads; ++i, head += head_dim) {
+            const void* weight = i < num_query_heads ? query_weight : key_weight;
+            rotate_head(head, head_dim / 2, turn, cross, static_cast<const T*>(weight), eps);
+        }
+    }
+}
+
+constexpr int64_t BLOCK = 64 * W;  // tokens: among their maxima the best is found first, and then the place within one
+
+template <class T>
+void best(const void* rows, int64_t num_rows, int64_t size, int64_t stride, float* values, int64_t* places,
+          int32_t num_threads) {
+#pragma omp parallel for schedule(static) num_threads(num_threads) if (num_threads > 1)
+    for (int64_t i = 0; i < num_rows; ++i) {
+        const T* row = static_cast<const T*>(rows) + i * stride;
+        float highest = -std::numeric_limits<float>::infinity();
+        int64_t first = 0;
+        Ints not_numbers = Ints{};
+        bool is_number = true;
+        for (int64_t block = 0; block < size; block += BLOCK) {
+            const int64_t end = block + BLOCK < size ? block + BLOCK : size;
+            Floats maxima = splat(-std::numeric_limits<float>::infinity());
+            int64_t at = block;
+            for (; at + W <= end; at += W) {
+                const Floats x = load_floats(row + at);
+                not_numbers |= x != x;
+                maxima = max(x, maxima);
+            }
+            float maximum = reduce_max(maxima);
+            for (; at < end; ++at) {
+                const float x = to_float(row[at]);
+                is_number &= x == x;
+                maximum = x > maximum ? x : maximum;
+            }
+            if (maximum > highest) {
+                highest = maximum;
+                first = block;
+            }
+        }
+        for (int lane = 0; lane < W; ++lane) is_number &= not_numbers[lane] == 0;
+        int64_t place = 0;
+        if (is_number)
+            for (place = first; place + 1 < size && to_float(row[place]) != highest;) ++place;
+        values[i] = is_number ? highest : std::numeric_limits<float>::quiet_NaN();
+        places[i] = place;
+    }
+}
+
+}  // namespace
+
+void quire_norm_float32(const void* x, void* y, const void* weight, void* out, int64_t num_rows, int64_t size, float eps,
+                        int32_t num_threads) {
+    norm<float>(x, y, weight, out, num_rows, size, eps, num_threads);
+}
+void quire_norm_bfloat16(const void* x, void* y, const void* weight, void* out, int64_t num_rows, int64_t size,
+                         float eps, int32_t num_threads) {
+    norm<BFloat16>(x, y, weight, out, num_rows, size, eps, num_threads);
+}
+void quire_rotate_float32(void* heads, int64_t num_tokens, int64_t stride, int64_t num_query_heads,
+                          int64_t num_key_heads, int64_t head_dim, const void* cosines, const void* sines,
+                          const void* query_weight, const void* key_weight, float eps, int32_t num_threads) {
+    rotate<float>(heads, num_tokens, stride, num_query_heads, num_key_heads, head_dim, cosines, sines, query_weight,
+                  key_weight, eps, num_threads);
+}
+void quire_rotate_bfloat16(void* heads, int64_t num_tokens, int64_t stride, int64_t num_query_heads,
+                           int64_t num_key_heads, int64_t head_dim, const void* cosines, const void* sines,
+                           const void* query_weight, const void* key_weight, float eps, int32_t num_threads) {
+    rotate<BFloat16>(heads, num_tokens, stride, num_query_heads, num_key_heads, head_dim, cosines, sines, query_weight,
+                     key_weight, eps, num_threads);
+}
+void quire_best_float32(const void* rows, int64_t num_rows, int64_t size, int64_t stride, float* values,
+                        int64_t* places, int32_t num_threads) {
+    best<float>(rows, num_rows, size, stride, values, places, num_threads);
+}
+void quire_best_bfloat16(const void* rows, int64_t num_rows, int64_t size, int64_t stride, float* values,
+                         int64_t* places, int32_t num_threads) {
+    best<BFloat16>(rows, num_rows, size, stride, values, places, num_threads);
+}

@@ -1,0 +1,245 @@
+// Linear layers over packed weights: few rows as fast as memory gives the weight, many as fast as the processor adds up.
+//
+// A thread lays a block of rows out once, and takes one panel after the other for all of it. What becomes of the sums
+// (bias, silu, times another product) is done while they are in the first cache.
+#include "linear.h"
+
+#include <cstdlib>
+#include <type_traits>
+
+#include "linear_amx.h"
+
+namespace {
+
+constexpr int64_t BLOCK_BYTES = 1 << 20;  // of rows that are laid out together: half of a large core's second cache
+constexpr int64_t FEW_ROWS = 4;           // up to which AMX streams slower than plain vectors
+constexpr float LOG2_E = 1.44269504f;
+
+// Memory of a thread, which its next call finds again.
+class Kept {
+  public:
+    Kept() = default;
+    Kept(const Kept&) = delete;
+    ~Kept() { std::free(data_); }
+
+    template <class T>
+    T* of(int64_t count) {
+        const size_t bytes = size_t(pieces(count * int64_t(sizeof(T)), 4096)) * 4096;
+        if (bytes > bytes_) {
+            std::free(data_);
+            bytes_ = bytes;
+            data_ = std::aligned_alloc(64, bytes);
+            if (!data_) std::abort();
+        }
+        return static_cast<T*>(data_);
+    }
+
+  private:
+    void* data_ = nullptr;
+    size_t bytes_ = 0;
+};
+
+inline Floats silu(Floats x) {
+    const Floats small = exp2_of_negative((x < 0 ? x : -x) * LOG2_E);  // e^-|x|
+    return x * (x < 0 ? small : splat(1.0f)) / (1.0f + small);
+}
+
+// -- what becomes of a tile's sums ------------------------------------------------------------------------------------
+
+struct Panel {
+    Floats half[2];
+};
+
+template <class T>
+inline Panel with_bias(const float* sums, const T* bias) {
+    Panel x = {{load_floats(sums), load_floats(sums + W)}};
+    if (bias)
+        for (int i = 0; i < 2; ++i) x.half[i] += load_floats(bias + i * W);
+    return x;
+}
+
+inline void put(float* to, const Panel& x) {
+    store(to, x.half[0]);
+    store(to + W, x.half[1]);
+}
+inline void put(BFloat16* to, const Panel& x) {
+#if defined(__AVX512BF16__)
+    _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh((__m512)x.half[1], (__m512)x.half[0]));
+#else
+    store_floats(to, x.half[0]);
+    store_floats(to + W, x.half[1]);
+#endif
+}
+
+// A vector of biases for one panel: in the caller's memory, or a copy that zeros fill up.
+template <class T>
+inline const T* panel_of(const void* bias, int64_t column, int64_t columns, T (&filled)[OUTPUTS]) {
+    if (!bias) return nullptr;
+    const T* from = static_cast<const T*>(bias) + column;
+    if (columns == OUTPUTS) return from;
+    std::memset(filled, 0, sizeof filled);
+    std::memcpy(filled, from, size_t(columns) * sizeof(T));
+    return filled;
+}
+
+template <class T>
+void finish(const QuireLinear& call, const float* sums, const float* up_sums, int64_t first_row, int64_t rows,
+            int64_t column) {
+    const int64_t columns = smaller(OUTPUTS, call.out_features - column);
+    T filled[2][OUTPUTS];
+    const T* bias = panel_of(call.bias, column, columns, filled[0]);
+    const T* up_bias = panel_of(call.up_bias, column, columns, filled[1]);
+    T* out = static_cast<T*>(call.out) + first_row * call.out_stride + column;
+    for (int64_t row = 0; row < rows; ++row, sums += OUTPUTS, out += call.out_stride) {
+        Panel y = with_bias(sums, bias);
+        if (call.silu)
+            for (Floats& half : y.half) half = silu(half);
+        if (up_sums) {
+            const Panel up = with_bias(up_sums + row * OUTPUTS, up_bias);
+            for (int i = 0; i < 2; ++i) y.half[i] *= up.half[i];
+        }
+        if (columns == OUTPUTS) {
+            put(out, y);
+        } else {
+            T part[OUTPUTS];
+            put(part, y);
+            std::memcpy(out, part, size_t(columns) * sizeof(T));
+        }
+    }
+}
+
+// -- rows by panels ---------------------------------------------------------------------------------------------------
+
+// All rows that are laid out by one panel. With many rows the next panel is asked for meanwhile, a bit in each step:
+// the first rows would wait for memory otherwise, and the others would not use it.
+template <class T, class Tile, class Finish>
+inline void multiply(const typename Tile::Left* left, int64_t rows, int64_t depth, const T* panel, float* sums,
+                     Finish&& finish_tile) {
+    const int64_t tiles = pieces(rows, Tile::MOST);
+    const int64_t tile_rows = pieces(pieces(rows, tiles), Tile::ROWS) * Tile::ROWS;
+    const int64_t part = tiles > 1 ? smaller(depth, Tile::DEPTH_PART) : depth;
+    const int64_t lines = pieces(OUTPUTS * 32 * sizeof(T) / 64, tiles);
+    const char* ahead = reinterpret_cast<const char*>(panel + (tiles > 1 ? depth * OUTPUTS : 0)) + (tiles > 1 ? 0 : AHEAD);
+    for (int64_t first = 0; first < depth; first += part) {
+        const int64_t end = smaller(first + part, depth);
+        for (int64_t row = 0; row < rows; row += tile_rows) {
+            const int64_t count = smaller(tile_rows, rows - row);
+            Tile::multiply(left, row, count, depth, first, end, panel, sums + row * OUTPUTS, ahead, lines);
+            ahead += (end - first) / 32 * lines * 64;
+            if (end == depth) finish_tile(row, count);
+        }
+    }
+}
+
+template <class T, class Tile>
+void run(const QuireLinear& call) {
+    using Left = typename Tile::Left;
+    const int64_t depth = pieces(call.in_features, DEPTH<T>) * DEPTH<T>;
+    const int64_t panels = pieces(call.out_features, OUTPUTS);
+    const int64_t most = larger(1, BLOCK_BYTES / (depth * int64_t(sizeof(Left))) / Tile::MOST) * Tile::MOST;
+    const int64_t blocks = pieces(call.num_rows, most);
+    const int64_t block_rows = pieces(pieces(call.num_rows, blocks), Tile::ROWS) * Tile::ROWS;
+    const int64_t chunks = smaller(panels, blocks == 1 ? call.num_threads : 2 * call.num_threads);
+#pragma omp parallel num_threads(call.num_threads) if (call.num_threads > 1)
+    {
+        static thread_local Kept kept_left, kept_sums;
+        Left* left = kept_left.of<Left>(Tile::size(block_rows, depth));
+        float* sums = kept_sums.of<float>(2 * (block_rows + Tile::MOST) * OUTPUTS);
+        float* up_sums = sums + (block_rows + Tile::MOST) * OUTPUTS;
+        int64_t laid_out = -1;
+#if defined(__AMX_BF16__)
+        using Registers = std::conditional_t<std::is_same_v<Tile, AmxTile>, TileRegisters, int>;
+        const Registers registers{};
+        (void)registers;
+#endif
+#pragma omp for schedule(static)
+        for (int64_t task = 0; task < blocks * chunks; ++task) {
+            const int64_t first_row = task / chunks * block_rows, chunk = task % chunks;
+            const int64_t rows = smaller(block_rows, call.num_rows - first_row);
+            if (first_row != laid_out)
+                Tile::lay_out(static_cast<const T*>(call.x) + first_row * call.x_stride, call.x_stride, rows,
+                              call.in_features, depth, left);
+            laid_out = first_row;
+            for (int64_t panel = panels * chunk / chunks; panel < panels * (chunk + 1) / chunks; ++panel) {
+                const int64_t at = panel * depth * OUTPUTS, column = panel * OUTPUTS;
+                if (call.up)
+                    multiply<T, Tile>(left, rows, depth, static_cast<const T*>(call.up) + at, up_sums,
+                                      [](int64_t, int64_t) {});
+                multiply<T, Tile>(left, rows, depth, static_cast<const T*>(call.weight) + at, sums,
+                                  [&](int64_t row, int64_t count) {
+                                      finish<T>(call, sums + row * OUTPUTS,
+                                                call.up ? up_sums + row * OUTPUTS : nullptr, first_row + row, count,
+                                                column);
+                                  });
+            }
+        }
+    }
+}
+
+template <class T>
+void run(const QuireLinear& call) {
+    if (!call.num_rows) return;
+#if defined(__AMX_BF16__)
+    if constexpr (sizeof(T) == 2)
+        if (call.num_rows > FEW_ROWS) return run<T, AmxTile>(call);
+#endif
+    run<T, RowTile<T>>(call);
+}
+
+// -- packing ----------------------------------------------------------------------------------------------------------
+
+// The inputs that lie together are one word, so that packing is to transpose words, of either type.
+template <class T>
+void pack(const QuirePack& call) {
+    const int64_t depth = pieces(call.in_features, DEPTH<T>) * DEPTH<T>, words = depth / EACH<T>;
+    Kept kept;
+    uint32_t* rows = kept.of<uint32_t>(OUTPUTS * words);  // of a panel, which may be packed where it lies
+    for (int64_t panel = 0; panel < pieces(call.out_features, OUTPUTS); ++panel) {
+        for (int64_t i = 0; i < OUTPUTS; ++i) {
+            const int64_t row = panel * OUTPUTS + i, count = row < call.out_features ? call.in_features : 0;
+            char* to = reinterpret_cast<char*>(rows + i * words);
+            std::memcpy(to, static_cast<const T*>(call.weight) + row * call.stride, size_t(count) * sizeof(T));
+            std::memset(to + count * sizeof(T), 0, size_t(depth - count) * sizeof(T));
+        }
+        uint32_t* to = static_cast<uint32_t*>(call.packed) + panel * words * OUTPUTS;
+        int64_t at = 0;
+        for (; at + W <= words; at += W)
+            for (int64_t half = 0; half < OUTPUTS; half += W) {
+                Words block[W];
+                for (int i = 0; i < W; ++i) block[i] = load<Words>(rows + (half + i) * words + at);
+                transpose(block);
+                for (int i = 0; i < W; ++i) store(to + (at + i) * OUTPUTS + half, block[i]);
+            }
+        for (; at < words; ++at)
+            for (int64_t i = 0; i < OUTPUTS; ++i) to[at * OUTPUTS + i] = rows[i * words + at];
+    }
+}
+
+template <class T>
+int32_t unpack(const QuireRows& call) {
+    for (int64_t i = 0; i < call.num_ids; ++i)
+        if (call.ids[i] < 0 || call.ids[i] >= call.out_features) return 0;
+    const int64_t words = pieces(call.in_features, DEPTH<T>) * DEPTH<T> / EACH<T>;
+#pragma omp parallel for num_threads(call.num_threads) if (call.num_threads > 1) schedule(static)
+    for (int64_t i = 0; i < call.num_ids; ++i) {
+        const int64_t id = call.ids[i];
+        const uint32_t* from = static_cast<const uint32_t*>(call.packed) + id / OUTPUTS * words * OUTPUTS + id % OUTPUTS;
+        char* to = static_cast<char*>(call.to) + i * call.in_features * int64_t(sizeof(T));
+        const int64_t whole = call.in_features / EACH<T>;
+        for (int64_t at = 0; at < whole; ++at, from += OUTPUTS) std::memcpy(to + at * 4, from, 4);
+        std::memcpy(to + whole * 4, from, size_t(call.in_features % EACH<T>) * sizeof(T));
+    }
+    return 1;
+}
+
+}  // namespace
+
+int64_t quire_linear_panel() { return OUTPUTS; }
+int64_t quire_linear_depth_float32() { return DEPTH<float>; }
+int64_t quire_linear_depth_bfloat16() { return DEPTH<BFloat16>; }
+void quire_linear_float32(const QuireLinear* call) { run<float>(*call); }
+void quire_linear_bfloat16(const QuireLinear* call) { run<BFloat16>(*call); }
+void quire_pack_float32(const QuirePack* call) { pack<float>(*call); }
+void quire_pack_bfloat16(const QuirePack* call) { pack<BFloat16>(*call); }
+int32_t quire_rows_float32(const QuireRows* call) { return unpack<float>(*call); }
+int32_t quire_rows_bfloat16(const QuireRows* call) { return unpack<BFloat16>(*call); }

@@ -1,0 +1,126 @@
+// A tile of a linear layer's product: a few rows by one panel of outputs, summed up in registers.
+//
+// How it multiplies is the level's: products of bfloat16 pairs, fused multiply-add of floats that bfloat16 is widened
+// to, or AMX (linear_amx.h). All read the same panels.
+#pragma once
+
+#include "vectors.h"
+
+namespace {
+
+constexpr int64_t OUTPUTS = 2 * W;  // in a panel
+constexpr int64_t AHEAD = 4096;     // bytes of a stream that are asked for before they are needed
+
+template <class T>
+constexpr int64_t EACH = 4 / sizeof(T);  // inputs that lie together
+#if defined(__AMX_BF16__)
+template <class T>
+constexpr int64_t DEPTH = sizeof(T) == 2 ? 32 : 1;  // inputs of a panel come in multiples of it
+#else
+template <class T>
+constexpr int64_t DEPTH = EACH<T>;
+#endif
+
+#if defined(__AVX512F__)
+constexpr int64_t MOST_ROWS = 12;  // 24 of 32 registers hold sums
+#else
+constexpr int64_t MOST_ROWS = 6;  // 12 of 16
+#endif
+
+constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+constexpr int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+constexpr int64_t pieces(int64_t x, int64_t of) { return (x + of - 1) / of; }
+
+#if defined(__AVX512BF16__)
+inline int32_t word_at(const BFloat16* x) { return load<int32_t>(x); }
+#endif
+
+// Rows for fused multiply-add, or of pairs: dense, padded with zeros, and a stride apart that does not put all of them
+// into the same lines of the first cache.
+template <class T>
+struct RowTile {
+#if defined(__AVX512BF16__)
+    using Left = T;
+#else
+    using Left = float;
+#endif
+    static constexpr int64_t ROWS = 1;  // that are laid out together
+    static constexpr int64_t MOST = MOST_ROWS;
+    static constexpr int64_t DEPTH_PART = INT64_MAX;
+
+    static int64_t stride(int64_t depth) { return (pieces(depth * int64_t(sizeof(Left)), 64) | 1) * 64 / sizeof(Left); }
+    static int64_t size(int64_t rows, int64_t depth) { return rows * stride(depth); }
+
+    static void lay_out(const T* x, int64_t x_stride, int64_t rows, int64_t count, int64_t depth, Left* left) {
+        for (int64_t row = 0; row < rows; ++row, x += x_stride, left += stride(depth)) {
+            int64_t at = 0;
+            if constexpr (sizeof(T) == sizeof(Left)) {
+                std::memcpy(left, x, size_t(at = count) * sizeof(T));
+            } else {
+                for (; at + W <= count; at += W) store(left + at, load_floats(x + at));
+                for (; at < count; ++at) left[at] = to_float(x[at]);
+            }
+            if (at < depth) std::memset(left + at, 0, size_t(depth - at) * sizeof(Left));
+        }
+    }
+
+    // sums[rows][OUTPUTS] of rows of x from `row` on; only the first rows of a panel ask for what comes next of it.
+    static void multiply(const Left* left, int64_t row, int64_t rows, int64_t depth, int64_t, int64_t, const T* panel,
+                         float* sums, const char*, int64_t) {
+        left += row * stride(depth);
+        if (row)
+            with_rows<MOST_ROWS, false>(rows, left, depth, panel, sums);
+        else
+            with_rows<MOST_ROWS, true>(rows, left, depth, panel, sums);
+    }
+
+  private:
+    template <int64_t rows, bool streams>
+    static void with_rows(int64_t count, const Left* left, int64_t depth, const T* panel, float* sums) {
+        if (count == rows) return add_up<rows, streams>(left, depth, panel, sums);
+        if constexpr (rows > 1) with_rows<rows - 1, streams>(count, left, depth, panel, sums);
+    }
+
+    template <int64_t rows, bool streams>
+    __attribute__((noinline)) static void add_up(const Left* left, int64_t depth, const T* panel, float* sums) {
+        const int64_t between = stride(depth);
+        Floats sum[rows][2] = {};
+        for (int64_t step = 0; step < depth; step += EACH<T>, panel += EACH<T> * OUTPUTS) {
+            if (streams)
+                for (int64_t line = 0; line < 4 * OUTPUTS; line += 64)
+                    __builtin_prefetch(reinterpret_cast<const char*>(panel) + AHEAD + line);
+            const Words words[2] = {load<Words>(panel), load<Words>(panel + EACH<T> * W)};
+#if defined(__AVX512BF16__)
+            if constexpr (sizeof(T) == 2) {
+#pragma GCC unroll 12
+                for (int64_t row = 0; row < rows; ++row)
+                    for (int half = 0; half < 2; ++half)
+                        sum[row][half] = (Floats)_mm512_dpbf16_ps((__m512)sum[row][half], (__m512bh)words[half],
+                                                                  (__m512bh)_mm512_set1_epi32(
+                                                                      word_at(left + row * between + step)));
+                continue;
+            }
+#endif
+#pragma GCC unroll 2
+            for (int64_t each = 0; each < EACH<T>; ++each) {
+                Floats right[2];
+                for (int half = 0; half < 2; ++half) {
+                    if (EACH<T> == 1)
+                        right[half] = bits_as<Floats>(words[half]);
+                    else
+                        right[half] = bits_as<Floats>(each ? words[half] & 0xffff0000u : words[half] << 16);
+                }
+#pragma GCC unroll 12
+                for (int64_t row = 0; row < rows; ++row) {
+                    const Floats x = splat(to_float(left[row * between + step + each]));
+                    sum[row][0] += x * right[0];
+                    sum[row][1] += x * right[1];
+                }
+            }
+        }
+        for (int64_t row = 0; row < rows; ++row)
+            for (int half = 0; half < 2; ++half) store(sums + row * OUTPUTS + half * W, sum[row][half]);
+    }
+};
+
+}  // namespace

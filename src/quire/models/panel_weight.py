@@ -1,0 +1,171 @@
+"""Linear layers by a kernel of our own, whose packed weight is also a table: a tied head needs no copy of its own.
+
+The weight is cut into panels of outputs, see `kernels/csrc/linear.h`, and packed where it lies if its sizes allow.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from quire.kernels.loaded import Kernels, load_kernels
+
+if TYPE_CHECKING:
+    from quire.models.packed_weight import Activation
+
+_NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+#: Products of an input and a weight that one thread takes alone: a second one has to be woken.
+_SERIAL_PRODUCTS = 2**18
+_SERIAL_ROWS = 16  # of a table
+
+
+class _Linear(ctypes.Structure):
+    """`QuireLinear` in csrc/linear.h."""
+
+    _fields_ = (
+        ("x", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("x_stride", "num_rows", "in_features", "out_features")),
+        *((name, ctypes.c_void_p) for name in ("weight", "bias", "up", "up_bias", "out")),
+        ("out_stride", ctypes.c_int64),
+        ("silu", ctypes.c_int32),
+        ("num_threads", ctypes.c_int32),
+    )
+
+
+class _Pack(ctypes.Structure):
+    """`QuirePack` there."""
+
+    _fields_ = (
+        ("weight", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("stride", "in_features", "out_features")),
+        ("packed", ctypes.c_void_p),
+    )
+
+
+class _Rows(ctypes.Structure):
+    """`QuireRows` there."""
+
+    _fields_ = (
+        ("packed", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("in_features", "out_features", "num_ids")),
+        ("ids", ctypes.c_void_p),
+        ("to", ctypes.c_void_p),
+        ("num_threads", ctypes.c_int32),
+    )
+
+
+class PanelWeight:
+    """See `PackedWeight`.
+
+    Args:
+        weight: [out_features, in_features], float32 or bfloat16, in main memory. It is overwritten where its sizes are
+            whole panels, so whoever holds a view of it must let go before.
+        library: the kernels of one level.
+    """
+
+    def __init__(self, weight: Tensor, library: ctypes.CDLL) -> None:
+        name = _NAMES[weight.dtype]
+        self.out_features, self.in_features = weight.shape
+        self._multiply = getattr(library, f"quire_linear_{name}")
+        self._take_rows = getattr(library, f"quire_rows_{name}")
+        panel, depth = (_whole_number(library, each) for each in ("quire_linear_panel", f"quire_linear_depth_{name}"))
+        num_rows, num_columns = -(-self.out_features // panel) * panel, -(-self.in_features // depth) * depth
+        is_whole = (num_rows, num_columns) == weight.shape and weight.is_contiguous()
+        if weight.stride(1) != 1:
+            weight = weight.contiguous()
+        self._packed = weight if is_whole else weight.new_empty(num_rows, num_columns)
+        self.num_bytes = self._packed.numel() * self._packed.element_size()
+        pack = getattr(library, f"quire_pack_{name}")
+        pack.restype = self._multiply.restype = None
+        pack(
+            ctypes.byref(
+                _Pack(weight.data_ptr(), weight.stride(0), self.in_features, self.out_features, self._packed.data_ptr())
+            )
+        )
+
+    @staticmethod
+    def supports(dtype: torch.dtype) -> bool:
+        return dtype in _NAMES
+
+    def product(self, x: Tensor, bias: Tensor | None, activation: Activation = "none") -> Tensor:
+        return self._call(x, bias, None, None, activation == "silu")
+
+    def gated_product(self, x: Tensor, bias: Tensor | None, up: PanelWeight, up_bias: Tensor | None) -> Tensor:
+        """silu(x W^T + b) * (x U^T + c), U being as large as W: one call, and no second output to read again."""
+        return self._call(x, bias, up, up_bias, True)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Rows of the weight as it was: int64 [n] -> [n, in_features].
+
+        Raises:
+            IndexError: an id is none of a row.
+        """
+        ids = ids.contiguous()
+        to = self._packed.new_empty(len(ids), self.in_features)
+        num_threads = torch.get_num_threads() if len(ids) > _SERIAL_ROWS else 1
+        call = _Rows(
+            self._packed.data_ptr(),
+            self.in_features,
+            self.out_features,
+            len(ids),
+            ids.data_ptr(),
+            to.data_ptr(),
+            num_threads,
+        )
+        if not self._take_rows(ctypes.byref(call)):
+            raise IndexError(f"there are {self.out_features} rows, and ids reach from {ids.min()} to {ids.max()}")
+        return to
+
+    def _call(
+        self, x: Tensor, bias: Tensor | None, up: PanelWeight | None, up_bias: Tensor | None, silu: bool
+    ) -> Tensor:
+        assert x.dtype == self._packed.dtype
+        assert x.shape[1] == self.in_features
+        if x.stride(1) != 1:
+            x = x.contiguous()
+        num_rows = len(x)
+        out = x.new_empty(num_rows, self.out_features)
+        is_small = num_rows * self.in_features * self.out_features <= _SERIAL_PRODUCTS
+        call = _Linear(
+            x.data_ptr(),
+            x.stride(0),
+            num_rows,
+            self.in_features,
+            self.out_features,
+            self._packed.data_ptr(),
+            None if bias is None else bias.data_ptr(),
+            None if up is None else up._packed.data_ptr(),
+            None if up_bias is None else up_bias.data_ptr(),
+            out.data_ptr(),
+            self.out_features,
+            silu,
+            1 if is_small else torch.get_num_threads(),
+        )
+        self._multiply(ctypes.byref(call))
+        return out
+
+
+def panel_kernels(dtype: torch.dtype) -> ctypes.CDLL | None:
+    """The kernels, where they are the fastest way to multiply by weights of this dtype; None: torch has a faster one.
+
+    Without wide vectors (the generic level) torch, which finds them itself, is faster.
+    """
+    kernels = _kernels_of(os.environ.get("QUIRE_KERNELS", ""))
+    return kernels.functions if PanelWeight.supports(dtype) and kernels.level != "generic" else None
+
+
+@functools.cache
+def _kernels_of(_: str) -> Kernels:
+    """Looked for once, not for each layer: that reads the kernels' sources."""
+    return load_kernels()
+
+
+def _whole_number(library: ctypes.CDLL, name: str) -> int:
+    function = getattr(library, name)
+    function.restype = ctypes.c_int64
+    return int(function())

@@ -1,0 +1,84 @@
+"""Which tokens a row may take, as a bit for each token of the vocabulary, and the one place where that is applied.
+
+A grammar, `allowed_token_ids`, `bad_words` and `min_tokens` all end up in the same words.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import torch
+
+ALL = np.uint32(0xFFFFFFFF)
+#: What minus infinity is as an integer, by the dtype of the logits: bits that are OR-ed into a place that was cleared.
+_NEGATIVE_INFINITY = {torch.float32: -0x800000, torch.bfloat16: -0x80, torch.float16: -0x400}
+_INTEGERS = {2: torch.int16, 4: torch.int32}
+_FEW = 64  # words of a mask, up to which places are looked up one by one
+
+
+def apply_masks(logits: torch.Tensor, rows: list[int], words: np.ndarray) -> None:
+    """Set the logits of banned tokens to minus infinity, in place.
+
+    Args:
+        logits: [num_rows, vocab_size], contiguous.
+        rows: to which the masks belong.
+        words: uint32 [len(rows), words_of(vocab_size)]
+    """
+    if logits.device.type == "cpu":
+        integers = logits.view(_INTEGERS[logits.element_size()]).numpy()
+        for row, mask in zip(rows, words, strict=True):
+            _apply(integers[row], mask, _NEGATIVE_INFINITY[logits.dtype])
+        return
+    bits = torch.from_numpy(words.view(np.int32)).to(logits.device, non_blocking=True)
+    places = torch.arange(32, dtype=torch.int32, device=logits.device)
+    is_banned = ((bits[:, :, None] >> places) & 1).eq_(0).flatten(1)[:, : logits.shape[1]]  # [len(rows), vocab_size]
+    where = torch.tensor(rows, device=logits.device)
+    logits[where] = logits[where].masked_fill_(is_banned, -torch.inf)
+
+
+def _apply(row: np.ndarray, mask: np.ndarray, infinity: int) -> None:
+    """One row, whose logits are seen as integers."""
+    touched = np.flatnonzero(mask != ALL)
+    if len(touched) <= _FEW:  # a few bans
+        row[_places(touched, ~mask[touched], len(row))] = infinity
+        return
+    allowed = np.flatnonzero(mask)
+    if len(allowed) <= _FEW:
+        places = _places(allowed, mask[allowed], len(row))
+        kept = row[places]
+        row.fill(infinity)
+        row[places] = kept
+        return
+    # Sixteen bytes of logits at once, out of a table, without a branch: it takes as long whatever the mask is.
+    keys = mask.astype("<u4", copy=False).view(np.uint8)
+    if row.itemsize == 4:
+        keys = np.stack((keys & 15, keys >> 4), axis=1).ravel()
+    per_key = 16 // row.itemsize
+    size = len(row) // per_key
+    keep = np.take(_keep_table(row.dtype), keys[:size], mode="clip").view(row.dtype)
+    head = row[: size * per_key]
+    head &= keep
+    np.invert(keep, out=keep)
+    keep &= infinity
+    head |= keep
+    tail = np.arange(size * per_key, len(row))
+    row[tail[(mask[tail >> 5] >> (tail & 31).astype(np.uint32)) & 1 == 0]] = infinity
+
+
+def _places(at: np.ndarray, words: np.ndarray, size: int) -> np.ndarray:
+    """The tokens whose bits are set in these words."""
+    bits = np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little").reshape(-1, 32)
+    row, bit = np.nonzero(bits)
+    places = at[row] * 32 + bit
+    return places[places < size]
+
+
+@functools.cache
+def _keep_table(dtype: np.dtype) -> np.ndarray:
+    """For each value of eight bits of a mask (for wide logits, of four), as many integers of no or all ones, in one
+    number of sixteen bytes. complex128 [256 or 16]"""
+    num_bits = 16 // dtype.itemsize
+    values = np.arange(1 << num_bits, dtype=np.uint8)[:, None]
+    bits = np.unpackbits(values, axis=1, bitorder="little")[:, :num_bits]
+    return np.negative(bits.astype(dtype)).view(np.complex128).ravel()

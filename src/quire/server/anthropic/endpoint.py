@@ -1,0 +1,43 @@
+"""POST /v1/messages, and POST /v1/messages/count_tokens."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from quire.server.anthropic.schema import CountTokensRequest, MessageEvent, MessageReply, MessagesRequest, TokenCount
+from quire.server.anthropic.translate import to_chat
+from quire.server.anthropic.writer import MessageWriter
+from quire.server.http.body import JsonRoute
+from quire.server.openai.chat import ChatEndpoint
+from quire.server.openai.endpoint import whole_answer
+from quire.server.openai.openapi import streamed
+from quire.server.openai.schema import ERROR_RESPONSES
+from quire.server.openai.streaming import StreamedAnswer
+from quire.server.tools.parser import random_id
+
+
+def message_routes(chat: ChatEndpoint) -> APIRouter:
+    """The routes, over the conversations that `chat` runs."""
+    router = APIRouter(route_class=JsonRoute, tags=["generate"])
+    responses = {**ERROR_RESPONSES, 200: streamed(MessageEvent, has_done=False)}
+
+    @router.post(
+        "/v1/messages", response_model=MessageReply, responses=responses, summary="Answer, in Anthropic's form"
+    )
+    async def create_message(request: Request, body: MessagesRequest) -> Response:
+        generation = await chat.prepare(request, to_chat(body), answer_id=f"msg_{random_id(24)}")
+        writer = MessageWriter(generation, body)
+        if body.stream:
+            return StreamedAnswer(generation, writer, chat.settings.keep_alive_s)
+        (output,), usage = await whole_answer(request, generation)
+        return JSONResponse(writer.whole(output, usage), headers=generation.stage_headers)
+
+    @router.post(
+        "/v1/messages/count_tokens", response_model=TokenCount, responses=ERROR_RESPONSES, summary="A prompt's length"
+    )
+    async def count_tokens(request: Request, body: CountTokensRequest) -> Response:
+        return JSONResponse({"input_tokens": await chat.count_tokens(request, to_chat(body))})
+
+    return router

@@ -1,0 +1,142 @@
+"""From blocks to the messages of a conversation, and from a body of Anthropic's to a chat's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from quire.server.anthropic.schema import CountTokensRequest, InputBlock, InputMessage, MessagesRequest, TextBlock
+from quire.server.bodies.conversation import (
+    ChosenFunction,
+    FunctionCall,
+    Message,
+    NamedToolChoice,
+    ToolCall,
+    ToolChoice,
+)
+from quire.server.errors import ApiError
+from quire.server.openai.schema import ChatCompletionRequest
+
+
+def to_chat(body: CountTokensRequest) -> ChatCompletionRequest:
+    """The chat that gives the answer to a body. Raises ApiError for blocks that lack what their type needs."""
+    given = body.shared_with_chat()
+    variables: dict[str, Any] = {}
+    if body.thinking is not None:
+        variables["enable_thinking"] = body.thinking.type != "disabled"
+        given["include_reasoning"] = body.thinking.display != "omitted"
+    if variables:
+        given["chat_template_kwargs"] = {**variables, **(body.chat_template_kwargs or {})}
+    if body.output_config is not None:
+        given["reasoning_effort"] = body.output_config.effort
+        if (wanted := body.output_config.format) is not None:
+            about = {"name": "answer", "schema": wanted.schema_}
+            given["response_format"] = {"type": "json_schema", "json_schema": about}
+    if body.tools:
+        given["tools"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool.name,
+                    **({"description": tool.description} if tool.description is not None else {}),
+                    "parameters": tool.input_schema,
+                },
+            }
+            for tool in body.tools
+        ]
+    if body.tool_choice is not None:
+        given["tool_choice"] = _choice(body)
+        given["parallel_tool_calls"] = not body.tool_choice.disable_parallel_tool_use
+    if isinstance(body, MessagesRequest):
+        given["max_completion_tokens"] = body.max_tokens
+        given["stream"] = body.stream
+        stops = [body.stop] if isinstance(body.stop, str) else list(body.stop or ())
+        given["stop"] = [*stops, *(body.stop_sequences or ())][:64]
+    messages = list(_messages(body))
+    last = messages[-1]
+    if last.role == "assistant" and not last.tool_calls:
+        given["continue_final_message"] = True
+    return ChatCompletionRequest(messages=messages, **given)
+
+
+def _choice(body: CountTokensRequest) -> ToolChoice:
+    choice = body.tool_choice
+    assert choice is not None
+    if choice.type == "tool":
+        if choice.name is None:
+            raise _missing("tool_choice.name", "a choice of the type tool")
+        return NamedToolChoice(type="function", function=ChosenFunction(name=choice.name))
+    return "required" if choice.type == "any" else choice.type
+
+
+def _messages(body: CountTokensRequest) -> Iterator[Message]:
+    if body.system:
+        yield Message(role="system", content=_text(body.system))
+    for number, message in enumerate(body.messages):
+        if isinstance(message.content, str):
+            yield Message(role=message.role, content=message.content)
+        elif message.role == "assistant":
+            yield _of_assistant(message, message.content, f"messages[{number}]")
+        else:
+            yield from _of_user(message, message.content, f"messages[{number}]")
+
+
+def _of_assistant(message: InputMessage, blocks: Sequence[InputBlock], where: str) -> Message:
+    said: list[str] = []
+    thought: list[str] = []
+    calls: list[ToolCall] = []
+    for number, block in enumerate(blocks):
+        field = f"{where}.content[{number}]"
+        match block.type:
+            case "text":
+                said.append(_needed(block.text, f"{field}.text"))
+            case "thinking":
+                thought.append(block.thinking or "")
+            case "tool_use":
+                called = FunctionCall(name=_needed(block.name, f"{field}.name"), arguments=block.input or {})
+                calls.append(ToolCall(id=_needed(block.id, f"{field}.id"), function=called))
+            case "tool_result":
+                raise _misplaced(field, "tool_result stands in a message of the user")
+    return Message(
+        role="assistant",
+        content="\n".join(said) if said or not calls else None,
+        reasoning_content="\n".join(thought) or None,
+        tool_calls=calls or None,
+    )
+
+
+def _of_user(message: InputMessage, blocks: Sequence[InputBlock], where: str) -> Iterator[Message]:
+    """A message for each result, and one for the text between two of them."""
+    said: list[str] = []
+    for number, block in enumerate(blocks):
+        field = f"{where}.content[{number}]"
+        if block.type == "text":
+            said.append(_needed(block.text, f"{field}.text"))
+            continue
+        if block.type != "tool_result":
+            raise _misplaced(field, f"{block.type} stands in a message of the assistant")
+        if said:
+            yield Message(role=message.role, content="\n".join(said))
+            said = []
+        call_id = _needed(block.tool_use_id, f"{field}.tool_use_id")
+        yield Message(role="tool", tool_call_id=call_id, content=_text(block.content or ""))
+    if said:
+        yield Message(role=message.role, content="\n".join(said))
+
+
+def _text(content: str | Sequence[TextBlock]) -> str:
+    return content if isinstance(content, str) else "\n".join(block.text for block in content)
+
+
+def _needed(value: Any, field: str) -> Any:
+    if value is None:
+        raise _missing(field, "a block of this type")
+    return value
+
+
+def _missing(field: str, whose: str) -> ApiError:
+    return ApiError(400, f"{field} is missing: {whose} needs it", field, "missing_required_parameter")
+
+
+def _misplaced(field: str, why: str) -> ApiError:
+    return ApiError(400, f"{field}.type is not valid: {why}", f"{field}.type", "invalid_value")

@@ -1,0 +1,50 @@
+"""What all bodies and answers are made of: kinds of values, and how an optional field is written.
+
+A field that a body does not know is refused by name (unless the server is told to ignore it). Null counts as absent.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+T = TypeVar("T")
+#: Lists stop at their first bad item: a body of a million bad ones is refused as fast as a body of one.
+Items = Annotated[list[T], Field(fail_fast=True)]
+NonEmpty = Annotated[list[T], Field(fail_fast=True, min_length=1)]
+NoItems = Annotated[list[Any], Field(max_length=0)]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+StopString = Annotated[str, Field(min_length=1, max_length=1024)]
+Count = Annotated[int, Field(ge=1, lt=2**31)]
+NumLogprobs = Annotated[int, Field(ge=-1, lt=2**31)]
+#: Values at which a field of another server asks for nothing.
+Zero = Annotated[float, Field(ge=0, le=0)]
+One = Annotated[float, Field(ge=1, le=1)]
+MinusOne = Annotated[int, Field(ge=-1, le=-1)]
+NoKeys = Annotated[dict[str, Any], Field(max_length=0)]
+Hint = Any  #: changes no token, so it may hold whatever a client likes
+
+
+def option(text: str, **limits: Any) -> Any:
+    """An optional field, what it means and which values it takes."""
+    return Field(default=None, description=text, **limits)
+
+
+class Body(BaseModel):
+    """A JSON object from a client."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            return {name: value for name, value in given.items() if value is not None}
+        return given
+
+
+class Reply(BaseModel):
+    """A JSON object to a client; fields that were not set are not shown."""
+
+    model_config = ConfigDict(extra="forbid")

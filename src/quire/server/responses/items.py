@@ -1,0 +1,97 @@
+"""A response's output while it grows: items, and the events that tell of them in OpenAI's order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from quire.server.tools.events import CallArguments, CallStart, Content, Event, Reasoning
+from quire.server.tools.parser import random_id
+
+JsonObject = dict[str, Any]
+
+
+class OutputItems:
+    """Reasoning, messages and calls, in the order in which they come. One item is open at a time."""
+
+    def __init__(self) -> None:
+        self.items: list[JsonObject] = []  #: as far as they have come
+        self._is_open = False
+        self._pieces: list[str] = []  # of the open item's text
+
+    def take(self, events: Iterable[Event]) -> list[JsonObject]:
+        """Add what an answer turned out to hold. Returns the events of the stream, without their numbers."""
+        told: list[JsonObject] = []
+        for event in events:
+            match event:
+                case Reasoning(text=text):
+                    told += self._grow("reasoning", text)
+                case Content(text=text):
+                    told += self._grow("message", text)
+                case CallStart():
+                    call = {"id": f"fc_{random_id(24)}", "type": "function_call", "status": "in_progress"}
+                    told += self._open({**call, "arguments": "", "call_id": event.id, "name": event.name})
+                case CallArguments(text=text):
+                    self._pieces.append(text)
+                    told.append(self._about("response.function_call_arguments.delta", delta=text))
+        return told
+
+    def finish(self, *, is_complete: bool) -> list[JsonObject]:
+        """The answer has ended; where it was cut short, its last item is incomplete."""
+        return self._close("completed" if is_complete else "incomplete") if self._is_open else []
+
+    @property
+    def reasoning(self) -> str:
+        """All that was thought."""
+        parts = (item["content"][0]["text"] for item in self.items if item["type"] == "reasoning" and item["content"])
+        return "".join(parts)
+
+    def _grow(self, kind: str, text: str) -> list[JsonObject]:
+        told: list[JsonObject] = []
+        if not self._is_open or self.items[-1]["type"] != kind:
+            if kind == "reasoning":
+                told += self._open({"id": f"rs_{random_id(24)}", "type": kind, "summary": [], "content": []})
+            else:
+                item = {"id": f"msg_{random_id(24)}", "type": kind, "status": "in_progress"}
+                told += self._open({**item, "role": "assistant", "content": []})
+            told.append(self._about("response.content_part.added", content_index=0, part=self._part("")))
+        self._pieces.append(text)
+        more: JsonObject = {"logprobs": []} if kind == "message" else {}
+        told.append(self._about(f"response.{self._text_name}.delta", content_index=0, delta=text, **more))
+        return told
+
+    def _open(self, item: JsonObject) -> list[JsonObject]:
+        told = self._close("completed") if self._is_open else []
+        self._is_open, self._pieces = True, []
+        self.items.append(item)
+        shown = {**item}  # the item itself goes on
+        return [*told, {"type": "response.output_item.added", "output_index": len(self.items) - 1, "item": shown}]
+
+    def _close(self, status: str) -> list[JsonObject]:
+        item, text = self.items[-1], "".join(self._pieces)
+        self._is_open = False
+        told: list[JsonObject] = []
+        if item["type"] == "function_call":
+            item["arguments"] = text
+            told.append(self._about("response.function_call_arguments.done", arguments=text, name=item["name"]))
+        else:
+            part = self._part(text)
+            more: JsonObject = {"logprobs": []} if item["type"] == "message" else {}
+            told.append(self._about(f"response.{self._text_name}.done", content_index=0, text=text, **more))
+            told.append(self._about("response.content_part.done", content_index=0, part=part))
+            item["content"] = [part]
+        if "status" in item:
+            item["status"] = status
+        return [*told, {"type": "response.output_item.done", "output_index": len(self.items) - 1, "item": {**item}}]
+
+    @property
+    def _text_name(self) -> str:
+        return "output_text" if self.items[-1]["type"] == "message" else "reasoning_text"
+
+    def _part(self, text: str) -> JsonObject:
+        if self._text_name == "reasoning_text":
+            return {"type": "reasoning_text", "text": text}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+    def _about(self, kind: str, **more: Any) -> JsonObject:
+        return {"type": kind, "item_id": self.items[-1]["id"], "output_index": len(self.items) - 1, **more}

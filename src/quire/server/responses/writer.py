@@ -1,0 +1,164 @@
+"""A response, whole and as a stream of numbered events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from quire.async_engine.messages import Event, Finished, Preempted, Progress, Resumed, Started
+from quire.outputs import Delta, RequestOutput
+from quire.server.errors import ApiError
+from quire.server.openai.generation import Generation
+from quire.server.openai.streaming import UsageCount, comment, named_event
+from quire.server.responses.items import OutputItems
+from quire.server.responses.schema import InputTokensDetails, OutputTokensDetails, ResponsesRequest, ResponseUsage
+from quire.server.tools.answer_form import AnswerForm, num_reasoning_tokens
+
+JsonObject = dict[str, Any]
+
+
+class ResponseWriter:
+    """The form of one response. (`EventWriter`)
+
+    Args:
+        on_end: is told the response once it is whole.
+    """
+
+    def __init__(
+        self, generation: Generation, body: ResponsesRequest, on_end: Callable[[JsonObject], None] = lambda reply: None
+    ) -> None:
+        self.usage = UsageCount()
+        self._generation = generation
+        self._body = body
+        self._on_end = on_end
+        self._form = generation.form or AnswerForm()
+        self._reader = self._form.reader()
+        self._output = OutputItems()
+        self._token_ids: list[int] = []
+        self._num_events = 0
+        self._finish_reason: str | None = None
+
+    def whole(self, output: RequestOutput, usage: UsageCount) -> JsonObject:
+        """The response that an output is."""
+        (completion,) = output.outputs
+        self.usage, self._token_ids, self._finish_reason = usage, completion.token_ids, completion.finish_reason
+        self._output.take(self._reader.read(completion.text))
+        self._output.finish(is_complete=self._is_complete)
+        reply = self._reply(self._status)
+        self._on_end(reply)
+        return reply
+
+    def encode(self, events: Sequence[tuple[int, Event]]) -> bytes:
+        """The bytes of some events."""
+        return b"".join([self.encode_one(number, event) for number, event in events])
+
+    def encode_one(self, number: int, event: Event) -> bytes:
+        """As `encode`."""
+        match event:
+            case Progress():
+                return b"".join([self._encode_delta(delta) for delta in event.deltas])
+            case Started():
+                self.usage.add_prompt(number, len(event.prompt_token_ids), event.cached_tokens)
+                begun = self._reply("in_progress")
+                return self._tell(
+                    {"type": "response.created", "response": begun}, {"type": "response.in_progress", "response": begun}
+                )
+            case Preempted():
+                return comment("preempted")
+            case Resumed():
+                return comment("resumed")
+            case Finished():
+                self.usage.note_cached(number, event.output.cached_tokens)
+        return b""
+
+    def close(self) -> bytes:
+        """The last event has the whole response."""
+        reply = self._reply(self._status)
+        self._on_end(reply)
+        kind = "response.completed" if self._is_complete else "response.incomplete"
+        return self._tell({"type": kind, "response": reply})
+
+    def fail(self, error: ApiError) -> bytes:
+        """The response has failed, with what it has come to."""
+        ended = self._tell(*self._output.finish(is_complete=False))
+        reply = self._reply("failed")
+        reply["error"] = {"code": error.code or "server_error", "message": error.message}
+        return ended + self._tell({"type": "response.failed", "response": reply})
+
+    @property
+    def _is_complete(self) -> bool:
+        return self._finish_reason != "length"
+
+    @property
+    def _status(self) -> str:
+        return "completed" if self._is_complete else "incomplete"
+
+    def _encode_delta(self, delta: Delta) -> bytes:
+        self.usage.num_output_tokens += len(delta.token_ids)
+        self._token_ids += delta.token_ids
+        told = self._output.take(self._reader.feed(delta.text))
+        if delta.finish_reason is not None:
+            self._finish_reason = delta.finish_reason
+            told += self._output.take(self._reader.finish())
+            told += self._output.finish(is_complete=self._is_complete)
+        return self._tell(*told)
+
+    def _tell(self, *events: JsonObject) -> bytes:
+        numbered = [{**event, "sequence_number": self._num_events + place} for place, event in enumerate(events)]
+        self._num_events += len(numbered)
+        return b"".join([named_event(event["type"], event) for event in numbered])
+
+    def _reply(self, status: str) -> JsonObject:
+        generation, body, params = self._generation, self._body, self._generation.params
+        has_ended = status in ("completed", "incomplete")
+        choice = body.tool_choice if body.tool_choice is not None else "auto"
+        return {
+            "id": generation.request_id,
+            "object": "response",
+            "created_at": generation.created,
+            "completed_at": int(time.time()) if status == "completed" else None,
+            "status": status,
+            "background": False,
+            "error": None,
+            "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
+            "instructions": body.instructions,
+            "max_output_tokens": body.max_output_tokens,
+            "max_tool_calls": None,
+            "model": generation.model.name,
+            "output": [{**item} for item in self._output.items],
+            "parallel_tool_calls": body.parallel_tool_calls is not False,
+            "previous_response_id": body.previous_response_id,
+            "reasoning": {"effort": body.reasoning.effort if body.reasoning is not None else None, "summary": None},
+            "service_tier": "default",
+            "store": body.store is not False,
+            "temperature": params.temperature,
+            "text": {"format": self._format()},
+            "tool_choice": choice if isinstance(choice, str) else choice.model_dump(),
+            "tools": [{"parameters": None, "strict": None, **tool.given} for tool in body.tools or ()],
+            "top_p": params.top_p,
+            "truncation": "disabled",
+            "usage": self._usage().model_dump() if has_ended else None,
+            "user": None,
+            "metadata": body.metadata or {},
+        }
+
+    def _format(self) -> JsonObject:
+        text = self._body.text
+        if text is None or text.format is None:
+            return {"type": "text"}
+        return text.format.model_dump(by_alias=True, exclude_none=True)
+
+    def _usage(self) -> ResponseUsage:
+        count = self.usage.to_usage()
+        cached = count.prompt_tokens_details.cached_tokens if count.prompt_tokens_details is not None else 0
+        thought = num_reasoning_tokens(
+            self._form, self._token_ids, self._generation.model.async_engine.engine.tokenizer
+        )
+        return ResponseUsage(
+            input_tokens=count.prompt_tokens,
+            input_tokens_details=InputTokensDetails(cached_tokens=cached, cache_write_tokens=0),
+            output_tokens=count.completion_tokens,
+            output_tokens_details=OutputTokensDetails(reasoning_tokens=thought if self._output.reasoning else 0),
+            total_tokens=count.total_tokens,
+        )

@@ -1,0 +1,199 @@
+"""One replica of a model on the fleet's clock: it starts, serves from its first stage on, and tells of itself.
+
+What it tells is known outside when the step has ended in which it came to be: forecasts, requests taken in, requests
+that ended. A cold replica serves a first stage of the model before the whole one is there; then the real scheduler
+promotes its requests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from quire.config import SchedulerConfig
+from quire.core.forecaster import Forecaster
+from quire.core.recovery.policies import make_policy
+from quire.core.scheduler import Scheduler
+from quire.forecast import Forecast
+from quire.simulate.hardware import HardwareProfile, SlowedCosts
+from quire.simulate.simulation import Arrival, Simulation
+from quire.simulate.virtual_runner import VirtualRunner
+
+FIRST_STAGE, WHOLE_STAGE = 1, 2
+_WHOLE_ROOT = b"the whole model"
+
+
+@dataclass(frozen=True)
+class ColdStart:
+    """How long a replica is in coming.
+
+    Raises:
+        ValueError: it is whole before it serves, or a figure is not 0 or more.
+    """
+
+    first_s: float = 0.0  #: until it serves
+    whole_s: float = 0.0  #: until all of the model is there; as long, where it is not packed in stages
+    share: float = 0.5  #: of the whole model's steps, that the first stage's take
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.first_s <= self.whole_s < float("inf"):
+            raise ValueError(
+                f"a replica serves after {self.first_s:g} s and is whole after {self.whole_s:g} s; expected 0 <= FIRST "
+                "<= WHOLE"
+            )
+        if not 0 < self.share <= 1:
+            raise ValueError(f"a first stage whose steps take {self.share:g} of the whole model's; expected up to 1")
+
+
+class News(NamedTuple):
+    """What a replica tells."""
+
+    time_s: float
+    forecast: Forecast | None = None
+    taken: Sequence[str] = ()  #: ids of requests
+    ended: Sequence[str] = ()
+    stage: int = 0  #: that it serves from now on; 0 is the same as before
+
+
+class VirtualReplica:
+    """Args:
+    name: by which the router knows it.
+    hardware: what its steps cost.
+    config: its pool and limits, with `block_bytes`.
+    recovery: the policy, as `make_policy` reads it.
+    started_at: when it was asked for, on the fleet's clock.
+    cold_start: None where it is there at once, whole.
+    has_forecasts: somebody asks for them; making one takes longer than a small step.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        hardware: HardwareProfile,
+        config: SchedulerConfig,
+        recovery: str,
+        *,
+        started_at: float = 0.0,
+        cold_start: ColdStart | None = None,
+        has_forecasts: bool = True,
+    ) -> None:
+        self.name = name
+        self.started_at = started_at
+        self.stopped_at: float | None = None
+        cold = cold_start or ColdStart()
+        self.serves_at = started_at + cold.first_s
+        self._whole_at = started_at + cold.whole_s if cold.whole_s > cold.first_s else None
+        self._costs = SlowedCosts(hardware.costs, 1.0)
+        scheduler = Scheduler(config, make_policy(recovery, hardware.costs), hardware.costs)
+        self.simulation = Simulation(scheduler, VirtualRunner(hardware, config.block_bytes))
+        self._forecaster = Forecaster(scheduler, self._costs) if has_forecasts else None
+        if self._whole_at is not None:
+            self._costs.factor = cold.share
+            self.simulation.runner.stage_shares[FIRST_STAGE] = cold.share
+        self.simulation.runner.wait_until(self.serves_at)
+        self.num_ongoing = 0
+        self._inbox: deque[tuple[int, Arrival, Sequence[bytes]]] = deque()
+        self._alive: dict[str, int] = {}  #: requests taken in, and their numbers
+        self._news: deque[News] = deque()
+        self.numbers: list[int] = []  #: of its requests, as they were taken in
+
+    @property
+    def _changes_at(self) -> float:
+        """When more of the model comes."""
+        return math.inf if self._whole_at is None else self._whole_at
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._inbox) or self.simulation.has_steps
+
+    def forecast(self) -> Forecast:
+        """What a request that came now would see, of a replica that has done nothing yet."""
+        assert self._forecaster is not None, "nobody asks for forecasts"
+        return self._forecaster.forecast(self.simulation.runner.now)
+
+    def send(self, number: int, arrival: Arrival, keys: Sequence[bytes], now: float) -> None:
+        """A request for it.
+
+        Args:
+            number: of the request in the fleet's load.
+            arrival: which may have been held back until now.
+            keys: of its prompt's blocks.
+            now: on the fleet's clock.
+        """
+        if not self.is_busy:
+            self.simulation.runner.wait_until(now)
+        self.num_ongoing += 1
+        self._inbox.append((number, arrival, keys))
+
+    def run_until(self, now: float) -> None:
+        """Begin all steps that begin before `now`; the last one may end after it."""
+        simulation, runner, scheduler = self.simulation, self.simulation.runner, self.simulation.scheduler
+        while runner.now < now and self.is_busy:
+            self._promote()
+            taken = self._take_inbox()
+            num_ended = scheduler.counts.ended_sequences
+            out = simulation.step()
+            forecast = None
+            if self._forecaster is not None:
+                is_steady = out.total_tokens == len(out.seq_ids)
+                forecast = self._forecaster.note_step(runner.now, runner.last.compute_s, is_steady=is_steady)
+            ended = self._take_ended() if scheduler.counts.ended_sequences != num_ended else ()
+            if taken or ended or forecast is not None:
+                self._news.append(News(runner.now, forecast, taken, ended))
+            if self._forecaster is None:
+                simulation.repeat(min(now, self._changes_at))
+            elif (num_quiet := self._forecaster.num_quiet_steps) > 0:
+                self._forecaster.note_quiet_steps(simulation.repeat(min(now, self._changes_at), num_quiet))
+
+    def take_news(self, now: float) -> list[News]:
+        """What it has told since the last call."""
+        news = self._news
+        if self._whole_at is not None and self._whole_at <= now and not self.is_busy:
+            self._promote(now)
+        found = []
+        while news and news[0].time_s <= now:
+            found.append(news.popleft())
+        return found
+
+    def _promote(self, now: float | None = None) -> None:
+        """Between two steps: the rest of the model may have come."""
+        runner = self.simulation.runner
+        if self._whole_at is None or (runner.now if now is None else now) < self._whole_at:
+            return
+        self._costs.factor = 1.0
+        self.simulation.scheduler.promote(WHOLE_STAGE, _WHOLE_ROOT)
+        self._news.append(News(max(runner.now, self._whole_at), stage=WHOLE_STAGE))
+        self._whole_at = None
+
+    def _take_inbox(self) -> list[str]:
+        taken = []
+        while self._inbox:
+            number, arrival, keys = self._inbox.popleft()
+            if self.simulation.add(arrival, number, keys) is None:
+                raise ValueError(f"a request of {arrival.num_prompt_tokens} tokens fits no limits of this replica")
+            taken.append(f"request-{number}")
+            self.numbers.append(number)
+        self._alive.update(dict.fromkeys(taken, 0))
+        return taken
+
+    def _take_ended(self) -> list[str]:
+        requests = self.simulation.scheduler.requests
+        ended = [request_id for request_id in self._alive if request_id not in requests]
+        for request_id in ended:
+            del self._alive[request_id]
+        self.num_ongoing -= len(ended)
+        return ended
+
+    def outcomes(self) -> dict[int, tuple[float, float]]:
+        """TTFT and TPOT of its requests, by their numbers; TPOT 0 of one token alone. All are over."""
+        timeline = self.simulation.timeline
+        timeline.note([], self.simulation.runner.now)
+        found = {}
+        for number, (seq_id, arrival) in zip(self.numbers, self.simulation.started, strict=True):
+            first, num_gaps = timeline.first[seq_id], arrival.num_output_tokens - 1
+            tpot_s = (timeline.last(seq_id) - first) / num_gaps if num_gaps else 0.0
+            found[number] = (first - arrival.time_s, tpot_s)
+        return found

@@ -1,0 +1,1 @@
+"""Structured output: from a schema, a regex, choices or a grammar to the tokens that may follow."""

@@ -1,0 +1,155 @@
+"""Tries a grammar before it comes near an engine: in a child process, which may be killed.
+
+A schema of a few bytes can take its compiler minutes and gigabytes, and nothing but the process's end stops that. What
+passes here compiles within the limits, and the first steps of its outputs are quick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+import threading
+import time
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from quire.sampling_params import StructuredOutputsParams
+from quire.structured.grammar import GrammarError, check, check_form, compile_grammar, grammar_text
+from quire.system.child import Child, ChildError, Limits, Worker
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+CPU_S = 0.5  # of processor time that a grammar may take
+_LIMITS = Limits(memory_bytes=512 << 20, cpu_s=None, wall_s=10.0)
+_MAX_KEPT = 1024  # verdicts
+_MAX_WAITING = 32  # grammars that wait for the process
+_NUM_WALKS, _WALK_TOKENS = 3, 48  # outputs that are tried, and how far
+_MASK_S = 0.1  # processor time that a mask may take over a vocabulary of bytes
+
+
+class TooManyGrammars(RuntimeError):
+    """As many grammars wait to be tried as may."""
+
+
+class GrammarChecker:
+    """Owns the child process, which starts with the first grammar and again after one that ended it. Any thread and any
+    event loop may ask."""
+
+    def __init__(self) -> None:
+        self._child = Child(_make_worker, "grammar", limits=_LIMITS)
+        self._thread: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()  # over what stands below
+        self._verdicts: OrderedDict[StructuredOutputsParams, str] = OrderedDict()  #: what is wrong, or nothing
+        self._num_waiting = 0
+        self._is_closed = False
+
+    async def check(self, params: StructuredOutputsParams) -> None:
+        """Wait for the verdict on a grammar; nobody else's work waits meanwhile.
+
+        Raises:
+            GrammarError: it cannot be served; the message says why.
+            TooManyGrammars: too many wait already.
+        """
+        check_form(params)
+        with self._lock:
+            verdict = self._verdicts.get(params)
+            if verdict is None:
+                if self._num_waiting >= _MAX_WAITING:
+                    raise TooManyGrammars(f"{self._num_waiting} grammars wait to be compiled already; try again later")
+                self._num_waiting += 1
+                if self._thread is None:
+                    self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar checks")
+                asked = self._thread.submit(self._ask, params)
+        if verdict is None:
+            try:
+                verdict = await asyncio.shield(asyncio.wrap_future(asked))
+            except asyncio.CancelledError:
+                if not asked.cancelled():
+                    raise
+                raise TooManyGrammars("nothing is compiled any more: the server is shutting down") from None
+        if verdict:
+            raise GrammarError(verdict)
+
+    def _ask(self, params: StructuredOutputsParams) -> str:
+        """The verdict, from the process. In a thread of its own."""
+        verdict = self._verdicts.get(params)  # of one that came at the same time
+        if verdict is None:
+            try:
+                self._child.ask(json.dumps(asdict(params)).encode())
+                verdict = ""
+            except ValueError as error:
+                verdict = str(error) or "it cannot be compiled"
+            except ChildError:
+                verdict = f"it is too complex: compiling it takes more than {CPU_S:g} s, or too much memory"
+        with self._lock:
+            self._num_waiting -= 1
+            self._verdicts[params] = verdict
+            while len(self._verdicts) > _MAX_KEPT:
+                self._verdicts.popitem(last=False)
+            if self._thread is not None and self._child.pid is None and not self._is_closed:
+                self._thread.submit(self._start)  # the next one need not wait for it
+        return verdict
+
+    def _start(self) -> None:
+        with suppress(ChildError, ValueError):
+            self._child.ask(b"")
+
+    def close(self) -> None:
+        """End the process, and whoever waits for it."""
+        with self._lock:
+            self._is_closed = True
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+        self._child.stop()
+
+
+# -- in the process --------------------------------------------------------------------------------------------------
+
+
+def _make_worker() -> Worker:
+    from quire.structured.vocabulary import byte_vocabulary
+
+    vocabulary = byte_vocabulary()
+
+    def answer(question: bytes) -> bytes:
+        if not question:
+            return b""
+        signal.setitimer(signal.ITIMER_PROF, CPU_S)  # ends the process
+        try:
+            params = StructuredOutputsParams(**json.loads(question))
+            try_out(compile_grammar(grammar_text(params), vocabulary))
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        return b""
+
+    return answer
+
+
+def try_out(start: LLMatcher) -> None:
+    """Write the beginnings of a few outputs at random.
+
+    Raises:
+        GrammarError: nothing matches, or a mask takes too long or too much.
+    """
+    numbers = random.Random(0)
+    for _ in range(_NUM_WALKS):
+        matcher = start.deep_copy()
+        for _ in range(_WALK_TOKENS):
+            began = time.process_time()
+            mask = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
+            if time.process_time() - began > _MASK_S:
+                raise GrammarError("it is too complex: finding out what may follow takes too long")
+            check(matcher)
+            allowed = np.flatnonzero(np.unpackbits(mask, bitorder="little"))
+            allowed = allowed[allowed < 256]  # the end is no byte
+            if not len(allowed):
+                break
+            matcher.consume_token(int(numbers.choice(allowed)))

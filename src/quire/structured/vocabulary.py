@@ -1,0 +1,94 @@
+"""A tokenizer's vocabulary as llguidance reads it: the bytes of each token, and one more token that means the end.
+
+What ends an output differs by request (the model's own tokens, the client's), so the grammar has an end token of its
+own behind all others; whoever uses a mask reads its bit and allows the request's tokens instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from quire.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+
+_LEADS = ("\n", ".")  # behind one of them a text has the tokens that it has in the middle of another
+
+
+class _Words:
+    """What `llguidance.TokenizerWrapper` wants."""
+
+    bos_token_id = None
+
+    def __init__(self, tokens: list[bytes], special_ids: Sequence[int], encode: Callable[[bytes], list[int]]) -> None:
+        self.tokens = tokens
+        self.eos_token_id = len(tokens) - 1
+        self.special_token_ids = [*special_ids, self.eos_token_id]
+        self._encode = encode
+
+    def __call__(self, text: bytes) -> list[int]:
+        return self._encode(text)
+
+
+def make_vocabulary(tokenizer: Tokenizer, vocab_size: int, end_ids: Sequence[int]) -> LLTokenizer:
+    """The vocabulary of a model; a second of work for 152 k tokens.
+
+    Args:
+        tokenizer: may have fewer tokens than the model has rows; the rest is never allowed.
+        vocab_size: of the model's logits. The end token is behind these.
+        end_ids: the model's own end tokens, which are no text.
+
+    Raises:
+        ValueError: it is not known which bytes the tokens stand for.
+    """
+    pieces = tokenizer.pieces
+    if pieces is None:
+        raise ValueError("structured_outputs needs a tokenizer whose tokens are pieces of text")
+    tokens = [pieces[token] for token in range(vocab_size)]
+    special = {*tokenizer.special_ids, *end_ids, *(token for token, piece in enumerate(tokens) if not piece)}
+    for token in special:
+        tokens[token] = tokens[token] or b"<%d>" % token
+    ids = {piece: token for token, piece in reversed([*enumerate(tokens)]) if token not in special}
+    longest = max(map(len, ids), default=1)
+
+    def encode(text: bytes) -> list[int]:
+        """As the model was trained to see it, where that can be said; else the longest tokens, one after another."""
+        try:
+            plain = text.decode()
+            for lead in _LEADS:
+                before, both = tokenizer.encode_plain(lead), tokenizer.encode_plain(lead + plain)
+                found = both[len(before) :]
+                if both[: len(before)] == before and b"".join(pieces[token] for token in found) == text:
+                    return found
+        except ValueError:
+            pass
+        return _longest_tokens(text, ids, longest)
+
+    return _to_llguidance(_Words([*tokens, b"<end>"], sorted(special), encode))
+
+
+def byte_vocabulary() -> LLTokenizer:
+    """A token for each byte: enough to compile a grammar and to try it."""
+    return _to_llguidance(_Words([*(bytes([byte]) for byte in range(256)), b"<end>"], [], list))
+
+
+def _to_llguidance(words: _Words) -> LLTokenizer:
+    from llguidance import LLTokenizer, TokenizerWrapper
+
+    return LLTokenizer(TokenizerWrapper(words))
+
+
+def _longest_tokens(text: bytes, ids: dict[bytes, int], longest: int) -> list[int]:
+    found = []
+    at = 0
+    while at < len(text):
+        for end in range(min(len(text), at + longest), at, -1):
+            if (token := ids.get(text[at:end])) is not None:
+                found.append(token)
+                at = end
+                break
+        else:
+            return found  # no token has this byte: the rest is left to the mask
+    return found

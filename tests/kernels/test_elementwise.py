@@ -1,0 +1,108 @@
+"""What is done between products, against float64, at every level that this processor runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import quire.models.layers as layers
+import quire.runner.sampler as sampler
+from quire.kernels.build import LEVELS
+from quire.kernels.elementwise import Elementwise
+from quire.kernels.loaded import load_kernels, load_library, runnable_levels
+from quire.models.layers import RMSNorm, Sum, rotate, rotate_heads
+
+#: Of the largest value: one rounding to the dtype, and what sums in another order differ by.
+TOLERANCE = {torch.float32: 1e-6, torch.bfloat16: 2**-7}
+
+
+@pytest.fixture(params=[(level, dtype) for level in LEVELS for dtype in TOLERANCE], ids=lambda each: str(each))
+def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Elementwise]:
+    level, dtype = request.param
+    if level not in (levels := runnable_levels()):
+        pytest.skip(f"this processor runs {', '.join(levels)}" if levels else f"kernels: {load_kernels()}")
+    found = Elementwise(load_library(level), str(dtype).removeprefix("torch."))
+    for module in (layers, sampler):
+        monkeypatch.setattr(module, "kernels_for", lambda _: found)
+        monkeypatch.setattr(module, "threads_for", lambda *_: 2)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield found
+
+
+@pytest.fixture
+def dtype(request: pytest.FixtureRequest, kernels: Elementwise) -> torch.dtype:
+    return next(each for each in TOLERANCE if str(each) in request.node.name)
+
+
+def make_norm(size: int, dtype: torch.dtype) -> RMSNorm:
+    norm = RMSNorm(size, 1e-5, dtype=dtype, device="cpu")
+    norm.weight.data.copy_(torch.randn(size))
+    return norm
+
+
+def check(found: torch.Tensor, expected: torch.Tensor) -> None:
+    assert (found.double() - expected).abs().max() <= TOLERANCE[found.dtype] * expected.abs().max()
+
+
+@pytest.mark.parametrize("shape", [(1, 896), (7, 77), (300, 5), (0, 64)])
+def test_norms_and_the_sums_before_them(kernels: Elementwise, dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    norm = make_norm(shape[1], dtype)
+    x, y = torch.randn(shape).to(dtype), (5 * torch.randn(shape)).to(dtype)
+    total = x + y
+    found, normed = norm.of_sum(Sum(x, y))
+    assert torch.equal(found, total)
+    if len(x):
+        exact = F.rms_norm(total.double(), norm.size, norm.weight.double(), 1e-5)
+        check(normed, exact)
+        assert torch.equal(normed, norm(total))
+        both = torch.cat((total, total), dim=1)[:, : shape[1]]  # rows that lie apart
+        assert torch.equal(normed, norm(both))
+        assert torch.equal(normed[:1], norm(total[:1])), "a neighbour changed it"
+
+
+@pytest.mark.parametrize("head_dim", [6, 20, 64])
+@pytest.mark.parametrize("has_norms", [False, True])
+def test_heads_are_normed_and_turned_where_they_lie(
+    kernels: Elementwise, dtype: torch.dtype, head_dim: int, has_norms: bool
+) -> None:
+    qkv = torch.randn(9, 8, head_dim).to(dtype)
+    angles = torch.randn(9, 1, head_dim // 2)
+    rotation = (
+        torch.cat((angles.cos(), angles.cos()), -1).to(dtype),
+        torch.cat((-angles.sin(), angles.sin()), -1).to(dtype),
+    )
+    norms = (make_norm(head_dim, dtype), make_norm(head_dim, dtype)) if has_norms else None
+    plain = rotate_heads(qkv.clone(), rotation, 4, 2, norms, None)
+    exact = qkv[:, :6].double()
+    if norms is not None:
+        weights = torch.stack([norms[0].weight] * 4 + [norms[1].weight] * 2).double()
+        exact = F.rms_norm(exact, (head_dim,), eps=1e-5) * weights
+    exact = rotate(exact, (rotation[0].double(), rotation[1].double()))
+    values = qkv[:, 6:].clone()
+    found = rotate_heads(qkv, rotation, 4, 2, norms, kernels)
+    assert found[0].data_ptr() == qkv.data_ptr()
+    for q, k, v in (found, plain):
+        check(q, exact[:, :4])
+        check(k, exact[:, 4:])
+        assert torch.equal(v, values)
+
+
+@pytest.mark.parametrize("size", [1, 17, 1023, 5000])
+def test_the_best_token_is_the_first_of_the_largest(kernels: Elementwise, dtype: torch.dtype, size: int) -> None:
+    rows = torch.randn(8, size + 3).to(dtype)[:, 1 : size + 1]  # at odd addresses
+    rows[1] = 0.5
+    rows[2, -1] = 9
+    rows[3, size // 2] = torch.nan
+    rows[4] = -torch.inf
+    rows[5, size // 3] = torch.inf
+    values, places = sampler.best_tokens(rows)
+    expected = rows.float().numpy()
+    for i in (0, 1, 2, 4, 5, 6, 7):
+        assert places[i] == int(np.argmax(expected[i])), i
+        assert values[i] == expected[i].max(), i
+    assert torch.isnan(values[3])

@@ -1,0 +1,81 @@
+"""A real model that says what a test wants it to: its logits are bent towards a script, and all the rest is real."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import tokenizers
+
+from quire.build import start_engine
+from quire.config import EngineConfig
+from quire.engine.engine import Engine
+from quire.text.token_pieces import byte_level_alphabet
+from quire.text.tokenizer import Tokenizer
+from serving import SMALL
+
+_END = 256
+_FIRST_FREE = 259  # the byte-level tokenizer has a name for each id from here on, and needs none of them
+
+
+@dataclass
+class Script:
+    """Starts engines that say `says` and then end; where it is None they say what they like.
+
+    Their tokenizer has a token for each word of `texts` too, which only they write, so that few steps say much.
+    """
+
+    says: str | None = None
+    texts: Iterable[str] = ()
+    specials: Iterable[str] = ()  #: words that are special tokens
+    max_model_len: int = 2048
+
+    def __call__(self, config: EngineConfig) -> Engine:
+        longest = self.max_model_len
+        engine = start_engine(
+            EngineConfig(model=SMALL.model, num_kv_blocks=longest // 4, max_model_len=longest, use_tqdm=False)
+        )
+        words = dict.fromkeys(self.specials)
+        words |= dict.fromkeys(word for text in self.texts for word in re.findall(r"\w{2,}|\W{2,}", text))
+        ids = {word.encode(): _FIRST_FREE + number for number, word in enumerate(words)}
+        assert engine.tokenizer is not None
+        tokenizer = _with_words(engine.tokenizer, ids, list(self.specials))
+        engine.tokenizer = engine.input_processor.tokenizer = tokenizer
+        usual = engine.runner.sampler.sample  # type: ignore[attr-defined]
+
+        def sample(logits: Any, states: Any) -> Any:
+            if self.says is not None:
+                said = _tokens(self.says.encode(), ids)
+                logits = logits.clone()
+                for row, state in enumerate(states):
+                    position = len(state.output)
+                    logits[row] = -1e4
+                    logits[row, said[position] if position < len(said) else _END] = 1e4
+            return usual(logits, states)
+
+        engine.runner.sampler.sample = sample  # type: ignore[attr-defined]
+        return engine
+
+
+def _tokens(text: bytes, ids: dict[bytes, int]) -> list[int]:
+    tokens = []
+    while text:
+        word = max((word for word in ids if text.startswith(word)), key=len, default=text[:1])
+        tokens.append(ids.get(word, word[0]))
+        text = text[len(word) :]
+    return tokens
+
+
+def _with_words(tokenizer: Tokenizer, ids: dict[bytes, int], specials: list[str]) -> Tokenizer:
+    parts = json.loads(tokenizer.backend.to_str())
+    letters = {number: letter for letter, number in byte_level_alphabet().items()}
+    named = {number: "".join(letters[byte] for byte in word) for word, number in ids.items()}
+    vocab = {named.get(number, token): number for token, number in parts["model"]["vocab"].items()}
+    assert len(vocab) == len(parts["model"]["vocab"]), "there are more words than free ids"
+    parts["model"]["vocab"] = vocab
+    backend = tokenizers.Tokenizer.from_str(json.dumps(parts))
+    backend.add_special_tokens(specials)
+    return Tokenizer(backend, special_tokens=tokenizer.special_tokens, chat_templates=tokenizer.chat_templates)

@@ -1,0 +1,285 @@
+"""Tools over chat completions: what is called, what is streamed, and conversations that go on with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from family_templates import ANSWERS, FAMILIES, QWEN, WEATHER
+from quire.server.settings import ServerSettings
+from scripted import Script
+from serving import MODEL, RunningServer, make_model, running
+
+QUESTION = [{"role": "user", "content": "Sun?"}]
+ARGUMENTS = {"city": "Zürich", "days": [1, 2]}
+SCRIPT = Script(texts=ANSWERS.values(), specials=["<tool_call>", "</tool_call>", "[TOOL_CALLS]"])
+
+
+@pytest.fixture(scope="module")
+def agent() -> Iterator[RunningServer]:
+    options = ServerSettings(trust_request_chat_template=True)
+    with running(make_model(start=SCRIPT), settings=options) as server:
+        yield server
+
+
+def ask(server: RunningServer, says: str | None = None, **body: Any) -> dict[str, Any]:
+    """A choice."""
+    SCRIPT.says = says
+    answer = server.chat(**{"messages": QUESTION, "max_tokens": None, **body})
+    assert answer.status_code == 200, answer.text
+    choice: dict[str, Any] = answer.json()["choices"][0]
+    return choice
+
+
+def refusal_of(answer: Any) -> dict[str, Any]:
+    assert answer.status_code == 400, answer.text
+    error: dict[str, Any] = answer.json()["error"]
+    return error
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_agent_s_loop_is_what_the_family_s_model_was_trained_on(agent: RunningServer, family: str) -> None:
+    """A call comes in the official client's form, whole and streamed alike; sent back with its result it is rendered as
+    `transformers` does."""
+    SCRIPT.says = ANSWERS[family]
+    own = {"chat_template": FAMILIES[family]}
+    asked: dict[str, Any] = {"model": MODEL, "messages": QUESTION, "tools": [WEATHER], "extra_body": own}
+    with agent.client() as client:
+        choice = client.chat.completions.create(**asked).choices[0]
+        with client.chat.completions.stream(**asked) as stream:
+            streamed = stream.get_final_completion().choices[0]
+    message = choice.message
+    assert (choice.finish_reason, streamed.finish_reason) == ("tool_calls", "tool_calls")
+    assert message.tool_calls
+    (call,) = message.tool_calls
+    assert call.type == "function"
+    assert (call.function.name, json.loads(call.function.arguments)) == ("weather", ARGUMENTS)
+    assert streamed.message.tool_calls
+    (again,) = streamed.message.tool_calls
+    assert (again.function.name, again.function.arguments) == (call.function.name, call.function.arguments)
+    assert (message.content or None) == (streamed.message.content or None) == ("I look." if family == "qwen" else None)
+    thoughts = getattr(message, "reasoning_content", None)
+    assert thoughts == getattr(streamed.message, "reasoning_content", None)
+    assert thoughts == ("They ask for weather." if family == "qwen" else None)
+    told = {"role": "tool", "tool_call_id": call.id, "content": '{"sun": "ja & <nein>"}'}
+    history = [*QUESTION, message.to_dict(), told]
+    text = agent.post("/apply-template", messages=history, tools=[WEATHER], **own).json()["prompt"]
+    assert text == rendered_by_transformers(history, FAMILIES[family])
+    if family == "qwen":  # word for word what the model said
+        assert SCRIPT.says in text
+        assert '"strict": true, "description": "Tells the weather & <wind>."' in text, "in the client's order"
+
+
+def rendered_by_transformers(messages: list[dict[str, Any]], template: str) -> str:
+    theirs = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer(tokenizers.models.BPE()),
+        bos_token="<|endoftext|>",
+        eos_token="<|endoftext|>",
+    )
+    chat = []
+    for message in messages:
+        shown = {name: value for name, value in message.items() if name != "refusal"}
+        if "tool_calls" in message:
+            shown["tool_calls"] = [
+                {**call, "function": {"name": call["function"]["name"], "arguments": ARGUMENTS}}
+                for call in message["tool_calls"]
+            ]
+        chat.append(shown)
+    text: str = theirs.apply_chat_template(
+        chat, chat_template=template, tools=[WEATHER], tokenize=False, add_generation_prompt=True
+    )
+    return text
+
+
+def test_a_streamed_call_is_its_name_and_then_pieces_of_its_arguments(agent: RunningServer) -> None:
+    SCRIPT.says = ANSWERS["qwen"]
+    with agent.client() as client:
+        stream = client.chat.completions.create(
+            model=MODEL, messages=QUESTION, tools=[WEATHER], stream=True, extra_body={"chat_template": QWEN}
+        )
+        deltas = [chunk.choices[0].delta for chunk in stream]
+    assert "".join(delta.content or "" for delta in deltas) == "I look."
+    assert "".join(getattr(delta, "reasoning_content", None) or "" for delta in deltas) == "They ask for weather."
+    (first, *rest) = [call for delta in deltas for call in delta.tool_calls or ()]
+    assert first.function
+    assert (first.index, first.type, first.function.name, first.function.arguments) == (0, "function", "weather", "")
+    assert first.id
+    assert len(rest) > 3
+    assert all(call.id is None and call.function and call.function.name is None for call in rest)
+    assert json.loads("".join(call.function.arguments or "" for call in rest if call.function)) == ARGUMENTS
+
+
+def test_tools_work_with_a_template_that_knows_none(agent: RunningServer) -> None:
+    choice = ask(agent, ANSWERS["qwen"].partition("</think>\n\n")[2], tools=[WEATHER])
+    assert choice["message"]["tool_calls"][0]["function"]["name"] == "weather"
+    told = {"role": "tool", "tool_call_id": "x", "content": "sunny"}
+    history = [*QUESTION, choice["message"], told, {**told, "content": "cold"}]
+    text = agent.post("/apply-template", messages=history, tools=[WEATHER]).json()["prompt"]
+    assert text.startswith("<|im_start|>system\n")
+    assert json.dumps(WEATHER, ensure_ascii=False) in text
+    assert '<|im_start|>assistant\nI look.\n<tool_call>\n{"name": "weather", "arguments": {"city": "Zürich"' in text
+    results = "<tool_response>\nsunny\n</tool_response>\n<tool_response>\ncold\n</tool_response>"
+    assert f"<|im_start|>user\n{results}<|im_end|>\n" in text
+    without_system = (
+        "{% for m in messages %}{{ raise_exception('no') if m.role == 'system' }}[{{ m.role }}] {{ m.content }}"
+        "{% endfor %}"
+    )
+    body = {"chat_template": without_system, "messages": history, "tools": [WEATHER]}
+    text = agent.post("/apply-template", **body).json()["prompt"]
+    assert text.startswith("[user] You can call functions.")
+    assert "returns comes back between <tool_response> and </tool_response>.\n\nSun?" in text
+
+
+def test_the_choice_of_tools_is_kept(agent: RunningServer) -> None:
+    two = ANSWERS["qwen"] + '\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+    body = {"tools": [WEATHER], "chat_template": QWEN}
+    assert len(ask(agent, two, **body)["message"]["tool_calls"]) == 2
+    assert len(ask(agent, two, **body, parallel_tool_calls=False)["message"]["tool_calls"]) == 1
+    unseen = ask(agent, "No.", **body, tool_choice="none")
+    assert unseen["message"] == {"role": "assistant", "content": "No.", "refusal": None}
+    texts = [
+        agent.post("/tokenize", messages=QUESTION, chat_template=QWEN, **more).json()["count"]
+        for more in ({"tools": [WEATHER]}, {})
+    ]
+    prompt = agent.chat(messages=QUESTION, max_tokens=1, **body, tool_choice="none").json()["usage"]["prompt_tokens"]
+    assert texts[0] > texts[1] == prompt, "none shows no tools"
+    cut = ask(agent, ANSWERS["qwen"], **body, max_tokens=35)
+    assert cut["finish_reason"] == "length"
+    assert cut["message"]["tool_calls"][0]["function"]["name"] == "weather"
+
+
+#: A tool whose arguments are short whatever a model says.
+CLOTHES: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "clothes",
+        "parameters": {
+            "type": "object",
+            "properties": {"size": {"$ref": "#/$defs/size"}, "count": {"type": "integer", "minimum": 1, "maximum": 9}},
+            "required": ["size", "count"],
+            "additionalProperties": False,
+            "$defs": {"size": {"enum": ["S", "M"]}},
+        },
+    },
+}
+SWITCH = {"type": "function", "function": {"name": "switch", "parameters": {"type": "object", "maxProperties": 0}}}
+
+
+@pytest.mark.parametrize(
+    "choice", ["required", {"type": "function", "function": {"name": "clothes"}}], ids=["required", "named"]
+)
+def test_a_call_can_be_forced_of_any_model(agent: RunningServer, choice: Any) -> None:
+    SCRIPT.says = None
+    asked: dict[str, Any] = {"model": MODEL, "messages": QUESTION, "tools": [CLOTHES, SWITCH], "tool_choice": choice}
+    asked |= {"seed": 2, "max_tokens": 300, "extra_body": {"chat_template": QWEN}}
+    with agent.client() as client:
+        whole = client.chat.completions.create(**asked, parallel_tool_calls=False).choices[0]
+        with client.chat.completions.stream(**asked, parallel_tool_calls=False) as stream:
+            streamed = stream.get_final_completion().choices[0]
+    assert (whole.finish_reason, streamed.finish_reason) == ("tool_calls", "tool_calls")
+    assert whole.message.content is None
+    for message in (whole.message, streamed.message):
+        assert message.tool_calls
+        (call,) = message.tool_calls
+        assert call.type == "function"
+        arguments = json.loads(call.function.arguments)
+        if choice != "required" or call.function.name == "clothes":
+            assert call.function.name == "clothes"
+            assert arguments["size"] in ("S", "M")
+            assert 1 <= arguments["count"] <= 9
+        else:
+            assert (call.function.name, arguments) == ("switch", {})
+    both = {"tools": [CLOTHES], "tool_choice": "required", "response_format": {"type": "json_object"}}
+    assert refusal_of(agent.chat(**both))["param"] == "response_format"
+
+
+def test_an_answer_that_follows_a_schema_is_content(agent: RunningServer) -> None:
+    """A grammar leaves no room for thoughts, even where the prompt has begun them."""
+    schema = {"type": "json_schema", "json_schema": {"name": "it", "schema": CLOTHES["function"]["parameters"]}}
+    body = {"chat_template": QWEN, "chat_template_kwargs": {"forced_thinking": True}, "response_format": schema}
+    message = ask(agent, None, **body, tools=[WEATHER], seed=1, max_tokens=300)["message"]
+    assert json.loads(message["content"]).keys() == {"size", "count"}
+
+
+def test_thoughts_are_told_from_what_is_said(agent: RunningServer) -> None:
+    def message(says: str, **body: Any) -> dict[str, Any]:
+        shown: dict[str, Any] = ask(agent, says, **{"chat_template": QWEN, **body})["message"]
+        return {name: value for name, value in shown.items() if name in ("content", "reasoning_content")}
+
+    thought = {"content": "Yes.", "reasoning_content": "Hm."}
+    assert message("<think>\nHm.\n</think>\n\nYes.") == thought
+    forced = {"chat_template_kwargs": {"forced_thinking": True}}
+    assert message("Hm.\n</think>\n\nYes.", **forced) == thought, "which the prompt began"
+    assert message("Hm.", **forced) == {"content": "", "reasoning_content": "Hm."}
+    closed = {"chat_template_kwargs": {"enable_thinking": False}}
+    assert message("Hm.\n", **closed) == message("Hm.\n") == {"content": "Hm.\n"}
+    assert message("<think>Hm.</think>Yes.", include_reasoning=False) == {"content": "Yes."}
+    plain = "{{ messages[0].content }}"
+    assert message("<think>Hm.</think>Yes.", chat_template=plain) == {"content": "<think>Hm.</think>Yes."}
+
+
+def test_choices_logprobs_and_token_ids_go_with_calls(agent: RunningServer) -> None:
+    SCRIPT.says = ANSWERS["qwen"]
+    with agent.client() as client:
+        stream = client.chat.completions.create(
+            model=MODEL, messages=QUESTION, tools=[WEATHER], stream=True, n=2, logprobs=True, top_logprobs=1,
+            extra_body={"chat_template": QWEN, "return_token_ids": True},
+        )  # fmt: skip
+        chunks = [chunk.choices[0] for chunk in stream]
+    for index in (0, 1):
+        mine = [choice for choice in chunks if choice.index == index]
+        ids = [token for choice in mine for token in getattr(choice, "token_ids", None) or ()]
+        told = agent.post("/detokenize", tokens=ids[:-1]).json()["prompt"]
+        assert told == SCRIPT.says
+        tokens = [entry for choice in mine if choice.logprobs for entry in choice.logprobs.content or ()]
+        assert len(tokens) == len(ids)
+        assert [choice.finish_reason for choice in mine if choice.finish_reason] == ["tool_calls"]
+        assert sum(bool(call.id) for choice in mine for call in choice.delta.tool_calls or ()) == 1
+
+
+FUNCTION = WEATHER["function"]
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "words"),
+    [
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type", "function"),
+        ({"tools": [WEATHER, {"type": "function"}]}, "tools[1].function", "missing"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "letters"),
+        ({"tools": [WEATHER, WEATHER]}, "tools[1].function.name", "tools[0] too"),
+        ({"tools": [{**WEATHER, "function": {"name": "a", "parameters": []}}]},
+         "tools[0].function.parameters", "object"),
+        ({"tools": [{**WEATHER, "function": {"name": "a", "parameters": {"type": "array"}}}]},
+         "tools[0].function.parameters", "object"),
+        ({"tool_choice": "required"}, "tool_choice", "no tools"),
+        ({"tool_choice": "any"}, "tool_choice", "required"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "x"}}},
+         "tool_choice", "'weather'"),
+        ({"tools": [WEATHER], "chat_template": "{{ tools | tojson if tools }}{{ messages[0].content }}"}, "tools",
+         "--tool-call-parser"),
+        ({"chat_template_kwargs": {"tools": [WEATHER]}}, "chat_template_kwargs", "field of the body"),
+        ({"functions": [FUNCTION]}, "functions", "send tools"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_called_is_refused_by_name(
+    agent: RunningServer, body: dict[str, Any], param: str, words: str
+) -> None:
+    error = refusal_of(agent.chat(**body))
+    assert error["param"] == param
+    assert words in error["message"]
+
+
+def test_an_operator_says_how_models_call_and_think() -> None:
+    says = ANSWERS["mistral"]
+    mistral, none = (ServerSettings(tool_call_parser=name, reasoning_parser="none") for name in ("mistral", "none"))
+    with running(make_model(start=Script(says), chat_template=QWEN), settings=mistral) as server:
+        message = server.chat(tools=[WEATHER], max_tokens=None).json()["choices"][0]["message"]
+        assert message["tool_calls"][0]["function"]["name"] == "weather"
+    with running(make_model(start=Script("<think>Hm.</think>"), chat_template=QWEN), settings=none) as server:
+        assert "--tool-call-parser none" in refusal_of(server.chat(tools=[WEATHER]))["message"]
+        assert server.chat(max_tokens=None).json()["choices"][0]["message"]["content"] == "<think>Hm.</think>"

@@ -1,0 +1,191 @@
+"""What models of each family write becomes reasoning, content and calls, however the text is split."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from quire.server.tools.answer_reader import Answer, AnswerReader
+from quire.server.tools.events import CallStart, Event, merge
+from quire.server.tools.families import REASONING_PARSERS, reasoning_markers, tool_parser
+from quire.server.tools.forced import ForcedParser, forced_calls_schema
+from quire.server.tools.hermes import HermesParser
+from quire.server.tools.llama import LlamaParser
+from quire.server.tools.mistral import MistralParser
+from quire.server.tools.parser import ToolParser
+from quire.server.tools.reasoning import ReasoningParser
+
+THINK = REASONING_PARSERS["think"]
+PARIS, NIGHT = ("weather", {"city": "Paris"}), ("time", {"zone": "Europe/Paris", "at": [1, {"x": "}]"}]})
+
+#: As the families' models write: parser, text, reasoning, content, calls (name, arguments).
+RECORDED: dict[str, tuple[type[ToolParser], str, str, str, list[tuple[str, Any]]]] = {
+    "hermes": (
+        HermesParser,
+        '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>',
+        "", "", [PARIS],
+    ),
+    "qwen, after words, two at once": (
+        HermesParser,
+        'I look that up.\n\n<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>\n<tool_call>'
+        "\n"
+        '{"name": "time", "arguments": {"zone": "Europe/Paris", "at": [1, {"x": "}]"}]}}\n</tool_call>',
+        "", "I look that up.", [PARIS, NIGHT],
+    ),
+    "qwen, thinking": (
+        HermesParser,
+        '<think>\nA <tool_call> would do, I think.\n</think>\n\nLet me see.\n<tool_call>\n{"name": "weather", '
+        '"arguments": {"city": "Paris"}}\n</tool_call>',
+        "A <tool_call> would do, I think.", "Let me see.", [PARIS],
+    ),
+    "hermes, arguments first, and a marker in a string": (
+        HermesParser,
+        '<tool_call>{"arguments": {"text": "</tool_call> \\"\\u00e9 {"}, "name": "say"}</tool_call>',
+        "", "", [("say", {"text": '</tool_call> "é {'})],
+    ),
+    "hermes, arguments as a text": (
+        HermesParser,
+        '<tool_call>\n{"name": "weather", "arguments": "{\\"city\\": \\"Paris\\"}"}\n</tool_call> Done.',
+        "", "Done.", [PARIS],
+    ),
+    "llama 3.1": (
+        LlamaParser,
+        '<|python_tag|>{"type": "function", "name": "weather", "parameters": {"city": "Paris"}}',
+        "", "", [PARIS],
+    ),
+    "llama 3.2, without a tag, two": (
+        LlamaParser,
+        '{"name": "weather", "parameters": {"city": "Paris"}}; '
+        '{"name": "time", "parameters": {"zone": "Europe/Paris", "at": [1, {"x": "}]"}]}}',
+        "", "", [PARIS, NIGHT],
+    ),
+    "llama, JSON that is no call": (
+        LlamaParser, '{"name": "Paris", "inhabitants": 2}', "", '{"name": "Paris", "inhabitants": 2}', [],
+    ),
+    "mistral, an array": (
+        MistralParser,
+        '[TOOL_CALLS] [{"name": "weather", "arguments": {"city": "Paris"}}, '
+        '{"name": "time", "arguments": {"zone": "Europe/Paris", "at": [1, {"x": "}]"}]}, "id": "abcdefghi"}]',
+        "", "", [PARIS, NIGHT],
+    ),
+    "mistral, since v11": (
+        MistralParser,
+        'Well.[TOOL_CALLS]weather[CALL_ID]abcdefghi[ARGS]{"city": "Paris"}'
+        '[TOOL_CALLS]time[ARGS]{"zone": "Europe/Paris", "at": [1, {"x": "}]"}]}',
+        "", "Well.", [PARIS, NIGHT],
+    ),
+    "forced": (
+        ForcedParser,
+        '[{"name": "weather", "arguments": {"city": "Paris"}}, {"name": "now", "arguments": {}}]',
+        "", "", [PARIS, ("now", {})],
+    ),
+    "no arguments": (HermesParser, '<tool_call>{"name": "now"}</tool_call>', "", "", [("now", {})]),
+    "no call, with signs of one": (
+        HermesParser, "a < b, <tool>, <tool_cal {} </think>\n", "", "a < b, <tool>, <tool_cal {} </think>\n", [],
+    ),
+    "what is no call is content, word for word": (
+        HermesParser,
+        '<tool_call>maybe<tool_call>{"name": 1}</tool_call> <tool_call>{"name": "now", "arguments": null}</tool_call>',
+        "", '<tool_call>maybe<tool_call>{"name": 1}</tool_call>', [("now", {})],
+    ),
+}  # fmt: skip
+
+
+def reader(kind: type[ToolParser], **options: Any) -> AnswerReader:
+    return AnswerReader(ReasoningParser(THINK, is_open=False), kind(["weather", "time"]), **options)
+
+
+def anonymous(events: list[Event]) -> list[Event]:
+    return [replace(event, id="") if isinstance(event, CallStart) else event for event in events]
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_recorded_answers_say_the_same_however_they_are_split(name: str) -> None:
+    kind, text, reasoning, content, calls = RECORDED[name]
+    whole = anonymous(reader(kind).read(text))
+    answer = Answer.of(whole)
+    assert (answer.reasoning, answer.content) == (reasoning, content)
+    assert [(call.name, json.loads(call.arguments)) for call in answer.calls] == calls
+    splits = [[text[:cut], text[cut:]] for cut in range(len(text))]
+    for pieces in (list(text), *splits):
+        grown = reader(kind)
+        events = [event for piece in pieces for event in grown.feed(piece)] + grown.finish()
+        assert anonymous(merge(events)) == whole, pieces
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_streamed_beginning_is_never_taken_back(name: str) -> None:
+    """What is told of a text's beginning is the beginning of what is told of the text."""
+    kind, text, reasoning, content, calls = RECORDED[name]
+    for cut in range(len(text)):
+        answer = Answer.of(reader(kind).feed(text[:cut]))
+        assert reasoning.startswith(answer.reasoning)
+        assert content.startswith(answer.content)
+        assert [call.name for call in answer.calls] == [name for name, _ in calls[: len(answer.calls)]]
+
+
+def test_an_answer_that_is_cut_short_keeps_what_it_has() -> None:
+    def read(text: str, kind: type[ToolParser] = HermesParser) -> tuple[str, str, list[tuple[str, str]]]:
+        answer = Answer.of(reader(kind).read(text))
+        return answer.reasoning, answer.content, [(call.name, call.arguments) for call in answer.calls]
+
+    assert read("<think>hm </thi") == ("hm </thi", "", [])
+    assert read(" <thi") == ("", " <thi", [])
+    assert read('<tool_call>{"name": "f", "arguments": {"a": "b') == ("", "", [("f", '{"a": "b')])
+    assert read('a <tool_call>\n{"na') == ("", 'a <tool_call>\n{"na', [])
+    assert read('[TOOL_CALLS][{"name": "f", "arguments": {}}, {"na', MistralParser) == ("", ', {"na', [("f", "{}")])
+
+
+def test_one_call_is_enough_where_that_was_asked_for() -> None:
+    kind, text, _, content, calls = RECORDED["qwen, after words, two at once"]
+    answer = Answer.of(reader(kind, is_parallel=False).read(text))
+    assert (answer.content, [call.name for call in answer.calls]) == (content, [calls[0][0]])
+
+
+def test_thoughts_that_the_prompt_began_end_where_the_model_ends_them() -> None:
+    thinking = AnswerReader(ReasoningParser(THINK, is_open=True), None)
+    assert Answer.of(thinking.read("\nhm\n</think>\n\nYes.")) == Answer("hm", "Yes.", [])
+    hidden = AnswerReader(ReasoningParser(THINK, is_open=True), None, shows_reasoning=False)
+    assert Answer.of(hidden.read("hm</think>Yes.")) == Answer("", "Yes.", [])
+
+
+def test_ids_are_as_the_family_s_template_wants_them() -> None:
+    def ids(name: str) -> list[str]:
+        kind, text, *_ = RECORDED[name]
+        return [call.id for call in Answer.of(reader(kind).read(text)).calls]
+
+    assert all(len(id_) == 9 and id_.isalnum() for id_ in ids("mistral, an array"))
+    assert len(set(ids("qwen, after words, two at once"))) == 2
+
+
+def test_an_endless_call_takes_time_that_grows_with_its_length_only() -> None:
+    text = '<tool_call>{"x":[' * 5000 + "]}" * 5000
+    read = reader(HermesParser)
+    assert Answer.of(read.read(text)).content == text
+
+
+def test_families_are_told_by_their_templates() -> None:
+    assert tool_parser("auto", "{{ '<tool_call>' }}") is HermesParser
+    assert tool_parser("auto", "[TOOL_CALLS]") is MistralParser
+    assert tool_parser("auto", "<|python_tag|>") is LlamaParser
+    assert tool_parser("auto", "<tool_call><function=") is tool_parser("auto", "{{ tools }}") is None
+    assert tool_parser("llama3_json", "<tool_call>") is LlamaParser
+    assert reasoning_markers("auto", "</think>") is reasoning_markers("qwen3", "") is THINK
+    assert reasoning_markers("auto", "x") is reasoning_markers("none", "</think>") is None
+
+
+def test_a_forced_call_s_schema_names_the_functions_and_their_arguments() -> None:
+    leaf = {"$ref": "#/$defs/leaf"}
+    schema = {"type": "object", "properties": {"leaf": leaf}, "$defs": {"leaf": {"enum": [leaf]}}}
+    one = forced_calls_schema([{"name": "weather", "parameters": schema}], is_parallel=False)
+    assert (one["minItems"], one["maxItems"]) == (1, 1)
+    assert one["items"]["properties"] == {"name": {"const": "weather"}, "arguments": {"$ref": "#/$defs/arguments0"}}
+    moved = one["$defs"]["arguments0"]
+    assert moved["properties"] == {"leaf": {"$ref": "#/$defs/arguments0/$defs/leaf"}}
+    assert moved["$defs"] == schema["$defs"], "an example is no reference"
+    both = forced_calls_schema([{"name": "weather", "parameters": schema}, {"name": "now"}], is_parallel=True)
+    assert [each["properties"]["name"]["const"] for each in both["items"]["anyOf"]] == ["weather", "now"]
+    assert both["maxItems"] > 1

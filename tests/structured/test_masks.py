@@ -1,0 +1,116 @@
+"""Which tokens a grammar lets through, for every kind of tokenizer, and what is refused before an engine sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quire import StructuredOutputsParams
+from quire.runner.token_mask import apply_masks
+from quire.structured.bits import bits_of, words_of
+from quire.structured.checker import GrammarChecker
+from quire.structured.grammar import GrammarError
+from quire.structured.matcher import Grammars
+from quire.text.tokenizer import Tokenizer
+from text.conftest import BACKENDS
+
+KINDS = {name: build for name, build in BACKENDS.items() if name != "word_piece"}
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "preset"])
+def test_a_mask_allows_the_tokens_that_keep_the_text_in_the_language(kind: str) -> None:
+    if kind == "preset":
+        tokenizer = Tokenizer.byte_level(300)
+    else:
+        tokenizer = Tokenizer(KINDS[kind](), special_tokens={"bos_token": "<s>", "eos_token": "</s>"})
+    assert tokenizer.pieces is not None
+    vocab_size = tokenizer.vocab_size + 37  # rows without a token, as models have them
+    end = tokenizer.eos_token_id
+    assert end is not None
+    grammars = Grammars(tokenizer, vocab_size, (end,))
+    matcher = grammars.matcher(StructuredOutputsParams(regex="[a-z ]{2,12}"), (end, vocab_size - 1))
+    text = b""
+    for chosen in ("th", "e ", "ab"):
+        allowed = allowed_by(grammars, matcher, vocab_size)
+        for token in range(vocab_size):
+            grown = text + tokenizer.pieces[token]
+            fits = token not in tokenizer.special_ids and grown != text and re.fullmatch(rb"[a-z ]{1,12}", grown)
+            may_end = token in (end, vocab_size - 1) and re.fullmatch(rb"[a-z ]{2,12}", text)
+            assert allowed[token] == bool(fits or may_end), (token, tokenizer.pieces[token])
+        for byte in chosen.encode():
+            token = next(t for t in range(vocab_size) if tokenizer.pieces[t] == bytes([byte]))
+            matcher.advance([token])
+            text += bytes([byte])
+
+
+def allowed_by(grammars: Grammars, matcher: Any, vocab_size: int) -> np.ndarray:
+    (words,) = grammars.fill([matcher])
+    matcher.take_mask(words)
+    return np.unpackbits(words.view(np.uint8), bitorder="little")[:vocab_size].astype(bool)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    size=st.sampled_from([31, 32, 515, 5003]),
+    share=st.sampled_from([0.0, 0.001, 0.3, 0.97, 1.0]),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+    seed=st.integers(0, 1000),
+)
+def test_banned_logits_become_minus_infinity_and_others_stay(
+    size: int, share: float, dtype: torch.dtype, seed: int
+) -> None:
+    is_allowed = np.random.default_rng(seed).random((2, size)) < share
+    logits = torch.randn(3, size, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    expected = logits.clone()
+    expected[[2, 0]] = expected[[2, 0]].masked_fill(torch.from_numpy(~is_allowed), -torch.inf)
+    words = np.stack([bits_of(np.flatnonzero(row).tolist(), size) for row in is_allowed])
+    assert words.shape == (2, words_of(size))
+    apply_masks(logits, [2, 0], words)
+    assert torch.equal(logits, expected)
+
+
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "null"}
+    for _ in range(depth):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+HOSTILE = {
+    "deep": ({"json": nested(300)}, "levels"),
+    "large": ({"json": {"enum": ["x" * 10] * 20_000}}, "characters"),
+    "slow to compile": ({"json": {"type": "integer", "multipleOf": 1_000_003}}, "too complex"),
+    "slow to follow": ({"regex": "(((a{1000}){1000}){1000}){1000}"}, "too complex"),
+    "exponential": ({"grammar": "start: a0\n" + "".join(f"a{i}: a{i + 1} a{i + 1}\n" for i in range(40)) + 'a40: "x"'},
+                    "[Tt]oo"),
+    "without an instance": ({"json": {"$ref": "#"}}, "nothing matches"),
+    "not supported": ({"json": {"type": "array", "uniqueItems": True}}, "uniqueItems"),
+    "lenient by its own word": ({"json": {"type": "array", "uniqueItems": True, "x-guidance": {"lenient": True}}},
+                                "x-guidance"),
+    "no regex": ({"regex": "(?=a)b"}, "look-ahead"),
+    "no JSON": ({"json": '{"type": '}, "not a JSON Schema"),
+    "no grammar": ({"grammar": "start: nowhere"}, "nowhere"),
+}  # fmt: skip
+
+
+def test_what_cannot_be_served_is_refused_and_says_why() -> None:
+    """By a process that several of these kill; what is fine is taken in between."""
+
+    async def refuse_all() -> None:
+        checker = GrammarChecker()
+        try:
+            for name, (fields, why) in HOSTILE.items():
+                with pytest.raises(GrammarError, match=why):
+                    await checker.check(StructuredOutputsParams(**fields))
+                await checker.check(StructuredOutputsParams(choice=(name, "b")))
+        finally:
+            checker.close()
+
+    asyncio.run(refuse_all())
