@@ -208,7 +208,7 @@ def profile(engine: EngineConfig, settings: ProfileSettings, json: Json = None) 
 @options(without=("quantization", "device"))
 def linear(settings: LinearSettings, engine: EngineConfig, json: Json = None) -> None:
     """All linear layers of a model once, by rows and kind of weight, against the time to read their bytes."""
-    from quire.bench.linear import run
+    from quire.bench.weights.linear import run
 
     run(engine, settings, json)
 
@@ -217,7 +217,7 @@ def linear(settings: LinearSettings, engine: EngineConfig, json: Json = None) ->
 @options(default_model="quire-mini", without=("quantization", "device"))
 def quality(settings: QualitySettings, engine: EngineConfig, json: Json = None) -> None:
     """What weights of fewer bits cost: perplexity, exact match of answers, and how near logits stay."""
-    from quire.bench.quality import run
+    from quire.bench.weights.quality import run
 
     if not run(engine, settings, json):
         raise typer.Exit(1)  # the notes have said which mark is missed
