@@ -110,7 +110,8 @@ def parts_timed(engine: Engine, runner: ModelRunner, clock: PartClock) -> Iterat
         for module in model.modules():
             if isinstance(module, Linear):
                 part = linear.get(id(module), REST)
-                time_call(module, "silu", part)
+                for name in ("silu", "gated"):
+                    time_call(module, name, part)
             elif isinstance(module, RMSNorm | LayerNorm):
                 part = NORMS
                 if isinstance(module, RMSNorm):
