@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher
 
 CPU_S = 0.5  # of processor time that a grammar may take
-_LIMITS = Limits(memory_bytes=512 << 20, cpu_s=None, wall_s=10.0)
+_LIMITS = Limits(memory_bytes=512 << 20, cpu_s=None, wall_s=60.0)  # a busy machine may take seconds to start it
 _MAX_KEPT = 1024  # verdicts
 _MAX_WAITING = 32  # grammars that wait for the process
 _NUM_WALKS, _WALK_TOKENS = 3, 48  # outputs that are tried, and how far
@@ -80,6 +80,7 @@ class GrammarChecker:
 
     def _ask(self, params: StructuredOutputsParams) -> str:
         """The verdict, from the process. In a thread of its own."""
+        is_lasting = True
         verdict = self._verdicts.get(params)  # of one that came at the same time
         if verdict is None:
             try:
@@ -87,11 +88,15 @@ class GrammarChecker:
                 verdict = ""
             except ValueError as error:
                 verdict = str(error) or "it cannot be compiled"
-            except ChildError:
+            except ChildError as error:
+                is_lasting = f"{_LIMITS.wall_s:g} s" not in str(
+                    error
+                )  # else the machine was busy, not the grammar slow
                 verdict = f"it is too complex: compiling it takes more than {CPU_S:g} s, or too much memory"
         with self._lock:
             self._num_waiting -= 1
-            self._verdicts[params] = verdict
+            if is_lasting:
+                self._verdicts[params] = verdict
             while len(self._verdicts) > _MAX_KEPT:
                 self._verdicts.popitem(last=False)
             if self._thread is not None and self._child.pid is None and not self._is_closed:
