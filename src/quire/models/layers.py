@@ -19,7 +19,7 @@ from quire.kernels.elementwise import Elementwise, elementwise, threads_for
 from quire.models.model_config import RopeConfig, UnsupportedModelError
 from quire.models.packed_weight import PackedWeight, pack_weight
 from quire.models.panel_weight import PanelWeight
-from quire.models.quantized_weight import quantize_weight, quantized_bytes
+from quire.models.quantized_weight import QuantizedWeight, quantize_weight, quantized_bytes
 
 _DeviceLike = torch.device | str
 
@@ -89,6 +89,8 @@ class Linear(nn.Module):
         """silu(x W^T + b) * (x U^T + c), up having U and c: in one call where both are packed for that."""
         has_adapter = self.adapter is not None or up.adapter is not None
         if isinstance(self.packed, PanelWeight) and isinstance(up.packed, PanelWeight) and not has_adapter:
+            return self.packed.gated_product(x, self.bias, up.packed, up.bias)
+        if isinstance(self.packed, QuantizedWeight) and isinstance(up.packed, QuantizedWeight) and not has_adapter:
             return self.packed.gated_product(x, self.bias, up.packed, up.bias)
         return self.silu(x).mul_(up(x))
 
