@@ -39,7 +39,7 @@ from quire.loading.stage_manifest import Stage, StageManifest
 from quire.memory_plan import plan_pool, plan_swap_slots
 from quire.models.base import CausalLM
 from quire.models.model_config import ModelConfig, check_tokenizer_fits
-from quire.models.quantized_weight import RECIPES
+from quire.models.weights.quantized_weight import RECIPES
 from quire.outputs import Stats
 from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache

@@ -20,7 +20,7 @@ from quire.loading.assembly.units import memory_of
 from quire.loading.layer_loader import LayerLoader
 from quire.models import layers
 from quire.models.layers import Linear
-from quire.models.quantized_weight import QuantizedWeight, TorchQuantizedWeight
+from quire.models.weights.quantized_weight import QuantizedWeight, TorchQuantizedWeight
 
 LEVELS = runnable_levels()
 needs_kernels = pytest.mark.skipif(not LEVELS, reason="kernels are not built")

@@ -167,7 +167,7 @@ def overhead(engine: EngineConfig, settings: OverheadSettings, json: Json = None
 @options(without=("device", "max_num_seqs", "max_model_len", "num_kv_blocks", "kv_cache_memory"))
 def attention(engine: EngineConfig, settings: AttentionSettings, json: Json = None) -> None:
     """Decode steps with the CPU kernel for attention and with torch's, in turns."""
-    from quire.bench.attention import run
+    from quire.bench.kernels.attention import run
 
     run(engine, settings, json)
 

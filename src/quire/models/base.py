@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from quire.models.layers import Embedding, Linear
 from quire.models.model_config import ModelConfig
-from quire.models.quantized_weight import DTYPES as QUANTIZED_DTYPES
-from quire.models.quantized_weight import HEAD_QUANTIZATION
 from quire.models.stages import ServableStage
+from quire.models.weights.quantized_weight import DTYPES as QUANTIZED_DTYPES
+from quire.models.weights.quantized_weight import HEAD_QUANTIZATION
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """attend(layer_index, q, k, v) -> output.

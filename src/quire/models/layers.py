@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from quire.kernels.elementwise import Elementwise, elementwise, threads_for
 from quire.models.model_config import RopeConfig, UnsupportedModelError
-from quire.models.packed_weight import PackedWeight, pack_weight
-from quire.models.panel_weight import PanelWeight
-from quire.models.quantized_weight import QuantizedWeight, quantize_weight, quantized_bytes
+from quire.models.weights.packed_weight import PackedWeight, pack_weight
+from quire.models.weights.panel_weight import PanelWeight
+from quire.models.weights.quantized_weight import QuantizedWeight, quantize_weight, quantized_bytes
 
 _DeviceLike = torch.device | str
 

@@ -185,11 +185,11 @@ def test_an_engine_process_that_is_killed_is_started_again_and_the_server_goes_o
     with running(ServedModel(MODEL, engine, 1_700_000_000)) as server:
         expected = server.complete(**GREEDY).json()["choices"][0]["text"]
         stream = Stream(server.url, threads, {"model": MODEL, "prompt": [5, 6], **ENDLESS})
-        process = engine._host._process  # type: ignore[attr-defined]
+        process = engine._host._child.process  # type: ignore[attr-defined]
         process.kill()
         events = stream.events()
         assert events[-1] == "[DONE]"
         assert events[-2]["error"]["code"] == "request_failed"
-        wait_until(lambda: engine.state == "ready" and engine._host._process is not process)  # type: ignore[attr-defined]
+        wait_until(lambda: engine.state == "ready" and engine._host._child.process is not process)  # type: ignore[attr-defined]
         assert server.get("/health").json() == {"status": "ok"}
         assert server.complete(**GREEDY).json()["choices"][0]["text"] == expected

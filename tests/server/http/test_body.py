@@ -65,9 +65,9 @@ def test_another_type_is_refused_since_a_foreign_page_could_send_it_unasked(
 
 
 def test_an_unknown_path_and_another_method_are_errors_in_the_same_form(server: RunningServer) -> None:
-    answer = server.post("/v1/responses")
+    answer = server.post("/v1/assistants")
     assert answer.status_code == 404
-    assert "/v1/responses" in answer.json()["error"]["message"]
+    assert "/v1/assistants" in answer.json()["error"]["message"]
     answer = server.get("/v1/completions")
     assert answer.status_code == 405
     assert answer.headers["allow"] == "POST"

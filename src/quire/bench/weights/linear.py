@@ -19,7 +19,7 @@ from quire.config import EngineConfig
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from quire.models.packed_weight import PackedWeight
+    from quire.models.weights.packed_weight import PackedWeight
 
 _READ_BYTES = 2**28
 _MAX_HEAD_ROWS = 64  # a prompt needs the logits of its last token alone
@@ -36,9 +36,9 @@ def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, An
     from quire.loading import resolve_model
     from quire.loading.assembly.fitting import choose_dtype
     from quire.models.layers import Linear
-    from quire.models.packed_weight import OneDnnWeight, pack_weight
-    from quire.models.quantized_weight import BITS, quantize_weight
     from quire.models.registry import build_model
+    from quire.models.weights.packed_weight import OneDnnWeight, pack_weight
+    from quire.models.weights.quantized_weight import BITS, quantize_weight
     from quire.system.threads import default_num_threads
 
     def pack(weight: Tensor, kind: str) -> PackedWeight:

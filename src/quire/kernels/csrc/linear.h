@@ -4,7 +4,7 @@
 // depth is in_features, rounded up: E inputs of one output lie together, 2 of bfloat16 or 1 of float32, as the
 // processor's products want them. So a product streams through a panel from its first byte to its last. A panel takes
 // the bytes of the rows that it is made of: a weight of whole panels is packed where it lies.
-// `models/panel_weight.py` fills the structures in, field by field in this order.
+// `models/weights/panel_weight.py` fills the structures in, field by field in this order.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // The C interface of linear layers with quantized weights: plain pointers and numbers, so that no torch version is bound.
 //
 // Activations become 8-bit integers, each row by its own scale, and are multiplied by weights of 8 or 4 bits in integers:
-// what a row gives depends on nothing but that row. `models/quantized_weight.py` fills the structures in, field by field
-// in this order.
+// what a row gives depends on nothing but that row. `models/weights/quantized_weight.py` fills the structures in, field
+// by field in this order.
 #pragma once
 
 #include <cstdint>

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from quire.models.base import CausalLM, checkpoint_tensors
 from quire.models.layers import Linear
 from quire.models.model_config import ModelConfig
-from quire.models.packed_weight import can_pack
-from quire.models.panel_weight import panel_kernels
 from quire.models.registry import build_model
+from quire.models.weights.packed_weight import can_pack
+from quire.models.weights.panel_weight import panel_kernels
 
 
 class Unit:

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from quire.kernels.loaded import load_kernels
-from quire.models.packed_weight import Activation, PackedWeight
+from quire.models.weights.packed_weight import Activation, PackedWeight
 
 logger = logging.getLogger("quire")
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from quire.kernels.loaded import Kernels, load_kernels
 
 if TYPE_CHECKING:
-    from quire.models.packed_weight import Activation
+    from quire.models.weights.packed_weight import Activation
 
 _NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 #: Products of an input and a weight that one thread takes alone: a second one has to be woken.

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from quire.models.panel_weight import PanelWeight, panel_kernels
+from quire.models.weights.panel_weight import PanelWeight, panel_kernels
 
 Activation = Literal["none", "silu"]
 

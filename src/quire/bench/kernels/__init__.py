@@ -1,0 +1,1 @@
+"""The kernels by themselves: how fast, and how far from float64."""

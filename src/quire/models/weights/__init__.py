@@ -1,0 +1,1 @@
+"""Weights of linear layers in the layouts of the kernels that multiply by them."""
