@@ -43,6 +43,22 @@ def test_a_compiler_that_fails_is_no_reason_to_fail(no_libraries: Path, monkeypa
     assert "unknown option" in str(load_kernels())
 
 
+def test_levels_that_a_compiler_does_not_know_are_left_out(
+    no_libraries: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = no_libraries.parent / "old"
+    compiler.write_text(
+        '#!/bin/sh\ncase "$*" in *-mamx*|*-mavx512bf16*) echo "unknown option" >&2; exit 1;; esac\n'
+        'for last; do :; done\necho built > "$last"\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    built = [path.name.rpartition("-")[0] for path in build()]
+    assert built == [level for level in kernels_build.LEVELS if level not in ("avx512bf16", "amx")]
+    if "amx" in kernels_build.LEVELS:
+        assert "at level amx: unknown option" in kernels_build.FAILURE.read_text()
+
+
 def test_libraries_of_other_sources_are_not_taken(no_libraries: Path) -> None:
     no_libraries.mkdir()
     (no_libraries / "generic-0123456789ab.so").write_bytes(b"")

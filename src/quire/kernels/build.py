@@ -76,28 +76,38 @@ def build(*, again: bool = False) -> list[Path]:
         again: compile all levels, whatever is there.
 
     Returns:
-        The libraries of all levels.
+        The libraries, of all levels that the compiler knows: an older one lacks the latest processors'.
 
     Raises:
-        BuildError: nothing was made, and the reason is kept in `FAILURE`.
+        BuildError: nothing was made.
+
+    What failed is kept in `FAILURE`.
     """
     paths = {level: library_path(level) for level in LEVELS}
+    failures: list[str] = []
     try:
         missing = [level for level, path in paths.items() if again or not path.exists()]
         if missing:
             compiler = find_compiler()
             LIBRARIES.mkdir(exist_ok=True)
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                list(pool.map(lambda level: _compile(compiler, level, paths[level]), missing))
+                failures = [*filter(None, pool.map(lambda level: _compile(compiler, level, paths[level]), missing))]
     except (BuildError, OSError) as error:
         _keep(str(error))
         raise BuildError(str(error)) from None
-    for stale in ({*LIBRARIES.glob("*.so")} - {*paths.values()}) | {FAILURE}:
+    if failures:
+        _keep("; ".join(failures))
+    else:
+        FAILURE.unlink(missing_ok=True)
+    if not paths["generic"].exists():  # which says what the processor runs
+        raise BuildError(failures[0])
+    for stale in {*LIBRARIES.glob("*.so")} - {*paths.values()}:
         stale.unlink(missing_ok=True)
-    return list(paths.values())
+    return [path for path in paths.values() if path.exists()]
 
 
-def _compile(compiler: list[str], level: str, path: Path) -> None:
+def _compile(compiler: list[str], level: str, path: Path) -> str | None:
+    """Make a library. Returns what the compiler says against it."""
     # What asks for the processor's level must run on any.
     sources = [
         str(each) for each in sorted((HERE / "csrc").glob("*.cpp")) if each.name != "cpu.cpp" or level == "generic"
@@ -108,8 +118,9 @@ def _compile(compiler: list[str], level: str, path: Path) -> None:
     if done.returncode:
         made.unlink(missing_ok=True)
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        raise BuildError(f"{compiler[0]} failed at level {level}: {lines[0]}")
+        return f"{compiler[0]} failed at level {level}: {lines[0]}"
     made.replace(path)
+    return None
 
 
 def _keep(reason: str) -> None:

@@ -35,7 +35,7 @@ def info() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from quire.kernels.build import LEVELS, library_path
+    from quire.kernels.build import FAILURE, LEVELS, library_path
     from quire.kernels.loaded import load_kernels, runnable_levels
 
     used = load_kernels()
@@ -48,6 +48,8 @@ def info() -> None:
         table.add_row(level, "yes" if is_built else "no", runs, "yes" if level == used.level else "")
     console = Console()
     console.print(table)
+    if FAILURE.exists():
+        console.print(f"not built: {FAILURE.read_text().strip()}", soft_wrap=True)
     console.print(f"used: {used}" + ("" if used.functions is None else f", {library_path(used.level)}"), soft_wrap=True)
 
 
