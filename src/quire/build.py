@@ -149,7 +149,7 @@ def _load(
     config.check_quantization(device)
     if device == "cpu":
         keep_freed_memory()
-        if config.num_threads is None:
+        if config.num_threads is None and is_progressive:  # a server's: a program's own thread is not bound
             keep_to_one_node()
     torch.set_num_threads(config.num_threads or min(torch.get_num_threads(), default_num_threads()))
     source = resolve_model(config.model, load_format=config.load_format)

@@ -43,9 +43,7 @@ def test_a_compiler_that_fails_is_no_reason_to_fail(no_libraries: Path, monkeypa
     assert "unknown option" in str(load_kernels())
 
 
-def test_levels_that_a_compiler_does_not_know_are_left_out(
-    no_libraries: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_levels_that_a_compiler_does_not_know_are_left_out(no_libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = no_libraries.parent / "old"
     compiler.write_text(
         '#!/bin/sh\ncase "$*" in *-mamx*|*-mavx512bf16*) echo "unknown option" >&2; exit 1;; esac\n'

@@ -195,3 +195,10 @@ def test_a_forced_call_s_schema_names_the_functions_and_their_arguments() -> Non
     both = forced_calls_schema([{"name": "weather", "parameters": schema}, {"name": "now"}], is_parallel=True)
     assert [each["properties"]["name"]["const"] for each in both["items"]["anyOf"]] == ["weather", "now"]
     assert both["maxItems"] > 1
+
+
+def test_what_is_no_text_is_no_call() -> None:
+    text = '<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>'
+    answer = Answer.of(AnswerReader(None, HermesParser(["\ud800", "weather"])).read(text))
+    assert not answer.calls
+    answer.content.encode()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from quire import StructuredOutputsParams
 from quire.runner.token_mask import apply_masks, apply_on_device
 from quire.structured.bits import bits_of, words_of
-from quire.structured.checker import GrammarChecker
+from quire.structured.checker import GrammarChecker, TooManyGrammars
 from quire.structured.grammar import GrammarError
 from quire.structured.matcher import Grammars
 from quire.text.tokenizer import Tokenizer
@@ -118,3 +118,35 @@ def test_what_cannot_be_served_is_refused_and_says_why() -> None:
             checker.close()
 
     asyncio.run(refuse_all())
+
+
+def test_a_grammar_that_cannot_be_tried_is_asked_for_again_and_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checker = GrammarChecker()
+    failing = [OSError("too many open files")] * 40
+
+    def ask(question: bytes) -> bytes:
+        if question and failing:
+            raise failing.pop()
+        return b""
+
+    monkeypatch.setattr(checker._child, "ask", ask)
+
+    async def check() -> None:
+        for _ in range(40):  # more than may wait
+            with pytest.raises(TooManyGrammars, match="too many open files"):
+                await checker.check(StructuredOutputsParams(regex="a"))
+        await checker.check(StructuredOutputsParams(regex="a"))
+
+    asyncio.run(check())
+    checker.close()
+
+
+def test_a_grammar_that_a_request_holds_is_not_compiled_again() -> None:
+    grammars = Grammars(Tokenizer.byte_level(300), 300, (299,))
+    held = grammars.begin(StructuredOutputsParams(choice=["held"]))
+    for number in range(70):
+        grammars.begin(StructuredOutputsParams(choice=[str(number)]))
+    assert grammars.begin(StructuredOutputsParams(choice=["held"])) is held
+    grammars.close()

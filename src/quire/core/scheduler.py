@@ -149,7 +149,7 @@ class Scheduler:
                     seq.num_computed_tokens = start + 1
                     seq_ids.append(seq.seq_id)
                     counts.append(1)
-                    budget.take(start, 1)
+                    budget.take(start, 1, is_stream=True)
                     num_decoded += 1
                     context += start
                     at += 1
@@ -285,7 +285,7 @@ class Scheduler:
             self.counts.recomputed_tokens += count
             self.recovery.log.note_recomputed(seq.request.request_id, start, count)
         self._step.add(seq, num_new, placed)
-        self.budget.take(start, num_new)
+        self.budget.take(start, num_new, is_stream=start + 1 == len(seq.token_ids))
         if seq.num_computed_tokens < len(seq.token_ids):
             self._step.promise(self._missing_blocks(seq))
 

@@ -181,13 +181,14 @@ class Engine:
             needs_grammar=sampling.structured_outputs is not None,
         )
         self.scheduler.add(request)
+        grammar = None
         if sampling.structured_outputs is not None:
             assert self.grammars is not None, "the input processor refuses it"
-            self._compiling[request.request_id] = self.grammars.begin(sampling.structured_outputs)
+            grammar = self._compiling[request.request_id] = self.grammars.begin(sampling.structured_outputs)
         self._serial += 1
         arrived = self.clock() if arrival_time is None else arrival_time
         is_staged = self.promoter is not None
-        state = RequestState(request, processed.prompt, self.tokenizer, arrived, is_staged=is_staged)
+        state = RequestState(request, processed.prompt, self.tokenizer, arrived, is_staged=is_staged, grammar=grammar)
         self._states[request.request_id] = state
         return state
 
@@ -246,10 +247,14 @@ class Engine:
         """
         with interrupts_put_off():
             turns = None if self.promoter is None else self.promoter.arrivals.turns
+            failed = self._take_grammars() if self._compiling else []
             if turns is not None:
                 turns.begin_step()
-            failed = self._take_grammars() if self._compiling else []
-            changed = failed + self._step()
+            try:
+                changed = failed + self._step()
+            except BaseException:
+                self.pause()
+                raise
             if self._prefix is not None:
                 changed = self._take_prefix(self._prefix, changed)
             if turns is not None:
@@ -259,7 +264,8 @@ class Engine:
     def _take_grammars(self) -> list[RequestState]:
         """Queue the requests whose grammars are there. Returns those whose grammars will never be."""
         compiling = self._compiling
-        if len(self.scheduler.requests) == len(compiling):  # nobody has anything else to do
+        if self.scheduler.requests.keys() <= compiling.keys():  # nobody has anything else to do
+            self.pause()
             wait(compiling.values(), _GRAMMAR_POLL_S, FIRST_COMPLETED)
         failed = []
         for request_id, future in list(compiling.items()):

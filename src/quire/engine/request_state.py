@@ -58,6 +58,7 @@ class RequestState:
         tokenizer: None makes no text.
         arrival_time: seconds on the engine's clock.
         is_staged: whether to count which stage of the model made which tokens.
+        grammar: of the request, which is there as long as this is.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class RequestState:
         arrival_time: float,
         *,
         is_staged: bool = False,
+        grammar: object = None,
     ) -> None:
         self.request = request
         self.prompt = prompt
@@ -76,6 +78,7 @@ class RequestState:
         self._completions: dict[int, _Completion] = {}
         self._prompt_entries: dict[int, TokenLogprobs] = {}
         self._is_staged = is_staged
+        self._grammar = grammar
         self._stages: list[tuple[int, int]] = []  #: and how many tokens each made, in order
 
     @property

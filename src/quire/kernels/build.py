@@ -99,10 +99,11 @@ def build(*, again: bool = False) -> list[Path]:
         _keep("; ".join(failures))
     else:
         FAILURE.unlink(missing_ok=True)
-    if not paths["generic"].exists():  # which says what the processor runs
-        raise BuildError(failures[0])
-    for stale in {*LIBRARIES.glob("*.so")} - {*paths.values()}:
+    is_usable = paths["generic"].exists()  # which says what the processor runs
+    for stale in {*LIBRARIES.glob("*.so")} - ({*paths.values()} if is_usable else set()):
         stale.unlink(missing_ok=True)
+    if not is_usable:
+        raise BuildError(failures[0])
     return [path for path in paths.values() if path.exists()]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,9 +85,8 @@ def _load(path: Path) -> ctypes.CDLL:
 
 
 def _why_none() -> str:
+    with suppress(OSError):
+        return f"not built: {FAILURE.read_text().strip()}"
     if LIBRARIES.is_dir() and any(LIBRARIES.glob("*.so")):
         return "their sources changed since they were built: quire kernels build"
-    try:
-        return f"not built: {FAILURE.read_text().strip()}"
-    except OSError:
-        return "not built: quire kernels build"
+    return "not built: quire kernels build"

@@ -16,6 +16,7 @@ from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,7 +48,7 @@ class GrammarChecker:
         self._child = Child(_make_worker, "grammar", limits=_LIMITS)
         self._thread: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()  # over what stands below
-        self._verdicts: OrderedDict[StructuredOutputsParams, str] = OrderedDict()  #: what is wrong, or nothing
+        self._verdicts: OrderedDict[bytes, str] = OrderedDict()  #: by a grammar's digest: what is wrong, or nothing
         self._num_waiting = 0
         self._is_closed = False
 
@@ -59,52 +60,62 @@ class GrammarChecker:
             TooManyGrammars: too many wait already.
         """
         check_form(params)
+        key = sha256(json.dumps(asdict(params)).encode()).digest()
         with self._lock:
-            verdict = self._verdicts.get(params)
+            verdict = self._verdicts.get(key)
             if verdict is None:
                 if self._num_waiting >= _MAX_WAITING:
                     raise TooManyGrammars(f"{self._num_waiting} grammars wait to be compiled already; try again later")
                 self._num_waiting += 1
                 if self._thread is None:
                     self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar checks")
-                asked = self._thread.submit(self._ask, params)
+                asked = self._thread.submit(self._ask, params, key)
         if verdict is None:
             try:
                 verdict = await asyncio.shield(asyncio.wrap_future(asked))
             except asyncio.CancelledError:
-                if not asked.cancelled():
-                    raise
-                raise TooManyGrammars("nothing is compiled any more: the server is shutting down") from None
+                if asked.cancelled():
+                    raise TooManyGrammars("nothing is compiled any more: the server is shutting down") from None
+                if asked.cancel():  # whoever asked has gone, and it had not begun
+                    with self._lock:
+                        self._num_waiting -= 1
+                raise
         if verdict:
             raise GrammarError(verdict)
 
-    def _ask(self, params: StructuredOutputsParams) -> str:
+    def _ask(self, params: StructuredOutputsParams, key: bytes) -> str:
         """The verdict, from the process. In a thread of its own."""
-        is_lasting = True
-        verdict = self._verdicts.get(params)  # of one that came at the same time
-        if verdict is None:
-            try:
-                self._child.ask(json.dumps(asdict(params)).encode())
-                verdict = ""
-            except ValueError as error:
-                verdict = str(error) or "it cannot be compiled"
-            except ChildError as error:
-                is_lasting = f"{_LIMITS.wall_s:g} s" not in str(
-                    error
-                )  # else the machine was busy, not the grammar slow
-                verdict = f"it is too complex: compiling it takes more than {CPU_S:g} s, or too much memory"
-        with self._lock:
-            self._num_waiting -= 1
-            if is_lasting:
-                self._verdicts[params] = verdict
-            while len(self._verdicts) > _MAX_KEPT:
-                self._verdicts.popitem(last=False)
-            if self._thread is not None and self._child.pid is None and not self._is_closed:
-                self._thread.submit(self._start)  # the next one need not wait for it
-        return verdict
+        try:
+            verdict = self._verdicts.get(key)  # of one that came at the same time
+            if verdict is None:
+                verdict, is_lasting = self._try(params)
+                with self._lock:
+                    if is_lasting:
+                        self._verdicts[key] = verdict
+                    while len(self._verdicts) > _MAX_KEPT:
+                        self._verdicts.popitem(last=False)
+            return verdict
+        finally:
+            with self._lock:
+                self._num_waiting -= 1
+                if self._thread is not None and self._child.pid is None and not self._is_closed:
+                    self._thread.submit(self._start)  # the next one need not wait for it
+
+    def _try(self, params: StructuredOutputsParams) -> tuple[str, bool]:
+        """What is wrong with a grammar, or nothing; and whether it would be said again another time."""
+        try:
+            self._child.ask(json.dumps(asdict(params)).encode())
+            return "", True
+        except ValueError as error:
+            return str(error) or "it cannot be compiled", True
+        except ChildError as error:  # where it took as long by the clock, the machine was busy, not the grammar slow
+            is_lasting = f"{_LIMITS.wall_s:g} s" not in str(error)
+            return f"it is too complex: compiling it takes more than {CPU_S:g} s, or too much memory", is_lasting
+        except (OSError, RuntimeError) as error:
+            raise TooManyGrammars(f"it cannot be tried now ({error}); try again later") from None
 
     def _start(self) -> None:
-        with suppress(ChildError, ValueError):
+        with suppress(ChildError, ValueError, OSError, RuntimeError):
             self._child.ask(b"")
 
     def close(self) -> None:

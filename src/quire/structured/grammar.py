@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 MAX_CHARACTERS = 2**17  # of a schema, a regex, all choices or a grammar
+MAX_CHOICES = 10_000
 _MAX_DEPTH = 100  # of a schema's JSON; llguidance gives up at 128
 _MOST_SHOWN = 300  # characters of an error of llguidance's
 _MAX_LEXER_STATES = 50_000  # of a matcher, at 1 to 2 KiB
@@ -39,6 +40,8 @@ def check_form(params: StructuredOutputsParams) -> None:
             raise GrammarError(f"{name} has {len(text)} characters, and {MAX_CHARACTERS} is the most")
     if params.choice is not None and (size := sum(map(len, params.choice))) > MAX_CHARACTERS:
         raise GrammarError(f"choice has {size} characters, and {MAX_CHARACTERS} is the most")
+    if params.choice is not None and len(params.choice) > MAX_CHOICES:
+        raise GrammarError(f"choice has {len(params.choice)} strings, and {MAX_CHOICES} is the most")
     if params.json is not None:
         _check_depth(_parse(params.json))
 

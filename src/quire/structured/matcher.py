@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -79,20 +80,23 @@ class Grammars:
         self._executor: LLExecutor | None = None
         self._lock = threading.Lock()  # over `_kept`
         self._kept: OrderedDict[StructuredOutputsParams, Future[LLMatcher]] = OrderedDict()  #: least used first
+        #: Also those that were pushed out and that a request still holds: it may need its own again at any step.
+        self._in_use: WeakValueDictionary[StructuredOutputsParams, Future[LLMatcher]] = WeakValueDictionary()
         self._compiler: ThreadPoolExecutor | None = None
 
     def begin(self, params: StructuredOutputsParams) -> Future[LLMatcher]:
         """Have a grammar compiled in the background, if it is not there. Its future raises a GrammarError where that
         cannot be done."""
         with self._lock:
-            found = self._kept.get(params)
+            found = self._kept.get(params) or self._in_use.get(params)
             if found is None:
                 if self._compiler is None:
                     self._compiler = ThreadPoolExecutor(1, thread_name_prefix="grammars")
-                found = self._kept[params] = self._compiler.submit(self._compile, params)
-                while len(self._kept) > _MAX_KEPT:
-                    self._kept.popitem(last=False)
+                found = self._in_use[params] = self._compiler.submit(self._compile, params)
+            self._kept[params] = found
             self._kept.move_to_end(params)
+            while len(self._kept) > _MAX_KEPT:
+                self._kept.popitem(last=False)
         return found
 
     def _compile(self, params: StructuredOutputsParams) -> LLMatcher:

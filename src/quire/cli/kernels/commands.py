@@ -24,6 +24,8 @@ def build(
     try:
         for path in kernels.build(again=again):
             typer.echo(path)
+        if kernels.FAILURE.exists():
+            typer.echo(f"not built: {kernels.FAILURE.read_text().strip()}", err=True)
     except kernels.BuildError as error:
         raise ValueError(f"no kernels were built, torch's own are used: {error}") from None
 

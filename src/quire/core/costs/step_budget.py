@@ -85,10 +85,14 @@ class StepBudget:
             room = max(1, room)  # the oldest goes on in every step
         return max(0, min(num_missing, room, self.left))
 
-    def take(self, start: int, num_tokens: int) -> None:
-        """The step computes a sequence's next tokens."""
+    def take(self, start: int, num_tokens: int, *, is_stream: bool) -> None:
+        """The step computes a sequence's next tokens.
+
+        Args:
+            is_stream: it is the one token that the sequence missed.
+        """
         self.left -= num_tokens
-        if num_tokens == 1 and self._num_waiting:
+        if is_stream and self._num_waiting:
             self._num_waiting -= 1
         elif self._beside is not None:
             self._beside = self._beside.plus_chunk(start, num_tokens)

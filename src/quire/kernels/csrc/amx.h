@@ -9,6 +9,7 @@
 
 #if defined(__AMX_BF16__)
 
+#include "tiles.h"
 #include "vectors.h"
 
 namespace {
@@ -28,6 +29,7 @@ inline void multiply_tiles(const BFloat16* a, int64_t a_stride, const uint32_t* 
             if (factor[row] != 1.0f)
                 for (float* at = c + row * c_stride; at < c + row * c_stride + columns; at += W)
                     store(at, load_floats(at) * factor[row]);
+    finish_stores();
     const int64_t a_bytes = a_stride * 2, b_bytes = b_stride * 4, c_bytes = c_stride * 4;
     int64_t column = 0;
     for (; column + 64 <= columns; column += 64) {
@@ -88,6 +90,7 @@ template <class EachPart>
 inline void score_tiles(const BFloat16* const* keys, int64_t parts, int64_t head_dim, const uint32_t* queries,
                         float* scores, EachPart&& each_part) {
     const int64_t bytes = head_dim * 2;
+    finish_stores();
     for (int64_t part = 0; part < parts; part += 2, scores += 512) {
         const bool is_last = part + 1 == parts;
         const BFloat16 *left = keys[part], *right = keys[is_last ? part : part + 1];
@@ -114,6 +117,7 @@ template <class EachPart>
 inline void sum_tiles(const uint32_t* even, const uint32_t* odd, int64_t stride, const BFloat16* const* values,
                       int64_t parts, int64_t head_dim, float* sums, EachPart&& each_part) {
     const int64_t bytes = head_dim * 2;
+    finish_stores();
     for (int64_t dim = 0; dim < head_dim; dim += 64) {
         _tile_zero(0);
         _tile_zero(1);

@@ -2,8 +2,18 @@
 // The compiler's own check asks both: a feature whose registers the system does not save (XCR0) counts as absent.
 #include <cstring>
 
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__x86_64__)
 #include <cpuid.h>
+
+// Products of bfloat16 pairs and of 8-bit fours; older compilers do not know their names.
+static bool has_short_products() {
+    unsigned eax, ebx, ecx, edx;
+    if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || eax < 1 || !(ecx >> 11 & 1)) return false;
+    return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax >> 5 & 1);
+}
+#endif
+
+#if defined(__x86_64__) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -33,8 +43,7 @@ extern "C" __attribute__((visibility("default"))) int quire_cpu_runs(const char*
     const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     if (!std::strcmp(level, "avx512")) return has_avx512;
-    const bool has_bf16 =
-        has_avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
+    const bool has_bf16 = has_avx512 && has_short_products();
     if (!std::strcmp(level, "avx512bf16")) return has_bf16;
     if (!std::strcmp(level, "amx")) return has_bf16 && may_use_tiles();
 #endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "integers.h"
+#include "tiles.h"
 
 #if defined(__AMX_INT8__)
 
@@ -21,7 +22,7 @@ class IntegerTiles {
             shapes[16 + 2 * i] = 64;  // bytes of a row
             shapes[48 + i] = TILE_SIDE;
         }
-        _tile_loadconfig(shapes);
+        load_configuration(shapes);
     }
     ~IntegerTiles() { _tile_release(); }
     IntegerTiles(const IntegerTiles&) = delete;
@@ -29,6 +30,7 @@ class IntegerTiles {
 
 // sums[32][32] = x[32] by a panel, whose weights are what they stand for plus 128. x has 32 rows that may be read.
 inline void multiply_block(const int8_t* x, int64_t x_stride, const uint8_t* weights, int64_t groups, int32_t* sums) {
+    finish_stores();
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);

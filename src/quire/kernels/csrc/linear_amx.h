@@ -4,6 +4,7 @@
 #pragma once
 
 #include "linear_tile.h"
+#include "tiles.h"
 
 #if defined(__AMX_BF16__)
 
@@ -18,7 +19,7 @@ class TileRegisters {
             uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
             uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
         } const config;
-        _tile_loadconfig(&config);
+        load_configuration(&config);
     }
     ~TileRegisters() { _tile_release(); }
     TileRegisters(const TileRegisters&) = delete;
@@ -59,6 +60,7 @@ struct AmxTile {
                        bool adds, const char* ahead, int64_t lines) {
         constexpr int64_t stride = OUTPUTS * sizeof(float);
         float* lower_sums = sums + ROWS * OUTPUTS;
+        finish_stores();
         if (adds) {
             _tile_loadd(0, sums, stride);
             _tile_loadd(1, sums + W, stride);

@@ -364,7 +364,7 @@ void attend_all(const QuireAttention& call, std::atomic<int64_t>& turn, Scratch<
     const int64_t num_tasks = call.num_units * call.num_kv_heads;
     const bool reads_in_place = call.num_groups <= 16 && call.head_dim % 64 == 0 && call.block_size % 16 == 0;
     const TileConfig config;
-    _tile_loadconfig(&config);
+    load_configuration(&config);
     TileRows<BFloat16> tile;
     Pieces pieces;
     for (int64_t index = turn++, next; index < num_tasks; index = next) {

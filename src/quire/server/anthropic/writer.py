@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -159,6 +160,7 @@ def _as_input(arguments: str) -> JsonObject:
     """A call's arguments as an object, as far as they go."""
     try:
         found = from_json(arguments, allow_partial=True)
+        json.dumps(found, allow_nan=False)  # what JSON has no numbers for cannot be sent
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

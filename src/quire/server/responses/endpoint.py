@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -54,7 +56,7 @@ class ResponsesEndpoint:
             summary="A stored response",
         )  # fmt: skip
         async def show_response(request: Request, response_id: str) -> Response:
-            return JSONResponse(self._find(response_id, key_id_of(request.scope)).reply)
+            return _as_json(self._find(response_id, key_id_of(request.scope)).reply)
 
         @plain.delete(
             "/v1/responses/{response_id}", response_model=DeletedResponse, responses=ERROR_RESPONSES,
@@ -87,7 +89,7 @@ class ResponsesEndpoint:
         if body.stream:
             return StreamedAnswer(generation, writer, self.chat.settings.keep_alive_s)
         (output,), usage = await whole_answer(request, generation)
-        return JSONResponse(writer.whole(output, usage), headers=generation.stage_headers)
+        return _as_json(writer.whole(output, usage), headers=generation.stage_headers)
 
     def _keep(self, owner: str, messages: list[Message], reply: dict[str, Any]) -> None:
         said = to_messages([InputItem.model_validate(item) for item in reply["output"]])
@@ -107,3 +109,8 @@ class ResponsesEndpoint:
 
     def _find_previous(self, response_id: str, owner: str) -> list[Message]:
         return list(self._find(response_id, owner).messages)
+
+
+def _as_json(reply: dict[str, Any], headers: Mapping[str, str] | None = None) -> Response:
+    """A reply, in which a client's own metadata and schemas may hold numbers that JSON does not have: null."""
+    return Response(to_json(reply, inf_nan_mode="null"), media_type="application/json", headers=headers)

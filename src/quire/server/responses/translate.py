@@ -85,7 +85,9 @@ def to_messages(given: str | Sequence[InputItem]) -> list[Message]:
             name = _needed(item.name, f"{where}.name")
             called = FunctionCall(name=name, arguments=item.arguments or "")
             call = ToolCall(id=_needed(item.call_id, f"{where}.call_id"), function=called)
-            open_turn.tool_calls = [*(open_turn.tool_calls or ()), call]
+            if open_turn.tool_calls is None:
+                open_turn.tool_calls = []
+            open_turn.tool_calls.append(call)
         elif item.type == "reasoning":
             open_turn.reasoning_content = _text(item.content or item.summary or "") or None
             open_turn.content = open_turn.content or ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -9,6 +10,8 @@ from typing import Self
 from quire.server.tools.events import CallArguments, CallStart, Content, Event, Reasoning, merge
 from quire.server.tools.parser import ToolParser
 from quire.server.tools.reasoning import ReasoningParser
+
+_PIECE = 4096  # characters of a whole answer that are read at once: a parser copies what is left behind each marker
 
 
 @dataclass(frozen=True)
@@ -30,14 +33,18 @@ class Answer:
 
     @classmethod
     def of(cls, events: Sequence[Event]) -> Self:
-        def arguments(index: int) -> str:
-            pieces = [event.text for event in events if isinstance(event, CallArguments) and event.index == index]
-            return "".join(pieces)
-
+        arguments: defaultdict[int, list[str]] = defaultdict(list)
+        for event in events:
+            if isinstance(event, CallArguments):
+                arguments[event.index].append(event.text)
         return cls(
             "".join(event.text for event in events if isinstance(event, Reasoning)),
             "".join(event.text for event in events if isinstance(event, Content)),
-            [Call(each.id, each.name, arguments(each.index)) for each in events if isinstance(each, CallStart)],
+            [
+                Call(each.id, each.name, "".join(arguments[each.index]))
+                for each in events
+                if isinstance(each, CallStart)
+            ],
         )
 
 
@@ -85,7 +92,8 @@ class AnswerReader:
 
     def read(self, text: str) -> list[Event]:
         """A whole answer."""
-        return merge([*self.feed(text), *self.finish()])
+        pieces = (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))
+        return merge([*(event for piece in pieces for event in self.feed(piece)), *self.finish()])
 
     def _show(self, thought: str, events: Iterable[Event]) -> list[Event]:
         shown: list[Event] = []

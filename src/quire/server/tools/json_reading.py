@@ -60,6 +60,7 @@ def read_string(character: str) -> Reading[tuple[str, str]]:
     character = yield from pass_value(character, raw.append, only='"')
     try:
         value = json.loads("".join(raw), strict=False)
+        value.encode()  # half of a surrogate pair is no text
     except ValueError:
         raise NotACall(character) from None
     return value, character
