@@ -57,7 +57,7 @@ def allowed_by(grammars: Grammars, matcher: Any, vocab_size: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kernels", ["", "none"])
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     size=st.sampled_from([31, 32, 515, 5003]),
     share=st.sampled_from([0.0, 0.001, 0.3, 0.97, 1.0]),

@@ -44,16 +44,17 @@ EXAMPLE = (
 @options(models=DEFAULT_MODELS)
 def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
     """Serve one model or several over HTTP, as OpenAI's API does; without --model the two that ship with Quire."""
-    engines, aliases = _named(engines, settings.served_model_names)
     from quire.async_engine.child import EngineChild
+    from quire.loading.source import find_model
 
-    # First of all: these import torch while the server imports what it needs.
+    engines, aliases = _named(engines, settings.served_model_names)
+    sources = {name: find_model(config.model) for name, config in engines.items()}  # what is not there is said first
+    # Then these: they import torch while the server imports what it needs.
     children = {name: EngineChild(imports="quire.build") for name in engines} if settings.engine_process else {}
 
     from quire.async_engine.async_engine import AsyncEngine
     from quire.async_engine.device_share import SharedDevice
     from quire.async_engine.process import ProcessEngine
-    from quire.loading.source import find_model
     from quire.server.app import make_app
     from quire.server.collections.start import make_service
     from quire.server.http.auth import ADMIN_KEYS_VARIABLE, load_api_keys, load_tenant_secret
@@ -64,7 +65,6 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
     from quire.server.registry import ModelRegistry, ServedModel
     from quire.text.chat_template import read_chat_template
 
-    sources = {name: find_model(config.model) for name, config in engines.items()}  # what is not there is said first
     marks = {name: _stage_marks(source, engines[name].last_stage) for name, source in sources.items()}
     configure_logging(settings.log_format)
     keys = load_api_keys(settings.api_keys, file=settings.api_key_file)
