@@ -14,12 +14,6 @@
 
 namespace {
 
-struct alignas(64) TileConfig {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
 // c[16][columns] = factor[row] * c + a[16][depth] * b[depth / 2][columns] of pairs, of which `rows` count. Depth and
 // columns are multiples of 32. Without `factor`, c is not read.
 inline void multiply_tiles(const BFloat16* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, float* c,

@@ -13,21 +13,6 @@ namespace {
 constexpr int TILE_SIDE = 16;
 constexpr int BLOCK_ROWS = 2 * TILE_SIDE;
 
-// The shapes of all eight tiles, for the thread that makes it and as long as it is there.
-class IntegerTiles {
-  public:
-    IntegerTiles() {
-        alignas(64) uint8_t shapes[64] = {1};
-        for (int i = 0; i < 8; ++i) {
-            shapes[16 + 2 * i] = 64;  // bytes of a row
-            shapes[48 + i] = TILE_SIDE;
-        }
-        load_configuration(shapes);
-    }
-    ~IntegerTiles() { _tile_release(); }
-    IntegerTiles(const IntegerTiles&) = delete;
-};
-
 // sums[32][32] = x[32] by a panel, whose weights are what they stand for plus 128. x has 32 rows that may be read.
 inline void multiply_block(const int8_t* x, int64_t x_stride, const uint8_t* weights, int64_t groups, int32_t* sums) {
     finish_stores();

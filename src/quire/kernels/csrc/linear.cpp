@@ -148,7 +148,7 @@ void run(const QuireLinear& call) {
         float* up_sums = sums + (block_rows + Tile::MOST) * OUTPUTS;
         int64_t laid_out = -1;
 #if defined(__AMX_BF16__)
-        using Registers = std::conditional_t<std::is_same_v<Tile, AmxTile>, TileRegisters, int>;
+        using Registers = std::conditional_t<std::is_same_v<Tile, AmxTile>, Tiles, int>;
         const Registers registers{};
         (void)registers;
 #endif

@@ -1,6 +1,4 @@
 // As linear_tile.h, of up to 32 rows by AMX: products of tiles of 16 rows of 32 inputs with 32 inputs of 16 outputs.
-//
-// The process must have asked the system for the tiles' registers: `quire_cpu_runs` does.
 #pragma once
 
 #include "linear_tile.h"
@@ -11,20 +9,6 @@
 namespace {
 
 // Tile registers 0 to 3 hold sums, 4 and 5 rows, 6 and 7 a panel's left and right half.
-class TileRegisters {
-  public:
-    TileRegisters() {
-        struct alignas(64) {
-            uint8_t palette = 1, start_row = 0, reserved[14] = {};
-            uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-            uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-        } const config;
-        load_configuration(&config);
-    }
-    ~TileRegisters() { _tile_release(); }
-    TileRegisters(const TileRegisters&) = delete;
-};
-
 struct AmxTile {
     using Left = BFloat16;
     static constexpr int64_t ROWS = 16, MOST = 32;

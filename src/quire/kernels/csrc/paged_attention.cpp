@@ -363,8 +363,7 @@ template <>
 void attend_all(const QuireAttention& call, std::atomic<int64_t>& turn, Scratch<BFloat16>& scratch) {
     const int64_t num_tasks = call.num_units * call.num_kv_heads;
     const bool reads_in_place = call.num_groups <= 16 && call.head_dim % 64 == 0 && call.block_size % 16 == 0;
-    const TileConfig config;
-    load_configuration(&config);
+    const Tiles tiles;
     TileRows<BFloat16> tile;
     Pieces pieces;
     for (int64_t index = turn++, next; index < num_tasks; index = next) {
@@ -386,7 +385,6 @@ void attend_all(const QuireAttention& call, std::atomic<int64_t>& turn, Scratch<
             pieces.count = 0;
         }
     }
-    _tile_release();
 }
 #endif
 

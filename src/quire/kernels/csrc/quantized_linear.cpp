@@ -354,7 +354,7 @@ void run(const Call<T>& call) {
 #pragma omp parallel num_threads(call.num_threads) if (is_parallel)
     {
 #if defined(__AMX_INT8__)
-        const IntegerTiles tiles;
+        const Tiles tiles;
 #endif
 #pragma omp for schedule(static)
         for (int64_t row = 0; row < call.num_rows; ++row)
