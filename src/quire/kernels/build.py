@@ -7,6 +7,7 @@ never taken for it. Nothing of ours and nothing that has to be installed is impo
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import platform
@@ -50,10 +51,15 @@ class BuildError(RuntimeError):
 
 def library_path(level: str) -> Path:
     """Where the library of a level is, if it was made from the sources as they are now."""
+    return LIBRARIES / f"{level}-{_digest_of_sources()}.so"
+
+
+@functools.cache
+def _digest_of_sources() -> str:
     digest = hashlib.sha256()
     for path in (Path(__file__), *sorted((HERE / "csrc").iterdir())):
         digest.update(path.read_bytes())
-    return LIBRARIES / f"{level}-{digest.hexdigest()[:12]}.so"
+    return digest.hexdigest()[:12]
 
 
 def find_compiler() -> list[str]:

@@ -6,14 +6,12 @@ The weight is cut into panels of outputs, see `kernels/csrc/linear.h`, and packe
 from __future__ import annotations
 
 import ctypes
-import functools
-import os
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from quire.kernels.loaded import Kernels, load_kernels
+from quire.kernels.loaded import load_kernels
 
 if TYPE_CHECKING:
     from quire.models.weights.packed_weight import Activation
@@ -155,14 +153,8 @@ def panel_kernels(dtype: torch.dtype) -> ctypes.CDLL | None:
 
     Without wide vectors (the generic level) torch, which finds them itself, is faster.
     """
-    kernels = _kernels_of(os.environ.get("QUIRE_KERNELS", ""))
+    kernels = load_kernels()
     return kernels.functions if PanelWeight.supports(dtype) and kernels.level != "generic" else None
-
-
-@functools.cache
-def _kernels_of(_: str) -> Kernels:
-    """Looked for once, not for each layer: that reads the kernels' sources."""
-    return load_kernels()
 
 
 def _whole_number(library: ctypes.CDLL, name: str) -> int:
