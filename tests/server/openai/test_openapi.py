@@ -68,7 +68,7 @@ def test_what_the_document_allows_is_answered_as_it_says(small_server: RunningSe
     operations = list(document[path].values())
 
     @given(case=st.one_of(*(operation.as_strategy() for operation in operations)))
-    @settings(max_examples=7, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     def fuzz(case: Any) -> None:
         case.call_and_validate(checks=CHECKS, timeout=PATIENCE_S)
 
