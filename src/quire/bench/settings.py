@@ -323,6 +323,7 @@ class AttentionSettings(Settings):
 
     running: tuple[int, ...] = setting("1,8,32", "Sequences a step.", read=integers, at_least=1)
     context: int = setting(512, "Their tokens.", at_least=1)
+    shared: int = setting(0, "So many of them are the same for all, in the same blocks.", at_least=0)
     runs: int = setting(5, "Turns of each.", at_least=1)
 
 
