@@ -16,7 +16,7 @@ from quire.server.openai.prompts import Passages
 from quire.server.openai.schema import GenerationRequest, PassageCard, Retrieval, RetrievalReply
 
 if TYPE_CHECKING:
-    from quire.rag.collections import Passage
+    from quire.rag.records import Passage
 
 _EXCLUDED = ("truncate_prompt_tokens", "echo")  #: fields that would cut passages off, or show them again
 

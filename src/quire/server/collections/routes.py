@@ -33,7 +33,8 @@ from quire.server.openai.endpoint import json_reply
 from quire.server.openai.schema import PassageCard
 
 if TYPE_CHECKING:
-    from quire.rag.collections import Collection, DocumentInfo
+    from quire.rag.collections import Collection
+    from quire.rag.records import DocumentInfo
 
 _DEFAULT_TOP_K = 5
 _OUTCOMES = ("added", "changed", "unchanged", "removed")

@@ -18,7 +18,7 @@ from quire.server.openai.schema import (
 )
 
 if TYPE_CHECKING:
-    from quire.rag.collections import CollectionInfo, DocumentInfo
+    from quire.rag.records import CollectionInfo, DocumentInfo
     from quire.server.collections.uploads import Outcome
 
 MAX_TOP_K = 100

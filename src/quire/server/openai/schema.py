@@ -33,7 +33,7 @@ from quire.server.bodies.fields import (
 
 if TYPE_CHECKING:
     from quire.outputs import LoadProgress
-    from quire.rag.collections import Passage
+    from quire.rag.records import Passage
 
 
 class StreamOptions(Body):
