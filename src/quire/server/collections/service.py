@@ -21,8 +21,8 @@ from quire.server.metrics import Metrics
 
 if TYPE_CHECKING:
     from quire.rag.collections import Collection
-    from quire.rag.records import CollectionInfo, Filter, Passage
     from quire.rag.embedder import EmbedderSource
+    from quire.rag.records import CollectionInfo, Filter, Passage
 
 T = TypeVar("T")
 MAX_QUERY_CHARACTERS = 16_384  #: of a longer query, the beginning counts

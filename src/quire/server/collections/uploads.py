@@ -26,8 +26,8 @@ from quire.system.child import ChildError
 
 if TYPE_CHECKING:
     from quire.rag.collections import Collection
-    from quire.rag.records import CollectionInfo, Metadata
     from quire.rag.ingest import Source
+    from quire.rag.records import CollectionInfo, Metadata
 
 logger = logging.getLogger("quire.server")
 

@@ -26,7 +26,7 @@ from quire.server.http.connection import ClientDisconnected, run_while_connected
 from quire.server.http.protocol import BODY_WRITER, BodyWriter
 from quire.server.openai.generation import Generation
 from quire.server.openai.response import ResponseBuilder
-from quire.server.openai.schema import PromptTokensDetails, StageTokens, Usage
+from quire.server.bodies.replies import PromptTokensDetails, StageTokens, Usage
 
 logger = logging.getLogger("quire")
 
