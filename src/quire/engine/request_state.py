@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from quire.core.beam_search import Hypothesis
 from quire.core.request import Request, RequestStatus
-from quire.core.scheduler import SequenceUpdate
+from quire.core.scheduling.outcome import SequenceUpdate
 from quire.outputs import CompletionOutput, Delta, Logprob, RequestMetrics, RequestOutput, TokenLogprobs
 from quire.prompt import Prompt
 from quire.text.detokenizer import IncrementalDetokenizer

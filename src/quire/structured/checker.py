@@ -23,7 +23,7 @@ import numpy as np
 
 from quire.sampling_params import StructuredOutputsParams
 from quire.structured.grammar import GrammarError, check, check_form, compile_grammar, grammar_text
-from quire.system.child import Child, ChildError, Limits, Worker
+from quire.system.child import Child, ChildError, ChildKilled, ChildTimeout, Limits, Worker
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -37,7 +37,7 @@ _MASK_S = 0.1  # processor time that a mask may take over a vocabulary of bytes
 
 
 class TooManyGrammars(RuntimeError):
-    """As many grammars wait to be tried as may."""
+    """As many grammars wait to be tried as may, or the machine can try none at the moment."""
 
 
 class GrammarChecker:
@@ -57,7 +57,7 @@ class GrammarChecker:
 
         Raises:
             GrammarError: it cannot be served; the message says why.
-            TooManyGrammars: too many wait already.
+            TooManyGrammars: too many wait already, or it cannot be tried now; another time it may be.
         """
         check_form(params)
         key = sha256(json.dumps(asdict(params)).encode()).digest()
@@ -88,10 +88,9 @@ class GrammarChecker:
         try:
             verdict = self._verdicts.get(key)  # of one that came at the same time
             if verdict is None:
-                verdict, is_lasting = self._try(params)
+                verdict = self._try(params)
                 with self._lock:
-                    if is_lasting:
-                        self._verdicts[key] = verdict
+                    self._verdicts[key] = verdict
                     while len(self._verdicts) > _MAX_KEPT:
                         self._verdicts.popitem(last=False)
             return verdict
@@ -101,17 +100,17 @@ class GrammarChecker:
                 if self._thread is not None and self._child.pid is None and not self._is_closed:
                     self._thread.submit(self._start)  # the next one need not wait for it
 
-    def _try(self, params: StructuredOutputsParams) -> tuple[str, bool]:
-        """What is wrong with a grammar, or nothing; and whether it would be said again another time."""
+    def _try(self, params: StructuredOutputsParams) -> str:
+        """What is wrong with a grammar, or nothing. Raises TooManyGrammars where that says nothing about another time:
+        a busy machine may take all of its time, and a machine without memory the process."""
         try:
             self._child.ask(json.dumps(asdict(params)).encode())
-            return "", True
+            return ""
         except ValueError as error:
-            return str(error) or "it cannot be compiled", True
-        except ChildError as error:  # where it took as long by the clock, the machine was busy, not the grammar slow
-            is_lasting = f"{_LIMITS.wall_s:g} s" not in str(error)
-            return f"it is too complex: compiling it takes more than {CPU_S:g} s, or too much memory", is_lasting
+            return str(error) or "it cannot be compiled"
         except (OSError, RuntimeError) as error:
+            if isinstance(error, ChildError) and not isinstance(error, ChildTimeout | ChildKilled):
+                return f"it is too complex: compiling it takes more than {CPU_S:g} s, or too much memory"
             raise TooManyGrammars(f"it cannot be tried now ({error}); try again later") from None
 
     def _start(self) -> None:
