@@ -337,15 +337,18 @@ class AsyncEngine:
             is_sent = self._send(stream, number, add)
         self._call(self._on_accepted, processed.n, processed.max_tokens)
 
-    async def check_grammar(self, wanted: StructuredOutputsParams) -> None:
+    async def check_grammar(self, wanted: StructuredOutputsParams, *, owner: str = "") -> None:
         """Try a grammar in a process of its own, as `submit` does, which then need not wait for it again.
+
+        Args:
+            owner: whose it is; owners are served in turns.
 
         Raises:
             GrammarError: it is not supported, or too complex; the message says what.
             QueueFull: too many grammars wait to be tried.
         """
         try:
-            await self._grammars.check(wanted)
+            await self._grammars.check(wanted, owner)
         except TooManyGrammars as error:
             raise QueueFull(str(error)) from None
 

@@ -109,7 +109,7 @@ class Endpoint(ABC, Generic[B]):
         _check_streaming(body)
         await wait_until_ready(model, request.receive)
         params = self._sampling_params(body, model)
-        await _check_grammar(body, params, model, request.receive)
+        await _check_grammar(body, params, model, request.receive, key_id)
         beam = self._beam_search(body, params, model) if body.use_beam_search else None
         about: dict[str, Reply] = {} if routing is None else {"routing": routing}
         domains = domains_of(key_id, self.settings, body.cache_salt)
@@ -227,12 +227,14 @@ class Endpoint(ABC, Generic[B]):
             raise as_api_error(error) from error
 
 
-async def _check_grammar(body: GenerationRequest, params: SamplingParams, model: ServedModel, receive: Receive) -> None:
+async def _check_grammar(
+    body: GenerationRequest, params: SamplingParams, model: ServedModel, receive: Receive, key_id: str
+) -> None:
     """Refuse what the answer cannot be held to, by the name of the field that says so."""
     if (wanted := params.structured_outputs) is None:
         return
     try:
-        await run_while_connected(receive, model.async_engine.check_grammar(wanted))
+        await run_while_connected(receive, model.async_engine.check_grammar(wanted, owner=key_id))
     except QueueFull as error:
         raise as_api_error(error) from error
     except ValueError as error:

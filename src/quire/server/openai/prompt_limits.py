@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from quire.server.bodies.grammar_size import check_grammar_size
 from quire.server.errors import ApiError
 from quire.server.openai.schema import CompletionRequest, DetokenizeRequest, TokenizeRequest
 
@@ -31,8 +32,9 @@ class PromptLimits:
     longest_token: int | None
 
     def check(self, body: Any) -> None:
-        """Raise `ApiError` for a body whose prompt no tokenizing can make short enough. Messages pass, since a chat
-        template may leave little of them."""
+        """Raise `ApiError` for a body whose prompt no tokenizing can make short enough, or whose grammar is too large.
+        Messages pass, since a chat template may leave little of them."""
+        check_grammar_size(body)
         match body:
             case CompletionRequest():
                 for prompt in body.prompts:

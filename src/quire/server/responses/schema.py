@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from quire.server.bodies.conversation import FUNCTION_NAME, GivenTool
-from quire.server.bodies.fields import Body, Count, Hint, Items, NoItems, Reply, Zero, option
+from quire.server.bodies.fields import Body, Count, Hint, Items, NoItems, Reply, option
 from quire.server.bodies.sampling import AgentRequest
 
 
@@ -105,16 +105,21 @@ class ResponsesRequest(AgentRequest):
     parallel_tool_calls: bool | None = option("False leaves out all calls of an answer but the first.")
     reasoning: ReasoningOptions | None = option("How much the model is to think.")
     text: TextOptions | None = option("The form of the answer's text.")
+    include: Items[Annotated[str, Field(max_length=256)]] | None = option(
+        "With message.output_text.logprobs, the tokens of the answer's text with their log-probabilities; others are "
+        "hints."
+    )
+    top_logprobs: int | None = option(
+        "Log-probabilities, too, of so many likeliest tokens at each place.", ge=0, lt=2**31
+    )
     metadata: dict[str, Any] | None = option("Shown again with the response.")
     stream: bool | None = option("Send the answer as it grows, as server-sent events.")
     stream_options: ResponseStreamOptions | None = option("Only with stream.")
 
     # Fields that clients send out of habit.
-    include: Hint = option("A hint: what there is to show is shown.")
     max_tool_calls: Hint = option("It counts calls of built-in tools, and there are none.")
     truncation: Literal["disabled"] | None = option("Only disabled: what is too long is refused.")
     background: Literal[False] | None = option("Only false.")
-    top_logprobs: Zero | None = option("Only 0: see /v1/chat/completions.")
     context_management: NoItems | None = option("Only an empty list.")
 
 
@@ -160,6 +165,7 @@ class ResponseReply(Reply):
     text: dict[str, Any]
     tool_choice: str | dict[str, Any]
     tools: list[dict[str, Any]]
+    top_logprobs: int
     top_p: float
     truncation: Literal["disabled"]
     usage: ResponseUsage | None

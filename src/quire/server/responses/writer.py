@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from quire.async_engine.messages import Started
-from quire.outputs import Delta, RequestOutput
+from quire.outputs import CompletionOutput, Delta, RequestOutput
 from quire.server.errors import ApiError
 from quire.server.openai.generation import Generation
 from quire.server.openai.streaming import EventWriter, UsageCount, named_event
 from quire.server.responses.items import OutputItems
+from quire.server.responses.logprobs import LogprobsReader, Told
 from quire.server.responses.schema import InputTokensDetails, OutputTokensDetails, ResponsesRequest, ResponseUsage
 from quire.server.tools.answer_form import AnswerForm, num_reasoning_tokens
+from quire.server.tools.events import Event as AnswerEvent
 
 JsonObject = dict[str, Any]
 
@@ -34,6 +36,7 @@ class ResponseWriter(EventWriter):
         self._on_end = on_end
         self._form = generation.form or AnswerForm()
         self._reader = self._form.reader()
+        self._logprobs = self._logprobs_reader() if generation.params.logprobs is not None else None
         self._output = OutputItems()
         self._token_ids: list[int] = []
         self._num_events = 0
@@ -43,7 +46,10 @@ class ResponseWriter(EventWriter):
         """The response that an output is."""
         (completion,) = output.outputs
         self.usage, self._token_ids, self._finish_reason = usage, completion.token_ids, completion.finish_reason
-        self._output.take(self._reader.read(completion.text))
+        if self._logprobs is None:
+            self._output.take(_without_logprobs(self._reader.read(completion.text)))
+        else:
+            self._output.take([*self._read(completion), *self._end()])
         self._output.finish(is_complete=self._is_complete)
         reply = self._reply(self._status)
         self._on_end(reply)
@@ -80,12 +86,27 @@ class ResponseWriter(EventWriter):
     def _encode_delta(self, number: int, delta: Delta) -> bytes:
         self.usage.num_output_tokens += len(delta.token_ids)
         self._token_ids += delta.token_ids
-        told = self._output.take(self._reader.feed(delta.text))
+        told = self._output.take(self._read(delta))
         if delta.finish_reason is not None:
             self._finish_reason = delta.finish_reason
-            told += self._output.take(self._reader.finish())
+            told += self._output.take(self._end())
             told += self._output.finish(is_complete=self._is_complete)
         return self._tell(*told)
+
+    def _read(self, gained: CompletionOutput | Delta) -> list[Told]:
+        if self._logprobs is None:
+            return _without_logprobs(self._reader.feed(gained.text))
+        return self._logprobs.feed(gained.text, gained.token_ids, gained.logprobs or ())
+
+    def _end(self) -> list[Told]:
+        return _without_logprobs(self._reader.finish()) if self._logprobs is None else self._logprobs.finish()
+
+    def _logprobs_reader(self) -> LogprobsReader:
+        generation, form = self._generation, self._form
+        (prompt,) = generation.prompts
+        tokenizer = generation.model.async_engine.engine.tokenizer
+        hidden = tokenizer.special_ids.difference(form.specials)
+        return LogprobsReader(self._reader, tokenizer, generation.params.logprobs or 0, hidden, prompt.answer_lead)
 
     def _tell(self, *events: JsonObject) -> bytes:
         numbered = [{**event, "sequence_number": self._num_events + place} for place, event in enumerate(events)]
@@ -119,6 +140,7 @@ class ResponseWriter(EventWriter):
             "text": {"format": self._format()},
             "tool_choice": choice if isinstance(choice, str) else choice.model_dump(),
             "tools": [{"parameters": None, "strict": None, **tool.given} for tool in body.tools or ()],
+            "top_logprobs": body.top_logprobs or 0,
             "top_p": params.top_p,
             "truncation": "disabled",
             "usage": self._usage().model_dump() if has_ended else None,
@@ -145,3 +167,7 @@ class ResponseWriter(EventWriter):
             output_tokens_details=OutputTokensDetails(reasoning_tokens=thought if self._output.reasoning else 0),
             total_tokens=count.total_tokens,
         )
+
+
+def _without_logprobs(events: Iterable[AnswerEvent]) -> list[Told]:
+    return [(event, []) for event in events]
