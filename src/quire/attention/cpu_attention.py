@@ -133,7 +133,7 @@ class CpuAttention:
             of, span = of[order], span[order]
             firsts, counts = _runs(span < num_shared[of], tile_queries)
         else:
-            firsts, counts = slice(None), 1
+            firsts, counts = np.arange(len(of)), np.ones(len(of), dtype=np.int64)
         share = np.where(is_split[of], np.cumsum(is_split[of]) - 1, -1)
         places = share[np.lexsort((span, of))] if num_shared.any() else share
         places = np.ascontiguousarray(places[places >= 0])
