@@ -293,11 +293,12 @@ class Embedding(nn.Module):
     def __init__(self, num_rows: int | Share, size: int, *, dtype: torch.dtype, device: _DeviceLike) -> None:
         super().__init__()
         self.rows, self.size = Share.of(num_rows), size
+        self._is_whole = self.rows.is_whole
         self.weight: nn.Parameter | None = _parameter((self.rows.size, size), dtype, device)
         self.packed: PanelWeight | None = None
 
     def forward(self, ids: Tensor) -> Tensor:
-        if self.rows.is_whole:
+        if self._is_whole:
             return self._look_up(ids)
         ((start, end),) = self.rows.ranges
         is_elsewhere = (ids < start) | (ids >= end)
@@ -306,7 +307,7 @@ class Embedding(nn.Module):
 
     def checkpoint_shares(self, name: str) -> Iterator[tuple[str, TensorShare]]:
         """As `Linear.checkpoint_shares`."""
-        if not self.rows.is_whole:
+        if not self._is_whole:
             yield f"{name}.weight", TensorShare((self.rows.total, self.size), 0, self.rows.ranges)
 
     def _look_up(self, ids: Tensor) -> Tensor:
