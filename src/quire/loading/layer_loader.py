@@ -18,9 +18,9 @@ import xxhash
 from torch import nn
 
 from quire.loading.assembly.arriving import ArrivingLayers
-from quire.loading.assembly.fill import TensorFill
 from quire.loading.assembly.fitting import choose_dtype, fit_model
-from quire.loading.assembly.stage_parts import other_content, read_stage_parts
+from quire.loading.assembly.incoming import IncomingTensors
+from quire.loading.assembly.stage_parts import check_sample, other_content, read_stage_parts
 from quire.loading.assembly.units import Unit, tie_head, tied_head_bytes, units_of
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.digest import RunningDigest
@@ -64,7 +64,7 @@ class LayerLoader:
         retries: where layers of a later stage cannot be read, go on trying; where its adapter or its map cannot, leave
             it out, since the last stage needs none. Otherwise whoever waits for it gets the error.
         group: of the ranks that hold the model together, each of which makes its loader at the same time. A rank reads
-            its own parts of the files: so it hashes no weights, and takes no checksum of a pack's files.
+            its own parts of the files: so it hashes no weights, and of a pack's files it checks samples, no checksums.
 
     Raises:
         UnsupportedModelError, ModelConfigError: from the config, or from how the group would share the model out.
@@ -119,10 +119,9 @@ class LayerLoader:
         self.num_stages = 1 if self._manifest is None else len(self._manifest.stages)
         self.last_stage = min(last_stage or num_groups, num_groups)
         self._units = units_of(self.model)
-        self._unit_of = {name: unit for unit in self._units for name in unit.tensors}
-        self._fill: TensorFill | None = None
         hashes = takes_digest and self._reading is not None and self._manifest is None and group.size == 1
         self._hash = RunningDigest() if hashes else None
+        self._incoming = IncomingTensors(self._names, self._units, self._device, self._hash)
         self.digest: str | None = None  #: of the weights, where it was asked for, once all of them are in place
 
         self._changed = threading.Condition()
@@ -359,7 +358,9 @@ class LayerLoader:
                 view = {name: unit.view(name, self._device)}
                 fill_random(view, std=std, seed=self._seed, shares=shares)
                 num_bytes = view.pop(name).nbytes
-                self._finish_tensor(unit, name)
+                self._take_turn()
+                unit.finish(name)
+                self._note_whole(unit)
                 self._note_bytes(num_bytes)
 
     def _read_group(self, number: int) -> None:
@@ -370,6 +371,8 @@ class LayerLoader:
             if group.file is None and self._hash is None and self.model.split.group.size == 1:
                 self._reader.skip(entry for entry in self._reading.entries.values() if entry not in self._names)
         checksum = xxhash.xxh3_128() if group.is_whole else None
+        if checksum is None and group.file is not None:
+            check_sample(self._reading.directory / group.file.name, group.file)
         for run in group.runs:
             for entry in run.tensors:
                 if not entry.num_bytes:
@@ -393,26 +396,9 @@ class LayerLoader:
 
     def _take_part(self, entry: TensorEntry, offset: int, data: memoryview) -> None:
         """Bytes of a tensor, from an offset on."""
-        is_last = offset + len(data) == entry.num_bytes
-        if self._hash is not None:
-            self._hash.add(entry.name, data, is_last)
-        if (name := self._names.get(entry)) is None:
-            return
-        unit = self._unit_of[name]
-        if not offset:
-            self._fill = TensorFill(unit.view(name, self._device), entry)
-        assert self._fill is not None
-        if data:
-            self._fill.add(offset, data)
-        if is_last:
-            self._fill.finish(self._take_turn)
-            self._fill = None
-            self._finish_tensor(unit, name)
-
-    def _finish_tensor(self, unit: Unit, name: str) -> None:
-        self._take_turn()
-        unit.finish(name)
-        self._note_whole(unit)
+        unit = self._incoming.add(entry, offset, data, self._take_turn)
+        if unit is not None:
+            self._note_whole(unit)
 
     def _note_whole(self, unit: Unit) -> None:
         if not unit.is_whole or unit.name in self._in_place:
@@ -437,7 +423,6 @@ class LayerLoader:
 
     def _reset(self, number: int) -> None:
         """What has arrived of a stage that failed gives its memory back; nobody has seen it."""
-        self._fill = None
         self._status.take_back_group()
         model = build_model(self.model.config, self.model.dtype, "meta", self.model.split.group)
         model.quantize(self.model.quantization)
@@ -447,7 +432,7 @@ class LayerLoader:
                 self._in_place.discard(unit.name)
                 self.model.layers[unit.layer] = unit.module
                 self._units[i] = unit
-                self._unit_of.update(dict.fromkeys(unit.tensors, unit))
+        self._incoming.expect(self._units)
 
     def _close_reader(self) -> None:
         if self._reader is not None:

@@ -9,7 +9,8 @@ import xxhash
 from torch import nn
 
 from quire.loading.errors import ModelLoadError, unreadable
-from quire.loading.stage_manifest import StageManifest
+from quire.loading.known_digest import sample_file
+from quire.loading.stage_manifest import PackedFile, StageManifest
 from quire.models.adapter import read_adapter
 from quire.models.base import CausalLM
 from quire.models.stages import Adapter, PassLayer, read_linear_map
@@ -57,6 +58,12 @@ def other_content(path: Path) -> ModelLoadError:
     return ModelLoadError(
         f"{path} is not what was packed: its checksum is another one; copy it again, and see `quire stages verify`"
     )
+
+
+def check_sample(path: Path, packed: PackedFile) -> None:
+    """Raise `other_content` unless a sample of a group's file is what was packed: for who does not read all of it."""
+    if packed.sample and sample_file(path, packed.num_bytes) != packed.sample:
+        raise other_content(path)
 
 
 def _read_checked(manifest: StageManifest, path: Path) -> bytes:
