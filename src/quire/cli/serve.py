@@ -41,7 +41,7 @@ EXAMPLE = (
 )
 
 
-@options(models=DEFAULT_MODELS)
+@options(models=DEFAULT_MODELS, has_config=True)
 def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
     """Serve one model or several over HTTP, as OpenAI's API does; without --model the two that ship with Quire."""
     from quire.async_engine.child import EngineChild
