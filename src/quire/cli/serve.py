@@ -36,7 +36,7 @@ EXAMPLE = (
 )
 
 
-@options(models=DEFAULT_MODELS)
+@options(models=DEFAULT_MODELS, has_config=True)
 def serve(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: ClusterSettings) -> None:
     """Serve one model or several over HTTP, as OpenAI's API does; without --model the two that ship with Quire."""
     if cluster.ray:

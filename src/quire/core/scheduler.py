@@ -39,7 +39,7 @@ from quire.core.prefix_loader import PrefixLoader
 from quire.core.recovery.coordinator import RecoveryCoordinator
 from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.policies import Recompute
-from quire.core.request import Loading, Request, RequestStatus, Sequence, check_limits
+from quire.core.request import Loading, Request, RequestStatus, Sequence, check_limits, check_outputs
 from quire.core.stages import Stages
 from quire.core.step_builder import StepBuilder
 from quire.core.swap_manager import SwapManager
@@ -445,9 +445,17 @@ class Scheduler:
         request.max_tokens = min(request.max_tokens, self.config.max_model_len - num_prompt_tokens)
         if request.beam is not None:
             request.beams = BeamSearch(request.beam, request.eos_token_ids, request.max_tokens)
-        first = self._new_sequence(request, 0, list(request.prompt_token_ids))
-        request.sequences = [first]
-        request.unfinished = [first]
+        check_outputs(request)
+        request.sequences = [
+            self._new_sequence(request, index, list(request.prompt_token_ids))
+            for index in range(max(1, len(request.outputs)))
+        ]
+        for seq, output in zip(request.sequences, request.outputs, strict=False):
+            seq.token_ids += output.token_ids
+            seq.cumulative_logprob = output.cumulative_logprob
+            if output.finish_reason is not None:
+                seq.finish_reason = RequestStatus(output.finish_reason)
+        request.unfinished = [seq for seq in request.sequences if seq.finish_reason is None]
         self.requests[request.request_id] = request
         if self.disk is not None:
             self.disk.enter(request)
