@@ -183,6 +183,7 @@ def test_the_command_line_imports_the_house_inside_functions_only() -> None:
         "quire.bench.settings",
         "quire.bench.recovery.settings",
         "quire.bench.serving.settings",
+        "quire.cluster.settings",
         "quire.progressive.healing.settings",
         "quire.server.settings",
     }  # of the options that `--help` shows
