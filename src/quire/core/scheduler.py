@@ -67,17 +67,26 @@ class Scheduler:
         promotion_policy: str = "cost",
     ) -> None:
         self.config = config
-        self.kv = KVCacheManager(config.num_blocks, config.block_size, config.enable_prefix_caching)
-        self.swap = SwapManager(self.kv, config.num_swap_slots)
+        kv = KVCacheManager(config.num_blocks, config.block_size, config.enable_prefix_caching)
+        swap = SwapManager(kv, config.num_swap_slots)
         self.budget = StepBudget(config, costs)
-        self.recovery = RecoveryCoordinator(recovery or Recompute(), config, self.kv, self.swap, self.budget)
-        self.prefixes = PrefixLoader(config, self.kv, self.swap, costs, self.budget)
-        self.admission = Admission(config, self.kv, self.swap)
-        self.lookahead = Lookahead(config, self.kv, self.swap, self.prefixes, self.admission)
+        self.prefixes = PrefixLoader(config, kv, swap, costs, self.budget)
+        self.admission = Admission(config, kv, swap)
+        self.lookahead = Lookahead(config, kv, swap, self.prefixes, self.admission)
         most = max(1, _MAX_SAVING_BYTES // max(1, config.block_bytes))
-        self.disk = DiskTier(self.kv, self.swap, costs, most) if config.has_disk_tier else None
+        self.disk = DiskTier(kv, swap, costs, most) if config.has_disk_tier else None
         self.stages = Stages(costs, promotion_policy, config.max_num_batched_tokens)
         self._step = StepBuilder(config.block_size)
+        self.num_steps = 0  #: decided so far
+        self._in_flight: SchedulerOutput | None = None
+        self.hold_blocks_in(kv, swap, RecoveryCoordinator(recovery or Recompute(), config, kv, swap, self.budget))
+
+    def hold_blocks_in(self, kv: KVCacheManager, swap: SwapManager, recovery: RecoveryCoordinator) -> None:
+        """Begin, before the first request, with these: a measurement may compare another way to hold blocks."""
+        self.kv = kv
+        self.swap = swap
+        self.recovery = recovery
+        config = self.config
         self._life = Lifecycle(
             config, self.kv, self.swap, self.disk, self.lookahead, self.stages, self._step, self.recovery.log
         )
@@ -87,8 +96,6 @@ class Scheduler:
         self.aside = self._life.aside  #: by id, those that wait for something else than their turn
         self.running = self._life.running
         self.counts = self._life.counts
-        self.num_steps = 0  #: decided so far
-        self._in_flight: SchedulerOutput | None = None
 
     # -- a step ------------------------------------------------------------------------------------------------------
 

@@ -110,8 +110,9 @@ def copy_on_fork(scheduler: Scheduler) -> None:
     """Make a fresh scheduler the baseline: forks copy their parent's blocks."""
     config = scheduler.config
     kv = CopyingKVCacheManager(config.num_blocks, config.block_size)
-    scheduler.kv, scheduler.swap = kv, _NoSwap(kv)
-    scheduler.recovery = RecoveryCoordinator(scheduler.recovery.policy, config, kv, scheduler.swap, scheduler.budget)
+    swap = _NoSwap(kv)
+    recovery = RecoveryCoordinator(scheduler.recovery.policy, config, kv, swap, scheduler.budget)
+    scheduler.hold_blocks_in(kv, swap, recovery)
 
 
 def run(config: EngineConfig, settings: SharingSettings, json: Path | None, plot: Path | None) -> None:
