@@ -35,9 +35,11 @@ from quire.loading.stage_manifest import (
     adapter_files,
 )
 from quire.models.base import CausalLM
+from quire.models.parallel import ALONE, ParallelGroup
 from quire.models.registry import build_model
 from quire.models.stages import PassLayer
 from quire.outputs import LoadProgress
+from ranks import on_ranks
 
 GROUPS = ((0, 2), (1,))
 
@@ -263,6 +265,30 @@ def with_adapter(manifest: StageManifest, number: int) -> StageManifest:
     stages = list(manifest.stages)
     stages[number - 1] = replace(stages[number - 1], adapter="adapter", adapter_digest="0" * 64)
     return replace(manifest, files=files, stages=tuple(stages))
+
+
+def with_linear_map(manifest: StageManifest, number: int) -> StageManifest:
+    """A stage with a map in place of the layers that it lacks."""
+    save_file({"weight": torch.randn(64, 64), "bias": torch.ones(64)}, file := manifest.directory / "map.safetensors")
+    data = file.read_bytes()
+    files = {**manifest.files, file.name: PackedFile(file.name, len(data), "", xxhash.xxh3_128_hexdigest(data))}
+    stages = list(manifest.stages)
+    stages[number - 1] = replace(stages[number - 1], linear_map=file.name, linear_map_digest="0" * 64)
+    return replace(manifest, files=files, stages=tuple(stages))
+
+
+def test_each_rank_of_a_group_gets_its_parts_of_the_stages_of_their_adapters_and_of_their_maps(directory: Path) -> None:
+    manifest = with_linear_map(with_adapter(pack(directory), 1), 1)
+
+    def run(group: ParallelGroup) -> list[torch.Tensor]:
+        with loader_of(directory, manifest=manifest, group=group) as loader:
+            loader.start()
+            return [_at(loader, number) for number in (1, 2)]
+
+    expected = run(ALONE)
+    assert not torch.allclose(expected[0], expected[1])
+    for found in on_ranks(2, run):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_stage_whose_adapter_is_not_what_was_packed_is_left_out_and_the_last_is_reached(

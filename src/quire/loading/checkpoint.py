@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -43,6 +43,27 @@ class TensorEntry:
     @property
     def num_bytes(self) -> int:
         return self.end - self.start
+
+
+@dataclass(frozen=True)
+class ScatteredEntry(TensorEntry):
+    """Columns of a tensor, which lie in pieces all over the tensor's bytes. `start` is where the tensor begins, and
+    `end` where the pieces would end if they lay there one behind the other."""
+
+    row_bytes: int  #: of the tensor's rows
+    columns: tuple[tuple[int, int], ...]  #: bytes of each row, ascending
+
+    def ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Where bytes of it lie in the file, which are counted as though the pieces lay one behind the other."""
+        width = sum(last - first for first, last in self.columns)
+        for row in range((start - self.start) // width, -(-(end - self.start) // width)):
+            position = self.start + row * width  # of the next piece, as though
+            for first, last in self.columns:
+                skipped, left_out = max(0, start - position), max(0, position + last - first - end)
+                at = self.start + row * self.row_bytes
+                if first + skipped < last - left_out:
+                    yield at + first + skipped, at + last - left_out
+                position += last - first
 
 
 def weight_files(directory: Path) -> list[Path]:
@@ -216,7 +237,8 @@ def checkpoint_dtype(entries: Mapping[str, TensorEntry]) -> str | None:
 
 
 def are_equal(a: TensorEntry, b: TensorEntry) -> bool:
-    """Whether two tensors hold the same bytes; compared in pieces, so that neither is in memory whole."""
+    """Whether two tensors hold the same bytes; compared in pieces, so that neither is in memory whole. None of them is
+    scattered."""
     if (a.shape, a.dtype) != (b.shape, b.dtype):
         return False
     try:

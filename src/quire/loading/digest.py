@@ -66,6 +66,25 @@ def combine_digests(spans: Mapping[str, TensorEntry], digests: Mapping[str, byte
     return f"sha256:{total.hexdigest()}"
 
 
+class RunningDigest:
+    """Takes the digest of a checkpoint while its bytes pass, tensor by tensor."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[str, bytes] = {}
+        self._hash = hashlib.sha256()
+
+    def add(self, name: str, data: memoryview, is_last: bool) -> None:
+        """Bytes of a tensor, in order, and whether it ends with them."""
+        self._hash.update(data)
+        if is_last:
+            self._tensors[name] = self._hash.digest()
+            self._hash = hashlib.sha256()
+
+    def of(self, spans: Mapping[str, TensorEntry]) -> str:
+        """The digest, once all of these tensors have passed."""
+        return combine_digests(spans, self._tensors)
+
+
 def random_digest(config: ModelConfig, *, dtype: str, seed: int) -> str:
     """The digest of random weights (a preset's, or load_format="random"), `random:...`, without making them.
 

@@ -6,14 +6,11 @@ the buffers of the reader. A model in stages is served from its first one on, an
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 import time
 import weakref
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from typing import Self
 
 import torch
@@ -21,21 +18,22 @@ import xxhash
 from torch import nn
 
 from quire.loading.assembly.arriving import ArrivingLayers
-from quire.loading.assembly.fill import TensorFill
 from quire.loading.assembly.fitting import choose_dtype, fit_model
+from quire.loading.assembly.incoming import IncomingTensors
+from quire.loading.assembly.stage_parts import check_sample, other_content, read_stage_parts
 from quire.loading.assembly.units import Unit, tie_head, tied_head_bytes, units_of
 from quire.loading.checkpoint import TensorEntry
-from quire.loading.digest import combine_digests
-from quire.loading.errors import ModelLoadError, UnreadableError, unreadable
+from quire.loading.digest import RunningDigest
+from quire.loading.errors import ModelLoadError, UnreadableError
 from quire.loading.progress import LoadStatus
 from quire.loading.random_weights import fill_random
 from quire.loading.reading.checkpoint_reading import CheckpointReading
 from quire.loading.reading.reader import ByteReader
 from quire.loading.source import ModelSource
 from quire.loading.stage_manifest import StageManifest, check_against
-from quire.models.adapter import read_adapter
+from quire.models.parallel import ALONE, ParallelGroup
 from quire.models.registry import build_model
-from quire.models.stages import PassLayer, ServableStage, read_linear_map
+from quire.models.stages import ServableStage
 from quire.outputs import LoadProgress
 from quire.system.malloc import give_memory_back
 from quire.system.turns import Turns
@@ -65,9 +63,11 @@ class LayerLoader:
         takes_digest: hash the weights on the way, for `digest`.
         retries: where layers of a later stage cannot be read, go on trying; where its adapter or its map cannot, leave
             it out, since the last stage needs none. Otherwise whoever waits for it gets the error.
+        group: of the ranks that hold the model together, each of which makes its loader at the same time. A rank reads
+            its own parts of the files: so it hashes no weights, and of a pack's files it checks samples, no checksums.
 
     Raises:
-        UnsupportedModelError, ModelConfigError: from the config.
+        UnsupportedModelError, ModelConfigError: from the config, or from how the group would share the model out.
         ModelLoadError: the files are not what the config describes; no byte of weights is read before.
         ValueError: the model cannot be quantized in this dtype or on this device.
     """
@@ -87,6 +87,7 @@ class LayerLoader:
         reading: CheckpointReading | None = None,
         takes_digest: bool = False,
         retries: bool = False,
+        group: ParallelGroup = ALONE,
     ) -> None:
         self.on_stage: Callable[[int], None] | None = None  #: called in the loader's thread as a stage gets ready
         self.on_bytes: Callable[[int], None] | None = None  #: called there with the number of those that have arrived
@@ -100,13 +101,15 @@ class LayerLoader:
             if load_format == "safetensors":
                 raise ModelLoadError(f"{source.name} is a preset without files; load_format must be auto or random")
             self._manifest = None
-            self.model = build_model(source.config, choose_dtype(dtype, source.config, None), "meta")
+            self.model = build_model(source.config, choose_dtype(dtype, source.config, None), "meta", group)
         else:
             self._reading = reading or CheckpointReading(
                 source.path, manifest=manifest, last_stage=last_stage, bandwidth=storage_bandwidth
             )
             self._manifest = self._reading.manifest
-            self.model, matched = fit_model(source.config, self._reading.entries, dtype)
+            self.model, matched = fit_model(source.config, self._reading.entries, dtype, group)
+            if group.size > 1:
+                self._reading.narrow(matched.values())
             self._names = {entry: name for name, entry in matched.items()}
             if self._manifest is not None:
                 check_against(self._manifest, self.model.config)
@@ -116,11 +119,9 @@ class LayerLoader:
         self.num_stages = 1 if self._manifest is None else len(self._manifest.stages)
         self.last_stage = min(last_stage or num_groups, num_groups)
         self._units = units_of(self.model)
-        self._unit_of = {name: unit for unit in self._units for name in unit.tensors}
-        self._fill: TensorFill | None = None
-        hashes = takes_digest and self._reading is not None and self._manifest is None
-        self._tensor_digests: dict[str, bytes] | None = {} if hashes else None
-        self._tensor_hash = hashlib.sha256()
+        hashes = takes_digest and self._reading is not None and self._manifest is None and group.size == 1
+        self._hash = RunningDigest() if hashes else None
+        self._incoming = IncomingTensors(self._names, self._units, self._device, self._hash)
         self.digest: str | None = None  #: of the weights, where it was asked for, once all of them are in place
 
         self._changed = threading.Condition()
@@ -344,19 +345,22 @@ class LayerLoader:
             raise ModelLoadError(f"{len(missing)} tensors of stage {number} are not in its file, {missing[0]} for one")
         if (check := self.check) is not None:
             check()
-        if self._tensor_digests is not None:
+        if self._hash is not None:
             assert self._reading is not None
-            self.digest = combine_digests(self._reading.entries, self._tensor_digests)
+            self.digest = self._hash.of(self._reading.entries)
 
     def _make_random(self, units: list[Unit]) -> None:
+        shares, std = self.model.checkpoint_shares(), self.model.config.initializer_range
         for unit in units:
             for name in unit.tensors:
                 if self._closing.is_set():
                     raise _ClosedError
                 view = {name: unit.view(name, self._device)}
-                fill_random(view, std=self.model.config.initializer_range, seed=self._seed)
+                fill_random(view, std=std, seed=self._seed, shares=shares)
                 num_bytes = view.pop(name).nbytes
-                self._finish_tensor(unit, name)
+                self._take_turn()
+                unit.finish(name)
+                self._note_whole(unit)
                 self._note_bytes(num_bytes)
 
     def _read_group(self, number: int) -> None:
@@ -364,9 +368,11 @@ class LayerLoader:
         group = self._reading.groups[number - 1]
         if self._reader is None:
             self._reader = self._reading.reader(number - 1)
-            if group.file is None and self._tensor_digests is None:
+            if group.file is None and self._hash is None and self.model.split.group.size == 1:
                 self._reader.skip(entry for entry in self._reading.entries.values() if entry not in self._names)
-        checksum = None if group.file is None else xxhash.xxh3_128()
+        checksum = xxhash.xxh3_128() if group.is_whole else None
+        if checksum is None and group.file is not None:
+            check_sample(self._reading.directory / group.file.name, group.file)
         for run in group.runs:
             for entry in run.tensors:
                 if not entry.num_bytes:
@@ -386,33 +392,13 @@ class LayerLoader:
                 self._note_bytes(piece.end - at)
                 at = piece.end
         if checksum is not None and group.file is not None and checksum.hexdigest() != group.file.xxh3:
-            raise _other_content(self._reading.directory / group.file.name)
+            raise other_content(self._reading.directory / group.file.name)
 
     def _take_part(self, entry: TensorEntry, offset: int, data: memoryview) -> None:
         """Bytes of a tensor, from an offset on."""
-        is_last = offset + len(data) == entry.num_bytes
-        if self._tensor_digests is not None:
-            self._tensor_hash.update(data)
-            if is_last:
-                self._tensor_digests[entry.name] = self._tensor_hash.digest()
-                self._tensor_hash = hashlib.sha256()
-        if (name := self._names.get(entry)) is None:
-            return
-        unit = self._unit_of[name]
-        if not offset:
-            self._fill = TensorFill(unit.view(name, self._device), entry)
-        assert self._fill is not None
-        if data:
-            self._fill.add(offset, data)
-        if is_last:
-            self._fill.finish(self._take_turn)
-            self._fill = None
-            self._finish_tensor(unit, name)
-
-    def _finish_tensor(self, unit: Unit, name: str) -> None:
-        self._take_turn()
-        unit.finish(name)
-        self._note_whole(unit)
+        unit = self._incoming.add(entry, offset, data, self._take_turn)
+        if unit is not None:
+            self._note_whole(unit)
 
     def _note_whole(self, unit: Unit) -> None:
         if not unit.is_whole or unit.name in self._in_place:
@@ -430,35 +416,15 @@ class LayerLoader:
         stand_ins: dict[int, nn.Module] = {}
         adapter = None
         if self._manifest is not None:
-            stage, directory = self._manifest.stages[number - 1], self._manifest.directory
-            stand_ins = {i: PassLayer() for i in range(self.model.config.num_layers) if i not in stage.layers}
-            read = partial(_read_checked, self._manifest)
-            if stage.linear_map is not None:
-                stand_ins[min(stand_ins)] = read_linear_map(
-                    directory / stage.linear_map,
-                    hidden_size=self.model.config.hidden_size,
-                    dtype=self.model.dtype,
-                    device=self._device,
-                    read=read,
-                )
-            if stage.adapter is not None:
-                adapter = read_adapter(
-                    directory / stage.adapter,
-                    self.model,
-                    dtype=self.model.dtype,
-                    device=self._device,
-                    digest=stage.adapter_digest,
-                    read=read,
-                )
+            stand_ins, adapter = read_stage_parts(self._manifest, number, self.model)
         if is_arriving:
             return ServableStage(number, ArrivingLayers(self, number, stand_ins), adapter)
         return ServableStage(number, [stand_ins.get(i, layer) for i, layer in enumerate(self.model.layers)], adapter)
 
     def _reset(self, number: int) -> None:
         """What has arrived of a stage that failed gives its memory back; nobody has seen it."""
-        self._fill = None
         self._status.take_back_group()
-        model = build_model(self.model.config, self.model.dtype, "meta")
+        model = build_model(self.model.config, self.model.dtype, "meta", self.model.split.group)
         model.quantize(self.model.quantization)
         fresh = units_of(model)
         for i, unit in enumerate(fresh):
@@ -466,7 +432,7 @@ class LayerLoader:
                 self._in_place.discard(unit.name)
                 self.model.layers[unit.layer] = unit.module
                 self._units[i] = unit
-                self._unit_of.update(dict.fromkeys(unit.tensors, unit))
+        self._incoming.expect(self._units)
 
     def _close_reader(self) -> None:
         if self._reader is not None:
@@ -540,23 +506,6 @@ class LayerLoader:
 
 class _ClosedError(Exception):
     """The loader was closed in the midst of its work."""
-
-
-def _read_checked(manifest: StageManifest, path: Path) -> bytes:
-    """The content of a small file; ModelLoadError unless it is what was packed: the namespace has its digest."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise unreadable(path, error) from None
-    if xxhash.xxh3_128_hexdigest(data) != manifest.files[path.relative_to(manifest.directory).as_posix()].xxh3:
-        raise _other_content(path)
-    return data
-
-
-def _other_content(path: Path) -> ModelLoadError:
-    return ModelLoadError(
-        f"{path} is not what was packed: its checksum is another one; copy it again, and see `quire stages verify`"
-    )
 
 
 def _unless_known(error: Exception) -> Exception | None:

@@ -6,6 +6,7 @@ from quire.loading.layer_loader import LayerLoader
 from quire.loading.progress import bytes_progress
 from quire.loading.source import ModelSource
 from quire.models.base import CausalLM
+from quire.models.parallel import ALONE, ParallelGroup
 
 
 def load_model(
@@ -17,6 +18,7 @@ def load_model(
     load_format: str = "auto",
     seed: int = 0,
     use_tqdm: bool = True,
+    group: ParallelGroup = ALONE,
 ) -> CausalLM:
     """Build the model and fill it: from its files, or with random weights (a preset, or load_format="random").
 
@@ -27,13 +29,20 @@ def load_model(
         dtype: float32, bfloat16, float16, or auto: the config's, else the files'.
         quantization: none, int8 or int4, of linear layers.
         seed: of random weights.
+        group: of the ranks that hold the model together; all of them call this at the same time.
 
     Raises:
         UnsupportedModelError, ModelConfigError: from the config.
         ModelLoadError: the files are not what the config describes.
     """
     with LayerLoader(
-        source, dtype=dtype, device=device, quantization=quantization, load_format=load_format, seed=seed
+        source,
+        dtype=dtype,
+        device=device,
+        quantization=quantization,
+        load_format=load_format,
+        seed=seed,
+        group=group,
     ) as loader:
         wait_with_progress(loader, loader.last_stage, use_tqdm)
     return loader.model

@@ -19,8 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from quire.models.base import CausalLM
-from quire.models.layers import Linear
+from quire.models.layers import Linear, Projection
 from quire.models.model_config import ConfigReader, ModelConfigError
+from quire.models.parallel.split import Share
 from quire.models.tensor_file import read_small_file, read_tensors, wrong_file
 
 CONFIG_FILE = "adapter_config.json"
@@ -124,13 +125,20 @@ def read_adapter(
     projections = model.projections()
     parts: dict[Linear, list[_Part]] = {}
     for name, factors in _pair(weights, read_tensors(weights, read)).items():
-        linear, rows = _find(weights, name, model, projections)
-        expected = {"A": [config.rank(name), linear.in_features], "B": [rows.stop - rows.start, config.rank(name)]}
+        linear, rows, outputs = _find(weights, name, model, projections)
+        expected = {"A": [config.rank(name), linear.inputs.total], "B": [outputs.total, config.rank(name)]}
         for factor, shape in expected.items():
             _check_shape(weights, name, factor, list(factors[factor].shape), shape)
-        up = factors["B"].float().t() * config.scaling(name)
-        parts.setdefault(linear, []).append(_Part(factors["A"].float(), up, rows))
+        down, up = _take(factors["A"], linear.inputs, 1), _take(factors["B"], outputs, 0)
+        parts.setdefault(linear, []).append(_Part(down.float(), up.float().t() * config.scaling(name), rows))
     return LoraAdapter({linear: _stack(linear, found, dtype, device) for linear, found in parts.items()}, digest)
+
+
+def _take(factor: Tensor, share: Share, dim: int) -> Tensor:
+    """What this rank has of it; the layer's own sum over ranks brings the rest."""
+    if share.is_whole:
+        return factor
+    return torch.cat([factor.narrow(dim, start, end - start) for start, end in share.ranges], dim=dim)
 
 
 @dataclass(frozen=True)
@@ -168,9 +176,7 @@ def _pair(file: Path, tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tens
     return pairs
 
 
-def _find(
-    file: Path, name: str, model: CausalLM, projections: Mapping[str, tuple[Linear, slice]]
-) -> tuple[Linear, slice]:
+def _find(file: Path, name: str, model: CausalLM, projections: Mapping[str, Projection]) -> Projection:
     found = projections.get(name) or projections.get(model.optional_prefix + name)
     if found is None:
         architecture, num_layers = model.config.architecture, model.config.num_layers

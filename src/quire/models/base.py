@@ -13,8 +13,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from quire.models.layers import Embedding, Linear
+from quire.models.layers import Embedding, Linear, Projection
 from quire.models.model_config import ModelConfig
+from quire.models.parallel.group import ALONE, ParallelGroup
+from quire.models.parallel.split import ModelSplit, TensorShare
 from quire.models.stages import ServableStage
 from quire.models.weights.quantized_weight import DTYPES as QUANTIZED_DTYPES
 from quire.models.weights.quantized_weight import HEAD_QUANTIZATION
@@ -32,29 +34,34 @@ class CausalLM(nn.Module):
 
     Subclasses set `embed_tokens`, `layers` and `norm` (None where there is none), and implement `forward`, which goes
     through `stack`.
+
+    On one rank of several it has that rank's part of every layer (`split`), and every rank runs the same passes.
     """
 
     checkpoint_names: ClassVar[dict[str, str]]  #: attribute -> the prefix of its tensors in a checkpoint
     optional_prefix: ClassVar[str] = ""  #: checkpoints saved from the headless model lack it
     ignored_tensors: ClassVar[re.Pattern[str]] = re.compile(r"(?!)")  #: in old checkpoints: buffers that are derived
 
-    config: ModelConfig
+    config: ModelConfig  #: of the whole model
     embed_tokens: Embedding
     layers: nn.ModuleList
     lm_head: Linear
 
-    def __init__(self, config: ModelConfig, *, dtype: torch.dtype, device: torch.device | str) -> None:
+    def __init__(
+        self, config: ModelConfig, *, dtype: torch.dtype, device: torch.device | str, group: ParallelGroup = ALONE
+    ) -> None:
         super().__init__()
         self.config = config
+        self.split = ModelSplit(config, group)
         self.dtype = dtype
         self.device = torch.device(device)
         self.quantization = "none"  #: of the linear layers
         self._stage: ServableStage | None = None
         self.waited_s = 0.0  #: seconds that forward passes have waited for layers that were still arriving
         size = config.embedding_dim
-        self.embed_tokens = Embedding(config.vocab_size, size, dtype=dtype, device=device)
+        self.embed_tokens = Embedding(self.split.vocab, size, dtype=dtype, device=device)
         head_device = "meta" if config.tie_word_embeddings else device
-        self.lm_head = Linear(size, config.vocab_size, bias=False, dtype=dtype, device=head_device)
+        self.lm_head = Linear(size, self.split.vocab, bias=False, dtype=dtype, device=head_device)
         if config.tie_word_embeddings:
             self.lm_head.weight = self.embed_tokens.weight
 
@@ -91,34 +98,46 @@ class CausalLM(nn.Module):
         raise NotImplementedError
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
-        """[n, hidden_size] -> [n, vocab_size], in the model's dtype."""
-        return self.lm_head(hidden)
+        """[n, hidden_size] -> [n, vocab_size], in the model's dtype; the same on every rank."""
+        return self.split.gather(self.lm_head(hidden), self.split.vocab)
 
     def checkpoint_tensors(self) -> dict[str, Tensor]:
         """Every tensor that a checkpoint must have, by its name there, and the view of a parameter that holds it.
 
-        A view has the shape that the checkpoint's tensor has: loading is one copy into it, whatever is stacked or
-        transposed here. To be asked before `pack()`.
+        A view has the shape that the checkpoint's tensor has, or this rank's part of it: loading is one copy into it,
+        whatever is stacked or transposed here. To be asked before `pack()`.
         """
-        names = {**self.checkpoint_names} if self.config.tie_word_embeddings else {
-            **self.checkpoint_names, "lm_head": "lm_head"
-        }  # fmt: skip
-        views: dict[str, Tensor] = {}
-        for attribute, name in names.items():
-            module = getattr(self, attribute)
-            if module is not None:
-                views.update(checkpoint_tensors(module, name))
-        return views
+        return dict(pair for module, name in self._parts() for pair in checkpoint_tensors(module, name))
 
-    def projections(self) -> dict[str, tuple[Linear, slice]]:
-        """The linear layers but the head, by their names in a checkpoint, and the part of the output that is theirs."""
-        found: dict[str, tuple[Linear, slice]] = {}
+    def checkpoint_shares(self) -> dict[str, TensorShare]:
+        """Which part of a checkpoint's tensor this rank has, by its name there, for all that are not whole here."""
+        layers = ((child, path) for module, name in self._parts() for path, child in module.named_modules(prefix=name))
+        return dict(
+            pair
+            for layer, path in layers
+            if isinstance(layer, Linear | Embedding)
+            for pair in layer.checkpoint_shares(path)
+        )
+
+    def projections(self) -> dict[str, Projection]:
+        """The linear layers but the head, by their names in a checkpoint."""
+        found: dict[str, Projection] = {}
         for attribute, prefix in self.checkpoint_names.items():
             module = getattr(self, attribute)
             for path, child in () if module is None else module.named_modules(prefix=prefix):
                 if isinstance(child, Linear):
-                    found.update((name, (child, rows)) for name, rows in child.projections(path))
+                    found.update(child.projections(path))
         return found
+
+    def _parts(self) -> Iterator[tuple[nn.Module, str]]:
+        """The parts that a checkpoint has tensors for, and how it calls them. A tied head has none."""
+        names = dict(self.checkpoint_names)
+        if not self.config.tie_word_embeddings:
+            names["lm_head"] = "lm_head"
+        for attribute, name in names.items():
+            module = getattr(self, attribute)
+            if module is not None:
+                yield module, name
 
     def quantize(self, quantization: str) -> None:
         """Have `pack()` give linear layers' weights fewer bits. The head keeps 8, and the embedding all that it has.

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from quire.models.base import Attend, CausalLM
 from quire.models.layers import ACTIVATIONS, Conv1DLinear, Embedding, LayerNorm, check_activation
 from quire.models.model_config import ConfigReader, ModelConfig
+from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
 
 
 def read_config(reader: ConfigReader) -> ModelConfig:
@@ -47,23 +48,23 @@ def read_config(reader: ConfigReader) -> ModelConfig:
 
 
 class GPT2Attention(nn.Module):
-    def __init__(self, config: ModelConfig, index: int, **factory: Any) -> None:
+    def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
         super().__init__()
         self.index = index
-        self.num_heads, self.head_dim = config.num_heads, config.head_dim
-        self.c_attn = Conv1DLinear(config.hidden_size, 3 * config.hidden_size, bias=True, **factory)
-        self.c_proj = Conv1DLinear(config.hidden_size, config.hidden_size, bias=True, **factory)
+        self.num_heads, self.head_dim = split.num_heads, config.head_dim
+        self.c_attn = Conv1DLinear(config.hidden_size, split.q.repeated(3), bias=True, **factory)
+        self.c_proj = Conv1DLinear(split.q, config.hidden_size, bias=True, group=split.group, **factory)
 
     def forward(self, x: Tensor, attend: Attend) -> Tensor:
         q, k, v = self.c_attn(x).view(len(x), 3, self.num_heads, self.head_dim).unbind(1)
-        return self.c_proj(attend(self.index, q, k, v).reshape(x.shape))
+        return self.c_proj(attend(self.index, q, k, v).reshape(len(x), self.num_heads * self.head_dim))
 
 
 class GPT2MLP(nn.Module):
-    def __init__(self, config: ModelConfig, **factory: Any) -> None:
+    def __init__(self, config: ModelConfig, split: ModelSplit, **factory: Any) -> None:
         super().__init__()
-        self.c_fc = Conv1DLinear(config.hidden_size, config.intermediate_size, bias=True, **factory)
-        self.c_proj = Conv1DLinear(config.intermediate_size, config.hidden_size, bias=True, **factory)
+        self.c_fc = Conv1DLinear(config.hidden_size, split.inner, bias=True, **factory)
+        self.c_proj = Conv1DLinear(split.inner, config.hidden_size, bias=True, group=split.group, **factory)
         self.activation = ACTIVATIONS[config.hidden_act]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -71,12 +72,12 @@ class GPT2MLP(nn.Module):
 
 
 class GPT2Block(nn.Module):
-    def __init__(self, config: ModelConfig, index: int, **factory: Any) -> None:
+    def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
         super().__init__()
         self.ln_1 = LayerNorm(config.hidden_size, config.norm_eps, **factory)
-        self.attn = GPT2Attention(config, index, **factory)
+        self.attn = GPT2Attention(config, split, index, **factory)
         self.ln_2 = LayerNorm(config.hidden_size, config.norm_eps, **factory)
-        self.mlp = GPT2MLP(config, **factory)
+        self.mlp = GPT2MLP(config, split, **factory)
 
     def forward(self, x: Tensor, attend: Attend) -> Tensor:
         x = x + self.attn(self.ln_1(x), attend)
@@ -93,16 +94,18 @@ class GPT2LMHeadModel(CausalLM):
     optional_prefix = "transformer."
     ignored_tensors = re.compile(r".*\.attn\.(masked_)?bias")  # the causal mask, once stored as a buffer
 
-    def __init__(self, config: ModelConfig, *, dtype: torch.dtype, device: torch.device | str) -> None:
-        super().__init__(config, dtype=dtype, device=device)
-        self.embed_positions = Embedding(config.num_position_rows, config.hidden_size, dtype=dtype, device=device)
+    def __init__(
+        self, config: ModelConfig, *, dtype: torch.dtype, device: torch.device | str, group: ParallelGroup = ALONE
+    ) -> None:
+        super().__init__(config, dtype=dtype, device=device, group=group)
+        self.embed_positions = Embedding(self.split.positions, config.hidden_size, dtype=dtype, device=device)
         self.layers = nn.ModuleList(
-            GPT2Block(config, index, dtype=dtype, device=device) for index in range(config.num_layers)
+            GPT2Block(config, self.split, index, dtype=dtype, device=device) for index in range(config.num_layers)
         )
         self.norm = LayerNorm(config.hidden_size, config.norm_eps, dtype=dtype, device=device)
 
     def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        x = self.embed_tokens(input_ids) + self.embed_positions(positions)
+        x = self.split.group.all_reduce(self.embed_tokens(input_ids) + self.embed_positions(positions))
         for layer in self.stack:
             x = layer(x, attend)
         return self.norm(x)

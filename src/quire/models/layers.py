@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 from quire.kernels.elementwise import Elementwise, elementwise, threads_for
 from quire.models.model_config import RopeConfig, UnsupportedModelError
+from quire.models.parallel.group import ALONE, ParallelGroup
+from quire.models.parallel.split import Share, TensorShare
 from quire.models.weights.packed_weight import PackedWeight, pack_weight
 from quire.models.weights.panel_weight import PanelWeight
 from quire.models.weights.quantized_weight import QuantizedWeight, quantize_weight, quantized_bytes
@@ -54,30 +56,57 @@ class LinearAdapter(Protocol):
         ...
 
 
+class Projection(NamedTuple):
+    """A linear layer of a checkpoint, or what a rank has of it: itself a layer here, or one of several in it."""
+
+    linear: Linear
+    rows: slice  #: of the layer's output that are the projection's
+    outputs: Share  #: which of the projection's outputs these rows are
+
+
 class Linear(nn.Module):
     """y = x W^T + b, and what an adapter adds. The one place where a faster kernel can be put under every product.
 
     `pack()`, called once the weight is loaded, gives it the layout of the fastest kernel here, and frees the plain one.
+
+    Args:
+        in_features: an int is all of them. With a share, each rank's x has its own part, and y, of which every rank
+            computes an addend, is summed over the group.
+        out_features: with a share, each rank's y is its own part.
     """
 
     def __init__(
-        self, in_features: int, out_features: int, *, bias: bool, dtype: torch.dtype, device: _DeviceLike
+        self,
+        in_features: int | Share,
+        out_features: int | Share,
+        *,
+        bias: bool,
+        dtype: torch.dtype,
+        device: _DeviceLike,
+        group: ParallelGroup = ALONE,
     ) -> None:
         super().__init__()
-        self.in_features, self.out_features = in_features, out_features
-        self.weight: nn.Parameter | None = _parameter((out_features, in_features), dtype, device)
-        self.bias = _parameter((out_features,), dtype, device) if bias else None
+        self.inputs, self.outputs = Share.of(in_features), Share.of(out_features)
+        self.in_features, self.out_features = self.inputs.size, self.outputs.size  # of this rank
+        self.weight: nn.Parameter | None = _parameter((self.out_features, self.in_features), dtype, device)
+        self.bias = _parameter((self.out_features,), dtype, device) if bias else None
         self.packed: PackedWeight | None = None
         self.quantization = "none"  # what pack() makes of the weight
         self.adapter: LinearAdapter | None = None  # beside the weights, which stay as they are
+        self._group = group
+        self._is_addend = not self.inputs.is_whole
+        self._adds_bias = not self._is_addend or group.rank == 0  # once in the sum
 
     def forward(self, x: Tensor) -> Tensor:
+        bias = self.bias if self._adds_bias else None
         if self.packed is not None:
-            y = self.packed.product(x, self.bias)
+            y = self.packed.product(x, bias)
         else:
             assert self.weight is not None
-            y = F.linear(x, self.weight, self.bias)
-        return y if self.adapter is None else self.adapter.add_to(y, x)
+            y = F.linear(x, self.weight, bias)
+        if self.adapter is not None:
+            y = self.adapter.add_to(y, x)
+        return self._group.all_reduce(y) if self._is_addend else y
 
     def silu(self, x: Tensor) -> Tensor:
         """silu(x W^T + b). An adapter's part comes before silu, so that with one it is a step of its own."""
@@ -117,12 +146,12 @@ class Linear(nn.Module):
             return self.plain_bytes()
         return quantized_bytes(self.out_features, self.in_features, self.quantization)
 
-    def projections(self, name: str) -> Iterator[tuple[str, slice]]:
-        """What a checkpoint calls this layer, or each of the layers that are stacked in it, and its rows of the output.
+    def projections(self, name: str) -> Iterator[tuple[str, Projection]]:
+        """What a checkpoint calls this layer, or each of the layers that are stacked in it, and where it is here.
 
         Unlike the tensors, it can be asked for at any time.
         """
-        yield name, slice(0, self.out_features)
+        yield name, Projection(self, slice(0, self.out_features), self.outputs)
 
     def checkpoint_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
         """The tensors that a checkpoint has for this layer: their names, and the views that hold them here."""
@@ -131,25 +160,40 @@ class Linear(nn.Module):
         if self.bias is not None:
             yield f"{name}.bias", self.bias
 
+    def checkpoint_shares(self, name: str) -> Iterator[tuple[str, TensorShare]]:
+        """Which part of those tensors this rank has, for those that are not whole here."""
+        for part, (_, _, outputs) in self.projections(name):
+            if not outputs.is_whole:
+                yield f"{part}.weight", self._weight_share(outputs.total, self.inputs.total, 0, outputs)
+                if self.bias is not None:
+                    yield f"{part}.bias", TensorShare((outputs.total,), 0, outputs.ranges)
+            elif not self.inputs.is_whole:
+                yield f"{part}.weight", self._weight_share(outputs.total, self.inputs.total, 1, self.inputs)
+
+    def _weight_share(self, out_features: int, in_features: int, dim: int, share: Share) -> TensorShare:
+        return TensorShare((out_features, in_features), dim, share.ranges)
+
 
 class MergedLinear(Linear):
     """Projections of one input that a checkpoint stores one by one, stacked into a single larger product."""
 
     def __init__(
-        self, in_features: int, parts: Mapping[str, int], *, bias: bool, dtype: torch.dtype, device: _DeviceLike
+        self, in_features: int, parts: Mapping[str, int | Share], *, bias: bool, dtype: torch.dtype, device: _DeviceLike
     ) -> None:
-        super().__init__(in_features, sum(parts.values()), bias=bias, dtype=dtype, device=device)
-        self.parts = dict(parts)
+        shares = {name: Share.of(part) for name, part in parts.items()}
+        out_features = sum(share.size for share in shares.values())  # of this rank
+        super().__init__(in_features, out_features, bias=bias, dtype=dtype, device=device)
+        self.parts = shares
 
-    def projections(self, name: str) -> Iterator[tuple[str, slice]]:
+    def projections(self, name: str) -> Iterator[tuple[str, Projection]]:
         parent = name.rpartition(".")[0]
         start = 0
-        for part, size in self.parts.items():
-            yield f"{parent}.{part}", slice(start, start + size)
-            start += size
+        for part, outputs in self.parts.items():
+            yield f"{parent}.{part}", Projection(self, slice(start, start + outputs.size), outputs)
+            start += outputs.size
 
     def checkpoint_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
-        for part, rows in self.projections(name):
+        for part, (_, rows, _) in self.projections(name):
             for kind, tensor in (("weight", self.weight), ("bias", self.bias)):
                 if tensor is not None:
                     yield f"{part}.{kind}", tensor[rows]
@@ -163,6 +207,9 @@ class Conv1DLinear(Linear):
         yield f"{name}.weight", self.weight.t()
         if self.bias is not None:
             yield f"{name}.bias", self.bias
+
+    def _weight_share(self, out_features: int, in_features: int, dim: int, share: Share) -> TensorShare:
+        return TensorShare((in_features, out_features), 1 - dim, share.ranges)
 
 
 class Sum(NamedTuple):
@@ -236,14 +283,34 @@ class LayerNorm(nn.Module):
 
 
 class Embedding(nn.Module):
-    """A table of vectors, looked up by id. It may be a tied head's packed weight, which is then all there is of it."""
+    """A table of vectors, looked up by id. It may be a tied head's packed weight, which is then all there is of it.
 
-    def __init__(self, num_rows: int, size: int, *, dtype: torch.dtype, device: _DeviceLike) -> None:
+    Args:
+        num_rows: an int is all of them. With a share, each rank gives zeros for ids that are not among its own: the
+            sum over the group is what the whole table gives.
+    """
+
+    def __init__(self, num_rows: int | Share, size: int, *, dtype: torch.dtype, device: _DeviceLike) -> None:
         super().__init__()
-        self.weight: nn.Parameter | None = _parameter((num_rows, size), dtype, device)
+        self.rows, self.size = Share.of(num_rows), size
+        self._is_whole = self.rows.is_whole
+        self.weight: nn.Parameter | None = _parameter((self.rows.size, size), dtype, device)
         self.packed: PanelWeight | None = None
 
     def forward(self, ids: Tensor) -> Tensor:
+        if self._is_whole:
+            return self._look_up(ids)
+        ((start, end),) = self.rows.ranges
+        is_elsewhere = (ids < start) | (ids >= end)
+        vectors = self._look_up((ids - start).masked_fill_(is_elsewhere, 0))
+        return vectors.masked_fill_(is_elsewhere[:, None], 0)
+
+    def checkpoint_shares(self, name: str) -> Iterator[tuple[str, TensorShare]]:
+        """As `Linear.checkpoint_shares`."""
+        if not self._is_whole:
+            yield f"{name}.weight", TensorShare((self.rows.total, self.size), 0, self.rows.ranges)
+
+    def _look_up(self, ids: Tensor) -> Tensor:
         if self.packed is not None:
             return self.packed.rows(ids)
         assert self.weight is not None

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from quire.models.base import Attend, CausalLM
 from quire.models.layers import Linear, MergedLinear, RMSNorm, RotaryEmbedding, Sum, kernels_for, rotate_heads
 from quire.models.model_config import ConfigReader, ModelConfig, RopeConfig
+from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
 
 
 def read_config(reader: ConfigReader) -> ModelConfig:
@@ -55,19 +56,19 @@ def read_decoder_config(reader: ConfigReader, architecture: str, **flags: Any) -
 
 
 class LlamaAttention(nn.Module):
-    def __init__(self, config: ModelConfig, index: int, **factory: Any) -> None:
+    def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
         super().__init__()
         self.index = index
-        self.num_heads, self.num_kv_heads, self.head_dim = config.num_heads, config.num_kv_heads, config.head_dim
+        self.num_heads, self.num_kv_heads, self.head_dim = split.num_heads, split.num_kv_heads, config.head_dim
         self.qkv_proj = MergedLinear(
             config.hidden_size,
-            {"q_proj": config.q_size, "k_proj": config.kv_size, "v_proj": config.kv_size},
+            {"q_proj": split.q, "k_proj": split.kv, "v_proj": split.kv},
             bias=config.qkv_bias,
             **factory,
         )
         self.q_norm = RMSNorm(config.head_dim, config.norm_eps, **factory) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.norm_eps, **factory) if config.qk_norm else None
-        self.o_proj = Linear(config.q_size, config.hidden_size, bias=config.attention_out_bias, **factory)
+        self.o_proj = Linear(split.q, config.hidden_size, bias=config.attention_out_bias, group=split.group, **factory)
         self._kernels = kernels_for(factory["dtype"])
 
     def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
@@ -79,24 +80,24 @@ class LlamaAttention(nn.Module):
 
 
 class LlamaMLP(nn.Module):
-    def __init__(self, config: ModelConfig, **factory: Any) -> None:
+    def __init__(self, config: ModelConfig, split: ModelSplit, **factory: Any) -> None:
         super().__init__()
-        hidden, inner = config.hidden_size, config.intermediate_size
+        hidden, inner = config.hidden_size, split.inner
         self.gate_proj = Linear(hidden, inner, bias=config.mlp_bias, **factory)
         self.up_proj = Linear(hidden, inner, bias=config.mlp_bias, **factory)
-        self.down_proj = Linear(inner, hidden, bias=config.mlp_bias, **factory)
+        self.down_proj = Linear(inner, hidden, bias=config.mlp_bias, group=split.group, **factory)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down_proj(self.gate_proj.gated(x, self.up_proj))
 
 
 class LlamaDecoderLayer(nn.Module):
-    def __init__(self, config: ModelConfig, index: int, **factory: Any) -> None:
+    def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(config.hidden_size, config.norm_eps, **factory)
-        self.self_attn = LlamaAttention(config, index, **factory)
+        self.self_attn = LlamaAttention(config, split, index, **factory)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.norm_eps, **factory)
-        self.mlp = LlamaMLP(config, **factory)
+        self.mlp = LlamaMLP(config, split, **factory)
 
     def forward(self, x: Tensor | Sum, rotation: tuple[Tensor, Tensor], attend: Attend) -> Sum:
         x, normed = self.input_layernorm.of_sum(x)
@@ -109,17 +110,20 @@ class LlamaForCausalLM(CausalLM):
     optional_prefix = "model."
     ignored_tensors = re.compile(r".*\.rotary_emb\.inv_freq")
 
-    def __init__(self, config: ModelConfig, *, dtype: torch.dtype, device: torch.device | str) -> None:
-        super().__init__(config, dtype=dtype, device=device)
+    def __init__(
+        self, config: ModelConfig, *, dtype: torch.dtype, device: torch.device | str, group: ParallelGroup = ALONE
+    ) -> None:
+        super().__init__(config, dtype=dtype, device=device, group=group)
         assert config.rope is not None
         self.rotary = RotaryEmbedding(config.rope)
         self.layers = nn.ModuleList(
-            LlamaDecoderLayer(config, index, dtype=dtype, device=device) for index in range(config.num_layers)
+            LlamaDecoderLayer(config, self.split, index, dtype=dtype, device=device)
+            for index in range(config.num_layers)
         )
         self.norm = RMSNorm(config.hidden_size, config.norm_eps, dtype=dtype, device=device)
 
     def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        x = self.embed_tokens(input_ids)
+        x = self.split.group.all_reduce(self.embed_tokens(input_ids))
         rotation = self.rotary(positions, x.dtype)
         for layer in self.stack:
             x = layer(x, rotation, attend)

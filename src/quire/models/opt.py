@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from quire.models.base import Attend, CausalLM
 from quire.models.layers import ACTIVATIONS, Embedding, LayerNorm, Linear, MergedLinear, check_activation
 from quire.models.model_config import ConfigReader, ModelConfig
+from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
 
 POSITION_OFFSET = 2  # the first rows of the position table once stood for padding
 
@@ -53,31 +54,31 @@ def read_config(reader: ConfigReader) -> ModelConfig:
 
 
 class OPTAttention(nn.Module):
-    def __init__(self, config: ModelConfig, index: int, **factory: Any) -> None:
+    def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
         super().__init__()
         self.index = index
-        self.num_heads, self.head_dim = config.num_heads, config.head_dim
+        self.num_heads, self.head_dim = split.num_heads, config.head_dim
         size = config.hidden_size
         self.qkv_proj = MergedLinear(
-            size, {"q_proj": size, "k_proj": size, "v_proj": size}, bias=config.qkv_bias, **factory
+            size, {"q_proj": split.q, "k_proj": split.q, "v_proj": split.q}, bias=config.qkv_bias, **factory
         )
-        self.out_proj = Linear(size, size, bias=config.attention_out_bias, **factory)
+        self.out_proj = Linear(split.q, size, bias=config.attention_out_bias, group=split.group, **factory)
 
     def forward(self, x: Tensor, attend: Attend) -> Tensor:
         q, k, v = self.qkv_proj(x).view(len(x), 3, self.num_heads, self.head_dim).unbind(1)
-        return self.out_proj(attend(self.index, q, k, v).reshape(x.shape))
+        return self.out_proj(attend(self.index, q, k, v).reshape(len(x), self.num_heads * self.head_dim))
 
 
 class OPTDecoderLayer(nn.Module):
-    def __init__(self, config: ModelConfig, index: int, **factory: Any) -> None:
+    def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
         super().__init__()
         self.norm_before = config.norm_before
         self.activation = ACTIVATIONS[config.hidden_act]
         norm = {"affine": config.norm_is_affine, **factory}
-        self.self_attn = OPTAttention(config, index, **factory)
+        self.self_attn = OPTAttention(config, split, index, **factory)
         self.self_attn_layer_norm = LayerNorm(config.hidden_size, config.norm_eps, **norm)
-        self.fc1 = Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias, **factory)
-        self.fc2 = Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias, **factory)
+        self.fc1 = Linear(config.hidden_size, split.inner, bias=config.mlp_bias, **factory)
+        self.fc2 = Linear(split.inner, config.hidden_size, bias=config.mlp_bias, group=split.group, **factory)
         self.final_layer_norm = LayerNorm(config.hidden_size, config.norm_eps, **norm)
 
     def forward(self, x: Tensor, attend: Attend) -> Tensor:
@@ -102,31 +103,37 @@ class OPTForCausalLM(CausalLM):
     }
     optional_prefix = "model."
 
-    def __init__(self, config: ModelConfig, *, dtype: torch.dtype, device: torch.device | str) -> None:
-        super().__init__(config, dtype=dtype, device=device)
+    def __init__(
+        self, config: ModelConfig, *, dtype: torch.dtype, device: torch.device | str, group: ParallelGroup = ALONE
+    ) -> None:
+        super().__init__(config, dtype=dtype, device=device, group=group)
         factory: dict[str, Any] = {"dtype": dtype, "device": device}
-        hidden_size, embedding_dim = config.hidden_size, config.embedding_dim
+        hidden_size, embedding_dim, split = config.hidden_size, config.embedding_dim, self.split
         projects = embedding_dim != hidden_size
-        self.embed_positions = Embedding(config.num_position_rows, hidden_size, **factory)
-        self.project_in = Linear(embedding_dim, hidden_size, bias=False, **factory) if projects else None
-        self.layers = nn.ModuleList(OPTDecoderLayer(config, index, **factory) for index in range(config.num_layers))
+        self.embed_positions = Embedding(split.positions, hidden_size, **factory)
+        self.project_in = Linear(embedding_dim, split.hidden, bias=False, **factory) if projects else None
+        self.layers = nn.ModuleList(
+            OPTDecoderLayer(config, split, index, **factory) for index in range(config.num_layers)
+        )
         self.norm = (
             LayerNorm(hidden_size, config.norm_eps, affine=config.norm_is_affine, **factory)
             if config.final_norm
             else None
         )
-        self.project_out = Linear(hidden_size, embedding_dim, bias=False, **factory) if projects else None
+        self.project_out = Linear(hidden_size, split.embedding, bias=False, **factory) if projects else None
 
     def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        x = self.embed_tokens(input_ids)
-        if self.project_in is not None:
-            x = self.project_in(x)
-        x = x + self.embed_positions(positions + POSITION_OFFSET)
+        all_reduce = self.split.group.all_reduce
+        tokens, places = self.embed_tokens(input_ids), self.embed_positions(positions + POSITION_OFFSET)
+        if self.project_in is None:
+            x = all_reduce(tokens + places)
+        else:
+            x = self.split.gather(self.project_in(all_reduce(tokens)), self.split.hidden) + all_reduce(places)
         for layer in self.stack:
             x = layer(x, attend)
         return x if self.norm is None else self.norm(x)
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
         if self.project_out is not None:
-            hidden = self.project_out(hidden)
-        return self.lm_head(hidden)
+            hidden = self.split.gather(self.project_out(hidden), self.split.embedding)
+        return super().compute_logits(hidden)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from quire.models.model_config import ConfigReader, ModelConfig, ModelConfigError, UnsupportedModelError
+from quire.models.parallel.group import ALONE, ParallelGroup
 
 if TYPE_CHECKING:
     from quire.models.base import CausalLM  # torch, which `quire models` need not wait for
@@ -85,7 +86,11 @@ def read_model_config(values: Mapping[str, Any]) -> ModelConfig:
     return architecture.read_config(reader)
 
 
-def build_model(config: ModelConfig, dtype: Any, device: Any) -> CausalLM:
-    """An uninitialised model of this shape (dtype and device are torch's)."""
-    model = ARCHITECTURES[config.architecture].model_class(config, dtype=dtype, device=device)
+def build_model(config: ModelConfig, dtype: Any, device: Any, group: ParallelGroup = ALONE) -> CausalLM:
+    """An uninitialised model of this shape (dtype and device are torch's), or a rank's part of it.
+
+    Raises:
+        UnsupportedModelError: it cannot be shared out among so many ranks.
+    """
+    model = ARCHITECTURES[config.architecture].model_class(config, dtype=dtype, device=device, group=group)
     return model.requires_grad_(False).eval()

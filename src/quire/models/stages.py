@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from quire.models.layers import Linear, Sum
+from quire.models.parallel.group import ALONE, ParallelGroup
+from quire.models.parallel.split import Share, gather
 from quire.models.tensor_file import read_tensors, wrong_file
 
 
@@ -27,41 +29,50 @@ class LinearMap(nn.Module):
     What it holds is W - I: W is near the identity, which in bfloat16 would leave few digits to what differs from it.
     """
 
-    def __init__(self, hidden_size: int, *, dtype: torch.dtype, device: torch.device | str) -> None:
+    def __init__(
+        self, hidden_size: int | Share, *, dtype: torch.dtype, device: torch.device | str, group: ParallelGroup = ALONE
+    ) -> None:
         super().__init__()
-        self.change = Linear(hidden_size, hidden_size, bias=True, dtype=dtype, device=device)
+        self._hidden, self._group = Share.of(hidden_size), group
+        self.change = Linear(self._hidden.total, self._hidden, bias=True, dtype=dtype, device=device)
 
     def forward(self, x: Tensor | Sum, *_: Any) -> Tensor:
         if isinstance(x, Sum):
             x = x.x + x.y
-        return x + self.change(x)
+        return x + gather(self.change(x), self._hidden, self._group)
 
 
 def read_linear_map(
     path: Path,
     *,
-    hidden_size: int,
+    hidden_size: int | Share,
     dtype: torch.dtype,
     device: torch.device | str,
+    group: ParallelGroup = ALONE,
     read: Callable[[Path], bytes] = Path.read_bytes,
 ) -> LinearMap:
     """The map in a safetensors file, packed: `weight` [hidden_size, hidden_size] and `bias` [hidden_size].
 
     Args:
+        hidden_size: with a share, the rank keeps its part of the map; the file is read whole.
         read: the content of the file, which is read once.
 
     Raises:
         ModelConfigError: the file cannot be read, or holds something else.
     """
-    expected = {"weight": (hidden_size, hidden_size), "bias": (hidden_size,)}
+    hidden = Share.of(hidden_size)
+    expected = {"weight": (hidden.total, hidden.total), "bias": (hidden.total,)}
     tensors = read_tensors(path, read)
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if found != expected:
         raise wrong_file(path, f"holds {found}, where a linear map of this model has {expected}")
-    result = LinearMap(hidden_size, dtype=dtype, device=device)
+    result = LinearMap(hidden, dtype=dtype, device=device, group=group)
     views = dict(result.change.checkpoint_tensors("map"))
-    views["map.weight"].copy_(tensors["weight"].float() - torch.eye(hidden_size))
-    views["map.bias"].copy_(tensors["bias"])
+    ((start, end),) = hidden.ranges
+    change = tensors["weight"].float()
+    change.diagonal().sub_(1)
+    views["map.weight"].copy_(change[start:end])
+    views["map.bias"].copy_(tensors["bias"][start:end])
     result.change.pack()
     return result.eval()
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
 
-from quire.loading.checkpoint import TensorEntry, are_equal, checkpoint_dtype, match_tensors
+from quire.loading.checkpoint import ScatteredEntry, TensorEntry, are_equal, checkpoint_dtype, match_tensors
 from quire.models.base import CausalLM
 from quire.models.model_config import DTYPE_BYTES, ModelConfig
+from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
+from quire.models.parallel.split import TensorShare
 from quire.models.registry import ARCHITECTURES, build_model
 
 logger = logging.getLogger(__name__)
@@ -19,34 +22,61 @@ HEAD_NAME = "lm_head.weight"
 
 
 def fit_model(
-    config: ModelConfig, entries: Mapping[str, TensorEntry], dtype: str
+    config: ModelConfig, entries: Mapping[str, TensorEntry], dtype: str, group: ParallelGroup = ALONE
 ) -> tuple[CausalLM, dict[str, TensorEntry]]:
-    """A model on meta, and the checkpoint's tensors by their names in it.
+    """A model on meta, and the checkpoint's tensors by their names in it; or a rank's part of the model, and which
+    parts of the tensors it needs.
 
     Args:
         dtype: float32, bfloat16, float16, or auto: the config's, else the files'.
+        group: all ranks of it call this together.
 
     Raises:
         ModelLoadError: the tensors are not what the config describes.
+        UnsupportedModelError: the model cannot be shared out among so many ranks.
         ValueError: Quire does not compute in the dtype.
     """
     entries = dict(entries)
-    config = resolve_head(config, entries)
-    model = build_model(config, choose_dtype(dtype, config, checkpoint_dtype(entries)), "meta")
+    config = resolve_head(config, entries, group)
+    model = build_model(config, choose_dtype(dtype, config, checkpoint_dtype(entries)), "meta", group)
+    shares = model.checkpoint_shares()
+    shapes = {name: tuple(view.shape) for name, view in model.checkpoint_tensors().items()}
     matched = match_tensors(
         entries,
-        {name: tuple(view.shape) for name, view in model.checkpoint_tensors().items()},
+        shapes | {name: share.whole_shape for name, share in shares.items()},
         optional_prefix=model.optional_prefix,
         ignored=model.ignored_tensors,
     )
-    return model, matched
+    return model, {name: part_of(entry, shares.get(name)) for name, entry in matched.items()}
 
 
-def resolve_head(config: ModelConfig, entries: dict[str, TensorEntry]) -> ModelConfig:
+def part_of(entry: TensorEntry, share: TensorShare | None) -> TensorEntry:
+    """A rank's part of a tensor in a file; all of it where there is no share."""
+    if share is None:
+        return entry
+    assert entry.shape == share.whole_shape
+    itemsize = entry.num_bytes // math.prod(entry.shape)
+    columns = tuple((start * itemsize, end * itemsize) for start, end in share.columns)
+    if share.dim == 0 and len(columns) == 1:
+        ((start, end),) = columns
+        return replace(entry, shape=share.shape, start=entry.start + start, end=entry.start + end)
+    return ScatteredEntry(
+        entry.file,
+        entry.name,
+        share.shape,
+        entry.dtype,
+        entry.start,
+        entry.start + math.prod(share.shape) * itemsize,
+        share.row_size * itemsize,
+        columns,
+    )
+
+
+def resolve_head(config: ModelConfig, entries: dict[str, TensorEntry], group: ParallelGroup = ALONE) -> ModelConfig:
     """Settle whether the head is tied, by the config and by what the files hold, as transformers 5 does.
 
     Where the config ties the head and the files hold it all the same, an equal one is dropped from `entries`, and one
-    that differs is used.
+    that differs is used. Each rank compares its own rows, and one that differs anywhere is used by all.
     """
     head = entries.get(HEAD_NAME)
     if head is None or not config.tie_word_embeddings:
@@ -56,7 +86,7 @@ def resolve_head(config: ModelConfig, entries: dict[str, TensorEntry]) -> ModelC
     embedding = entries.get(name) or entries.get(name.removeprefix(model_class.optional_prefix))
     if embedding is None:
         entries[name] = head
-    elif not are_equal(head, embedding):
+    elif not _are_equal(head, embedding, ModelSplit(config, group)):
         logger.warning(
             "%s: config.json ties the head to the embedding, but the files hold a head of its own, which is used; "
             "set tie_word_embeddings to false in config.json",
@@ -65,6 +95,16 @@ def resolve_head(config: ModelConfig, entries: dict[str, TensorEntry]) -> ModelC
         return replace(config, tie_word_embeddings=False)
     del entries[HEAD_NAME]
     return config
+
+
+def _are_equal(head: TensorEntry, embedding: TensorEntry, split: ModelSplit) -> bool:
+    if (head.shape, head.dtype) != (embedding.shape, embedding.dtype) or split.vocab.is_whole:
+        return are_equal(head, embedding)
+    if head.shape[:1] != (split.vocab.total,):
+        return False  # which is no head of this model, as matching will say
+    share = TensorShare(head.shape, 0, split.vocab.ranges)
+    differs = torch.tensor([float(not are_equal(part_of(head, share), part_of(embedding, share)))])
+    return not split.group.all_reduce(differs).item()
 
 
 def choose_dtype(dtype: str, config: ModelConfig, in_files: str | None) -> torch.dtype:

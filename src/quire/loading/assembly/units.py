@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from quire.models.base import CausalLM, checkpoint_tensors
 from quire.models.layers import Linear
 from quire.models.model_config import ModelConfig
+from quire.models.parallel import ALONE, ParallelGroup
 from quire.models.registry import build_model
 from quire.models.weights.packed_weight import can_pack
 from quire.models.weights.panel_weight import panel_kernels
@@ -97,14 +98,14 @@ def tied_head_bytes(model: CausalLM) -> int:
     return model.lm_head.packed_bytes() if is_packed and not is_shared else 0
 
 
-def memory_of(config: ModelConfig, dtype: str, quantization: str = "none") -> int:
-    """Memory that a model's weights take on a CPU once all are in place.
+def memory_of(config: ModelConfig, dtype: str, quantization: str = "none", group: ParallelGroup = ALONE) -> int:
+    """Memory that a model's weights, or a rank's part of them, take on a CPU once all are in place.
 
     Args:
         dtype: float32, bfloat16 or float16.
         quantization: none, int8 or int4.
     """
-    model = build_model(config, getattr(torch, dtype), "meta")
+    model = build_model(config, getattr(torch, dtype), "meta", group)
     model.quantize(quantization)
     return sum(unit.packed_bytes for unit in units_of(model)) + tied_head_bytes(model)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quire.loading.checkpoint import TensorEntry, read_headers
@@ -34,7 +34,8 @@ class ReadGroup:
     """What a stage needs beside the stages before it. A model without stages is one group."""
 
     runs: tuple[Run, ...]
-    file: PackedFile | None  #: whose checksum is taken as the bytes pass; then the one run is the whole file
+    file: PackedFile | None  #: that it comes in, of a pack
+    is_whole: bool = False  #: the one run is the whole file, so that its checksum can be taken as the bytes pass
 
     @property
     def num_bytes(self) -> int:
@@ -81,6 +82,15 @@ class CheckpointReading:
             self.groups = [_group_of(manifest, group, self.entries) for group in groups]
         self._reader: ByteReader | None = None
         self._found: list[tuple[int, ...] | None] = []  # of each group's file, when a reader of it last began
+
+    def narrow(self, entries: Iterable[TensorEntry]) -> None:
+        """Read no more than these: tensors of the checkpoint, or parts of them. Whatever was begun is ended."""
+        self.close()
+        wanted = list(entries)
+        self.groups = [
+            replace(group, runs=tuple(runs_in_order_of_use(_of_group(group, wanted))), is_whole=False)
+            for group in self.groups
+        ]
 
     def start(self) -> None:
         """Begin to read. Whoever builds the model meanwhile finds the first bytes there."""
@@ -168,7 +178,12 @@ def _group_of(manifest: StageManifest, group: LayerGroup, entries: Mapping[str, 
     found = {int(place) for place in map(place_in_use, names) if place >= 0 and math.isfinite(place)}
     if found != set(group.layers):
         raise _misfit(manifest, f"says that {group.file} holds layers {list(group.layers)}; it holds {sorted(found)}")
-    return ReadGroup((run,), packed)
+    return ReadGroup((run,), packed, is_whole=True)
+
+
+def _of_group(group: ReadGroup, entries: Iterable[TensorEntry]) -> Iterator[TensorEntry]:
+    files = {run.file for run in group.runs}
+    return (entry for entry in entries if entry.file in files)
 
 
 def _misfit(manifest: StageManifest, what: str) -> ModelLoadError:

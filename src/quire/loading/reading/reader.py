@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from quire.loading.checkpoint import TensorEntry
+from quire.loading.checkpoint import ScatteredEntry, TensorEntry
 from quire.loading.errors import ModelLoadError, UnreadableError
 from quire.loading.reading.order import Run
 from quire.loading.reading.pace import Pace
@@ -209,7 +209,11 @@ class ByteReader:
             return Piece(each.run, each.start, each.end, memoryview(b""), None)
         buffer = get_buffer()
         due = self._pace.begin(each.end - each.start)
-        data = self._open(each.run.file).read(each.start, each.end, buffer)
+        file, tensors = self._open(each.run.file), each.run.tensors
+        if tensors and isinstance(tensors[0], ScatteredEntry):
+            data = file.gather(tensors[0].ranges(each.start, each.end), buffer)
+        else:
+            data = file.read(each.start, each.end, buffer)
         self._pace.end(due)
         return Piece(each.run, each.start, each.end, data, buffer)
 
@@ -256,13 +260,28 @@ class _OpenFile:
             except InterruptedError:
                 continue
             if not count:
-                size = os.fstat(self._file).st_size
-                raise ModelLoadError(
-                    f"{self._path} ends at byte {size}, and it had more when loading began; copy it again, and leave "
-                    "it as it is while it is loaded"
-                )
+                raise self._ended()
             position += count
         return room[start - first : end - first]
+
+    def gather(self, ranges: Iterable[tuple[int, int]], buffer: mmap.mmap) -> memoryview:
+        """Several ranges of the file, one behind the other; raises as `read`. Never past the page cache: what they
+        leave out is, on this machine, another rank's."""
+        room, filled = memoryview(buffer), 0
+        for start, end in ranges:
+            while start < end:
+                count = os.preadv(self._file, [room[filled : filled + end - start]], start)
+                if not count:
+                    raise self._ended()
+                start, filled = start + count, filled + count
+        return room[:filled]
+
+    def _ended(self) -> ModelLoadError:
+        size = os.fstat(self._file).st_size
+        return ModelLoadError(
+            f"{self._path} ends at byte {size}, and it had more when loading began; copy it again, and leave it as it "
+            "is while it is loaded"
+        )
 
     def _read_some(self, position: int, room: memoryview) -> int:
         if self.is_direct and not position % _ALIGNMENT:  # after a read that was cut short it may lie between

@@ -22,6 +22,7 @@ from quire.rag.prompt_template import share
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.server.auto import AutoModel
 from quire.server.bodies.fields import Reply
+from quire.server.bodies.replies import ERROR_RESPONSES
 from quire.server.collections.retrieval import retrieve
 from quire.server.collections.service import CollectionService
 from quire.server.errors import invalid
@@ -34,7 +35,7 @@ from quire.server.openai.generation import Generation, wait_until_ready
 from quire.server.openai.openapi import streamed
 from quire.server.openai.prompts import Passages, fit
 from quire.server.openai.response import B, ResponseBuilder
-from quire.server.openai.schema import ERROR_RESPONSES, GenerationRequest, StreamOptions
+from quire.server.openai.schema import GenerationRequest, StreamOptions
 from quire.server.openai.streaming import Chunks, StreamedAnswer, UsageCount
 from quire.server.registry import ServedModel
 from quire.server.settings import ServerSettings

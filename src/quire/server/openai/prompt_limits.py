@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quire.server.bodies.grammar_size import check_grammar_size
 from quire.server.errors import ApiError
+from quire.server.grammar_size import check_grammar_size
 from quire.server.openai.schema import CompletionRequest, DetokenizeRequest, TokenizeRequest
 
 ORDINARY_CHARACTERS = 16  #: a token of text has some 4; beyond this it is worth asking how long tokens can be

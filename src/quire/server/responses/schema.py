@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
+from pydantic import ConfigDict, Field
 
-from quire.server.bodies.conversation import FUNCTION_NAME
+from quire.server.bodies.conversation import FUNCTION_NAME, GivenTool
 from quire.server.bodies.fields import Body, Count, Hint, Items, NoItems, Reply, option
 from quire.server.bodies.sampling import AgentRequest
 
@@ -42,31 +42,14 @@ class InputItem(Body):
     summary: Items[TextItemPart] | None = option("Of reasoning, where it has no content.")
 
 
-class FunctionTool(Body):
+class FunctionTool(GivenTool):
     """A function that the model may call. Keys that are not here are handed to the chat template."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     type: Literal["function"] = Field(description='Only {"type": "function", "name": ...}.')
     name: str = Field(description="1 to 128 letters, digits, _ and -.", pattern=FUNCTION_NAME)
     description: str | None = option("What it does; the model reads it.")
     parameters: dict[str, Any] | None = option("A JSON schema of its arguments: an object.")
     strict: bool | None = option("Calls that tool_choice forces follow the schema whatever this says.")
-
-    _given: dict[str, Any] = PrivateAttr(default_factory=dict)
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _keep(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        tool = handler(given)
-        if isinstance(given, dict):
-            tool._given = given
-        return tool
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """As the client wrote it."""
-        return self._given
 
 
 class NamedFunction(Body):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from quire.async_engine.messages import Event, Finished, Preempted, Progress, Resumed, Started
+from quire.async_engine.messages import Started
 from quire.outputs import CompletionOutput, Delta, RequestOutput
 from quire.server.errors import ApiError
 from quire.server.openai.generation import Generation
-from quire.server.openai.streaming import UsageCount, comment, named_event
+from quire.server.openai.streaming import EventWriter, UsageCount, named_event
 from quire.server.responses.items import OutputItems
 from quire.server.responses.logprobs import LogprobsReader, Told
 from quire.server.responses.schema import InputTokensDetails, OutputTokensDetails, ResponsesRequest, ResponseUsage
@@ -20,8 +20,8 @@ from quire.server.tools.events import Event as AnswerEvent
 JsonObject = dict[str, Any]
 
 
-class ResponseWriter:
-    """The form of one response. (`EventWriter`)
+class ResponseWriter(EventWriter):
+    """The form of one response.
 
     Args:
         on_end: is told the response once it is whole.
@@ -30,7 +30,7 @@ class ResponseWriter:
     def __init__(
         self, generation: Generation, body: ResponsesRequest, on_end: Callable[[JsonObject], None] = lambda reply: None
     ) -> None:
-        self.usage = UsageCount()
+        super().__init__(UsageCount())
         self._generation = generation
         self._body = body
         self._on_end = on_end
@@ -55,28 +55,11 @@ class ResponseWriter:
         self._on_end(reply)
         return reply
 
-    def encode(self, events: Sequence[tuple[int, Event]]) -> bytes:
-        """The bytes of some events."""
-        return b"".join([self.encode_one(number, event) for number, event in events])
-
-    def encode_one(self, number: int, event: Event) -> bytes:
-        """As `encode`."""
-        match event:
-            case Progress():
-                return b"".join([self._encode_delta(delta) for delta in event.deltas])
-            case Started():
-                self.usage.add_prompt(number, len(event.prompt_token_ids), event.cached_tokens)
-                begun = self._reply("in_progress")
-                return self._tell(
-                    {"type": "response.created", "response": begun}, {"type": "response.in_progress", "response": begun}
-                )
-            case Preempted():
-                return comment("preempted")
-            case Resumed():
-                return comment("resumed")
-            case Finished():
-                self.usage.note_cached(number, event.output.cached_tokens)
-        return b""
+    def _begin(self, number: int, event: Started) -> bytes:
+        begun = self._reply("in_progress")
+        return self._tell(
+            {"type": "response.created", "response": begun}, {"type": "response.in_progress", "response": begun}
+        )
 
     def close(self) -> bytes:
         """The last event has the whole response."""
@@ -100,7 +83,7 @@ class ResponseWriter:
     def _status(self) -> str:
         return "completed" if self._is_complete else "incomplete"
 
-    def _encode_delta(self, delta: Delta) -> bytes:
+    def _encode_delta(self, number: int, delta: Delta) -> bytes:
         self.usage.num_output_tokens += len(delta.token_ids)
         self._token_ids += delta.token_ids
         told = self._output.take(self._read(delta))

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from quire.sampling_params import MAX_GRAMMAR_CHARACTERS
 from quire.server.anthropic.schema import CountTokensRequest
 from quire.server.bodies.conversation import NamedToolChoice
 from quire.server.errors import invalid
 from quire.server.openai.schema import ChatCompletionRequest, GenerationRequest
 from quire.server.responses.schema import NamedFunction, ResponsesRequest
-from quire.structured.grammar import MAX_CHARACTERS
 
 
 def check_grammar_size(body: Any) -> None:
@@ -21,10 +21,10 @@ def check_grammar_size(body: Any) -> None:
     may be. Fields that exclude each other pass: they are refused elsewhere."""
     for param, parts in _parts(body).items():
         size = sum(len(part) if isinstance(part, str) else len(json.dumps(part, ensure_ascii=False)) for part in parts)
-        if size > MAX_CHARACTERS:
+        if size > MAX_GRAMMAR_CHARACTERS:
             raise invalid(
-                f"{param} cannot be served: what the answer is held to has {size} characters, and {MAX_CHARACTERS} is "
-                "the most",
+                f"{param} cannot be served: what the answer is held to has {size} characters, and "
+                f"{MAX_GRAMMAR_CHARACTERS} is the most",
                 param,
             )
 

@@ -1,0 +1,164 @@
+"""Which part of a model a rank has: heads of attention, columns of the MLP, rows of the vocabulary. Numbers alone.
+
+Heads are shared out evenly. All else is cut in parts of one size, of which the last may be shorter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from quire.models.model_config import ModelConfig, UnsupportedModelError
+from quire.models.parallel.group import ParallelGroup
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_UNIT = 64  # of parts that are large: whole panels of the kernels, and whole groups of 4-bit weights
+
+
+@dataclass(frozen=True)
+class Share:
+    """A rank's part of a dimension: ranges of it, which lie side by side in the rank's own tensor."""
+
+    total: int  #: of all ranks together
+    ranges: tuple[tuple[int, int], ...]
+    largest: int  #: the size of the largest rank's part
+
+    @classmethod
+    def of(cls, total: int | Share) -> Share:
+        """All of a dimension; a share is itself."""
+        return total if isinstance(total, Share) else cls(total, ((0, total),), total)
+
+    @property
+    def size(self) -> int:
+        return sum(end - start for start, end in self.ranges)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.ranges == ((0, self.total),)
+
+    def of_size(self, size: int) -> Share:
+        """The share where each element of the dimension is `size` elements: of features, in place of heads."""
+        ranges = tuple((start * size, end * size) for start, end in self.ranges)
+        return Share(self.total * size, ranges, self.largest * size)
+
+    def repeated(self, times: int) -> Share:
+        """The same share of each of several dimensions that lie one behind the other."""
+        if self.is_whole:
+            return Share.of(self.total * times)
+        ranges = tuple((i * self.total + a, i * self.total + b) for i in range(times) for a, b in self.ranges)
+        return Share(self.total * times, ranges, self.largest * times)
+
+
+@dataclass(frozen=True)
+class TensorShare:
+    """A rank's part of a tensor in a checkpoint, which is cut along one dimension."""
+
+    whole_shape: tuple[int, ...]
+    dim: int
+    ranges: tuple[tuple[int, int], ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the part."""
+        size = sum(end - start for start, end in self.ranges)
+        return (*self.whole_shape[: self.dim], size, *self.whole_shape[self.dim + 1 :])
+
+    @property
+    def row_size(self) -> int:
+        """Elements of the whole tensor from one index before `dim` to the next; all of them where `dim` is 0."""
+        return math.prod(self.whole_shape[self.dim :])
+
+    @property
+    def columns(self) -> tuple[tuple[int, int], ...]:
+        """The part's elements within each such row."""
+        size = math.prod(self.whole_shape[self.dim + 1 :])
+        return tuple((start * size, end * size) for start, end in self.ranges)
+
+    def flat_ranges(self) -> Iterator[tuple[int, int]]:
+        """The part's elements in the whole tensor, as it lies in a file: ranges of them, ascending."""
+        for row in range(math.prod(self.whole_shape[: self.dim])):
+            for start, end in self.columns:
+                yield row * self.row_size + start, row * self.row_size + end
+
+
+class ModelSplit:
+    """A rank's part of a model.
+
+    Args:
+        config: of the whole model.
+        group: whose rank's part it is.
+
+    Raises:
+        UnsupportedModelError: the model cannot be shared out among so many ranks.
+    """
+
+    def __init__(self, config: ModelConfig, group: ParallelGroup) -> None:
+        self.group = group
+        heads = _share_heads(config, group)
+        kv_heads = _share_kv_heads(config, group)
+        self.num_heads, self.num_kv_heads = heads.size, kv_heads.size  #: that this rank has; KV blocks have the latter
+        self.q = heads.of_size(config.head_dim)
+        self.kv = kv_heads.of_size(config.head_dim)
+        self.hidden = self._cut(config.hidden_size, "hidden features")
+        self.inner = self._cut(config.intermediate_size, "features of the MLP")
+        self.vocab = self._cut(config.vocab_size, "rows of the vocabulary")
+        self.embedding = self._cut(config.embedding_dim, "features of the embedding")
+        self.positions = self._cut(config.num_position_rows, "positions")
+
+    def gather(self, x: Tensor, share: Share) -> Tensor:
+        """`gather` among this model's ranks."""
+        return gather(x, share, self.group)
+
+    def _cut(self, total: int, what: str) -> Share:
+        rank, size = self.group.rank, self.group.size
+        if size == 1 or not total:
+            return Share.of(total)
+        unit = _UNIT if total > _UNIT * size * size else 1
+        largest = -(-total // (size * unit)) * unit
+        if total <= largest * (size - 1):
+            raise UnsupportedModelError(f"{total} {what} are too few for {size} ranks: one would have none")
+        return Share(total, ((rank * largest, min(total, (rank + 1) * largest)),), largest)
+
+
+def _share_heads(config: ModelConfig, group: ParallelGroup) -> Share:
+    if config.num_heads % group.size:
+        raise _refusal(config, group, f"{config.num_heads} attention heads cannot be shared out evenly")
+    each = config.num_heads // group.size
+    return Share(config.num_heads, ((group.rank * each, (group.rank + 1) * each),), each)
+
+
+def _share_kv_heads(config: ModelConfig, group: ParallelGroup) -> Share:
+    """As many KV heads a rank; where there are fewer than ranks, several ranks have the same one."""
+    num_heads, size = config.num_kv_heads, group.size
+    if num_heads % size and size % num_heads:
+        raise _refusal(config, group, f"{num_heads} KV heads can neither be shared out nor repeated evenly")
+    each = max(1, num_heads // size)
+    first = group.rank * num_heads // size
+    return Share(num_heads, ((first, first + each),), each)
+
+
+def _refusal(config: ModelConfig, group: ParallelGroup, what: str) -> UnsupportedModelError:
+    heads, kv_heads = config.num_heads, config.num_kv_heads
+    sizes = [n for n in range(1, heads + 1) if not heads % n and (not kv_heads % n or not n % kv_heads)]
+    return UnsupportedModelError(
+        f"{what} among tensor_parallel_size={group.size} ranks; a model of {heads} attention heads and {kv_heads} KV "
+        f"heads takes one of {', '.join(map(str, sizes))}"
+    )
+
+
+def gather(x: Tensor, share: Share, group: ParallelGroup) -> Tensor:
+    """All of a dimension of which each rank has its share: [..., share.size] -> [..., share.total], on every rank.
+
+    For shares that are one range, in the order of the ranks, of which only the last may be smaller.
+    """
+    if group.size == 1:
+        return x
+    if missing := share.largest - share.size:  # the group takes parts of one shape
+        from torch.nn.functional import pad  # here, since the numbers alone need no torch
+
+        x = pad(x, (0, missing))
+    return group.all_gather(x)[..., : share.total]

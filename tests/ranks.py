@@ -1,0 +1,134 @@
+"""Ranks of a group: threads of this process, which cost next to nothing, or processes with what each of them takes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.queues import SimpleQueue
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from quire.loading import load_model, resolve_model
+from quire.models.base import CausalLM
+from quire.models.parallel import ALONE, DistributedGroup, ParallelGroup
+
+_Result = TypeVar("_Result")
+
+
+class ThreadGroup(ParallelGroup):
+    """A rank whose fellows are threads; they have the barrier and the board together."""
+
+    def __init__(self, rank: int, barrier: threading.Barrier, board: dict[int, Tensor]) -> None:
+        super().__init__(rank, barrier.parties)
+        self._barrier, self._board = barrier, board
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        parts = self._exchange(x)
+        return x.copy_(torch.stack(parts).sum(0))
+
+    def all_gather(self, x: Tensor) -> Tensor:
+        return torch.cat(self._exchange(x), dim=-1)
+
+    def _exchange(self, x: Tensor) -> list[Tensor]:
+        assert x.is_contiguous()
+        self._board[self.rank] = x.clone()
+        self._barrier.wait()
+        parts = [self._board[rank] for rank in range(self.size)]
+        self._barrier.wait()
+        assert len({part.shape for part in parts}) == 1
+        return parts
+
+
+def on_ranks(size: int, run: Callable[[ParallelGroup], _Result]) -> list[_Result]:
+    """What each rank's run returns. Where one fails, its error is raised and the others end."""
+    barrier, board = threading.Barrier(size), {}
+    results: dict[int, _Result] = {}
+    errors: list[BaseException] = []
+
+    def work(rank: int) -> None:
+        try:
+            results[rank] = run(ThreadGroup(rank, barrier, board))
+        except BaseException as error:
+            errors.append(error)
+            barrier.abort()
+
+    threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for error in sorted(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
+        raise error
+    return [results[rank] for rank in range(size)]
+
+
+def load(directory: str | Path, group: ParallelGroup = ALONE, **options: Any) -> CausalLM:
+    return load_model(resolve_model(str(directory)), use_tqdm=False, group=group, **options)
+
+
+@torch.inference_mode()
+def logits_of(model: CausalLM, num_tokens: int = 60) -> Tensor:
+    """After each of a sequence's tokens."""
+
+    def attend(layer_index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        groups = q.shape[1] // k.shape[1]
+        q, k, v = (x.transpose(0, 1) for x in (q, k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(0, 1)
+
+    ids = torch.randint(0, model.config.vocab_size, (num_tokens,), generator=torch.Generator().manual_seed(1))
+    return model.compute_logits(model(ids, torch.arange(num_tokens), attend))
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a process has done to load its part of a model."""
+
+    rank: int
+    bytes_read: int  #: by whatever calls
+    memory: int  #: KiB that it takes now and did not before
+    tokens: list[int]  #: the likeliest after each token of a sequence
+
+
+def load_in_processes(directory: Path, size: int, room: Path) -> list[Loaded]:
+    """Load a model on so many gloo ranks.
+
+    Args:
+        room: a directory to meet in.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["quire.build", "quire.async_engine.process", "quire.server.app"])
+    queue: SimpleQueue[Loaded] = context.SimpleQueue()
+    arguments = (size, f"file://{room}/{size}-ranks", str(directory), queue)
+    processes = [context.Process(target=_load_as_rank, args=(rank, *arguments), daemon=True) for rank in range(size)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+    return sorted((queue.get() for _ in processes), key=lambda each: each.rank)
+
+
+def _load_as_rank(rank: int, size: int, meeting: str, directory: str, queue: SimpleQueue[Loaded]) -> None:
+    import torch.distributed
+
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size)
+    group = DistributedGroup()
+    logits_of(load("random:tiny", group), num_tokens=4)  # so that all is imported, and the ranks know each other
+    bytes_before, memory_before = _of_this_process("io", "rchar"), _of_this_process("status", "VmRSS")
+    model = load(directory, group)
+    bytes_read = _of_this_process("io", "rchar") - bytes_before
+    memory = _of_this_process("status", "VmRSS") - memory_before
+    queue.put(Loaded(rank, bytes_read, memory, logits_of(model).argmax(-1).tolist()))
+    torch.distributed.destroy_process_group()
+
+
+def _of_this_process(file: str, name: str) -> int:
+    lines = Path(f"/proc/self/{file}").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith(name)))
