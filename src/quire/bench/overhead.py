@@ -125,7 +125,7 @@ def _closed(**properties: Any) -> dict[str, Any]:
 _TEXT = {"type": "string"}
 #: Languages of which no answer comes to an end while it is timed: what OpenAI's documentation asks for, many times.
 _LANGUAGES = tuple(
-    StructuredOutputsParams(json={"type": "array", "minItems": 10_000, "items": item})
+    StructuredOutputsParams(json={"type": "array", "minItems": 10_000, "items": item})  # type: ignore[arg-type]
     for item in (
         _closed(steps={"type": "array", "items": _closed(explanation=_TEXT, output=_TEXT)}, final_answer=_TEXT),
         _closed(name=_TEXT, date={"type": "string", "format": "date"}, participants={"type": "array", "items": _TEXT}),
