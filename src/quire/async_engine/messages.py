@@ -129,8 +129,9 @@ class StageArrived:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadFailed:
-    """Layers that an engine which computes already waits for will not come; likewise."""
+class EngineFailed:
+    """Layers that an engine which computes already waits for will not come, or what executes its steps has ended;
+    likewise."""
 
     load: int  #: which of the loop's loads it was
     error: str
@@ -141,7 +142,7 @@ class Stop:
     """Run no further step."""
 
 
-Command = Add | Abort | Forget | Heartbeat | StageArrived | LoadFailed | Stop
+Command = Add | Abort | Forget | Heartbeat | StageArrived | EngineFailed | Stop
 
 # -- reports ---------------------------------------------------------------------------------------------------------
 

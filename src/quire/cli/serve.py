@@ -49,6 +49,8 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
 
     engines, aliases = _named(engines, settings.served_model_names)
     sources = {name: find_model(config.model) for name, config in engines.items()}  # what is not there is said first
+    for name, source in sources.items():
+        _check_ranks(source, engines[name].tensor_parallel_size)
     # Then these: they import torch while the server imports what it needs.
     children = {name: EngineChild(imports="quire.build") for name in engines} if settings.engine_process else {}
 
@@ -135,6 +137,14 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
     raise typer.Exit(status)
 
 
+def _check_ranks(source: ModelSource | None, size: int) -> None:
+    """A model that cannot be shared out among so many ranks starts no process either."""
+    from quire.models.parallel import ModelSplit, ParallelGroup
+
+    if source is not None and size > 1:
+        ModelSplit(source.config, ParallelGroup(0, size))
+
+
 def _named(engines: dict[str, EngineConfig], names: tuple[str, ...]) -> tuple[dict[str, EngineConfig], tuple[str, ...]]:
     """The engines under their names, and the aliases of the only one."""
     if not names:
@@ -191,6 +201,8 @@ class _Vectors:
 def _start_engine(config: EngineConfig, *, memory_share: float) -> Engine:
     """As `start_engine`, which only the process that runs the engine imports, since torch comes with it; and before
     that is there, reading begins."""
+    if config.tensor_parallel_size > 1:
+        return _start_engine_on_ranks(config, memory_share)
     from quire.loading.reading.checkpoint_reading import begin_reading
 
     reading = begin_reading(
@@ -202,6 +214,17 @@ def _start_engine(config: EngineConfig, *, memory_share: float) -> Engine:
     from quire.build import start_engine
 
     return start_engine(config, memory_share=memory_share, reading=reading, is_progressive=True)
+
+
+def _start_engine_on_ranks(config: EngineConfig, memory_share: float) -> Engine:
+    """Likewise, where the model is held by several processes: they import while this one does. What each reads is not
+    known before torch is there."""
+    from quire.runner.ranks.process import start_rank_processes
+
+    processes = start_rank_processes(config.tensor_parallel_size)
+    from quire.build import start_engine
+
+    return start_engine(config, memory_share=memory_share, is_progressive=True, processes=processes)
 
 
 def _share_threads(engines: dict[str, EngineConfig]) -> dict[str, EngineConfig]:
