@@ -10,6 +10,9 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 pytho
   $(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(p))))
 VENV := .venv
 BIN := $(VENV)/bin
+# What nobody imports needs no bytecode, and the kernels are compiled beside it: the compiler has a core of its own.
+INSTALL := QUIRE_KERNELS=none $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
+MAKEFLAGS += --jobs=2
 
 MODEL ?=
 HOST ?= 127.0.0.1
@@ -28,7 +31,7 @@ serve: $(VENV)/.installed $(VENV)/.kernels
 test: $(VENV)/.installed-dev $(VENV)/.kernels
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_WORKERS) $(PYTEST_ARGS)
 
-lint: $(VENV)/.installed-dev
+lint: $(VENV)/.installed-dev $(VENV)/.kernels
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
@@ -37,21 +40,24 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 
 # A fresh environment whenever what goes into it changes. Torch alone may come from an index of its own.
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.environment: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Quire needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
-	@index=$$($(BIN)/python tools/torch_index.py); if [ -n "$$index" ]; then \
-	  $(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps --index-url "$$index" torch; fi
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@$(INSTALL) --upgrade pip # the one that Python brings is often old, and takes three times as long to find what fits
+	@index=$$($(BIN)/python tools/torch_index.py); if [ -n "$$index" ]; then $(INSTALL) --no-deps --index-url "$$index" torch; fi
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+$(VENV)/.installed: $(VENV)/.environment
+	$(INSTALL) --editable .
 	@touch $@
 
-# The install compiles them; this does it again once their sources change. Without a compiler torch does their work.
-$(VENV)/.kernels: $(VENV)/.installed $(wildcard src/quire/kernels/csrc/*) src/quire/kernels/build.py
-	@PYTHONPATH=src $(BIN)/python -m quire.kernels.build >/dev/null || true
+$(VENV)/.installed-dev: $(VENV)/.environment
+	$(INSTALL) --editable '.[dev]'
+	@touch $(VENV)/.installed $@
+
+# They are compiled again once their sources change. Without a compiler torch does their work.
+$(VENV)/.kernels: $(VENV)/.environment $(wildcard src/quire/kernels/csrc/*) src/quire/kernels/build.py
+	@$(BIN)/python src/quire/kernels/build.py >/dev/null || true
 	@touch $@
 
 clean:

@@ -1,7 +1,11 @@
-"""Compiles the kernels while Quire is installed or a wheel is built. Where that fails, the install goes on without."""
+"""Compiles the kernels while Quire is installed or a wheel is built. Where that fails, the install goes on without.
+
+QUIRE_KERNELS=none leaves them out: `make` compiles them itself, beside pip.
+"""
 
 from __future__ import annotations
 
+import os
 import runpy
 import sysconfig
 from pathlib import Path
@@ -16,7 +20,7 @@ class KernelsHook(BuildHookInterface):  # type: ignore[type-arg]
     """A wheel with kernels is bound to a platform, but to no Python version: they are loaded by ctypes."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if self.target_name != "wheel":
+        if self.target_name != "wheel" or os.environ.get("QUIRE_KERNELS") == "none":
             return
         kernels = runpy.run_path(str(Path(self.root, _BUILD)))
         try:

@@ -181,6 +181,9 @@ def test_a_servers_process_imports_no_torch() -> None:
 def test_the_command_line_imports_the_house_inside_functions_only() -> None:
     definitions = {
         "quire.bench.settings",
+        "quire.bench.recovery.settings",
+        "quire.bench.serving.settings",
+        "quire.cluster.settings",
         "quire.progressive.healing.settings",
         "quire.server.settings",
     }  # of the options that `--help` shows

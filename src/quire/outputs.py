@@ -260,6 +260,46 @@ class RequestOutput:
 
 
 @dataclass(slots=True)
+class OutputSoFar:
+    """One of a request's outputs, as far as its reader has been given it."""
+
+    token_ids: list[int]
+    logprobs: list[dict[int, Logprob]] | None = None  #: one entry a token, where the request asks for them
+    finish_reason: str | None = None  #: where it has ended
+    stop_reason: int | str | None = None
+
+    @property
+    def cumulative_logprob(self) -> float:
+        """Of its tokens; 0 where nobody asks."""
+        total = 0.0
+        for token, entry in zip(self.token_ids, self.logprobs or (), strict=False):
+            total += entry[token].logprob  # one after the other, as the scheduler adds them up
+        return total
+
+
+@dataclass(slots=True)
+class Resumption:
+    """How far a request had come in an engine that was lost: another one goes on behind that, with the same tokens."""
+
+    seed: int  #: the address of its random numbers, be it its own or drawn for it
+    outputs: tuple[OutputSoFar, ...] = ()  #: all, by index; none begins anew, with the same random numbers
+    cached_tokens: dict[str, int] | None = None  #: of its prompt, found when it first began, by tier
+    stage: int = 1  #: of the model, that it goes on with, or a later one
+    first_scheduled_time: float | None = None  #: on the clock of the request's arrival
+    first_token_time: float | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all outputs have ended."""
+        return bool(self.outputs) and all(output.finish_reason is not None for output in self.outputs)
+
+    @property
+    def num_tokens(self) -> int:
+        """Of all outputs."""
+        return sum(len(output.token_ids) for output in self.outputs)
+
+
+@dataclass(slots=True)
 class Delta:
     """One output's gain since the last delta."""
 

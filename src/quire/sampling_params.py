@@ -57,6 +57,10 @@ def _check_token_ids(name: str, value: tuple[Any, ...]) -> None:
         raise _error(name, value, "token ids are integers from 0 on")
 
 
+#: Of a schema, a regex, all choices or a grammar.
+MAX_GRAMMAR_CHARACTERS = 2**17
+
+
 @dataclass(frozen=True)
 class StructuredOutputsParams:
     """The language that an output must be in: exactly one of the first five fields says which.

@@ -9,7 +9,7 @@ import math
 import operator
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self, TypeVar, get_args, get_type_hints
@@ -85,14 +85,17 @@ class EnvironmentSettings(Settings):
     """Settings that are also read from the environment, as QUIRE_<NAME of the option>."""
 
     @classmethod
-    def from_env(cls, **given: Any) -> Self:
+    def from_env(cls, under: Mapping[str, Any] | None = None, /, **given: Any) -> Self:
         """The environment's settings, under what is given explicitly (None is not given).
+
+        Args:
+            under: by field, what holds where the environment says nothing.
 
         Raises:
             ValueError: a variable, or a value, is not what its field expects.
         """
         hints = get_type_hints(cls)
-        values = {}
+        values = dict(under or {})
         for each in setting_fields(cls):
             variable = f"QUIRE_{option_name(each).upper()}"
             raw = os.environ.get(variable) if each.metadata.get("in_environment", True) else None

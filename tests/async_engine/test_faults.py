@@ -143,7 +143,7 @@ def test_a_listener_that_fails_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("stage", ["schedule", "update", "figures"])
-def test_an_engine_that_fails_starts_over_and_only_what_it_had_begun_is_lost(
+def test_an_engine_that_fails_starts_over_and_nothing_of_what_it_had_is_lost(
     stage: str, ended: list[RequestOutput], caplog: pytest.LogCaptureFixture
 ) -> None:
     makes = Breaking(STAGES[stage], prompt=4)  # breaks once the fourth is there
@@ -160,8 +160,7 @@ def test_an_engine_that_fails_starts_over_and_only_what_it_had_begun_is_lost(
             await until(lambda: engine.num_queued == 2)
             gate.open()
             for task in begun:
-                with pytest.raises(RequestFailed, match="Injected: on purpose"):
-                    await task
+                assert len((await task).outputs[0].token_ids) == 50
             for task in queued:
                 events = await task
                 assert isinstance(events[-1], Finished)
@@ -173,7 +172,7 @@ def test_an_engine_that_fails_starts_over_and_only_what_it_had_begun_is_lost(
     run(scene())
     assert makes.num_made == 2
     assert sorted((o.request_id, o.outputs[0].finish_reason) for o in ended) == [
-        ("1", "error"), ("2", "error"), ("3", "length"), ("4", "length"),
+        ("1", "length"), ("2", "length"), ("3", "length"), ("4", "length"),
     ]  # fmt: skip
     (record,) = (record for record in caplog.records if "the engine failed" in record.message)
     assert record.exc_info is not None, "the whole of it is logged"

@@ -60,7 +60,7 @@ def test_the_deltas_of_a_request_make_up_its_output_which_is_that_of_the_offline
     async def scene() -> None:
         async with running() as engine:
             events = await collect(engine, "Once upon a time", params, request_id="a")
-            assert events[0] == Started(list(b"Once upon a time"), {})
+            assert events[0] == Started(list(b"Once upon a time"), {}, seed=events[0].seed)
             assert {type(event) for event in events[1:-1]} == {Progress}
             assert isinstance(events[-1], Finished)
             output = events[-1].output
@@ -97,7 +97,7 @@ def test_the_second_request_with_a_prompt_finds_it_cached() -> None:
             prompt = list(range(1, 14))
             await finish(engine, prompt, request_id="a")
             events = await collect(engine, Prompt("text", prompt), request_id="a")
-            assert events[0] == Started(prompt, {"device": 12})
+            assert events[0] == Started(prompt, {"device": 12}, seed=events[0].seed)
             assert events[-1].output.prompt == "text"
 
     run(scene())

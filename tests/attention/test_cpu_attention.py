@@ -116,6 +116,33 @@ def test_threads_and_neighbours_do_not_change_a_bit(make: MakeBackend, monkeypat
     assert torch.equal(together, torch.cat([attend([i], 2) for i in range(3)]))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_spans_that_sequences_have_in_common_change_no_bit(make: MakeBackend, dtype: torch.dtype) -> None:
+    """Of three samples of one prompt, a neighbour that shares less, one apart, and two that share all whole spans."""
+    lens = np.array([700, 610, 640, 590, 300, 513, 512])
+    num_shared = (0, 528, 528, 272, 0, 0, 512)  # tokens in common with the row before
+    layout = KVLayout(1, 2, 16, 64)
+    tables = np.arange(7 * 48, dtype=np.int32).reshape(7, 48)
+    for row, tokens in enumerate(num_shared):
+        tables[row, : tokens // 16] = tables[row - 1, : tokens // 16]
+    generator = torch.Generator().manual_seed(5)
+    cache = torch.randn(layout.shape(tables.size), generator=generator).to(dtype)
+    q, k, v = (torch.randn(7, heads, 64, generator=generator).to(dtype) for heads in (14, 2, 2))
+    slots = tables[np.arange(7), (lens - 1) // 16].astype(np.int64) * 16 + (lens - 1) % 16
+    slots[6] = -1  # its last block is the row's before, which holds its token already
+
+    def attend(rows: list[int], kept: torch.Tensor) -> torch.Tensor:
+        backend = make(kept, layout, 14)
+        backend.plan(AttentionBatch(np.arange(len(rows) + 1), lens[rows], tables[rows], slots[rows]))
+        return backend.attend(0, q[rows], k[rows], v[rows])
+
+    together = attend(list(range(7)), cache)
+    units = make(cache, layout, 14)._divide(AttentionBatch(np.arange(8), lens, tables, slots))[0]
+    assert sorted(units[:, 2].tolist()) == [1] * 10 + [2, 3, 4]
+    for row in range(7):
+        assert torch.equal(together[row], attend([row], cache)[0])
+
+
 def test_an_engine_takes_the_kernel_where_it_has_the_dtype() -> None:
     layout = KVLayout(1, 1, 4, 8)
     kernels = load_kernels()

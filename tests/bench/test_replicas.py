@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from command_line import app
 from quire.bench import replicas
-from quire.bench.settings import SimulateSettings
+from quire.bench.recovery.settings import SimulateSettings
 
 
 def test_sizes_and_policies_are_compared(tmp_path: Path) -> None:

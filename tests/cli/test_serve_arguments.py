@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 
 from command_line import app
 from quire.async_engine.process import ProcessEngine
-from quire.cli.options import _by_name
 from quire.cli.serve import _banner
 from quire.cli.serve_arguments import FOREIGN_OPTIONS
+from quire.config_file import by_name
 from quire.server import lifecycle
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
@@ -47,10 +47,10 @@ def test_a_name_may_have_slashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     odd = tmp_path / "dir" / "step=100"
     odd.mkdir(parents=True)
-    assert _by_name([f"Qwen/Qwen3-0.6B={odd}"]) == {"Qwen/Qwen3-0.6B": str(odd)}
-    assert _by_name(["mine=Qwen/Qwen3-0.6B"]) == {"mine": "Qwen/Qwen3-0.6B"}
+    assert by_name([f"Qwen/Qwen3-0.6B={odd}"]) == {"Qwen/Qwen3-0.6B": str(odd)}
+    assert by_name(["mine=Qwen/Qwen3-0.6B"]) == {"mine": "Qwen/Qwen3-0.6B"}
     for path in (str(odd), "dir/step=100", "./no/such=x", "/no/such=x", "../no/such=x", "~/no/such=x"):
-        assert _by_name([path]) == {path: path}
+        assert by_name([path]) == {path: path}
 
 
 def test_one_model_is_served_under_several_names(served: list[tuple[ModelRegistry, ServerSettings]]) -> None:
@@ -149,3 +149,21 @@ def test_a_directory_without_a_model_is_told_as_generate_tells_it(tmp_path: Path
     assert served.exit_code == generated.exit_code == 2
     assert served.stderr == generated.stderr
     assert "a model directory holds config.json" in served.stderr
+
+
+# -- a file ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_serves_what_it_says_and_the_command_line_wins(
+    served: list[tuple[ModelRegistry, ServerSettings]], tmp_path: Path
+) -> None:
+    file = tmp_path / "serve.yaml"
+    file.write_text("max-queue: 5\nmax-answers: 6\nmodel: [a=random:tiny, {model: random:tiny, name: b}]\n")
+    assert serve("--config", str(file), "--max-queue", "7").exit_code == 0
+    registry, settings = served[0]
+    assert [model.name for model in registry] == ["a", "b"]
+    assert (settings.max_queue, settings.max_answers) == (7, 6)
+    file.write_text("max-quee: 5")
+    refused = serve("--config", str(file))
+    assert refused.exit_code == 2
+    assert "did you mean 'max-queue'?" in " ".join(refused.stderr.split())

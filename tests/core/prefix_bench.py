@@ -91,7 +91,7 @@ class Bench:
         self.begun = [t.op_id for t in out.transfers if t.kind == "load"]
         result = StepOutput(out.step_id)
         for seq_id in out.seq_ids:
-            seq = self.scheduler._sequences[seq_id]
+            seq = self.scheduler._life.sequences[seq_id]
             if seq.num_computed_tokens == len(seq.token_ids):
                 result.seq_ids.append(seq_id)
                 result.sampled.append([5])

@@ -15,7 +15,8 @@ from quire.core.recovery.interface import MAX_CANDIDATES
 from quire.core.recovery.log import Recovery
 from quire.core.recovery.policies import Candidate, Preemption, Recompute, RecoveryMode, RecoveryPolicy, SystemState
 from quire.core.request import Request, RequestStatus
-from quire.core.scheduler import Scheduler, SequenceUpdate
+from quire.core.scheduler import Scheduler
+from quire.core.scheduling.outcome import SequenceUpdate
 from quire.outputs import SchedulerOutput, StepOutput
 from quire.sampling_params import BeamSearchParams
 from schedule_player import EOS, STOP, Plan, Schedule, make_request, play, predict_samples

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 import quire.kernels.build as kernels_build
 import quire.kernels.loaded as loaded
-from quire.kernels.build import BuildError, build
+from quire.kernels.build import LEVELS, BuildError, build, library_path
 from quire.kernels.loaded import load_kernels
 
 
@@ -80,3 +83,26 @@ def test_a_level_that_the_processor_lacks_is_refused(monkeypatch: pytest.MonkeyP
         load_kernels()
     monkeypatch.delenv("QUIRE_KERNELS")
     assert load_kernels().level == "generic"
+
+
+_TILES = r"\t(tdp|tile|ldtilecfg)|ph\t"
+_BEYOND = {
+    "generic": r"\tv[a-z]|[yz]mm",  # SSE2, which every x86-64 processor has
+    "avx2": r"zmm|\{%k|%[xy]mm(1[6-9]|2\d|3[01])",
+    "avx512": rf"{_TILES}|\t(vdpbf16|vcvtne|vpdp|vperm(i2|t2)?b\b|vpcompress[bw]|vpopcnt)",
+    "avx512bf16": _TILES,
+}
+
+
+@pytest.mark.parametrize("level", _BEYOND)
+def test_a_level_holds_no_instruction_of_a_better_one(level: str) -> None:
+    """What is not in a library cannot be executed."""
+    if (objdump := shutil.which("objdump")) is None:
+        pytest.skip("there is no objdump to read libraries with")
+    if level not in LEVELS or not library_path(level).exists():
+        pytest.skip(f"{level} is not of this architecture, or was not built")
+    code = subprocess.run(
+        [objdump, "-d", "--no-show-raw-insn", library_path(level)], capture_output=True, text=True, check=True
+    ).stdout
+    assert code.count("\n") > 1000
+    assert not re.findall(f".*(?:{_BEYOND[level]}).*", code)[:3]

@@ -15,6 +15,7 @@ from checkpoints import make_config
 from quire.kernels.build import LEVELS
 from quire.kernels.loaded import load_kernels, load_library, runnable_levels
 from quire.models.registry import build_model, read_model_config
+from quire.models.weights.packed_weight import pack_weight
 from quire.models.weights.panel_weight import PanelWeight, panel_kernels
 
 DTYPES = [torch.float32, torch.bfloat16]
@@ -96,6 +97,10 @@ def test_a_weight_of_whole_panels_is_packed_where_it_lies(library: ctypes.CDLL) 
     assert packed.num_bytes == 64 * 96 * 2
     assert torch.equal(packed.rows(torch.arange(64)), plain)
     assert not torch.equal(weight, plain)
+
+
+def test_a_weight_without_inputs_is_left_to_torch() -> None:
+    assert pack_weight(torch.empty(64, 0)) is None
 
 
 def test_rows_that_there_are_not_are_refused(library: ctypes.CDLL) -> None:

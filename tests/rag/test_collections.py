@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 from quire.rag.chunks import Chunk
-from quire.rag.collections import Collection, Collections, NewDocument, default_directory
+from quire.rag.collections import Collection, Collections, default_directory
 from quire.rag.database import FILE
 from quire.rag.embedder import HashingEmbedder
 from quire.rag.embedding import EmbedderFacts
 from quire.rag.index import VectorIndex
+from quire.rag.records import NewDocument
 
 EMBEDDER = HashingEmbedder()
 

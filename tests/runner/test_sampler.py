@@ -242,6 +242,32 @@ def test_where_every_token_is_banned_the_row_fails_and_its_neighbours_do_not(tem
     assert [len(tokens) for tokens in drawn] == [1, 0, 1]
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_few_allowed_tokens_are_drawn_from_as_many_are(
+    monkeypatch: pytest.MonkeyPatch, temperature: float, dtype: torch.dtype
+) -> None:
+    """What is listed and what is found by looking at every logit is the same."""
+    logits = (torch.randn(40, 3000, generator=torch.Generator().manual_seed(1)) * 3).to(dtype)
+    rng = np.random.default_rng(2)
+    asked = [
+        SamplingParams(
+            temperature=temperature, allowed_token_ids=tuple(map(int, rng.integers(0, 3000, 1 + row))),
+            top_k=(0, 2)[row % 2], top_p=(1.0, 0.7)[row // 2 % 2], seed=row, logprobs=(None, 1)[row % 3 == 0],
+            repetition_penalty=(1.0, 1.5)[row % 5 == 0],
+        )
+        for row in range(len(logits))
+    ]  # fmt: skip
+
+    def sample() -> list[list[int]]:
+        return Sampler(3000).sample(logits.clone(), [RowState(new_sequence(params)) for params in asked])[0]
+
+    listed = sample()
+    monkeypatch.setattr("quire.runner.token_mask._MOST_LISTED", -1)
+    assert sample() == listed
+    assert all(token in params.allowed_token_ids for (token,), params in zip(listed, asked, strict=True))
+
+
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 @pytest.mark.parametrize(
     "params",

@@ -7,13 +7,20 @@ import json
 import re
 import shutil
 import subprocess
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from every_metric import render_every_metric
+from quire.config import EngineConfig
+from quire.config_file import read_config
 from quire.server.lifecycle import _LAST_BYTES_TIMEOUT_S, _STOP_TIMEOUT_S
+from quire.server.settings import ServerSettings
+from quire.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -145,3 +152,61 @@ def test_the_images_health_check_asks_health() -> None:
 def test_the_readme_links_what_there_is() -> None:
     links = set(re.findall(r"\]\(([^)]+)\)", (DEPLOY / "README.md").read_text()))
     assert links == {path.name for path in DEPLOY.iterdir()} - {"README.md"}
+
+
+# -- files of options, and clusters ------------------------------------------------------------------------------------
+
+
+def settings_kinds() -> list[type[Settings]]:
+    """Whose options a file may have; those of a cluster too, where this checkout can serve on one."""
+    kinds: list[type[Settings]] = [ServerSettings]
+    if find_spec("quire.cluster") is not None:
+        kinds.append(import_module("quire.cluster.settings").ClusterSettings)
+    return kinds
+
+
+def check_options(text: Any) -> dict[str, EngineConfig]:
+    """Every key is an option, and every value may be. Returns the engines."""
+    kinds = settings_kinds()
+    file = read_config(text, kinds)
+    for kind in kinds:
+        file.make(kind)
+    return file.make_engines()
+
+
+def test_the_file_of_options_is_one() -> None:
+    engines = check_options(DEPLOY / "serve.yaml")
+    assert [(name, config.model, config.max_num_seqs) for name, config in engines.items()] == [
+        ("quire-mini", "quire-mini", 64),
+        ("chat", "quire-chat", 32),
+    ]
+
+
+@pytest.mark.skipif(find_spec("quire.cluster") is None, reason="nothing here serves on a cluster")
+def test_kubernetes_gets_options_that_there_are_from_files_that_are_mounted() -> None:
+    config, _, service = yaml.safe_load_all((DEPLOY / "kuberay.yaml").read_text())
+    options = yaml.safe_load(config["data"]["serve.yaml"])
+    check_options(options)
+    (application,) = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
+    module, _, name = application["import_path"].partition(":")
+    assert hasattr(import_module(module), name)
+    cluster = service["spec"]["rayClusterConfig"]
+    (group,) = cluster["workerGroupSpecs"]
+    assert group["maxReplicas"] == options["max-replicas"], "a machine for each replica"
+    for pod in (cluster["headGroupSpec"]["template"]["spec"], group["template"]["spec"]):
+        (container,) = pod["containers"]
+        mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+        files = (application["args"]["config"], options["api-key-file"])
+        assert {*(str(Path(path).parent) for path in files), options["kv-dir"]} <= set(mounts)
+        assert set(mounts.values()) == {volume["name"] for volume in pod["volumes"]}
+    held = int(group["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"])
+    assert options["replica-cpus"] <= held - 1, "and some for Ray's own processes"
+
+
+def test_the_launchers_file_has_what_ray_asks_for() -> None:
+    cluster = yaml.safe_load((DEPLOY / "ray-cluster.yaml").read_text())
+    assert cluster["provider"]["type"] == "local"
+    assert cluster["min_workers"] == cluster["max_workers"] == len(cluster["provider"]["worker_ips"])
+    for commands in ("setup_commands", "head_start_ray_commands", "worker_start_ray_commands"):
+        for command in cluster[commands]:
+            assert subprocess.run(["bash", "-n", "-c", command], timeout=60, check=False).returncode == 0

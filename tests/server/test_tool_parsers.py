@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from dataclasses import replace
 from typing import Any
@@ -82,6 +83,12 @@ RECORDED: dict[str, tuple[type[ToolParser], str, str, str, list[tuple[str, Any]]
         '[{"name": "weather", "arguments": {"city": "Paris"}}, {"name": "now", "arguments": {}}]',
         "", "", [PARIS, ("now", {})],
     ),
+    "beyond ASCII": (
+        HermesParser,
+        '<think>\nZürich…\n</think>\n\nOui ☀.\n'
+        '<tool_call>\n{"name": "say", "arguments": {"té": "☀️ 20 °C 🌞"}}\n</tool_call>',
+        "Zürich…", "Oui ☀.", [("say", {"té": "☀️ 20 °C 🌞"})],
+    ),
     "no arguments": (HermesParser, '<tool_call>{"name": "now"}</tool_call>', "", "", [("now", {})]),
     "no call, with signs of one": (
         HermesParser, "a < b, <tool>, <tool_cal {} </think>\n", "", "a < b, <tool>, <tool_cal {} </think>\n", [],
@@ -109,11 +116,18 @@ def test_recorded_answers_say_the_same_however_they_are_split(name: str) -> None
     answer = Answer.of(whole)
     assert (answer.reasoning, answer.content) == (reasoning, content)
     assert [(call.name, json.loads(call.arguments)) for call in answer.calls] == calls
-    splits = [[text[:cut], text[cut:]] for cut in range(len(text))]
-    for pieces in (list(text), *splits):
+    raw = text.encode()
+    splits = [_decoded([raw[:cut], raw[cut:]]) for cut in range(len(raw))]
+    for pieces in (list(text), _decoded([raw[at : at + 1] for at in range(len(raw))]), *splits):
         grown = reader(kind)
         events = [event for piece in pieces for event in grown.feed(piece)] + grown.finish()
         assert anonymous(merge(events)) == whole, pieces
+
+
+def _decoded(pieces: list[bytes]) -> list[str]:
+    """As the server hands them on: bytes that are part of a character wait for the rest of it."""
+    decode = codecs.getincrementaldecoder("utf-8")().decode
+    return [decode(piece) for piece in pieces]
 
 
 @pytest.mark.parametrize("name", RECORDED)

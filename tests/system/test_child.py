@@ -15,7 +15,7 @@ import pytest
 
 from quire.rag.embedder import find_embedder, load_embedder
 from quire.rag.embedder_process import EmbedderProcess
-from quire.system.child import Child, ChildError, Limits, Worker
+from quire.system.child import Child, ChildError, ChildKilled, ChildTimeout, Limits, Worker
 
 SOURCE = Path(__file__).parents[2] / "src"
 LIMITS = Limits(memory_bytes=1 << 30, cpu_s=0.1, wall_s=20)
@@ -27,8 +27,8 @@ def make_worker() -> Worker:
             raise ValueError("not this")
         if question == b"allocate":
             return bytes(2 << 30)[:1]
-        if question == b"die":
-            os.kill(os.getpid(), signal.SIGSEGV)
+        if question in (b"SIGSEGV", b"SIGKILL"):
+            os.kill(os.getpid(), signal.Signals[question.decode()])
         while question == b"spin":
             pass
         return question.upper()
@@ -47,7 +47,9 @@ def test_a_child_answers_refuses_and_comes_back_after_a_crash() -> None:
         child.ask(b"allocate")
     assert child.pid == pid
     with pytest.raises(ChildError, match="SIGSEGV"):
-        child.ask(b"die")
+        child.ask(b"SIGSEGV")
+    with pytest.raises(ChildKilled):
+        child.ask(b"SIGKILL")
     assert child.ask(b"two") == b"TWO"
     with pytest.raises(ChildError, match=r"0\.1 s of processor time"):
         child.ask(b"spin")
@@ -67,7 +69,7 @@ def test_what_takes_too_long_is_ended_and_threads_get_their_own_answers() -> Non
         thread.join()
     assert answers == {b"a": b"A", b"b": b"B", b"c": b"C", b"d": b"D"}
     child._limits = Limits(wall_s=0.05)
-    with pytest.raises(ChildError, match=r"more than 0\.05 s"):
+    with pytest.raises(ChildTimeout, match=r"more than 0\.05 s"):
         child.ask(b"spin")
     assert child.pid is None
 

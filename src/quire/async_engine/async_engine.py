@@ -16,20 +16,24 @@ from weakref import WeakValueDictionary
 
 from quire.async_engine.device_share import SharedDevice
 from quire.async_engine.event_stream import Delivery, EventStream, OutputCollector
+from quire.async_engine.ledger import MAX_LOSSES, Ledger
 from quire.async_engine.loop import EngineLoop
 from quire.async_engine.messages import (
     Abort,
     Add,
     Command,
+    EngineLost,
     EngineUnavailable,
+    Event,
     Finished,
     Forget,
     Heartbeat,
     LoadReport,
+    Lost,
     ModelState,
+    Preempted,
     QueueFull,
     Report,
-    RequestFailed,
     Started,
     StateReport,
     StepReport,
@@ -39,7 +43,7 @@ from quire.async_engine.watchdog import Watchdog
 from quire.config import SchedulerConfig
 from quire.engine.input_processor import InputProcessor
 from quire.forecast import Forecast
-from quire.outputs import LoadProgress, RequestOutput, Stats
+from quire.outputs import LoadProgress, RequestOutput, Resumption, Stats
 from quire.prompt import Prompt, PromptLike
 from quire.sampling_params import BeamSearchParams, SamplingParams, StructuredOutputsParams
 from quire.structured.checker import GrammarChecker, TooManyGrammars
@@ -64,8 +68,7 @@ class _Sent:
     stream: EventStream
     number: int  #: in the stream
     collector: OutputCollector  #: the way there from other threads
-    is_started: bool = False  #: the engine has begun with it
-    is_second_try: bool = False  #: the engine was lost once before it had begun
+    ledger: Ledger
 
 
 class AsyncEngine:
@@ -126,6 +129,7 @@ class AsyncEngine:
         self._waiting: set[Future[None]] = set()  #: requests that wait for the model, until it changes
         self._last_use = 0.0  #: `time.monotonic`
         self._collectors: WeakValueDictionary[asyncio.AbstractEventLoop, OutputCollector] = WeakValueDictionary()
+        self._end_of_wait = threading.Timer(0, lambda: None)  #: of requests whose engine was lost, for the next one
         self._heartbeats: dict[int, Future[bool]] = {}
         self._grammars = GrammarChecker()
         self._host = self._make_host(make_engine, device, hang_timeout_s, exit_on_hang)
@@ -305,9 +309,13 @@ class AsyncEngine:
         priority: int = 0,
         min_stage: int = 1,
         wants_progress: bool = True,
+        resumption: Resumption | None = None,
     ) -> None:
         """Send a request; its events come to `stream`. The reader calls `leave` when done. Where the model is being
         loaded, it waits for that (`wait_open`).
+
+        Where the engine is lost after it has begun with the request, another one goes on behind the events that have
+        come, with the same tokens; until then the request counts as preempted.
 
         Args:
             stream: of the running event loop; it may take the events of several requests.
@@ -318,12 +326,14 @@ class AsyncEngine:
             priority: smaller goes first.
             min_stage: of the model, before which the request does not begin.
             wants_progress: False gives only `Started` and `Finished`. So does beam search.
+            resumption: the request was elsewhere before, and goes on behind that (`Ledger.resumption`).
 
         Raises:
             ValueError: it can never be served.
             EngineUnavailable: the model takes no requests, or is not loaded in time. The stream raises it, too, where
-                the model is shut down before the request has ended, and `RequestFailed` where the request ends with an
-                error.
+                the model is shut down before the request has ended; `RequestFailed` where the request ends with an
+                error; and `EngineLost` where `MAX_LOSSES` engines were lost with it, or none is there again within
+                `load_wait_s`.
             QueueFull: too many requests wait.
         """
         arrival_time = time.monotonic()
@@ -333,19 +343,30 @@ class AsyncEngine:
         while not is_sent:  # or the engine was lost, or unloaded, in between
             accept = partial((await self.wait_open()).accept, priority=priority, min_stage=min_stage)
             processed = await asyncio.to_thread(accept, prompt, params)
-            add = Add(next(self._keys), request_id, processed, arrival_time, wants_progress)
+            add = Add(next(self._keys), request_id, processed, arrival_time, wants_progress, resumption)
             is_sent = self._send(stream, number, add)
         self._call(self._on_accepted, processed.n, processed.max_tokens)
 
-    async def check_grammar(self, wanted: StructuredOutputsParams) -> None:
+    async def forward(self, stream: EventStream, add: Add, *, number: int = 0) -> None:
+        """As `submit`, for a request that was processed elsewhere; it gets a key of its own here."""
+        is_sent = False
+        while not is_sent:
+            await self.wait_open()
+            is_sent = self._send(stream, number, replace(add, key=next(self._keys)))
+        self._call(self._on_accepted, add.processed.n, add.processed.max_tokens)
+
+    async def check_grammar(self, wanted: StructuredOutputsParams, *, owner: str = "") -> None:
         """Try a grammar in a process of its own, as `submit` does, which then need not wait for it again.
+
+        Args:
+            owner: whose it is; owners are served in turns.
 
         Raises:
             GrammarError: it is not supported, or too complex; the message says what.
             QueueFull: too many grammars wait to be tried.
         """
         try:
-            await self._grammars.check(wanted)
+            await self._grammars.check(wanted, owner)
         except TooManyGrammars as error:
             raise QueueFull(str(error)) from None
 
@@ -392,11 +413,12 @@ class AsyncEngine:
             collector = self._collectors.get(loop)
             if collector is None:
                 collector = self._collectors[loop] = OutputCollector(loop)
-            self._sent[add.key] = _Sent(add, stream, number, collector)
+            ledger = Ledger(add.resumption, wants_progress=add.wants_progress)
+            self._sent[add.key] = _Sent(add, stream, number, collector, ledger)
             stream.keys.append(add.key)
             self._request_ids.add(add.request_id)
             self.num_queued += 1
-            self._untaken[add.key] = len(add.processed.prompt.token_ids)
+            self._untaken[add.key] = add.num_known_tokens
             self._host.send(add)
         return True
 
@@ -413,7 +435,7 @@ class AsyncEngine:
             return False
         self._request_ids.discard(sent.add.request_id)
         self._untaken.pop(sent.add.key, None)
-        self.num_queued -= not sent.is_started
+        self.num_queued -= not sent.ledger.is_started
         self._last_use = time.monotonic()
         return True
 
@@ -426,6 +448,8 @@ class AsyncEngine:
                 self._take_step(report)
             case StateReport():
                 self._take_state(report)
+            case Lost():
+                self._take_lost(report)
             case LoadReport():
                 self._take_load(report.progress)
             case Heartbeat():
@@ -473,12 +497,16 @@ class AsyncEngine:
                 sent = self._sent.get(key)
                 if sent is None:
                     continue  # its reader has gone
-                if isinstance(event, Started):
-                    sent.is_started = True
-                    self.num_queued -= 1
-                elif isinstance(event, (Finished, Exception)):
+                if isinstance(event, Exception):
                     self._end(sent)
-                batches.setdefault(sent.collector, []).append((sent.stream, sent.number, event))
+                    shown: Event | Exception | None = event
+                else:
+                    self.num_queued -= type(event) is Started and not sent.ledger.is_started
+                    shown = sent.ledger.take(event)
+                    if type(event) is Finished:
+                        self._end(sent)
+                if shown is not None:
+                    batches.setdefault(sent.collector, []).append((sent.stream, sent.number, shown))
         for collector, batch in batches.items():
             if not collector.put(batch):  # the readers' event loop was closed under them
                 for stream, _, _ in batch:
@@ -503,6 +531,7 @@ class AsyncEngine:
             logger.error("%s: %s", self.name, report.error)
         else:
             logger.info("%s: %s", self.name, report.state)
+        was = self.load_progress
         with self._lock:
             self._engine_state = report.state
             self.error = report.error
@@ -512,9 +541,12 @@ class AsyncEngine:
             self._last_use = time.monotonic()
             if not self._is_coming:
                 self._end_waits()
+            self._end_of_wait.cancel()
             lost = [] if report.state is ModelState.READY else list(self._sent.values())
+            again = set[_Sent]()
             if report.state is ModelState.LOADING:
-                lost = [sent for sent in lost if not self._try_again(sent)]
+                again = self._send_again(lost, was)
+                self._end_of_wait = self._begin_wait()
         if report.state is not ModelState.READY:
             self._end_heartbeats()
         if report.state is ModelState.LOADING:
@@ -525,20 +557,66 @@ class AsyncEngine:
                 self._note_load(replace(self.load_progress or _BEGIN, stage=1))
         if report.state is ModelState.FAILED:
             self._note_load(replace(self.load_progress or _BEGIN, stage=0, error=report.error, phase="failed"))
-        for sent in lost:
-            message = f"the engine failed while it had this request: {report.error}"
-            if self._cut_off(sent, RequestFailed(message)):
-                self._call(self._on_finished, sent.add.output("error", message))
+        self._tell_lost(lost, again, report.error)
 
-    def _try_again(self, sent: _Sent) -> bool:
-        """Send a request that the lost engine had not begun to the next one. Only once: the request itself may break
-        engines in its first step."""
-        if sent.is_started or sent.is_second_try:
-            return False
-        sent.is_second_try = True
-        self._untaken[sent.add.key] = len(sent.add.processed.prompt.token_ids)
-        self._host.send(sent.add)
-        return True
+    # -- requests whose engine was lost ------------------------------------------------------------------------------
+
+    def _take_lost(self, report: Lost) -> None:
+        with self._lock:
+            lost = [sent for key in report.keys if (sent := self._sent.get(key)) is not None]
+            again = self._send_again(lost, self.load_progress)
+        self._tell_lost(lost, again, report.error)
+
+    def _send_again(self, lost: Sequence[_Sent], was: LoadProgress | None) -> set[_Sent]:
+        """Have the next engine go on with requests, behind what their readers have been given. Not for ever: a request
+        itself may be what breaks engines. Under the lock.
+
+        Args:
+            was: how far loading of the lost engine had come.
+
+        Returns:
+            Those that were sent; the others are to be given up.
+        """
+        again = {sent for sent in lost if sent.ledger.lose() and self._load_wait_s > 0}
+        for sent in lost:
+            if sent in again:
+                sent.add = replace(sent.add, resumption=sent.ledger.resumption(was.stage if was is not None else 1))
+                self._untaken[sent.add.key] = sent.add.num_known_tokens
+                self._host.send(sent.add)
+        return again
+
+    def _tell_lost(self, lost: Sequence[_Sent], again: set[_Sent], error: str | None) -> None:
+        """Tell the readers of lost requests that they wait for another engine, or that none will have them."""
+        if lost:
+            logger.info(
+                "%s: of %d requests that were there, %d go on in another engine", self.name, len(lost), len(again)
+            )
+        for sent in lost:
+            if sent not in again:
+                times = f"{sent.ledger.num_losses} times " if sent.ledger.num_losses >= MAX_LOSSES else ""
+                self._give_up(sent, f"the engine failed {times}while it had this request: {error}")
+            elif sent.ledger.pause():
+                sent.collector.put([(sent.stream, sent.number, Preempted())])
+
+    def _begin_wait(self) -> threading.Timer:
+        """Requests that were sent again wait as long for the model as new ones do."""
+        timer = threading.Timer(self._load_wait_s, lambda: self._end_wait(timer))
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def _end_wait(self, timer: threading.Timer) -> None:
+        with self._lock:
+            waits = self._end_of_wait is timer and self._engine_state is ModelState.LOADING
+            lost = list(self._sent.values()) if waits else []
+        for sent in lost:
+            why = f"the engine failed while it had this request, and is not there again after {self._load_wait_s:g} s"
+            self._give_up(sent, f"{why}: {self.error}")
+
+    def _give_up(self, sent: _Sent, message: str) -> None:
+        """No engine goes on with a request whose engine was lost."""
+        if self._cut_off(sent, EngineLost(message)):
+            self._call(self._on_finished, sent.add.output("error", message))
 
     def _cut_off(self, sent: _Sent, error: Exception) -> bool:
         """End a request from here, and tell its reader. False where it had ended before."""
@@ -566,6 +644,7 @@ class AsyncEngine:
         """Cut off what still runs, and end the thread once its step is over."""
         self._stop_taking()
         self._end_all()
+        self._end_of_wait.cancel()
         self._grammars.close()
         self._host.stop()
 

@@ -255,12 +255,21 @@ class EngineLoop:
         if add.request_id in self._clients:
             return
         try:
-            state = engine.add(add.processed, request_id=add.request_id, arrival_time=add.arrival_time)
+            state = engine.add(
+                add.processed,
+                request_id=add.request_id,
+                arrival_time=add.arrival_time,
+                resumption=add.resumption,
+            )
         except ValueError as error:
             ended.events.append((add.key, error))
-        else:
-            self._clients[add.request_id] = _Client(add.key, state, add.wants_progress)
-            self._taken.append(add.key)
+            return
+        if state.is_finished:  # nothing was missing but the word that it has ended
+            ended.outputs.append(output := state.to_output())
+            ended.events.append((add.key, Finished(output)))
+            return
+        self._clients[add.request_id] = _Client(add.key, state, add.wants_progress)
+        self._taken.append(add.key)
 
     def _abort(self, engine: Engine, abort: Abort, ended: StepReport) -> None:
         request_id = abort.request_id
@@ -316,7 +325,8 @@ class EngineLoop:
         request = client.state.request
         if not client.is_started and client.state.metrics.first_scheduled_time is not None:
             client.is_started = True
-            started = Started(request.prompt_token_ids, dict(request.cached_tokens or {}), request.stage)
+            cached = dict(request.cached_tokens or {})
+            started = Started(request.prompt_token_ids, cached, request.stage, request.seed)
             report.events.append((client.key, started))
         if client.is_preempted:
             client.is_preempted = False

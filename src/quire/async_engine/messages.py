@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 
 from quire.engine.input_processor import InputProcessor, ProcessedRequest
 from quire.forecast import Forecast
-from quire.outputs import CompletionOutput, Delta, LoadProgress, RequestMetrics, RequestOutput, Stats
+from quire.outputs import (
+    CompletionOutput,
+    Delta,
+    LoadProgress,
+    RequestMetrics,
+    RequestOutput,
+    Resumption,
+    Stats,
+)
 from quire.prompt import Prompt
 
 # -- what a client of a request sees ---------------------------------------------------------------------------------
@@ -34,6 +42,7 @@ class Started:
     prompt_token_ids: list[int]
     cached_tokens: dict[str, int]  #: of the prompt, found so far, by tier; what is loaded meanwhile comes with the end
     stage: int = 1  #: that it begins on
+    seed: int = 0  #: the address of its random numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,10 @@ class RequestFailed(RuntimeError):
     """The request ended with an error that is not the client's (500); the message may be shown."""
 
 
+class EngineLost(RequestFailed):
+    """The engine was lost while it had the request, and no other one goes on with it; the message says why."""
+
+
 class EngineUnavailable(RuntimeError):
     """The model still loads, has failed or is shutting down (503); the message says which."""
 
@@ -87,6 +100,12 @@ class Add:
     processed: ProcessedRequest
     arrival_time: float  #: `time.monotonic`
     wants_progress: bool = True
+    resumption: Resumption | None = None  #: the request was in an engine that was lost, and had come so far
+
+    @property
+    def num_known_tokens(self) -> int:
+        """Tokens that the engine gets with it: the prompt's, and those that it has made before."""
+        return len(self.processed.prompt.token_ids) + (self.resumption.num_tokens if self.resumption is not None else 0)
 
     def output(self, finish_reason: str, error: str | None = None) -> RequestOutput:
         """The output of a request that no engine has."""
@@ -168,10 +187,18 @@ class StateReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """The engine has lost these requests, and serves on: it is several in one, of which one has gone."""
+
+    keys: list[int]
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class LoadReport:
     """Loading has come further. Comes before READY and, of a model in stages, after it."""
 
     progress: LoadProgress
 
 
-Report = StepReport | StateReport | LoadReport | Heartbeat
+Report = StepReport | StateReport | Lost | LoadReport | Heartbeat

@@ -38,6 +38,7 @@ class _Call(ctypes.Structure):
         ("units", ctypes.c_void_p),
         ("num_merges", ctypes.c_int64),
         ("merges", ctypes.c_void_p),
+        ("places", ctypes.c_void_p),
         ("partials", ctypes.c_void_p),
     )
 
@@ -89,15 +90,15 @@ class CpuAttention:
     # -- plan --------------------------------------------------------------------------------------------------------
 
     def plan(self, batch: AttentionBatch) -> None:
-        units, merges, num_partials = self._divide(batch)
+        units, merges, places = self._divide(batch)
         if self._prompts is not None:
             self._prompts.plan_prefills(batch)
         slots = np.ascontiguousarray(batch.slot_mapping, dtype=np.int64)
         tables = np.ascontiguousarray(batch.block_tables, dtype=np.int32)
-        self._planned = (units, merges, slots, tables)
+        self._planned = (units, merges, places, slots, tables)
         partial_size = self._num_heads * (self.layout.head_dim + 2)
-        if self._partials.numel() < num_partials * partial_size:
-            self._partials = torch.empty(num_partials * partial_size, dtype=torch.float32)
+        if self._partials.numel() < len(places) * partial_size:
+            self._partials = torch.empty(len(places) * partial_size, dtype=torch.float32)
         num_elements = int(batch.query_lens @ batch.seq_lens) * 2 * self.layout.num_kv_heads * self.layout.head_dim
         call = self._call
         call.num_threads = torch.get_num_threads() if num_elements > _SERIAL_ELEMENTS else 1
@@ -105,10 +106,10 @@ class CpuAttention:
         call.block_tables, call.table_stride = tables.ctypes.data, tables.shape[1]
         call.num_units, call.units = len(units), units.ctypes.data
         call.num_merges, call.merges = len(merges), merges.ctypes.data
-        call.partials = self._partials.data_ptr()
+        call.places, call.partials = places.ctypes.data, self._partials.data_ptr()
 
-    def _divide(self, batch: AttentionBatch) -> tuple[np.ndarray, np.ndarray, int]:
-        """The units and merges of a step, as csrc/paged_attention.h has them, and how many partial sums there are.
+    def _divide(self, batch: AttentionBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The units, merges and places of a step, as csrc/paged_attention.h has them.
 
         Prompts come first, their last queries before all others: what takes long begins early.
         """
@@ -121,15 +122,26 @@ class CpuAttention:
             for first in range(0, int(query_lens[i]), tile_queries)
         ]
         seqs = np.flatnonzero(query_lens == 1)
-        num_spans = -(-batch.seq_lens[seqs].astype(np.int64) // _SPAN)
+        lens = batch.seq_lens[seqs].astype(np.int64)
+        num_spans = -(-lens // _SPAN)
         of = np.repeat(np.arange(len(seqs)), num_spans)  # each span's sequence, among those that decode
-        before = np.cumsum(num_spans) - num_spans
-        first_keys = (np.arange(len(of)) - before[of]) * _SPAN
+        span = np.arange(len(of)) - (np.cumsum(num_spans) - num_spans)[of]
         is_split = num_spans > 1
-        partials = np.cumsum(np.where(is_split, num_spans, 0))
-        first_partials = partials - num_spans
-        seq = seqs[of]
-        units = np.empty((len(tiles) + len(of), 7), dtype=np.int64)
+        num_shared = self._shared_spans(batch, seqs)
+        if num_shared.any():
+            order = np.lexsort((of, span))
+            of, span = of[order], span[order]
+            firsts, counts = _runs(span < num_shared[of], tile_queries)
+        else:
+            firsts, counts = np.arange(len(of)), np.ones(len(of), dtype=np.int64)
+        share = np.where(is_split[of], np.cumsum(is_split[of]) - 1, -1)
+        places = share[np.lexsort((span, of))] if num_shared.any() else share
+        places = np.ascontiguousarray(places[places >= 0])
+        num_places = np.where(is_split, num_spans, 0)
+        merges = np.array((starts[seqs], np.cumsum(num_places) - num_places, num_spans)).T[is_split]
+
+        seq, first_key = seqs[of[firsts]], span[firsts] * _SPAN
+        units = np.empty((len(tiles) + len(seq), 7), dtype=np.int64)
         if tiles:
             prompts = np.array(tiles, dtype=np.int64)
             ends = prompts[:, 3] + prompts[:, 2]
@@ -137,12 +149,27 @@ class CpuAttention:
             units[: len(tiles), :4], units[: len(tiles), 4] = prompts[order], 0
             units[: len(tiles), 5], units[: len(tiles), 6] = ends[order], -1
         columns = units[len(tiles) :].T  # filled one by one: stacking them takes longer than all the rest
-        columns[0], columns[1], columns[2], columns[3] = seq, starts[seq], 1, contexts[seq]
-        columns[4], columns[5] = first_keys, np.minimum(first_keys + _SPAN, batch.seq_lens[seq])
-        columns[6] = np.where(is_split[of], first_partials[of] + first_keys // _SPAN, -1)
-        num_partials = int(partials[-1]) if len(partials) else 0
-        merges = np.array((starts[seqs], first_partials, num_spans)).T[is_split]
-        return units, np.ascontiguousarray(merges, dtype=np.int64), num_partials
+        columns[0], columns[1], columns[2], columns[3] = seq, starts[seq], counts, contexts[seq]
+        columns[4], columns[5] = first_key, np.minimum(first_key + _SPAN, batch.seq_lens[seq])
+        columns[6] = share[firsts]
+        return units, np.ascontiguousarray(merges, dtype=np.int64), places
+
+    def _shared_spans(self, batch: AttentionBatch, seqs: np.ndarray) -> np.ndarray:
+        """How many of its first spans a decoding sequence has in common with the one before it in the batch."""
+        shared = np.zeros(len(seqs), dtype=np.int64)
+        lens = batch.seq_lens[seqs]
+        whole = (np.minimum(lens[1:], lens[:-1]) - 1) // _SPAN  # the last token's span is always its own
+        tables, block_size = batch.block_tables, self.layout.block_size
+        pairs = np.flatnonzero((whole > 0) & (np.diff(batch.query_start_loc[seqs]) == 1))
+        if len(pairs):
+            last_block = -(-_SPAN // block_size) - 1  # of the first span: most sequences differ in it
+            pairs = pairs[tables[seqs[pairs], last_block] == tables[seqs[pairs + 1], last_block]]
+        if len(pairs):
+            num_blocks = -(-int(whole[pairs].max()) * _SPAN // block_size)
+            differ = tables[seqs[pairs], :num_blocks] != tables[seqs[pairs + 1], :num_blocks]
+            num_same = np.where(differ.any(axis=1), differ.argmax(axis=1), num_blocks)
+            shared[pairs + 1] = np.minimum(num_same * block_size // _SPAN, whole[pairs])
+        return shared
 
     # -- a layer -----------------------------------------------------------------------------------------------------
 
@@ -160,3 +187,18 @@ class CpuAttention:
         if self._prompts is not None:
             self._prompts.attend_prefills(layer_index, q, k, v, out)
         return out
+
+
+def _runs(continues: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:
+    """Runs of entries of which each but the first `continues` the one before, cut evenly where they are too long.
+
+    Returns:
+        where each begins, and how many entries it has.
+    """
+    begins = np.flatnonzero(~continues)
+    lengths = np.diff(begins, append=len(continues))
+    pieces = -(-lengths // longest)
+    run = np.repeat(np.arange(len(begins)), lengths)
+    place = np.arange(len(continues)) - begins[run]
+    firsts = np.flatnonzero(place % (-(-lengths // pieces))[run] == 0)
+    return firsts, np.diff(firsts, append=len(continues))

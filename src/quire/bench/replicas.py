@@ -19,9 +19,9 @@ from typing import Any
 
 from quire.bench.plots import COLOURS
 from quire.bench.progress import progress
+from quire.bench.recovery.settings import SimulateSettings
 from quire.bench.recovery.simulate import make_profile, scheduler_config
 from quire.bench.report import Column, Report
-from quire.bench.settings import SimulateSettings
 from quire.bench.workload import read_trace
 from quire.config import SchedulerConfig
 from quire.core.recovery.policies import make_policy

@@ -1,33 +1,19 @@
-"""What each benchmark may be asked: the options of `quire bench`, `quire simulate` and `quire calibrate`.
+"""What each benchmark may be asked: the options of `quire bench`. Those of recovery and of serving stand beside them.
 
 Imports nothing but how settings are defined, since the command line reads this file before it answers `--help`.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from quire.settings import (
-    REQUIRED,
-    Settings,
-    check_unit,
-    integer_range,
-    integers,
-    names,
-    numbers,
-    parse_size,
-    setting,
-    share_range,
-)
+from quire.settings import REQUIRED, Settings, integer_range, integers, names, numbers, parse_size, setting
 
 SLO_NAMES = ("ttft", "tpot", "e2el")
-_POLICIES = "recompute,swap,threshold:1024,cost"
-_POLICIES_HELP = "Of recompute, swap, threshold:N, threshold:N:swap-above and cost."
 
 
 def parse_goodput(text: str) -> dict[str, float]:
@@ -50,25 +36,12 @@ def parse_goodput(text: str) -> dict[str, float]:
     return limits
 
 
-def _json_object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{text!r} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise ValueError(f'{text!r} is not a JSON object such as {{"top_k": 5}}')
-    return value
-
-
-def _policies() -> Any:
-    return setting(_POLICIES, _POLICIES_HELP, read=names, metavar="POLICY[,POLICY...]")
-
-
-def _runs(default: int = 3) -> Any:
+def runs(default: int = 3) -> Any:
+    """The setting of how often all is measured."""
     return setting(default, "Repetitions; each shifts the token ids.", at_least=1)
 
 
-def _refuse_together(settings: Settings, name: str, *others: str) -> None:
+def refuse_together(settings: Settings, name: str, *others: str) -> None:
     """Two settings that say the same thing must not both be other than by default."""
     clash = settings.changed(*others)
     if settings.changed(name) and clash:
@@ -77,7 +50,8 @@ def _refuse_together(settings: Settings, name: str, *others: str) -> None:
         )
 
 
-def _refuse_repeats(settings: Settings, name: str) -> None:
+def refuse_repeats(settings: Settings, name: str) -> None:
+    """Raise ValueError where a setting lists nothing, or something twice."""
     given = getattr(settings, name)
     if not given or len(set(given)) < len(given):
         raise ValueError(f"{name}={','.join(map(str, given))} names something twice, or nothing")
@@ -90,7 +64,7 @@ class LatencySettings(Settings):
     input_len: int = setting(128, "Tokens of each prompt.", at_least=1)
     output_len: int = setting(128, "Tokens of each answer.", at_least=1)
     batch_size: tuple[int, ...] = setting("1", "Numbers of requests at once.", read=integers, at_least=1)
-    runs: int = _runs()
+    runs: int = runs()
 
 
 @dataclass(frozen=True)
@@ -106,11 +80,11 @@ class ThroughputSettings(Settings):
     arrivals: bool = setting(False, "Keep to arrival_s; by default all come at once.", is_flag=True)
     compare_prefix_caching: bool = setting(False, "Each engine with prefix caching and without.", is_flag=True)
     save_workload: Path | None = setting(None, "Write the workload that was made.")
-    runs: int = _runs()
+    runs: int = runs()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _refuse_together(self, "workload", "trace")
+        refuse_together(self, "workload", "trace")
 
 
 @dataclass(frozen=True)
@@ -181,8 +155,8 @@ class ColdStartSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _refuse_repeats(self, "modes")
-        _refuse_repeats(self, "storage_bandwidth")
+        refuse_repeats(self, "modes")
+        refuse_repeats(self, "storage_bandwidth")
         if unknown := [mode for mode in self.modes if mode not in COLD_STARTS]:
             raise ValueError(f"modes={unknown[0]} is none of {', '.join(COLD_STARTS)}")
         if self.running and self.pack is None:
@@ -202,7 +176,7 @@ class DocumentKvSettings(Settings):
         read=numbers,
         at_least=0,
     )
-    runs: int = _runs()
+    runs: int = runs()
 
 
 @dataclass(frozen=True)
@@ -251,7 +225,7 @@ class RagSettings(Settings):
         if bool(self.documents) != (self.questions is not None):
             raise ValueError("--documents and --questions belong together; give both, or none for the generated set")
         for name, known in (("policy", ("round-robin", "query", "domain")), ("kv", ("off", "cold", "warm"))):
-            _refuse_repeats(self, name)
+            refuse_repeats(self, name)
             if unknown := [each for each in getattr(self, name) if each not in known]:
                 raise ValueError(f"{name}={unknown[0]!r} is none of {', '.join(known)}")
         if self.models is not None and self.preset != "embedded":
@@ -296,7 +270,7 @@ class PromotionSettings(Settings):
     layers_out: int = setting(8, "Layers that stage 1 of a model without a pack lacks.", at_least=1)
     stages: int = setting(3, "Stages of a model without a pack.", at_least=2)
     seed: int = setting(0, "Of prompts and arrivals.", name="load_seed")
-    runs: int = _runs()
+    runs: int = runs()
 
 
 @dataclass(frozen=True)
@@ -305,7 +279,7 @@ class SharingSettings(Settings):
 
     widths: tuple[int, ...] = setting("2,4,6", "Samples a request, and beam widths.", read=integers, at_least=1)
     num_requests: int = setting(16, "Requests of each kind.", at_least=1)
-    runs: int = _runs()
+    runs: int = runs()
 
 
 @dataclass(frozen=True)
@@ -323,6 +297,7 @@ class AttentionSettings(Settings):
 
     running: tuple[int, ...] = setting("1,8,32", "Sequences a step.", read=integers, at_least=1)
     context: int = setting(512, "Their tokens.", at_least=1)
+    shared: int = setting(0, "So many of them are the same for all, in the same blocks.", at_least=0)
     runs: int = setting(5, "Turns of each.", at_least=1)
 
 
@@ -375,206 +350,6 @@ class QualitySettings(Settings):
 
 
 @dataclass(frozen=True)
-class CalibrateSettings(Settings):
-    """`quire calibrate`."""
-
-    lengths: tuple[int, ...] | None = setting(
-        None, "Tokens; by default 64, 96, 128, 192 and so on to max_model_len.", read=integers
-    )
-    repeats: int = setting(3, "Of every measurement, in turns.", at_least=1)
-
-
-def _alternation(text: str) -> tuple[float, ...]:
-    given = numbers(text)
-    if len(given) != 2:
-        raise ValueError(f"{text!r}: expected a factor and seconds, such as 10,5")
-    return given
-
-
-def _slow_phase(text: str) -> tuple[int, ...]:
-    given = integers(text)
-    if len(given) > 2 or list(given) != sorted(set(given)):
-        raise ValueError(f"{text!r}: expected one number of preemptions, or two that grow, such as 100,200")
-    return given
-
-
-@dataclass(frozen=True)
-class RecoverySettings(Settings):
-    """`quire bench recovery`."""
-
-    policies: tuple[str, ...] = _policies()
-    mix: str = setting(
-        "mixed", "Lengths; of shared, half of the requests begin with one prefix.", metavar="short|long|mixed|shared"
-    )
-    num_requests: int = setting(200, "All at once.", at_least=1)
-    crossing_at: int | None = setting(
-        None, "Find the --swap-bandwidth by which the modes cross there.", metavar="TOKENS", at_least=1
-    )
-    alternate_link: tuple[float, float] | None = setting(
-        None,
-        "Slow the link down by FACTOR, and speed it up again, every SECONDS.",
-        read=_alternation,
-        metavar="FACTOR,SECONDS",
-        above=0,
-    )
-    slow_link_at: tuple[int, ...] | None = setting(
-        None,
-        "From this preemption on the link is ten times slower; until that one.",
-        read=_slow_phase,
-        metavar="N[,N]",
-        at_least=0,
-    )
-    profile: Path | None = setting(None, "Costs that quire calibrate wrote; by default measured first.")
-    forecast: bool = setting(False, "Simulate the same requests from the measured costs, and compare.", is_flag=True)
-    record: Path | None = setting(
-        None,
-        "Write the first run of cost (without it, of the first policy) for quire simulate --recording. "
-        "Prompts and answers are in it.",
-    )
-    repeats: int = setting(3, "Of measuring the costs.", at_least=1)
-    seed: int = setting(0, "Of lengths and prompts.", name="load_seed")
-    runs: int = _runs()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _refuse_repeats(self, "policies")
-        if self.forecast and (self.alternate_link or self.slow_link_at):
-            raise ValueError(
-                "--forecast simulates a link that stays as it is; leave out --alternate-link and --slow-link-at"
-            )
-
-
-@dataclass(frozen=True)
-class SimulateSettings(Settings):
-    """`quire simulate`."""
-
-    profile: str = setting(
-        "cps-paper", "A published machine, or a file that quire calibrate wrote.", metavar="cps-paper|FILE"
-    )
-    recording: Path | None = setting(
-        None,
-        "Play a run again that quire bench recovery --record wrote, and see that its schedule comes out; with "
-        "--profile also simulate its requests, and compare.",
-    )
-    trace: Path | None = setting(None, "Times and lengths from a trace CSV (Azure's form).")
-    lengths: str | None = setting(
-        None, "Draw the CPS paper's mix, all at once (the default without --trace).", metavar="short-long"
-    )
-    policies: tuple[str, ...] = _policies()
-    num_blocks: int = setting(512, "KV blocks of the pool.", at_least=1)
-    block_size: int = setting(16, "Tokens a KV block holds.", at_least=1)
-    swap_space: int = setting("4GiB", "Of the swap tier; 0 is none.", read=parse_size)
-    max_num_seqs: int | None = setting(None, "Most sequences that run at once; by default the profile's.", at_least=1)
-    max_num_batched_tokens: int | None = setting(
-        None, "Token budget of one step; by default the profile's.", at_least=1
-    )
-    max_model_len: int | None = setting(None, "Longest sequence; by default what the pool holds.", at_least=1)
-    enable_prefix_caching: bool | None = setting(
-        None, "Find a preempted request's blocks again; by default the profile's."
-    )
-    watermark: float = setting(0.0, "Share of the pool that admission leaves free.", at_least=0, below=1)
-    num_requests: int | None = setting(None, "Requests to draw (default: 200), or to take of a trace.", at_least=1)
-    speed_up: float = setting(1.0, "A trace's requests come this many times as fast.")
-    seeds: int | None = setting(None, "Loads to draw (default: 20).", at_least=1)
-    decode_scale: tuple[float, ...] = setting(
-        "1", "The paper gives no decode steps: multiply the assumed decode steps by this.", read=numbers
-    )
-    prompt_share: tuple[float, float] = setting(
-        "0.1-0.9", "Of a drawn request's tokens, the prompt's; the rest is its answer.", read=share_range
-    )
-    swap_is_synchronous: bool | None = setting(
-        None, "Whether the engine stands still while blocks are copied; by default the profile's."
-    )
-    enable_lookahead: bool = setting(True, "Load documents for requests that wait for their turn.")
-    documents: int | None = setting(
-        None, "Each request is about one of so many documents, drawn by Zipf's law; by default about none.", at_least=1
-    )
-    document_tokens: int = setting(1024, "Tokens of each document, before a request's own prompt.", at_least=1)
-    kv_dir_bandwidth: int | None = setting(
-        None,
-        "Also keep documents' KV on a disk that moves so many bytes a second, and compare; by default on the profile's "
-        "own disk, if one was measured.",
-        read=parse_size,
-        at_least=1,
-    )
-    replicas: tuple[int, ...] | None = setting(
-        None,
-        "Fleets of so many replicas behind the router of quire serve --ray, compared by routing policy, instead of "
-        "recovery policies on one engine.",
-        read=integers,
-        at_least=1,
-        metavar="N[,N...]",
-    )
-    routing: tuple[str, ...] = setting(
-        "round-robin,least-loaded,prefix,slo",
-        "With --replicas: of round-robin, least-loaded, prefix and slo.",
-        read=names,
-        metavar="POLICY[,POLICY...]",
-    )
-    slo: Mapping[str, float] = setting(
-        "ttft:1000,tpot:50", "With --replicas: what requests are to keep, in ms.", read=parse_goodput, metavar="LIMITS"
-    )
-    conversations: float | None = setting(
-        None,
-        "With --replicas, instead of --trace: conversations of several turns, of which so many begin in a second.",
-        above=0,
-    )
-    cold_start: tuple[float, ...] | None = setting(
-        None,
-        "With --replicas: their number follows the load from --min-replicas on; one serves after FIRST seconds, and "
-        "all of its model is there after WHOLE.",
-        read=numbers,
-        at_least=0,
-        metavar="FIRST[,WHOLE]",
-    )
-    first_stage_share: float = setting(
-        0.75, "Of the whole model's steps, that the first stage's take.", above=0, at_most=1
-    )
-    min_replicas: int = setting(0, "With --cold-start: replicas that always stay.", at_least=0)
-    target_requests: float = setting(16.0, "With --cold-start: requests that each replica is to have at once.", above=0)
-    idle: float = setting(30.0, "With --cold-start: seconds after which a replica too many is given up.", at_least=0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_unit(swap_space=self.swap_space, kv_dir_bandwidth=self.kv_dir_bandwidth)
-        self._check_replicas()
-        _refuse_repeats(self, "policies")
-        _refuse_repeats(self, "decode_scale")
-        of_documents = self.changed("document_tokens", "kv_dir_bandwidth")
-        if self.documents is None and of_documents:
-            raise ValueError(f"--{of_documents[0].replace('_', '-')} is for documents; give --documents N")
-        if self.documents is not None and self.document_tokens < self.block_size:
-            raise ValueError(
-                f"document_tokens={self.document_tokens} is less than a block of {self.block_size}, and only whole "
-                "blocks are shared; make documents longer or --block-size smaller"
-            )
-        if self.kv_dir_bandwidth is not None and self.enable_prefix_caching is False:
-            raise ValueError("blocks on disk are found by prefix caching; leave out --no-enable-prefix-caching")
-
-    def _check_replicas(self) -> None:
-        _refuse_repeats(self, "routing")
-        of_fleets = self.changed("routing", "slo", "conversations", "cold_start")
-        of_scaling = self.changed("first_stage_share", "min_replicas", "target_requests", "idle")
-        if self.replicas is None:
-            if of_fleets or of_scaling:
-                raise ValueError(f"--{(of_fleets + of_scaling)[0].replace('_', '-')} is for fleets; give --replicas N")
-            return
-        if self.cold_start is None and of_scaling:
-            raise ValueError(
-                f"--{of_scaling[0].replace('_', '-')} is for replicas that come and go; give --cold-start FIRST"
-            )
-        if self.cold_start is not None and len(self.cold_start) > 2:
-            raise ValueError(f"--cold-start is FIRST or FIRST,WHOLE in seconds, got {len(self.cold_start)} numbers")
-        if "e2el" in self.slo:
-            raise ValueError("an SLO for routing is of ttft and tpot; nobody knows how long an answer will be")
-        if self.changed("lengths", "documents", "decode_scale", "recording"):
-            (other, *_) = self.changed("lengths", "documents", "decode_scale", "recording")
-            raise ValueError(f"--{other.replace('_', '-')} is for one engine, and not beside --replicas")
-        if self.trace is not None and self.conversations is not None:
-            raise ValueError("--trace and --conversations both say what is asked; give one of them")
-
-
-@dataclass(frozen=True)
 class SloSettings(Settings):
     """`quire bench slo`."""
 
@@ -605,84 +380,8 @@ class SloSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _refuse_repeats(self, "policies")
+        refuse_repeats(self, "policies")
         if "mix" in self.policies and "slo" not in self.policies[: self.policies.index("mix")]:
             raise ValueError("mix sends as many requests to the large model as slo did; name slo first, or mix:SHARE")
         if "e2el" in self.slo:
             raise ValueError("an SLO for routing is of ttft and tpot; nobody knows how long an answer will be")
-
-
-@dataclass(frozen=True)
-class HttpSettings(Settings):
-    """`quire bench http`."""
-
-    streams: int = setting(8, "Streams at once.", at_least=1)
-    input_len: int = setting(32, "Tokens of each prompt.", at_least=1)
-    output_len: int = setting(1024, "Tokens of each answer.", at_least=8)
-    queued: int = setting(200, "Streams that wait behind them.", at_least=1)
-    body_size: int = setting("50MB", "Of the bodies that are sent beside them.", read=parse_size)
-    engine_process: bool = setting(False, "Measure servers whose engine has a process of its own.", is_flag=True)
-    runs: int = _runs(5)
-    settle_s: float = 1.5  #: from when all are queued; streams that wait get their heads within it
-
-
-@dataclass(frozen=True)
-class ServeSettings(Settings):
-    """`quire bench serve`."""
-
-    urls: tuple[str, ...] = setting(
-        ("http://127.0.0.1:8000",), "A server; several are compared.", name="url", metavar="[NAME=]URL"
-    )
-    model: str | None = setting(None, "The server's name for a model; by default its first one.")
-    api_key: str | None = setting(None, "The key that the servers want.", envvar="QUIRE_API_KEY", repr=False)
-    chat: bool = setting(False, "Ask /v1/chat/completions; by default /v1/completions.", is_flag=True)
-    request_rate: float | None = setting(None, "Requests a second on average; inf lets all come at once.", above=0)
-    sweep: tuple[float, ...] | None = setting(
-        None, "Several request rates, one after another.", read=numbers, metavar="RATE[,RATE...]", above=0
-    )
-    burstiness: float = setting(
-        1.0, "Shape of the gamma-distributed gaps: 1 is Poisson, less is burstier.", above=0, below=math.inf
-    )
-    duration_s: float | None = setting(
-        None, "Seconds for which requests come; 60 if nothing else bounds them.", name="duration", above=0
-    )
-    num_requests: int | None = setting(None, "Number of requests, or of the first ones of a file.", at_least=1)
-    trace: Path | None = setting(None, "Times and lengths from a trace CSV (Azure's form).")
-    time_scale: float = setting(
-        1.0, "The trace's times are multiplied by this: 0.5 is twice as fast.", above=0, below=math.inf
-    )
-    length_scale: float = setting(1.0, "The trace's lengths are multiplied by this.", above=0, below=math.inf)
-    max_input_len: int | None = setting(None, "The trace's prompts are cut to this.", at_least=1)
-    max_output_len: int | None = setting(None, "The trace's answers are cut to this.", at_least=1)
-    workload: Path | None = setting(None, "A workload file.")
-    input_len: tuple[int, int] = setting("64-512", "Prompt lengths, drawn evenly.", read=integer_range)
-    output_len: tuple[int, int] = setting("32-128", "Answer lengths, drawn evenly.", read=integer_range)
-    shared_prefix: int = setting(0, "First tokens that are the same in all prompts.", at_least=0)
-    goodput: Mapping[str, float] | None = setting(
-        None, "Count requests within limits in ms: ttft:500,tpot:100,e2el:5000.", read=parse_goodput, metavar="LIMITS"
-    )
-    text: bool = setting(False, "Prompts are words; by default token ids, where the vocabulary is known.", is_flag=True)
-    vocab_size: int | None = setting(None, "Of the model, where the server does not say it; for token ids.", at_least=1)
-    ignore_eos: bool = setting(True, "Answers go on to their full length.")
-    extra_body: Mapping[str, Any] | None = setting(
-        None, "More fields of every request.", read=_json_object, metavar="JSON"
-    )
-    timeout_s: float = setting(
-        600.0, "Seconds after which a request is given up, from when it was due.", name="timeout", above=0
-    )
-    seed: int = setting(0, "Of arrivals, lengths and prompts.")
-    save_requests: Path | None = setting(None, "Write every request's times, a JSON object a line.")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _refuse_together(self, "trace", "workload", "burstiness", "input_len", "output_len")
-        _refuse_together(self, "workload", "input_len", "output_len", "shared_prefix")
-        _refuse_together(self, "sweep", "request_rate")
-        of_trace = self.changed("time_scale", "length_scale", "max_input_len", "max_output_len")
-        if self.trace is None and of_trace:
-            raise ValueError(f"--{of_trace[0].replace('_', '-')} is for a trace; give --trace FILE, or leave it out")
-
-    @property
-    def rates(self) -> tuple[float | None, ...]:
-        """The request rates; None is a recording's own."""
-        return self.sweep or (self.request_rate,)

@@ -123,8 +123,10 @@ class Microbenchmark:
             times.append(StepTime(shape, seconds))
         return seq, times
 
-    def decode(self, num_seqs: int, context: int, num_steps: int) -> list[StepTime]:
+    def decode(self, num_seqs: int, context: int, num_steps: int, num_shared: int = 0) -> list[StepTime]:
         """Steps of sequences with a token each, whose context has `context` tokens at first.
+
+        The blocks of the first `num_shared` of them, as far as they are whole, are the same in all sequences.
 
         The context's KV was never computed; a step's seconds do not depend on its values.
 
@@ -135,10 +137,11 @@ class Microbenchmark:
             raise ValueError(f"the engine has no room for {num_seqs} sequences of {context + num_steps} tokens")
         pool = self._kv.pool
         per_seq = self._kv.blocks_for(context + num_steps)
-        tables = [[pool.allocate() for _ in range(per_seq)] for _ in range(num_seqs)]
+        shared = [pool.allocate() for _ in range(min(num_shared, context) // self.config.block_size)]
+        tables = [[pool.allocate() for _ in range(per_seq - len(shared))] for _ in range(num_seqs)]
         ids = [next(self._next_id) for _ in range(num_seqs)]
         newcomers = [
-            self._describe(seq_id, self._tokens(context + 1), context, table)
+            self._describe(seq_id, self._tokens(context + 1), context, [*shared, *table])
             for seq_id, table in zip(ids, tables, strict=True)
         ]
         times = []
@@ -149,7 +152,7 @@ class Microbenchmark:
                 _, seconds = self._execute(out)
                 times.append(StepTime(StepShape(num_seqs, num_seqs, 0.0, num_seqs * (context + step)), seconds))
         finally:
-            for table in tables:
+            for table in (*tables, shared):
                 for block in reversed(table):
                     pool.release(block)
             self._execute(SchedulerOutput(_NO_STEP, removed_seq_ids=ids))

@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
+from quire.bench.recovery.settings import RecoverySettings
+from quire.bench.serving.settings import HttpSettings, ServeSettings
 from quire.bench.settings import (
     AttentionSettings,
     ColdStartSettings,
     DocumentKvSettings,
-    HttpSettings,
     LatencySettings,
     LinearSettings,
     LookaheadSettings,
@@ -22,8 +23,6 @@ from quire.bench.settings import (
     PromotionSettings,
     QualitySettings,
     RagSettings,
-    RecoverySettings,
-    ServeSettings,
     SharingSettings,
     SloSettings,
     ThroughputSettings,

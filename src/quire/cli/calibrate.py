@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from quire.bench.settings import CalibrateSettings
+from quire.bench.recovery.settings import CalibrateSettings
 from quire.cli.options import Plot, check_json, options
 from quire.config import EngineConfig
 

@@ -14,7 +14,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 
 from quire.config import EngineConfig
-from quire.settings import EnvironmentSettings, Settings, integers, option_name, setting_fields
+from quire.config_file import NO_FILE, ConfigFile, read_config
+from quire.settings import Settings, integers, option_name, setting_fields
 
 
 def check_json(path: Path | None) -> Path | None:
@@ -42,6 +43,22 @@ Plot = Annotated[
     Path | None, typer.Option("--plot", metavar="FILE", callback=_check_plot, help="Draw a picture (PNG, SVG or PDF).")
 ]
 
+_CONFIG = inspect.Parameter(
+    "config",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="QUIRE_CONFIG",
+            help="A YAML file with any of these options, by the same names, and a list of models: docs/serving.md. "
+            "The command line and the environment come before it.",
+            show_default=False,
+        ),
+    ],
+)
+
 
 def options(
     *,
@@ -49,6 +66,7 @@ def options(
     sweep: Sequence[str] = (),
     default_model: str | None = None,
     without: Sequence[str] = (),
+    has_config: bool = False,
 ) -> Callable[[Callable[..., None]], Any]:
     """Give a command an option for every setting of the dataclasses (`Settings`) among its parameters.
 
@@ -61,6 +79,7 @@ def options(
         sweep: integer fields of the engine that may be given as a list, such as 1,2,4.
         default_model: without --model; otherwise it must be given.
         without: fields of the engine that are no option here, since the command says them in another way.
+        has_config: --config names a file with any of the options (`config_file.py`); goes with `models`.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -70,16 +89,22 @@ def options(
 
         @functools.wraps(command)
         def run(**values: Any) -> None:
-            made = {name: _make(kind, _take(kind, values)) for name, kind in kinds.items()}
+            path = values.pop("config", None) if has_config else None
+            others = [kind for kind in kinds.values() if kind is not EngineConfig]
+            file = NO_FILE if path is None else read_config(path, others)
+            made = {name: _make(kind, _take(kind, values), file) for name, kind in kinds.items()}
             command(**values, **made)
 
-        def _make(kind: type[Settings], given: dict[str, Any]) -> Any:
-            if kind is EngineConfig:
-                return _engines(given, models, sweep, default_model)
-            return kind.from_env(**given) if issubclass(kind, EnvironmentSettings) else kind(**given)
+        def _make(kind: type[Settings], given: dict[str, Any], file: ConfigFile) -> Any:
+            if kind is not EngineConfig:
+                return file.make(kind, **given)
+            if models:
+                return file.make_engines(models, models=given.pop("model", ()), **given)
+            return _engines(given, sweep, default_model)
 
         # An engine has many options, and the same under every command: they come last.
-        made = [
+        made = [_CONFIG] if has_config else []
+        made += [
             _option(kind, field)
             for kind in kinds.values()
             if kind is not EngineConfig
@@ -113,11 +138,8 @@ def _take(kind: type[Settings], values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _engines(given: dict[str, Any], models: Sequence[str], sweep: Sequence[str], default_model: str | None) -> Any:
-    """One config, or several by the name of their model, or all combinations of what is swept."""
-    if models:
-        chosen = given.pop("model", None) or os.environ.get("QUIRE_MODEL", ",".join(models)).split(",")
-        return {name: EngineConfig.from_env(**given, model=source) for name, source in _by_name(chosen).items()}
+def _engines(given: dict[str, Any], sweep: Sequence[str], default_model: str | None) -> Any:
+    """One config, or all combinations of what is swept."""
     if "model" not in given and "QUIRE_MODEL" not in os.environ:
         if default_model is None:
             raise ValueError(
@@ -183,23 +205,3 @@ def _engine_option(field: Field[Any], models: Sequence[str], sweep: Sequence[str
     if field.name in sweep:
         return _option(EngineConfig, field, annotation=str, metavar="N[,N...]")
     return _option(EngineConfig, field)
-
-
-def _by_name(chosen: Sequence[str]) -> dict[str, str]:
-    """Served name -> source, in order."""
-    found: dict[str, str] = {}
-    for text in chosen:
-        name, equals, source = text.partition("=")
-        if not equals or _is_path(text):
-            name = source = text
-        if not name or not source:
-            raise ValueError(f"model={text!r} is neither SOURCE nor NAME=SOURCE")
-        if name in found:
-            raise ValueError(f"two models are named {name!r}; give one of them another name: --model NAME={source}")
-        found[name] = source
-    return found
-
-
-def _is_path(text: str) -> bool:
-    """Whether a text with an equals sign is a path as a whole."""
-    return text.startswith(("/", "./", "../", "~")) or os.path.exists(text)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shlex
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,20 +14,16 @@ import typer
 
 from quire.cli.options import options
 from quire.cli.serve_arguments import ServeCommand
+from quire.cluster.settings import ClusterSettings
 from quire.config import EngineConfig
-from quire.server.settings import ServerSettings
+from quire.server.settings import DEFAULT_MODELS, ServerSettings
 
 if TYPE_CHECKING:
     from quire.engine.engine import Engine
     from quire.loading.source import ModelSource
     from quire.outputs import LoadProgress
-    from quire.routing import Router
-    from quire.server.collections.service import CollectionService
-    from quire.server.registry import ModelRegistry
 
 logger = logging.getLogger("quire")
-
-DEFAULT_MODELS = ("quire-mini", "quire-chat")  # written out, since `--help` imports nothing of the rest
 
 _READING_QUESTION = (
     "Context: Ines Haddad was born in Marlow. Tom Weber, a baker, lives in Ashby.\n"
@@ -41,13 +36,15 @@ EXAMPLE = (
 )
 
 
-@options(models=DEFAULT_MODELS)
-def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
+@options(models=DEFAULT_MODELS, has_config=True)
+def serve(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: ClusterSettings) -> None:
     """Serve one model or several over HTTP, as OpenAI's API does; without --model the two that ship with Quire."""
+    if cluster.ray:
+        raise typer.Exit(_serve_on_ray(engines, settings, cluster))
     from quire.async_engine.child import EngineChild
     from quire.loading.source import find_model
 
-    engines, aliases = _named(engines, settings.served_model_names)
+    engines, aliases = settings.named(engines)
     sources = {name: find_model(config.model) for name, config in engines.items()}  # what is not there is said first
     for name, source in sources.items():
         _check_ranks(source, engines[name].tensor_parallel_size)
@@ -57,24 +54,17 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
     from quire.async_engine.async_engine import AsyncEngine
     from quire.async_engine.device_share import SharedDevice
     from quire.async_engine.process import ProcessEngine
-    from quire.server.app import make_app
-    from quire.server.collections.start import make_service
-    from quire.server.http.auth import ADMIN_KEYS_VARIABLE, load_api_keys, load_tenant_secret
+    from quire.server.assemble import assemble, with_keys
     from quire.server.lifecycle import serve as serve_until_stopped
     from quire.server.load_bar import LoadBar
     from quire.server.log_format import configure_logging
     from quire.server.metrics import Metrics
-    from quire.server.registry import ModelRegistry, ServedModel
+    from quire.startup import start_engine
     from quire.text.chat_template import read_chat_template
 
     marks = {name: _stage_marks(source, engines[name].last_stage) for name, source in sources.items()}
     configure_logging(settings.log_format)
-    keys = load_api_keys(settings.api_keys, file=settings.api_key_file)
-    admins = load_api_keys(
-        settings.admin_keys, file=settings.admin_key_file, option="--admin-key", variable=ADMIN_KEYS_VARIABLE
-    )
-    secret = load_tenant_secret() if keys or admins else None
-    settings = replace(settings, api_keys=keys, admin_keys=admins, tenant_secret=secret)
+    settings = with_keys(settings)
     template = read_chat_template(settings.chat_template) if settings.chat_template is not None else None
     metrics = Metrics(engines)
     if settings.engine_process and len(engines) > 1:
@@ -88,7 +78,7 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
             bar.take(name, progress)
 
     def stop() -> None:
-        service.stop()
+        assembly.service.stop()
         if bar is not None:
             bar.stop()
 
@@ -101,34 +91,33 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings) -> None:
             return ProcessEngine(name, make_engine, child=children[name], **options)
         return AsyncEngine(name, make_engine, device=device, **options)
 
-    models = [
-        ServedModel(
+    started = {
+        name: start(
             name,
-            start(
-                name,
-                partial(_start_engine, config, memory_share=1 / len(engines)),
-                max_queue=settings.max_queue,
-                load_wait_s=settings.load_wait_s,
-                hang_timeout_s=settings.hang_timeout_s,
-                exit_on_hang=True,
-                on_stats=partial(metrics.observe_stats, name),
-                on_finished=partial(metrics.observe_finished, name),
-                on_ready=partial(metrics.observe_limits, name),
-                on_accepted=partial(metrics.observe_accepted, name),
-                on_load=partial(tell_load, name),
-            ),
-            created=int(time.time()),
-            chat_template=template,
-            source=config.model,
-            aliases=aliases,
+            partial(start_engine, config, memory_share=1 / len(engines)),
+            max_queue=settings.max_queue,
+            load_wait_s=settings.load_wait_s,
+            hang_timeout_s=settings.hang_timeout_s,
+            exit_on_hang=True,
+            on_stats=partial(metrics.observe_stats, name),
+            on_finished=partial(metrics.observe_finished, name),
+            on_ready=partial(metrics.observe_limits, name),
+            on_accepted=partial(metrics.observe_accepted, name),
+            on_load=partial(tell_load, name),
         )
         for name, config in engines.items()
-    ]
-    registry = ModelRegistry(models, accepts_any_name=settings.accept_any_model_name)
-    service = make_service(registry, settings, metrics)
+    }
+    assembly = assemble(
+        started,
+        {name: config.model for name, config in engines.items()},
+        settings,
+        metrics,
+        template=template,
+        aliases=aliases,
+    )
     status = serve_until_stopped(
-        make_app(registry, settings, metrics, service=service, router=_router(registry, settings, service)),
-        registry,
+        assembly.app,
+        assembly.registry,
         settings,
         metrics=metrics,
         banner=partial(_banner, list(engines), has_keys=bool(settings.api_keys)),
@@ -145,14 +134,19 @@ def _check_ranks(source: ModelSource | None, size: int) -> None:
         ModelSplit(source.config, ParallelGroup(0, size))
 
 
-def _named(engines: dict[str, EngineConfig], names: tuple[str, ...]) -> tuple[dict[str, EngineConfig], tuple[str, ...]]:
-    """The engines under their names, and the aliases of the only one."""
-    if not names:
-        return engines, ()
-    if len(engines) > 1:
-        raise ValueError(f"--served-model-name names one model, and there are {len(engines)}; use --model NAME=SOURCE")
-    (config,) = engines.values()
-    return {names[0]: config}, names[1:]
+def _serve_on_ray(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: ClusterSettings) -> int:
+    from quire.cluster.application import describe
+    from quire.cluster.run import run
+    from quire.loading.source import find_model
+    from quire.server.log_format import configure_logging
+
+    if cluster.ray_address is None:
+        for config in engines.values():
+            find_model(config.model)  # what is not there is said first; another machine may have what is not here
+    configure_logging(settings.log_format)
+    served = describe(engines, settings, cluster)
+    has_keys = bool(served.settings.api_keys)
+    return run(served, cluster.ray_address, partial(_banner, list(served.engines), has_keys=has_keys))
 
 
 def _stage_marks(source: ModelSource | None, last_stage: int | None) -> tuple[float, ...]:
@@ -165,66 +159,6 @@ def _stage_marks(source: ModelSource | None, last_stage: int | None) -> tuple[fl
     num_stages = min(last_stage or len(manifest.stages), len(manifest.stages))
     total = manifest.stage_bytes(num_stages)
     return tuple(manifest.stage_bytes(number) / total for number in range(1, num_stages + 1))
-
-
-def _router(registry: ModelRegistry, settings: ServerSettings, service: CollectionService) -> Router | None:
-    """What chooses for `model: "auto"`; its mistakes show before anything starts."""
-    if settings.routing is None:
-        return None
-    from quire.routing import Router, RoutingConfig
-    from quire.server.errors import ApiError
-    from quire.server.registry import AUTO
-
-    served = [name for model in registry for name in model.names]
-    if AUTO in served:
-        raise ValueError(f"a model is named {AUTO!r}, which asks for any of them where --routing is given; rename it")
-    config = RoutingConfig.from_file(settings.routing.expanduser())
-    try:
-        return Router(config, served, _Vectors(service) if config.policy == "domain" else None)
-    except ApiError as error:  # the embedder's
-        raise ValueError(f"the policy domain compares vectors: {error}") from None
-
-
-class _Vectors:
-    """The service's embedder, as routing asks it."""
-
-    def __init__(self, service: CollectionService) -> None:
-        self._service = service
-
-    def embed(self, texts: Sequence[str]) -> Any:
-        from quire.server.collections.service import MAX_QUERY_CHARACTERS
-
-        cut = [text[:MAX_QUERY_CHARACTERS] for text in texts]
-        return self._service.embedder.embed(cut, use="search").vectors
-
-
-def _start_engine(config: EngineConfig, *, memory_share: float) -> Engine:
-    """As `start_engine`, which only the process that runs the engine imports, since torch comes with it; and before
-    that is there, reading begins."""
-    if config.tensor_parallel_size > 1:
-        return _start_engine_on_ranks(config, memory_share)
-    from quire.loading.reading.checkpoint_reading import begin_reading
-
-    reading = begin_reading(
-        config.model,
-        load_format=config.load_format,
-        bandwidth=config.storage_bandwidth,
-        last_stage=config.last_stage,
-    )
-    from quire.build import start_engine
-
-    return start_engine(config, memory_share=memory_share, reading=reading, is_progressive=True)
-
-
-def _start_engine_on_ranks(config: EngineConfig, memory_share: float) -> Engine:
-    """Likewise, where the model is held by several processes: they import while this one does. What each reads is not
-    known before torch is there."""
-    from quire.runner.ranks.process import start_rank_processes
-
-    processes = start_rank_processes(config.tensor_parallel_size)
-    from quire.build import start_engine
-
-    return start_engine(config, memory_share=memory_share, is_progressive=True, processes=processes)
 
 
 def _share_threads(engines: dict[str, EngineConfig]) -> dict[str, EngineConfig]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from quire.bench.settings import SimulateSettings
+from quire.bench.recovery.settings import SimulateSettings
 from quire.cli.options import Json, Plot, options
 
 EXAMPLE = "Example: quire simulate --lengths short-long --policies recompute,swap,threshold:1024,cost --seeds 20"

@@ -144,44 +144,6 @@ class KVCacheManager:
             self._register_full_blocks(seq, after // self.block_size)
         return new_blocks, transfer
 
-    def append_in_turns(self, seqs: list[Sequence], num_steps: int) -> int:
-        """As `append_slots` of one token for each of these in their order, so many times, with the same outcome.
-
-        Args:
-            seqs: have all their tokens already, and share no block that is not full.
-            num_steps: fewer are made where the pool has no room for more.
-
-        Returns:
-            The number of steps that were made.
-        """
-        size = self.block_size
-        turns: list[tuple[int, int, Sequence]] = []  # of those that need a block, or fill one
-        for place, seq in enumerate(seqs):
-            at = seq.num_computed_tokens
-            turns += [(step, place, seq) for step in range(-at % size, num_steps, size)]
-            if size > 1:
-                turns += [(step, place, seq) for step in range(-(at + 1) % size, num_steps, size)]
-        turns.sort(key=lambda turn: turn[:2])
-        left = self.pool.num_available
-        for step, _, seq in turns:
-            if (seq.num_computed_tokens + step) % size == 0:
-                left -= 1
-                if left < 0:
-                    num_steps = step
-                    break
-        for step, _, seq in turns:
-            if step >= num_steps:
-                break
-            after = seq.num_computed_tokens + step + 1
-            if (after - 1) % size == 0:
-                self.extend_table(seq, [self.pool.allocate()])
-            if after % size == 0:
-                self._register_full_blocks(seq, after // size)
-        for seq in seqs:
-            seq.num_computed_tokens += num_steps
-        self.num_kv_tokens += num_steps * len(seqs)
-        return num_steps
-
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """Let `child`, whose tokens begin with `parent`'s computed ones, hold all of `parent`'s blocks too."""
         assert not child.block_table

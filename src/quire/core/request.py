@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
 from quire.core.block_keys import PUBLIC_ONLY, DomainSpans
+from quire.outputs import OutputSoFar
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
 
@@ -121,6 +122,7 @@ class Request:
         keeps_prompt: so are all full blocks of the prompt.
         min_stage: it waits, beside the queue, until the model is at this stage.
         needs_grammar: it waits there until its grammar has been compiled (`Scheduler.note_grammar`).
+        outputs: all of them, where it goes on behind tokens that another engine has made.
     """
 
     def __init__(
@@ -142,6 +144,7 @@ class Request:
         keeps_prompt: bool = False,
         min_stage: int = 1,
         needs_grammar: bool = False,
+        outputs: Seq[OutputSoFar] = (),
     ) -> None:
         self.request_id = request_id
         self.prompt_token_ids = list(prompt_token_ids)
@@ -169,6 +172,7 @@ class Request:
         self.unfinished: list[Sequence] = []  #: sequences that still want tokens
         #: Tokens whose KV was found when it first began, by tier ("device" among them); None before that.
         self.cached_tokens: dict[str, int] | None = None
+        self.outputs = outputs
         self.num_preemptions = 0
         self.num_promotions = 0  #: after which it was computed again
         self.beams: BeamSearch | None = None
@@ -181,8 +185,8 @@ class Request:
 
     @property
     def is_restarted(self) -> bool:
-        """Whether it gave its blocks up after it had begun."""
-        return self.num_preemptions > 0 or self.num_promotions > 0
+        """Whether it gave its blocks up after it had begun, be it in another engine."""
+        return self.num_preemptions > 0 or self.num_promotions > 0 or bool(self.outputs)
 
     @property
     def width(self) -> int:
@@ -209,3 +213,24 @@ def check_limits(config: SchedulerConfig, num_prompt_tokens: int, width: int, *,
     if width > config.max_num_seqs:
         name = "beam_width" if is_beam else "n"
         raise ValueError(f"{name}={width} is more than max_num_seqs={config.max_num_seqs}")
+
+
+def check_outputs(request: Request) -> None:
+    """Refuse to go on behind outputs that no engine can have made.
+
+    Raises:
+        ValueError: the message says what is wrong with them.
+    """
+    outputs, n = request.outputs, request.width
+    if not outputs:
+        return
+    if request.beam is not None or request.sampling_params.prompt_logprobs is not None:
+        raise ValueError("beam search and prompt_logprobs are never resumed: their requests begin anew")
+    if len(outputs) != n:
+        raise ValueError(f"{len(outputs)} outputs of a request that has n={n} cannot be resumed")
+    longest = max((len(output.token_ids) for output in outputs if output.finish_reason is None), default=0)
+    if longest >= request.max_tokens or not all(output.token_ids for output in outputs):
+        raise ValueError(
+            f"an output with {longest} tokens cannot be resumed where there is room for 1 to {request.max_tokens}; "
+            "the engines differ in max_model_len"
+        )

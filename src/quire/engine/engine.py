@@ -28,7 +28,7 @@ from quire.engine.input_processor import InputProcessor, ProcessedRequest
 from quire.engine.pinned_prefix import PinnedPrefix
 from quire.engine.promotion import Promoter
 from quire.engine.request_state import RequestState
-from quire.outputs import BROKEN_GRAMMAR, Stats, StepOutput, TransferReport
+from quire.outputs import BROKEN_GRAMMAR, Resumption, Stats, StepOutput, TransferReport
 from quire.prompt import Prompt, PromptLike
 from quire.runner.model_runner import Runner, RunnerLost
 from quire.runner.random import derived_seed
@@ -39,6 +39,8 @@ from quire.text.tokenizer import Tokenizer
 logger = logging.getLogger("quire")
 
 _STAGE_POLL_S = _GRAMMAR_POLL_S = 0.01
+_BEFORE_ALL = 1 << 62  # more requests than any engine gets
+_FRESH = Resumption(seed=0)
 
 
 class Engine:
@@ -146,7 +148,12 @@ class Engine:
         return self.add(processed, request_id=request_id)
 
     def add(
-        self, processed: ProcessedRequest, *, request_id: str | None = None, arrival_time: float | None = None
+        self,
+        processed: ProcessedRequest,
+        *,
+        request_id: str | None = None,
+        arrival_time: float | None = None,
+        resumption: Resumption | None = None,
     ) -> RequestState:
         """Queue a request that `input_processor` has processed.
 
@@ -154,22 +161,30 @@ class Engine:
             processed: by this engine's `input_processor`, in whatever thread.
             request_id: unique among those alive; made up if None.
             arrival_time: when it came, in seconds on the engine's clock; None is now.
+            resumption: it goes on behind the tokens that another engine has made. Its place in the queue is before all
+                that have not begun, and its progress (`RequestState.take_progress`) is what comes after them. One
+                whose outputs have all ended comes back finished.
 
         Raises:
-            ValueError: the id is in use.
+            ValueError: the id is in use, or the request cannot be resumed here.
         """
         if request_id is not None and not isinstance(request_id, str):
             raise ValueError(f"request_id={request_id!r} is not a string")
         sampling = processed.sampling_params
         eos = () if processed.ignore_eos else self.eos_token_ids
+        so_far = resumption or _FRESH
+        if resumption is not None:
+            seed = resumption.seed
+        else:
+            seed = sampling.seed if sampling.seed is not None else derived_seed(self.seed, self._serial)
         request = Request(
             request_id if request_id is not None else self._free_id(),
             processed.prompt.token_ids,
             sampling,
             beam=processed.beam,
-            arrival=self._serial,
+            arrival=self._serial - (_BEFORE_ALL if resumption is not None else 0),
             priority=processed.priority,
-            seed=sampling.seed if sampling.seed is not None else derived_seed(self.seed, self._serial),
+            seed=seed,
             max_tokens=processed.max_tokens if processed.max_tokens is not None else self.max_model_len,
             stop_token_ids=(*eos, *sampling.stop_token_ids),
             eos_token_ids=eos,
@@ -177,18 +192,28 @@ class Engine:
             domains=processed.prompt.domains,
             documents=processed.prompt.documents,
             keeps_prompt=self.keeps_prompts,
-            min_stage=processed.min_stage,
+            min_stage=min(max(processed.min_stage, so_far.stage), self.input_processor.last_stage),
             needs_grammar=sampling.structured_outputs is not None,
+            outputs=so_far.outputs,
         )
-        self.scheduler.add(request)
+        if so_far.outputs:
+            request.cached_tokens = dict(so_far.cached_tokens or {})  # its reader has been told
         grammar = None
-        if sampling.structured_outputs is not None:
-            assert self.grammars is not None, "the input processor refuses it"
-            grammar = self._compiling[request.request_id] = self.grammars.begin(sampling.structured_outputs)
+        if not so_far.is_complete:
+            self.scheduler.add(request)
+            if sampling.structured_outputs is not None:
+                assert self.grammars is not None, "the input processor refuses it"
+                grammar = self._compiling[request.request_id] = self.grammars.begin(sampling.structured_outputs)
         self._serial += 1
         arrived = self.clock() if arrival_time is None else arrival_time
         is_staged = self.promoter is not None
         state = RequestState(request, processed.prompt, self.tokenizer, arrived, is_staged=is_staged, grammar=grammar)
+        if so_far.outputs:
+            state.restore(so_far)
+        if so_far.is_complete:
+            request.status = RequestStatus(so_far.outputs[-1].finish_reason)
+            state.finish(self.clock())
+            return state
         self._states[request.request_id] = state
         return state
 

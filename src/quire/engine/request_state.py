@@ -10,8 +10,16 @@ from dataclasses import dataclass, field
 
 from quire.core.beam_search import Hypothesis
 from quire.core.request import Request, RequestStatus
-from quire.core.scheduler import SequenceUpdate
-from quire.outputs import CompletionOutput, Delta, Logprob, RequestMetrics, RequestOutput, TokenLogprobs
+from quire.core.scheduling.outcome import SequenceUpdate
+from quire.outputs import (
+    CompletionOutput,
+    Delta,
+    Logprob,
+    RequestMetrics,
+    RequestOutput,
+    Resumption,
+    TokenLogprobs,
+)
 from quire.prompt import Prompt
 from quire.text.detokenizer import IncrementalDetokenizer
 from quire.text.tokenizer import Tokenizer
@@ -118,6 +126,27 @@ class RequestState:
         if stop is not None:
             completion.finish_reason, completion.stop_reason = RequestStatus.FINISHED_STOPPED.value, stop
         return stop
+
+    def restore(self, so_far: Resumption) -> None:
+        """Begin behind outputs that another engine has made, and that have been told."""
+        self.metrics.first_scheduled_time = so_far.first_scheduled_time
+        self.metrics.first_token_time = so_far.first_token_time
+        params = self.request.sampling_params
+        if self._is_staged:
+            self._stages.append((so_far.stage, so_far.num_tokens))
+        for index, output in enumerate(so_far.outputs):
+            completion = self._begin(index)
+            completion.token_ids = list(output.token_ids)
+            completion.finish_reason, completion.stop_reason = output.finish_reason, output.stop_reason
+            if completion.logprobs is not None:
+                completion.logprobs = list(output.logprobs or ())
+                completion.cumulative_logprob = output.cumulative_logprob
+            if completion.detokenizer is not None:
+                is_stop_token = output.finish_reason == "stop" and not isinstance(output.stop_reason, str)
+                hides_last = is_stop_token and not params.include_stop_str_in_output
+                for count, token in enumerate(output.token_ids[: -1 if hides_last else None], start=1):
+                    completion.detokenizer.append([token], check_stop=count >= params.min_tokens)
+            completion.take_progress(index)
 
     def _note_stage(self, num_tokens: int) -> None:
         """The stage that the request is at made tokens."""

@@ -18,20 +18,12 @@ from typing import Protocol
 import numpy as np
 
 from quire.rag.chunks import Chunk, cut
-from quire.rag.collections import (
-    Collection,
-    CollectionBusy,
-    CollectionGone,
-    DocumentInfo,
-    Metadata,
-    NewDocument,
-    check_metadata,
-    size_of,
-)
+from quire.rag.collections import Collection, CollectionBusy, CollectionGone
 from quire.rag.embedder import TokenCounter
 from quire.rag.embedding import Embedder
 from quire.rag.parse import KINDS, ParsedDocument, kind_of
 from quire.rag.parser import MAX_FILE_BYTES, Parser
+from quire.rag.records import DocumentInfo, Metadata, NewDocument, check_metadata, size_of
 from quire.system.child import ChildError
 
 _BATCH_CHUNKS = 64  # that are embedded, and then kept, together

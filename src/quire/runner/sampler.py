@@ -17,7 +17,7 @@ from quire.kernels.elementwise import threads_for
 from quire.models.layers import kernels_for
 from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED, NewSequence, TokenLogprobs
 from quire.runner.random import uniform
-from quire.runner.token_mask import ALL, apply_masks
+from quire.runner.token_mask import ALL, allowed_places, apply_masks
 from quire.structured.bits import bits_of, words_of
 from quire.structured.grammar import GrammarError
 from quire.structured.matcher import Grammars
@@ -147,8 +147,9 @@ class Sampler:
         failed = {i: _NO_NUMBERS for i, value in enumerate(best_values.tolist()) if not math.isfinite(value)}
         best = best_ids.tolist()
         raw: dict[int, torch.Tensor] = {}
+        allowed: dict[int, torch.Tensor] = {}
         if banned := [i for i, state in enumerate(states) if state.has_bans and i not in failed]:
-            raw, again = self._ban(logits, banned, states, best, failed)
+            raw, allowed, again = self._ban(logits, banned, states, best, failed)
             if again:
                 places = torch.tensor(again, device=logits.device)
                 best_values[places], best_ids = best_tokens(logits[places])
@@ -161,28 +162,30 @@ class Sampler:
         drawn = [
             ([], None, failed[i])
             if i in failed
-            else self._sample_row(logits[i], best_values[i], best[i], state, raw.get(i))
+            else self._sample_row(logits[i], best_values[i], best[i], state, raw.get(i), allowed.get(i))
             for i, state in enumerate(states)
         ]
         return [row[0] for row in drawn], [row[1] for row in drawn], [row[2] for row in drawn]
 
     def _ban(
         self, logits: torch.Tensor, rows: list[int], states: list[RowState], best: list[int], failed: dict[int, str]
-    ) -> tuple[dict[int, torch.Tensor], list[int]]:
-        """Set the logits of banned tokens to minus infinity, in place.
+    ) -> tuple[dict[int, torch.Tensor], dict[int, torch.Tensor], list[int]]:
+        """Set the logits of banned tokens to minus infinity, in place, where a draw depends on them. Of a row whose
+        largest logit is all that matters, that of the allowed tokens is found without.
 
         Args:
             logits: of all rows.
             rows: that have bans.
             states: of all rows.
-            best: each row's largest logit, by its place.
+            best: each row's largest logit, by its place; takes that of the allowed tokens, but for the rows returned.
             failed: takes why a row fails, by row.
 
         Returns:
-            By row, the logits as they were, where log-probabilities are wanted; and the rows whose largest logit is
-            banned.
+            By row, the logits as they were, where log-probabilities are wanted; by row, the allowed tokens, where they
+            are few and one is to be drawn; and the rows whose largest logit is banned and still to be found.
         """
         raw: dict[int, torch.Tensor] = {}
+        allowed: dict[int, torch.Tensor] = {}
         masks = np.full((len(rows), words_of(self.vocab_size)), ALL)
         matched = [(at, matcher) for at, row in enumerate(rows) if (matcher := states[row].matcher) is not None]
         if matched:
@@ -194,21 +197,43 @@ class Sampler:
                 except GrammarError as error:
                     failed[rows[at]] = f"{BROKEN_GRAMMAR}: {error}"
                 masks[at] = words[: masks.shape[1]]
-        again = []
-        for row, words in zip(rows, masks, strict=True):
-            states[row].restrict(words)
-            if states[row].params.logprobs is not None:
+        written, again = [], []
+        for at, (row, words) in enumerate(zip(rows, masks, strict=True)):
+            state = states[row]
+            state.restrict(words)
+            is_best_allowed = (int(words[best[row] >> 5]) >> (best[row] & 31)) & 1
+            if state.is_argmax and is_best_allowed:
+                continue
+            listed = allowed_places(words, self.vocab_size) if logits.is_cpu else None
+            places = torch.from_numpy(listed) if listed is not None and len(listed) else None
+            if state.is_argmax and places is not None:
+                value, place = logits[row, places].max(0)
+                best[row] = int(places[place])
+                if value == -math.inf:
+                    failed.setdefault(row, EVERY_TOKEN_IS_BANNED)
+                continue
+            if places is not None:
+                allowed[row] = places
+            if state.params.logprobs is not None:
                 raw[row] = logits[row].clone().float()
-            if not (int(words[best[row] >> 5]) >> (best[row] & 31)) & 1:
+            written.append(at)
+            if not is_best_allowed:
                 again.append(row)
-        apply_masks(logits, rows, masks)
-        return raw, again
+        if written:
+            apply_masks(logits, [rows[at] for at in written], masks[written])
+        return raw, allowed, again
 
     def _sample_row(
-        self, row: torch.Tensor, top: torch.Tensor, top_id: int, state: RowState, raw: torch.Tensor | None
+        self,
+        row: torch.Tensor,
+        top: torch.Tensor,
+        top_id: int,
+        state: RowState,
+        raw: torch.Tensor | None,
+        allowed: torch.Tensor | None,
     ) -> tuple[list[int], list[TokenLogprobs] | None, str | None]:
         """One row of `sample`; `top` is its largest value and stands first at `top_id`. `raw` is the row before bans,
-        where log-probabilities are wanted of a row that has some."""
+        where log-probabilities are wanted of a row that has some; `allowed` the tokens that are not banned, if few."""
         info, params = state.info, state.params
         if info.num_candidates:
             return [], [_entry(row, top_id, info.num_candidates)], None
@@ -220,7 +245,7 @@ class Sampler:
             if params.is_greedy:
                 top_id = int(best_tokens(row[None])[1])
         num_samples = info.num_samples if state.num_output_tokens == 0 else 1
-        tokens = [top_id] * num_samples if params.is_greedy else self._draw(row, top, state, num_samples)
+        tokens = [top_id] * num_samples if params.is_greedy else self._draw(row, top, state, num_samples, allowed)
         if params.logprobs is None:
             return tokens, None, None
         return tokens, [_entry(raw, token, params.logprobs, params.logprob_token_ids) for token in tokens], None
@@ -250,8 +275,10 @@ class Sampler:
             values -= (counts > 0) * np.float32(params.presence_penalty)
         row[places] = torch.from_numpy(values).to(row.device)
 
-    def _draw(self, row: torch.Tensor, top: torch.Tensor, state: RowState, num_samples: int) -> list[int]:
-        """Tokens from the softmax of a row whose largest value is `top`."""
+    def _draw(
+        self, row: torch.Tensor, top: torch.Tensor, state: RowState, num_samples: int, allowed: torch.Tensor | None
+    ) -> list[int]:
+        """Tokens from the softmax of a row whose largest value is `top`; all but those in `allowed` are banned."""
         params, info = state.params, state.info
         size = self.vocab_size
         if self._work is None or self._work.device != row.device:
@@ -264,14 +291,19 @@ class Sampler:
             kth = top_values(row, params.top_k)[0][-1]
             floor = kth if floor is None else torch.maximum(floor, kth)
         sharpness = 1.0 / params.temperature
-        torch.add(top * -sharpness, row, alpha=sharpness, out=weights[:size])
+        if allowed is None:
+            exponents = torch.add(top * -sharpness, row, alpha=sharpness, out=weights[:size])
+        else:
+            weights.zero_()
+            exponents = torch.add(top * -sharpness, row[allowed], alpha=sharpness)
         if state.has_bans or params.logit_bias or params.temperature < _COLD:
             # What is banned, or all but impossible, weighs nothing. Left to `exp`, minus infinity takes it 20 times as
             # long, and results below the smallest normal number 100 times.
-            exponents = weights[:size].clamp_(min=_LEAST_EXPONENT).exp_()
-            torch.threshold_(exponents, _LEAST_WEIGHT, 0.0)
+            torch.threshold_(exponents.clamp_(min=_LEAST_EXPONENT).exp_(), _LEAST_WEIGHT, 0.0)
         else:
-            weights[:size].exp_()
+            exponents.exp_()
+        if allowed is not None:
+            weights[allowed] = exponents
         if floor is not None:
             weights[:size].masked_fill_(row < floor, 0.0)
         sums = _chunk_sums(weights)

@@ -18,6 +18,7 @@ ALL = np.uint32(0xFFFFFFFF)
 _NEGATIVE_INFINITY = {torch.float32: -0x800000, torch.bfloat16: -0x80, torch.float16: -0x400}
 _INTEGERS = {2: torch.int16, 4: torch.int32}
 _FEW = 64  # words of a mask, up to which places are looked up one by one
+_MOST_LISTED = 512  # words of a mask, up to which it costs less to list what it allows than to look at every logit
 
 
 def apply_masks(logits: torch.Tensor, rows: list[int], words: np.ndarray) -> None:
@@ -43,6 +44,12 @@ def apply_masks(logits: torch.Tensor, rows: list[int], words: np.ndarray) -> Non
             _apply(integers[row], mask, _NEGATIVE_INFINITY[logits.dtype])
         return
     apply_on_device(logits, rows, words)
+
+
+def allowed_places(words: np.ndarray, vocab_size: int) -> np.ndarray | None:
+    """The tokens that a mask allows, ascending, where they are few; None where they are many. int64"""
+    touched = np.flatnonzero(words)
+    return _places(touched, words[touched], vocab_size) if len(touched) <= _MOST_LISTED else None
 
 
 def apply_on_device(logits: torch.Tensor, rows: list[int], words: np.ndarray) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 from quire.async_engine.messages import ModelState
 from quire.routing.policy import SLO, Choice
 from quire.routing.router import Router
+from quire.server.bodies.replies import RoutingReply
+from quire.server.bodies.sampling import Slo
 from quire.server.errors import invalid
-from quire.server.openai.schema import RoutingReply, Slo
 from quire.server.registry import AUTO, ModelRegistry, ServedModel
 
 _CHARACTERS_A_TOKEN = 4  # of most texts; a forecast needs no more than a good guess

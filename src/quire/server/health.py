@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 import quire
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import ModelState
-from quire.server.openai.schema import ERROR_RESPONSES, LoadedSoFar
+from quire.server.bodies.replies import ERROR_RESPONSES, LoadedSoFar
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
 

@@ -19,8 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from quire.config import SchedulerConfig
 from quire.core.costs.interface import TIERS
 from quire.outputs import LoadProgress, RecoveryStats, RequestMetrics, RequestOutput, Stats
+from quire.server.bodies.replies import ERROR_RESPONSES
 from quire.server.errors import ERROR_CODE
-from quire.server.openai.schema import ERROR_RESPONSES
 
 MODES = ("recompute", "swap", "mixed")
 _ASIDE = ("document", "grammar", "stage")  #: why requests wait beside the queue

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from quire.config import EngineConfig
 from quire.server.tools.families import AUTO, NONE, REASONING_PARSERS, TOOL_PARSERS
 from quire.settings import EnvironmentSettings, parse_size, setting
 
 LOG_FORMATS = ("text", "json")
+DEFAULT_MODELS = ("quire-mini", "quire-chat")  #: are served where nobody names any; written out, since `--help` asks
 
 
 @dataclass(frozen=True)
@@ -164,3 +166,19 @@ class ServerSettings(EnvironmentSettings):
             raise ValueError("uds is a socket of this machine, where TLS protects nothing; leave one of the two out")
         if self.ssl_keyfile is not None and self.ssl_certfile is None:
             raise ValueError("ssl_keyfile is given without ssl_certfile; TLS needs the certificate too")
+
+    def named(self, engines: dict[str, EngineConfig]) -> tuple[dict[str, EngineConfig], tuple[str, ...]]:
+        """The engines under the names that they are served by, and the aliases of the only one.
+
+        Raises:
+            ValueError: there are names for one, and several engines.
+        """
+        names = self.served_model_names
+        if not names:
+            return engines, ()
+        if len(engines) > 1:
+            raise ValueError(
+                f"--served-model-name names one model, and there are {len(engines)}; use --model NAME=SOURCE"
+            )
+        (config,) = engines.values()
+        return {names[0]: config}, names[1:]

@@ -29,7 +29,8 @@ from quire.core.block_keys import Domain
 from quire.core.costs.interface import StepShape
 from quire.core.request import Request, RequestStatus
 from quire.core.request import Sequence as RequestSequence
-from quire.core.scheduler import Scheduler, SequenceUpdate
+from quire.core.scheduler import Scheduler
+from quire.core.scheduling.outcome import SequenceUpdate
 from quire.outputs import SchedulerOutput, StepOutput, StoreChanges, TokenLogprobs, TransferReport
 from quire.sampling_params import BeamSearchParams, SamplingParams
 

@@ -20,12 +20,13 @@ from quire.core.costs.cost_model import CostModel
 from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.log import Recovery
 from quire.core.recovery.observer import CostObserver, note_recomputed
-from quire.core.request import Request, Sequence
+from quire.core.request import Request
 from quire.core.scheduler import Scheduler
 from quire.outputs import SchedulerOutput
 from quire.sampling_params import SamplingParams
 from quire.simulate.figures import Distribution, Timeline, distribution
 from quire.simulate.hardware import HardwareProfile
+from quire.simulate.steady_steps import SteadySteps
 from quire.simulate.virtual_runner import TOKEN, VirtualRunner
 
 _MOST_AT_ONCE = 256  #: steps
@@ -150,9 +151,7 @@ class Simulation:
         self.started: list[tuple[int, Arrival]] = []  #: seq_id, and its arrival as the limits cut it
         self.figures = SimulationFigures()
         self._num_added = 0
-        self._steady_ids: list[int] = []  #: the runner's, at the last look
-        self._steady: list[Sequence] = []  #: these sequences, where nothing of them is to be decided
-        self._first_end = 0  #: the step in which the first of them ends
+        self._steady = SteadySteps(scheduler)
 
     def run(self, arrivals: Seq[Arrival]) -> SimulationFigures:
         """Play a load, which is in order, to its end."""
@@ -260,7 +259,7 @@ class Simulation:
         scheduler, runner = self.scheduler, self.runner
         if runner.now >= before:
             return []
-        seqs, most = self._repeatable(most)
+        seqs, most = self._steady.ahead(runner.steady_ids, most)
         if not seqs:
             return []
         seconds, now = [], runner.now
@@ -269,7 +268,7 @@ class Simulation:
                 break
             seconds.append(each)
             now += each
-        del seconds[scheduler.repeat(seqs, len(seconds), TOKEN) :]
+        del seconds[self._steady.make(seqs, len(seconds), TOKEN) :]
         figures, note = self.figures, self.timeline.note
         for took in runner.repeat(seconds):
             if self.observer is not None:
@@ -284,26 +283,11 @@ class Simulation:
     def goes_on_until(self, most: int = _MOST_AT_ONCE) -> float:
         """When `repeat` will have run its steps, if nobody comes before: until then nothing is decided."""
         scheduler, now = self.scheduler, self.runner.now
-        seqs, most = self._repeatable(most)
+        seqs, most = self._steady.ahead(self.runner.steady_ids, most)
         if seqs and len(seqs) * scheduler.kv.blocks_for(most + 1) <= scheduler.kv.pool.num_available:
             for each in islice(self.runner.step_seconds_ahead(scheduler.stages.current), most):
                 now += each
         return now
-
-    def _repeatable(self, most: int) -> tuple[list[Sequence], int]:
-        """The sequences of the steps that follow, and how many of these steps there are, of at most so many."""
-        scheduler, ids = self.scheduler, self.runner.steady_ids
-        if len(ids) != len(scheduler.running) or not scheduler.may_repeat():
-            return [], 0
-        if ids is not self._steady_ids:  # another batch than at the last look
-            self._steady_ids, self._steady, self._first_end = ids, [], 0
-            seqs = scheduler.repeatable()
-            # A request that was just let in may stand before others from the next step on.
-            if seqs is not None and [seq.seq_id for seq in seqs] == ids:
-                left = min(seq.request.max_tokens - seq.num_output_tokens for seq in seqs)
-                self._steady, self._first_end = seqs, scheduler.num_steps + left
-        most = min(most, self._first_end - scheduler.num_steps - 1)
-        return (self._steady, most) if most > 1 else ([], 0)
 
     def finish(self) -> SimulationFigures:
         """What it came to; all requests are over.

@@ -13,9 +13,9 @@ import signal
 import threading
 import time
 from collections import OrderedDict
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,8 @@ import numpy as np
 
 from quire.sampling_params import StructuredOutputsParams
 from quire.structured.grammar import GrammarError, check, check_form, compile_grammar, grammar_text
-from quire.system.child import Child, ChildError, Limits, Worker
+from quire.system.child import Child, ChildError, ChildKilled, ChildTimeout, Limits, Worker
+from quire.system.fair_thread import FairThread, TooManyJobs
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
 CPU_S = 0.5  # of processor time that a grammar may take
 _LIMITS = Limits(memory_bytes=512 << 20, cpu_s=None, wall_s=60.0)  # a busy machine may take seconds to start it
 _MAX_KEPT = 1024  # verdicts
-_MAX_WAITING = 32  # grammars that wait for the process
+_MAX_WAITING = 64  # grammars that wait for the process; one owner has half of them
 _NUM_WALKS, _WALK_TOKENS = 3, 48  # outputs that are tried, and how far
 _MASK_S = 0.1  # processor time that a mask may take over a vocabulary of bytes
 
 
 class TooManyGrammars(RuntimeError):
-    """As many grammars wait to be tried as may."""
+    """As many grammars wait to be tried as may, or the machine can try none at the moment."""
 
 
 class GrammarChecker:
@@ -46,39 +47,36 @@ class GrammarChecker:
 
     def __init__(self) -> None:
         self._child = Child(_make_worker, "grammar", limits=_LIMITS)
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread: FairThread[str] | None = None
         self._lock = threading.Lock()  # over what stands below
         self._verdicts: OrderedDict[bytes, str] = OrderedDict()  #: by a grammar's digest: what is wrong, or nothing
-        self._num_waiting = 0
         self._is_closed = False
 
-    async def check(self, params: StructuredOutputsParams) -> None:
-        """Wait for the verdict on a grammar; nobody else's work waits meanwhile.
+    async def check(self, params: StructuredOutputsParams, owner: str = "") -> None:
+        """Wait for the verdict on a grammar; nobody else's work waits meanwhile. Owners are served in turns.
 
         Raises:
             GrammarError: it cannot be served; the message says why.
-            TooManyGrammars: too many wait already.
+            TooManyGrammars: too many wait already, or it cannot be tried now; another time it may be.
         """
         check_form(params)
         key = sha256(json.dumps(asdict(params)).encode()).digest()
         with self._lock:
             verdict = self._verdicts.get(key)
             if verdict is None:
-                if self._num_waiting >= _MAX_WAITING:
-                    raise TooManyGrammars(f"{self._num_waiting} grammars wait to be compiled already; try again later")
-                self._num_waiting += 1
                 if self._thread is None:
-                    self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar checks")
-                asked = self._thread.submit(self._ask, params, key)
+                    self._thread = FairThread("grammar checks", _MAX_WAITING)
+                try:
+                    asked = self._thread.submit(owner, partial(self._ask, params, key))
+                except TooManyJobs as error:
+                    raise TooManyGrammars(f"too many new grammars: {error}; try again later") from None
         if verdict is None:
             try:
                 verdict = await asyncio.shield(asyncio.wrap_future(asked))
             except asyncio.CancelledError:
                 if asked.cancelled():
                     raise TooManyGrammars("nothing is compiled any more: the server is shutting down") from None
-                if asked.cancel():  # whoever asked has gone, and it had not begun
-                    with self._lock:
-                        self._num_waiting -= 1
+                asked.cancel()  # whoever asked has gone
                 raise
         if verdict:
             raise GrammarError(verdict)
@@ -88,30 +86,28 @@ class GrammarChecker:
         try:
             verdict = self._verdicts.get(key)  # of one that came at the same time
             if verdict is None:
-                verdict, is_lasting = self._try(params)
+                verdict = self._try(params)
                 with self._lock:
-                    if is_lasting:
-                        self._verdicts[key] = verdict
+                    self._verdicts[key] = verdict
                     while len(self._verdicts) > _MAX_KEPT:
                         self._verdicts.popitem(last=False)
             return verdict
         finally:
             with self._lock:
-                self._num_waiting -= 1
                 if self._thread is not None and self._child.pid is None and not self._is_closed:
-                    self._thread.submit(self._start)  # the next one need not wait for it
+                    self._thread.add(self._start)  # the next one need not wait for it
 
-    def _try(self, params: StructuredOutputsParams) -> tuple[str, bool]:
-        """What is wrong with a grammar, or nothing; and whether it would be said again another time."""
+    def _try(self, params: StructuredOutputsParams) -> str:
+        """What is wrong with a grammar, or nothing. Raises TooManyGrammars where that says nothing about another time:
+        a busy machine may take all of its time, and a machine without memory the process."""
         try:
             self._child.ask(json.dumps(asdict(params)).encode())
-            return "", True
+            return ""
         except ValueError as error:
-            return str(error) or "it cannot be compiled", True
-        except ChildError as error:  # where it took as long by the clock, the machine was busy, not the grammar slow
-            is_lasting = f"{_LIMITS.wall_s:g} s" not in str(error)
-            return f"it is too complex: compiling it takes more than {CPU_S:g} s, or too much memory", is_lasting
+            return str(error) or "it cannot be compiled"
         except (OSError, RuntimeError) as error:
+            if isinstance(error, ChildError) and not isinstance(error, ChildTimeout | ChildKilled):
+                return f"it is too complex: compiling it takes more than {CPU_S:g} s, or too much memory"
             raise TooManyGrammars(f"it cannot be tried now ({error}); try again later") from None
 
     def _start(self) -> None:
@@ -123,7 +119,7 @@ class GrammarChecker:
         with self._lock:
             self._is_closed = True
         if self._thread is not None:
-            self._thread.shutdown(wait=False, cancel_futures=True)
+            self._thread.close()
         self._child.stop()
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from quire.sampling_params import StructuredOutputsParams
+from quire.sampling_params import MAX_GRAMMAR_CHARACTERS, StructuredOutputsParams
 from quire.structured.formats import with_strict_formats
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-MAX_CHARACTERS = 2**17  # of a schema, a regex, all choices or a grammar
 MAX_CHOICES = 10_000
 _MAX_DEPTH = 100  # of a schema's JSON; llguidance gives up at 128
 _MOST_SHOWN = 300  # characters of an error of llguidance's
@@ -36,10 +35,10 @@ def check_form(params: StructuredOutputsParams) -> None:
     """
     for name in ("json", "regex", "grammar", "whitespace_pattern"):
         text = getattr(params, name)
-        if text is not None and len(text) > MAX_CHARACTERS:
-            raise GrammarError(f"{name} has {len(text)} characters, and {MAX_CHARACTERS} is the most")
-    if params.choice is not None and (size := sum(map(len, params.choice))) > MAX_CHARACTERS:
-        raise GrammarError(f"choice has {size} characters, and {MAX_CHARACTERS} is the most")
+        if text is not None and len(text) > MAX_GRAMMAR_CHARACTERS:
+            raise GrammarError(f"{name} has {len(text)} characters, and {MAX_GRAMMAR_CHARACTERS} is the most")
+    if params.choice is not None and (size := sum(map(len, params.choice))) > MAX_GRAMMAR_CHARACTERS:
+        raise GrammarError(f"choice has {size} characters, and {MAX_GRAMMAR_CHARACTERS} is the most")
     if params.choice is not None and len(params.choice) > MAX_CHOICES:
         raise GrammarError(f"choice has {len(params.choice)} strings, and {MAX_CHOICES} is the most")
     if params.json is not None:

@@ -31,6 +31,14 @@ class ChildError(RuntimeError):
     """The process ended, or was ended, before it had answered. The next question starts another."""
 
 
+class ChildTimeout(ChildError):
+    """It had not answered in the time that it had by the clock, which a busy machine may have taken from it."""
+
+
+class ChildKilled(ChildError):
+    """Someone else killed it: the system, where memory ran out, or a person."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """What a process may take; None for any amount."""
@@ -72,7 +80,9 @@ class Child:
 
         Raises:
             ValueError: as the worker raised it.
-            ChildError: the process ended, or took more than its limits.
+            ChildTimeout: the process took more than `wall_s`.
+            ChildKilled: someone else killed it.
+            ChildError: it ended in another way, or took more than its other limits.
         """
         with self._turn:
             try:
@@ -101,18 +111,21 @@ class Child:
             return self._connection.recv_bytes()
         except (EOFError, OSError):
             self._process.join()
-            raise ChildError(f"the {self._name} process {self._how_it_ended(time.monotonic() - begin)}") from None
+            raise self._how_it_ended(time.monotonic() - begin) from None
         finally:
             alarm.cancel()
 
-    def _how_it_ended(self, seconds: float) -> str:
+    def _how_it_ended(self, seconds: float) -> ChildError:
         assert self._process is not None
-        status = self._process.exitcode or 0
+        who, status = f"the {self._name} process", self._process.exitcode or 0
         if status == -signal.SIGKILL and seconds >= self._limits.wall_s:
-            return f"took more than {self._limits.wall_s:g} s"
+            return ChildTimeout(f"{who} took more than {self._limits.wall_s:g} s")
+        if status == -signal.SIGKILL:
+            return ChildKilled(f"{who} was killed")
         if status == -signal.SIGXCPU:
-            return f"took more than {self._limits.cpu_s} s of processor time"
-        return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+            return ChildError(f"{who} took more than {self._limits.cpu_s} s of processor time")
+        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        return ChildError(f"{who} {how}")
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")  # a fork would take threads' locks along, held for good

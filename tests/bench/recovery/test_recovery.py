@@ -15,8 +15,8 @@ from command_line import app
 from quire.bench.recovery.load import MIXES, make_mix
 from quire.bench.recovery.recovery import add_ratios, figure, run
 from quire.bench.recovery.run import LinkPlan, Phase, RecoveryRun, first_difference, run_once
+from quire.bench.recovery.settings import RecoverySettings
 from quire.bench.report import Repetition
-from quire.bench.settings import RecoverySettings
 from quire.bench.workload import token_range
 from quire.build import LoadedModel, load, make_engine
 from quire.config import EngineConfig

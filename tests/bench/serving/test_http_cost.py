@@ -9,8 +9,8 @@ import pytest
 
 from nursery import fork_what_is_spawned
 from quire.bench.serving.http_cost import measure_http_cost
+from quire.bench.serving.settings import HttpSettings
 from quire.bench.serving.stream_client import Stream
-from quire.bench.settings import HttpSettings
 from quire.config import EngineConfig
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -144,6 +144,7 @@ def test_errors_arrive_as_the_client_s_own_exceptions(agent: RunningServer, clie
         ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "x"}}, "tool_choice"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
         ({"container": "x"}, "container"),
+        ({"stop_sequences": ["a"] * 40, "stop": ["b"] * 30}, "stop_sequences"),
     ],
 )
 def test_what_cannot_be_served_is_refused_by_name(agent: RunningServer, body: dict[str, Any], param: str) -> None:

@@ -22,7 +22,7 @@ from server.faults.faulty import Fault, raise_in_answer, spoil_logits
 from serving import MODEL, PATIENCE_S, SMALL, RunningServer, make_model, running, wait_until
 
 CONFIG = replace(SMALL, num_kv_blocks=128, max_model_len=2048, max_num_seqs=2)
-ENDLESS = {"max_tokens": 2000, "ignore_eos": True}
+ENDLESS = {"max_tokens": 400, "ignore_eos": True}
 GREEDY = {"max_tokens": 12, "ignore_eos": True, "temperature": 0, "prompt": [7, 8, 9]}
 
 
@@ -78,16 +78,20 @@ def assert_failed(stream: Stream, whole: Future[httpx.Response]) -> None:
     [("schedule", 2), ("execute", 1), ("update", 2), ("figures", 2)],
     ids=lambda value: str(value),
 )
-def test_a_step_that_fails_fails_what_runs_and_what_waits_does_not_notice(
+def test_a_step_that_fails_fails_what_it_computes_and_an_engine_that_fails_fails_nothing(
     stage: str, num_engines: int, threads: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
     fault = Fault(stage)
     with running(make_model(CONFIG, start=fault)) as server:
         expected = server.complete(**GREEDY).json()["choices"][0]["text"]
-        begun = begin_two(server, threads)
+        stream, whole = begin_two(server, threads)
         queued_stream, queued_whole = queue_two(server, threads)
         fault.arm()
-        assert_failed(*begun)
+        if stage == "execute":
+            assert_failed(stream, whole)
+        else:
+            assert whole.result(PATIENCE_S).json()["usage"]["completion_tokens"] == 400
+            assert stream.events()[-2]["choices"][0]["finish_reason"] == "length"
         assert queued_whole.result(PATIENCE_S).json()["choices"][0]["text"] == expected
         assert queued_stream.text() == expected
         check_that_it_serves(server, expected)
@@ -126,7 +130,7 @@ def test_an_engine_that_fails_while_a_client_leaves_starts_over(threads: ThreadP
         stream, whole = begin_two(server, threads)
         fault.arm()
         stream.leave()
-        assert whole.result(PATIENCE_S).status_code == 500
+        assert whole.result(PATIENCE_S).json()["usage"]["completion_tokens"] == 400
         check_that_it_serves(server, expected)
     assert fault.num_made == 2
 
@@ -177,19 +181,19 @@ def test_while_it_starts_over_new_requests_wait_for_it() -> None:
         assert waiting.result(PATIENCE_S).status_code == 200, "it had not begun, and was sent to the next engine"
 
 
-def test_an_engine_process_that_is_killed_is_started_again_and_the_server_goes_on(
+def test_a_stream_whose_engine_process_is_killed_goes_on_in_the_next_one(
     threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fork_what_is_spawned(monkeypatch, "quire.async_engine.child")
     engine = ProcessEngine(MODEL, partial(start_engine, CONFIG))
     with running(ServedModel(MODEL, engine, 1_700_000_000)) as server:
-        expected = server.complete(**GREEDY).json()["choices"][0]["text"]
-        stream = Stream(server.url, threads, {"model": MODEL, "prompt": [5, 6], **ENDLESS})
+        asked = {**GREEDY, "max_tokens": 250, "temperature": 1.2, "seed": 5, "stream_options": {"include_usage": True}}
+        stream = Stream(server.url, threads, {"model": MODEL, **asked})
         process = engine._host._child.process  # type: ignore[attr-defined]
         process.kill()
-        events = stream.events()
-        assert events[-1] == "[DONE]"
-        assert events[-2]["error"]["code"] == "request_failed"
-        wait_until(lambda: engine.state == "ready" and engine._host._child.process is not process)  # type: ignore[attr-defined]
+        killed_text, killed_events = stream.text(), stream.events()
+        assert engine._host._child.process is not process  # type: ignore[attr-defined]
         assert server.get("/health").json() == {"status": "ok"}
-        assert server.complete(**GREEDY).json()["choices"][0]["text"] == expected
+        undisturbed = Stream(server.url, threads, {"model": MODEL, **asked})
+        assert killed_text == undisturbed.text()
+        assert killed_events[-2]["usage"] == undisturbed.events()[-2]["usage"]

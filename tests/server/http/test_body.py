@@ -87,6 +87,11 @@ def test_a_large_body_is_read_like_any_other() -> None:
         assert (error["param"], error["code"]) == ("suffix", "unknown_parameter")
         error = server.complete(prompt=["a"] * (LARGE_BODY_BYTES // 5) + [1]).json()["error"]
         assert error["param"] == f"prompt[{LARGE_BODY_BYTES // 5}]"
+        function = {"name": "f", "parameters": {"type": "object", "description": "a" * LARGE_BODY_BYTES}}
+        forced = {"tools": [{"type": "function", "function": function}], "tool_choice": "required"}
+        error = server.chat(**forced).json()["error"]
+        assert (error["param"], "is the most" in error["message"]) == ("tools", True)
+        assert server.chat(**{**forced, "tool_choice": "none"}).status_code == 200
         assert server.complete(prompt="a" * 5 * LARGE_BODY_BYTES).status_code == 413
 
 

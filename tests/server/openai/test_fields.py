@@ -11,7 +11,8 @@ import pytest
 from annotated_types import Ge, Gt, Le, Lt
 
 from quire.sampling_params import SamplingParams
-from quire.server.openai.schema import ChatCompletionRequest, CompletionRequest, HabitualFields
+from quire.server.bodies.sampling import HabitualFields
+from quire.server.openai.schema import ChatCompletionRequest, CompletionRequest
 from serving import MODEL, PATIENCE_S, RunningServer
 
 

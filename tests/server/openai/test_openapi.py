@@ -47,7 +47,10 @@ def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSe
         "/v1/chat/completions",
         "/v1/completions",
         "/v1/responses",
+        "/v1/responses/{response_id}",
         "/v1/messages",
+        # the fields of /v1/messages, which take seconds to make up
+        pytest.param("/v1/messages/count_tokens", marks=pytest.mark.slow),
         "/tokenize",
         "/detokenize",
         "/v1/models",

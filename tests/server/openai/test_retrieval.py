@@ -13,8 +13,9 @@ import pytest
 
 from quire.config import EngineConfig
 from quire.rag.chunks import Chunk
-from quire.rag.collections import Collections, NewDocument
+from quire.rag.collections import Collections
 from quire.rag.embedder import HashingEmbedder, find_embedder
+from quire.rag.records import NewDocument
 from quire.routing import Router, RoutingConfig
 from quire.server.collections.service import CollectionService
 from serving import MODEL, SMALL, RunningServer, make_model, running

@@ -173,8 +173,8 @@ def test_a_response_is_found_by_its_owner_only() -> None:
 
 
 def test_the_store_is_bounded() -> None:
-    def response(size: int) -> StoredResponse:
-        return StoredResponse("me", {}, [Message(role="user", content="x" * size)])
+    def response(size: int, owner: str = "me") -> StoredResponse:
+        return StoredResponse(owner, {}, [Message(role="user", content="x" * size)])
 
     store = ResponseStore(2, most_characters=10_000)
     for number in range(3):
@@ -183,6 +183,13 @@ def test_the_store_is_bounded() -> None:
     assert (store.find("1", "me"), len(store)) == (None, 2)
     store.add("large", response(20_000))
     assert len(store) == 0
+    store = ResponseStore(4, most_characters=10_000)
+    store.add("mine", response(10))
+    for number in range(10):
+        store.add(str(number), response(10, "greedy"))
+    store.add("long", response(9_800, "greedy"))
+    assert store.find("mine", "me") is not None, "whoever holds most gives way"
+    assert store.find("9", "greedy") is None
     none = ResponseStore(0)
     none.add("0", response(1))
     assert none.find("0", "me") is None

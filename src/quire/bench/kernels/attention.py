@@ -93,7 +93,7 @@ def measure(config: EngineConfig, settings: AttentionSettings) -> list[dict[str,
                 for name, backend in backends.items():
                     runner.attention = backend
                     backend.seconds.clear()
-                    times = bench.decode(running, settings.context, _STEPS)
+                    times = bench.decode(running, settings.context, _STEPS, settings.shared)
                     pairs = zip(backend.seconds, (each.seconds for each in times), strict=True)
                     steps[name].extend(list(pairs)[1:])
             for name, turns in steps.items():
@@ -101,6 +101,7 @@ def measure(config: EngineConfig, settings: AttentionSettings) -> list[dict[str,
                     {
                         "running": running,
                         "context": settings.context,
+                        "shared": settings.shared,
                         "attention": name,
                         "attention_s": summarise(seconds for seconds, _ in turns),
                         "step_s": summarise(step for _, step in turns),

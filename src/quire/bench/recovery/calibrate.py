@@ -12,8 +12,8 @@ from typing import Any
 
 from quire.bench.plots import COLOURS
 from quire.bench.recovery.crossing import crossing_range
+from quire.bench.recovery.settings import CalibrateSettings
 from quire.bench.report import Column, Report
-from quire.bench.settings import CalibrateSettings
 from quire.calibration.calibrate import Calibration, Row, calibrate_engine
 from quire.config import EngineConfig, format_size
 from quire.core.costs.cost_model import CostModel

@@ -20,9 +20,9 @@ from quire.bench.recovery.calibrate import format_rate
 from quire.bench.recovery.crossing import bandwidth_for_crossing, crossings_at
 from quire.bench.recovery.load import make_mix
 from quire.bench.recovery.run import SLOWER, LinkPlan, RecoveryRun, first_difference, run_once, transfer_worker_of
+from quire.bench.recovery.settings import RecoverySettings
 from quire.bench.recovery.simulate_recording import FORECAST_COLUMNS
 from quire.bench.report import Column, Report, summarise
-from quire.bench.settings import RecoverySettings
 from quire.bench.timing import warm_up
 from quire.bench.workload import Workload, token_range
 from quire.config import EngineConfig, SchedulerConfig

@@ -16,8 +16,8 @@ from typing import Any
 from quire.bench.plots import ENOUGH, FEW, Row, draw_rows
 from quire.bench.progress import progress
 from quire.bench.recovery import simulate_documents as documents
+from quire.bench.recovery.settings import SimulateSettings
 from quire.bench.report import Column, Report
-from quire.bench.settings import SimulateSettings
 from quire.bench.workload import read_trace
 from quire.config import SchedulerConfig
 from quire.core.recovery.policies import make_policy

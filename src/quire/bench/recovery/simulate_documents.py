@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from quire.bench.recovery.settings import SimulateSettings
 from quire.bench.report import Column, Report
-from quire.bench.settings import SimulateSettings
 from quire.config import format_size
 from quire.simulate.disk_costs import LATENCY_S
 from quire.simulate.figures import interval

@@ -30,8 +30,8 @@ import httpx
 
 from quire.bench.report import Column, Report, summarise
 from quire.bench.serving.load_target import Target, find_target
+from quire.bench.serving.settings import HttpSettings
 from quire.bench.serving.stream_client import Stream, StreamClient, connect_to
-from quire.bench.settings import HttpSettings
 from quire.bench.workload import Workload, WorkloadRequest, fixed_lengths, make_workload, token_range
 from quire.config import EngineConfig
 from quire.system.child_processes import signals_blocked

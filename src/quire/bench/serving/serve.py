@@ -32,7 +32,7 @@ from quire.bench.serving.serve_report import (
     notes,
     sweep_rows,
 )
-from quire.bench.settings import ServeSettings
+from quire.bench.serving.settings import ServeSettings
 from quire.bench.workload import (
     Lengths,
     Workload,

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from quire.engine.engine import Engine
     from quire.engine.request_state import RequestState
     from quire.prompt import Prompt
-    from quire.rag.collections import Collection, Passage
+    from quire.rag.collections import Collection
     from quire.rag.prompt_template import PromptTemplate
+    from quire.rag.records import Passage
     from quire.text.tokenizer import Tokenizer
 
 ASK_EXAMPLE = "Example: quire rag ask 'How are KV blocks named?' --collection manual --model quire-mini"

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from quire.rag.collections import Collection, Collections, Passage, Plain
+    from quire.rag.collections import Collection, Collections
     from quire.rag.embedder_process import EmbedderProcess
+    from quire.rag.records import Passage, Plain
 
 RagDir = Annotated[
     Path | None,

@@ -23,9 +23,10 @@ from quire.cli.tables import print_table, show_time, write_figures
 from quire.config import EngineConfig
 
 if TYPE_CHECKING:
-    from quire.rag.collections import Collection, Collections, DocumentInfo
+    from quire.rag.collections import Collection, Collections
     from quire.rag.embedder_process import EmbedderProcess
     from quire.rag.ingest import IngestReport
+    from quire.rag.records import DocumentInfo
 
 app = typer.Typer(
     help="Collections of documents: read files into one, and find the passages that answer a question.",

@@ -3,8 +3,8 @@
 // Softmax goes along with the keys (Milakov and Gimelshein, arXiv:1805.02867): a running maximum and a running sum for
 // each row, so that a tile of keys is read once (Dao et al., FlashAttention, arXiv:2205.14135). All query heads of a KV
 // head are rows of one tile, and so are neighbouring queries of a prompt. A decoding query's keys are cut into spans,
-// which threads take in turns and whose shares are added up at the end. A span's length does not depend on the batch
-// or the threads, and so neither does any sum's order.
+// which threads take in turns and whose shares are added up at the end; a span that several sequences have in common is
+// read once for all. A span's length does not depend on the batch or the threads, and so neither does any sum's order.
 #include "paged_attention.h"
 
 #include <atomic>
@@ -157,7 +157,7 @@ void finish(const QuireAttention& call, const Task<T>& task, int64_t row, const 
         T* out = static_cast<T*>(call.out) + ((unit.first_token + row / groups) * num_heads + query_head) * head_dim;
         narrow(sums, head_dim, 1.0f / total, out);
     } else {
-        float* share = call.partials + (unit.partial * num_heads + query_head) * (head_dim + 2);
+        float* share = call.partials + ((unit.partial + row / groups) * num_heads + query_head) * (head_dim + 2);
         std::memcpy(share, sums, size_t(head_dim) * sizeof(float));
         share[head_dim] = total;
         share[head_dim + 1] = maximum;
@@ -237,32 +237,22 @@ struct Pieces {
     }
 };
 
-// A span of one query's keys, none of which is packed: see amx.h. All scores come first, so that there is one maximum.
-// pieces: the span's; when it returns, those of `following`.
-template <int max_groups>
-void attend_span(const QuireAttention& call, const Task<BFloat16>& task, const Task<BFloat16>* following,
-                 Pieces& pieces, Scratch<BFloat16>& scratch) {
+// A span of keys, none of which is packed: see amx.h. All scores come first, so that there is one maximum.
+// first_query, num_rows: of the unit's queries, as many as a tile register has rows for.
+template <int max_rows, class EachKey, class EachValue>
+void attend_rows(const QuireAttention& call, const Task<BFloat16>& task, int64_t first_query, int64_t num_rows,
+                 const Pieces& pieces, Scratch<BFloat16>& scratch, EachKey&& each_key, EachValue&& each_value) {
     const QuireUnit& unit = task.unit;
     const int64_t head_dim = call.head_dim, groups = call.num_groups, num_keys = unit.end_key - unit.first_key;
-    const BFloat16* q = static_cast<const BFloat16*>(call.q) + unit.first_token * call.q_token_stride +
+    const BFloat16* q = static_cast<const BFloat16*>(call.q) + (unit.first_token + first_query) * call.q_token_stride +
                         task.head * groups * call.q_head_stride;
-    for (int64_t row = 0; row < groups; ++row)
+    for (int64_t row = 0; row < num_rows; ++row) {
+        const BFloat16* from = q + row / groups * call.q_token_stride + row % groups * call.q_head_stride;
         for (int64_t dim = 0; dim < head_dim; dim += 2)
-            scratch.queries[dim / 2 * 16 + row] = load<uint32_t>(q + row * call.q_head_stride + dim);
-    const int64_t parts = pieces.count, tail = num_keys % 16;
-    if (tail) {  // what a former owner left is not read
-        BFloat16 *keys = scratch.tail, *values = keys + 16 * head_dim;
-        std::memset(keys, 0, size_t(32 * head_dim) * sizeof(BFloat16));
-        std::memcpy(keys, pieces.keys[parts - 1], size_t(tail * head_dim) * sizeof(BFloat16));
-        std::memcpy(values, pieces.values[parts - 1], size_t(tail * head_dim) * sizeof(BFloat16));
-        pieces.keys[parts - 1] = keys;
-        pieces.values[parts - 1] = values;
+            scratch.queries[dim / 2 * 16 + row] = load<uint32_t>(from + dim);
     }
-    Pieces next;
-    if (following) next.find(call, *following);
-
-    score_tiles(pieces.keys, parts, head_dim, scratch.queries, scratch.by_key,
-                [&](int64_t part) { pieces.ask_for(pieces.values[part], head_dim); });
+    const int64_t parts = pieces.count, tail = num_keys % 16;
+    score_tiles(pieces.keys, parts, head_dim, scratch.queries, scratch.by_key, each_key);
     Floats maxima[4] = {splat(MINUS_INFINITY), splat(MINUS_INFINITY), splat(MINUS_INFINITY), splat(MINUS_INFINITY)};
     int64_t key = 0;
     for (; key + 4 <= num_keys; key += 4)
@@ -274,13 +264,13 @@ void attend_span(const QuireAttention& call, const Task<BFloat16>& task, const T
     uint32_t *even = scratch.paired, *odd = even + 16 * PAIRED;
     Floats lane = Floats{};
     for (int i = 0; i < W; ++i) lane[i] = float(i);
-    std::memset(scratch.totals, 0, size_t(groups * W) * sizeof(float));
+    std::memset(scratch.totals, 0, size_t(num_rows * W) * sizeof(float));
     for (int64_t part = 0; part < parts; ++part) {
         Words rows[W];
 #pragma GCC unroll 16
         for (int i = 0; i < W; ++i) rows[i] = load<Words>(scratch.by_key + (part * 16 + i) * 16);
-        transpose<max_groups>(rows);
-        for (int64_t row = 0; row < groups; ++row) {
+        transpose<max_rows>(rows);
+        for (int64_t row = 0; row < num_rows; ++row) {
             Floats weight = exp2_of_negative(bits_as<Floats>(rows[row]) * scale - scratch.maxima[row]);
             if (tail && part == parts - 1) weight = lane < splat(float(tail)) ? weight : Floats{};
             store(scratch.totals + row * W, load_floats(scratch.totals + row * W) + weight);
@@ -291,17 +281,53 @@ void attend_span(const QuireAttention& call, const Task<BFloat16>& task, const T
             store(odd + row * PAIRED + part * 16, halves << 16);
         }
     }
-    sum_tiles(even, odd, PAIRED, pieces.values, parts, head_dim, scratch.sums, [&](int64_t part) {
-        if (part < next.count) next.ask_for(next.keys[part], head_dim);
-    });
-    for (int64_t row = 0; row < groups; ++row) {
+    sum_tiles(even, odd, PAIRED, pieces.values, parts, head_dim, scratch.sums, each_value);
+    for (int64_t row = 0; row < num_rows; ++row) {
         float* sums = scratch.sums + row * head_dim;
         for (float* at = sums; at < sums + head_dim; at += 2 * W) {
             const Floats evens = load_floats(at), odds = load_floats(at + W);
             store(at, shuffle(evens, odds, typename Zip<0, Lanes>::type{}));
             store(at + W, shuffle(evens, odds, typename Zip<W / 2, Lanes>::type{}));
         }
-        finish(call, task, row, sums, scratch.totals + row * W, scratch.maxima[row]);
+        finish(call, task, first_query * groups + row, sums, scratch.totals + row * W, scratch.maxima[row]);
+    }
+}
+
+// pieces: the unit's; when it returns, those of `following`.
+void attend_span(const QuireAttention& call, const Task<BFloat16>& task, const Task<BFloat16>* following,
+                 Pieces& pieces, Scratch<BFloat16>& scratch) {
+    const QuireUnit& unit = task.unit;
+    const int64_t head_dim = call.head_dim, groups = call.num_groups;
+    const int64_t tail = (unit.end_key - unit.first_key) % 16;
+    if (tail) {  // what a former owner left is not read
+        const int64_t last = pieces.count - 1;
+        BFloat16 *keys = scratch.tail, *values = keys + 16 * head_dim;
+        std::memset(keys, 0, size_t(32 * head_dim) * sizeof(BFloat16));
+        std::memcpy(keys, pieces.keys[last], size_t(tail * head_dim) * sizeof(BFloat16));
+        std::memcpy(values, pieces.values[last], size_t(tail * head_dim) * sizeof(BFloat16));
+        pieces.keys[last] = keys;
+        pieces.values[last] = values;
+    }
+    Pieces next;
+    if (following) next.find(call, *following);
+
+    for (int64_t query = 0, queries; query < unit.num_queries; query += queries) {
+        const int64_t left = unit.num_queries - query;
+        queries = left < 16 / groups ? left : 16 / groups;
+        const int64_t num_rows = queries * groups;
+        const bool is_first = query == 0, is_last = query + queries == unit.num_queries;
+        const auto each_key = [&](int64_t part) {
+            if (is_first) pieces.ask_for(pieces.values[part], head_dim);
+        };
+        const auto each_value = [&](int64_t part) {
+            if (is_last && part < next.count) next.ask_for(next.keys[part], head_dim);
+        };
+        if (num_rows <= 4)
+            attend_rows<4>(call, task, query, num_rows, pieces, scratch, each_key, each_value);
+        else if (num_rows <= 8)
+            attend_rows<8>(call, task, query, num_rows, pieces, scratch, each_key, each_value);
+        else
+            attend_rows<16>(call, task, query, num_rows, pieces, scratch, each_key, each_value);
     }
     pieces = next;
 }
@@ -312,15 +338,16 @@ template <class T>
 void merge(const QuireAttention& call, const QuireMerge& merge, int64_t head, Scratch<T>& scratch) {
     const int64_t head_dim = call.head_dim, num_heads = call.num_kv_heads * call.num_groups;
     const int64_t stride = num_heads * (head_dim + 2);
-    const float* shares = call.partials + merge.first_partial * stride + head * (head_dim + 2);
+    const float* shares = call.partials + head * (head_dim + 2);
+    const int64_t* places = call.places + merge.first_place;
     float maximum = MINUS_INFINITY, weight = 0;
-    for (int64_t i = 0; i < merge.num_partials; ++i) {
-        const float exponent = shares[i * stride + head_dim + 1];
+    for (int64_t i = 0; i < merge.num_places; ++i) {
+        const float exponent = shares[places[i] * stride + head_dim + 1];
         maximum = exponent > maximum ? exponent : maximum;
     }
     std::memset(scratch.sums, 0, size_t(head_dim) * sizeof(float));
-    for (int64_t i = 0; i < merge.num_partials; ++i) {
-        const float* share = shares + i * stride;
+    for (int64_t i = 0; i < merge.num_places; ++i) {
+        const float* share = shares + places[i] * stride;
         const float factor = exp2_of_negative(share[head_dim + 1] - maximum);
         weight += factor * share[head_dim];
         for (int64_t dim = 0; dim < head_dim; ++dim) scratch.sums[dim] += factor * share[dim];
@@ -370,15 +397,10 @@ void attend_all(const QuireAttention& call, std::atomic<int64_t>& turn, Scratch<
         next = turn++;
         const Task<BFloat16> task(call, index), following(call, next < num_tasks ? next : index);
         const QuireUnit& unit = task.unit;
-        if (reads_in_place && unit.num_queries == 1 && unit.end_key - unit.first_key <= SPAN) {
-            const auto* then = next < num_tasks ? &following : nullptr;
+        const bool sees_all = unit.first_position + 1 >= unit.end_key;
+        if (reads_in_place && sees_all && unit.end_key - unit.first_key <= SPAN) {
             if (!pieces.count) pieces.find(call, task);
-            if (call.num_groups <= 4)
-                attend_span<4>(call, task, then, pieces, scratch);
-            else if (call.num_groups <= 8)
-                attend_span<8>(call, task, then, pieces, scratch);
-            else
-                attend_span<16>(call, task, then, pieces, scratch);
+            attend_span(call, task, next < num_tasks ? &following : nullptr, pieces, scratch);
         } else {
             task.find(call, unit.first_key, scratch.zeros, tile);
             attend<BFloat16>(call, task, nullptr, tile, scratch);

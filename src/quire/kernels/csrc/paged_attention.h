@@ -9,20 +9,21 @@
 
 extern "C" {
 
-// A tile of queries of one sequence, and the span of its keys that they attend to.
+// A tile of queries, and the span of keys that they attend to: queries of one sequence, or the decoding ones of several
+// whose blocks of that span are the same.
 struct QuireUnit {
     int64_t sequence;        // row of block_tables
     int64_t first_token;     // row of q
     int64_t num_queries;
     int64_t first_position;  // of the first query in its sequence: query i sees the keys up to first_position + i
     int64_t first_key, end_key;
-    int64_t partial;  // where in `partials` the span's share goes; -1: the span is all there is, and goes to `out`
+    int64_t partial;  // where in `partials` the first query's share goes, the others' behind it; -1: all goes to `out`
 };
 
 // The spans of one query, added up.
 struct QuireMerge {
     int64_t token;  // row of out
-    int64_t first_partial, num_partials;
+    int64_t first_place, num_places;
 };
 
 struct QuireAttention {
@@ -42,6 +43,7 @@ struct QuireAttention {
     const QuireUnit* units;
     int64_t num_merges;
     const QuireMerge* merges;
+    const int64_t* places;  // where in `partials` a query's shares are, in the order of its keys
     float* partials;  // [partials][num_kv_heads * num_groups][head_dim + 2]: sums, their weight, its exponent
 };
 

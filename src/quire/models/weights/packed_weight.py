@@ -59,7 +59,7 @@ def pack_weight(weight: Tensor) -> PackedWeight | None:
     Args:
         weight: [out_features, in_features]. It may be overwritten.
     """
-    if weight.device.type != "cpu" or not can_pack(weight.dtype):
+    if weight.device.type != "cpu" or not weight.numel() or not can_pack(weight.dtype):
         return None
     if (library := panel_kernels(weight.dtype)) is not None:
         return PanelWeight(weight.detach(), library)

@@ -66,10 +66,14 @@ class Replica:
 
     def predict(self, request: RoutedRequest, num_resident: int, now: float) -> float:
         """Seconds to a request's first token, if it is sent there now."""
+        return self.forecast_at(now).predict(request.num_tokens, num_resident).ttft_s
+
+    def forecast_at(self, now: float) -> Forecast:
+        """Its forecast, with the time since, and the requests that it has not counted yet."""
         known = self.forecast
         known.age_s = now - self.reported_at
         known.num_sent, known.sent_tokens = len(self.untaken), sum(self.untaken.values())
-        return known.predict(request.num_tokens, num_resident).ttft_s
+        return known
 
 
 class ReplicaRouter:

@@ -9,11 +9,11 @@ from starlette.responses import JSONResponse, Response
 from quire.server.anthropic.schema import CountTokensRequest, MessageEvent, MessageReply, MessagesRequest, TokenCount
 from quire.server.anthropic.translate import to_chat
 from quire.server.anthropic.writer import MessageWriter
+from quire.server.bodies.replies import ERROR_RESPONSES
 from quire.server.http.body import JsonRoute
 from quire.server.openai.chat import ChatEndpoint
 from quire.server.openai.endpoint import whole_answer
 from quire.server.openai.openapi import streamed
-from quire.server.openai.schema import ERROR_RESPONSES
 from quire.server.openai.streaming import StreamedAnswer
 from quire.server.tools.parser import random_id
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from quire.server.bodies.conversation import FUNCTION_NAME
-from quire.server.bodies.fields import Body, Count, Hint, Items, NonEmpty, Reply, StopString, option
+from quire.server.bodies.fields import Body, Count, Hint, Items, NonEmpty, Reply, StopStrings, option
 from quire.server.bodies.sampling import AgentRequest
 
 
@@ -103,7 +103,7 @@ class CountTokensRequest(AgentRequest):
 
 class MessagesRequest(CountTokensRequest):
     max_tokens: Count = Field(description="At most so many tokens.")
-    stop_sequences: Annotated[list[StopString], Field(fail_fast=True, max_length=64)] | None = option(
+    stop_sequences: StopStrings | None = option(
         "Up to 64 strings before which the answer ends; each of 1 to 1024 characters."
     )
     stream: bool | None = option("Send the answer as it grows, as server-sent events.")

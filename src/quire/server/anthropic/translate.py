@@ -14,7 +14,8 @@ from quire.server.bodies.conversation import (
     ToolCall,
     ToolChoice,
 )
-from quire.server.errors import ApiError
+from quire.server.bodies.fields import MAX_STOP_STRINGS
+from quire.server.errors import ApiError, invalid
 from quire.server.openai.schema import ChatCompletionRequest
 
 
@@ -50,13 +51,21 @@ def to_chat(body: CountTokensRequest) -> ChatCompletionRequest:
     if isinstance(body, MessagesRequest):
         given["max_completion_tokens"] = body.max_tokens
         given["stream"] = body.stream
-        stops = [body.stop] if isinstance(body.stop, str) else list(body.stop or ())
-        given["stop"] = [*stops, *(body.stop_sequences or ())][:64]
+        given["stop"] = _stop_strings(body)
     messages = list(_messages(body))
     last = messages[-1]
     if last.role == "assistant" and not last.tool_calls:
         given["continue_final_message"] = True
     return ChatCompletionRequest(messages=messages, **given)
+
+
+def _stop_strings(body: MessagesRequest) -> list[str]:
+    stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    together = [*stops, *(body.stop_sequences or ())]
+    if len(together) > MAX_STOP_STRINGS:
+        why = f"with stop they are {len(together)}, and an answer takes at most {MAX_STOP_STRINGS}"
+        raise invalid(f"stop_sequences is too long: {why}; send fewer", "stop_sequences")
+    return together
 
 
 def _choice(body: CountTokensRequest) -> ToolChoice:

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic_core import from_json
 
-from quire.async_engine.messages import Event, Finished, Preempted, Progress, Resumed, Started
+from quire.async_engine.messages import Started
 from quire.outputs import CompletionOutput, Delta, RequestOutput
 from quire.server.anthropic.schema import MessagesRequest, MessageUsage
 from quire.server.errors import ApiError, anthropic_body
 from quire.server.openai.generation import Generation
-from quire.server.openai.streaming import UsageCount, comment, named_event
+from quire.server.openai.streaming import EventWriter, UsageCount, named_event
 from quire.server.tools.answer_form import AnswerForm
-from quire.server.tools.events import CallArguments, CallStart, Content, Reasoning
-from quire.server.tools.events import Event as AnswerEvent
+from quire.server.tools.events import CallArguments, CallStart, Content, Event, Reasoning
 
 JsonObject = dict[str, Any]
 
 
-class MessageWriter:
-    """The form of one answer. (`EventWriter`)"""
+class MessageWriter(EventWriter):
+    """The form of one answer."""
 
     def __init__(self, generation: Generation, body: MessagesRequest) -> None:
-        self.usage = UsageCount()
+        super().__init__(UsageCount())
         self._generation = generation
         self._body = body
         self._reader = (generation.form or AnswerForm()).reader()
@@ -44,37 +43,18 @@ class MessageWriter:
         self._note_end(completion)
         return self._reply()
 
-    def encode(self, events: Sequence[tuple[int, Event]]) -> bytes:
-        """The bytes of some events."""
-        return b"".join([self.encode_one(number, event) for number, event in events])
-
-    def encode_one(self, number: int, event: Event) -> bytes:
-        """As `encode`."""
-        match event:
-            case Progress():
-                return b"".join([self._encode_delta(delta) for delta in event.deltas])
-            case Started():
-                self.usage.add_prompt(number, len(event.prompt_token_ids), event.cached_tokens)
-                return _tell({"type": "message_start", "message": self._reply()})
-            case Preempted():
-                return comment("preempted")
-            case Resumed():
-                return comment("resumed")
-            case Finished():
-                self.usage.note_cached(number, event.output.cached_tokens)
-        return b""
+    def _begin(self, number: int, event: Started) -> bytes:
+        return _tell({"type": "message_start", "message": self._reply()})
 
     def close(self) -> bytes:
-        """Why the answer ended, and its usage."""
         ending = {"stop_reason": self._stop_reason, "stop_sequence": self._stop_sequence}
         usage = self._usage().model_dump()
         return _tell({"type": "message_delta", "delta": ending, "usage": usage}, {"type": "message_stop"})
 
     def fail(self, error: ApiError) -> bytes:
-        """The error, which ends the stream."""
         return _tell(anthropic_body(error))
 
-    def _encode_delta(self, delta: Delta) -> bytes:
+    def _encode_delta(self, number: int, delta: Delta) -> bytes:
         self.usage.num_output_tokens += len(delta.token_ids)
         told = self._take(self._reader.feed(delta.text))
         if delta.finish_reason is not None:
@@ -94,7 +74,7 @@ class MessageWriter:
         else:
             self._stop_reason = "end_turn"
 
-    def _take(self, events: Iterable[AnswerEvent]) -> list[JsonObject]:
+    def _take(self, events: Iterable[Event]) -> list[JsonObject]:
         """Add what the answer turned out to hold. Returns the events of the stream."""
         told: list[JsonObject] = []
         for event in events:

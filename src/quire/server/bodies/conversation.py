@@ -79,13 +79,10 @@ class FunctionDefinition(Body):
     )
 
 
-class Tool(Body):
-    """A function that the model may call. Other keys are handed to the chat template as they are."""
+class GivenTool(Body):
+    """A tool as the client wrote it: other keys are handed to the chat template as they are."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
-
-    type: Literal["function"] = Field(description='Only {"type": "function", "function": {"name", ...}}.')
-    function: FunctionDefinition = Field(description="What may be called.")
 
     _given: dict[str, Any] = PrivateAttr(default_factory=dict)
 
@@ -101,6 +98,13 @@ class Tool(Body):
     def given(self) -> dict[str, Any]:
         """As the client wrote it: templates show tools key by key."""
         return self._given or self.model_dump(exclude_none=True)
+
+
+class Tool(GivenTool):
+    """A function that the model may call. Other keys are handed to the chat template as they are."""
+
+    type: Literal["function"] = Field(description='Only {"type": "function", "function": {"name", ...}}.')
+    function: FunctionDefinition = Field(description="What may be called.")
 
 
 class ChosenFunction(Body):

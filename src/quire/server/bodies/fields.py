@@ -15,7 +15,9 @@ Items = Annotated[list[T], Field(fail_fast=True)]
 NonEmpty = Annotated[list[T], Field(fail_fast=True, min_length=1)]
 NoItems = Annotated[list[Any], Field(max_length=0)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+MAX_STOP_STRINGS = 64
 StopString = Annotated[str, Field(min_length=1, max_length=1024)]
+StopStrings = Annotated[list[StopString], Field(fail_fast=True, max_length=MAX_STOP_STRINGS)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 NumLogprobs = Annotated[int, Field(ge=-1, lt=2**31)]
 #: Values at which a field of another server asks for nothing.
@@ -24,6 +26,11 @@ One = Annotated[float, Field(ge=1, le=1)]
 MinusOne = Annotated[int, Field(ge=-1, le=-1)]
 NoKeys = Annotated[dict[str, Any], Field(max_length=0)]
 Hint = Any  #: changes no token, so it may hold whatever a client likes
+Plain = str | bool | int | float
+#: A document's metadata.
+PlainFields = dict[str, Plain]
+#: The value that a field of the metadata must have, or a list of those that will do.
+FilterFields = dict[str, Plain | list[Plain]]
 
 
 def option(text: str, **limits: Any) -> Any:
@@ -42,6 +49,12 @@ class Body(BaseModel):
         if isinstance(given, dict):
             return {name: value for name, value in given.items() if value is not None}
         return given
+
+
+class ModelBody(Body):
+    """A body that names a model."""
+
+    model: str | None = option("One of GET /v1/models; by default the first.")
 
 
 class Reply(BaseModel):

@@ -1,17 +1,64 @@
-"""The fields of sampling and of prompts that APIs for agents take beside their own."""
+"""The fields of every body that asks for an answer: how tokens are chosen, and what clients send out of habit."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from quire.server.bodies.fields import StopString, option
-from quire.server.openai.schema import HabitualFields, Slo
+from quire.server.bodies.fields import (
+    Body,
+    Hint,
+    MinusOne,
+    ModelBody,
+    NoKeys,
+    One,
+    StopString,
+    StopStrings,
+    Zero,
+    option,
+)
 
 
-class AgentRequest(HabitualFields):
-    """They mean what they mean in /v1/chat/completions."""
+class Slo(Body):
+    """What an answer may take; models are chosen by it."""
+
+    ttft_s: float | None = option("Seconds until the first token.", gt=0, le=86400)
+    tpot_s: float | None = option("Seconds a token after that.", gt=0, le=86400)
+
+
+class HabitualFields(ModelBody):
+    """Fields that clients of other servers send out of habit: hints, which change no token, and fields that ask for
+    nothing at the one value that is taken."""
+
+    user: Hint = option("OpenAI's hint; nothing depends on it.")
+    safety_identifier: Hint = option("OpenAI's hint; nothing depends on it.")
+    prompt_cache_key: Hint = option("OpenAI's hint; prefixes are found by their tokens, nothing depends on it.")
+    prompt_cache_retention: Hint = option("OpenAI's hint; nothing depends on it.")
+    metadata: Hint = option("OpenAI's hint; nothing depends on it.")
+    store: Hint = option("OpenAI's hint; nothing is stored, whatever it says.")
+    verbosity: Hint = option("OpenAI's hint; nothing depends on it.")
+    prediction: Hint = option("OpenAI's hint for speed; nothing depends on it.")
+    service_tier: Literal["auto", "default"] | None = option("There is one tier: auto and default are taken.")
+
+    spaces_between_special_tokens: Literal[True] | None = option("vLLM's; only true.")
+    vllm_xargs: NoKeys | None = option("vLLM's; only {}.")
+
+    cache_prompt: Literal[True] | None = option("llama.cpp's; only true: see --enable-prefix-caching.")
+    id_slot: MinusOne | None = option("llama.cpp's; only -1, any slot.")
+    n_keep: Zero | None = option("llama.cpp's; only 0: see truncate_prompt_tokens.")
+    n_probs: Zero | None = option("llama.cpp's; only 0: see logprobs.")
+    repeat_penalty: One | None = option("llama.cpp's; only 1: see repetition_penalty.")
+    typical_p: One | None = option("llama.cpp's; only 1.")
+    mirostat: Zero | None = option("llama.cpp's; only 0.")
+    dynatemp_range: Zero | None = option("llama.cpp's; only 0.")
+    xtc_probability: Zero | None = option("llama.cpp's; only 0.")
+    dry_multiplier: Zero | None = option("llama.cpp's; only 0.")
+    timings_per_token: Literal[False] | None = option("llama.cpp's; only false: see GET /metrics.")
+
+
+class SamplingFields(HabitualFields):
+    """Of every body that asks for an answer. Fields of SamplingParams have their names and ranges."""
 
     temperature: float | None = option("0 is greedy; by default what the model recommends, or 1.", ge=0, le=100)
     top_p: float | None = option("Keep the likeliest tokens up to this probability.", gt=0, le=1)
@@ -21,15 +68,20 @@ class AgentRequest(HabitualFields):
     presence_penalty: float | None = option("Taken from the logits of tokens in the answer.", ge=-2, le=2)
     frequency_penalty: float | None = option("Taken as many times as the token is in the answer.", ge=-2, le=2)
     seed: int | None = option("The same seed gives the same tokens, whatever else runs.", ge=-(2**63), lt=2**63)
-    stop: StopString | Annotated[list[StopString], Field(fail_fast=True, max_length=64)] | None = option(
+    stop: StopString | StopStrings | None = option(
         "A string, or up to 64 of them, before which the answer ends; each of 1 to 1024 characters."
     )
-    chat_template_kwargs: dict[str, Any] | None = option("Variables of the chat template, such as enable_thinking.")
     cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = option(
         "Share the prompt's KV only with requests of the same key that bring the same salt."
     )
     priority: int | None = option("Smaller goes first; 0 by default.", ge=-(2**31), lt=2**31)
     slo: Slo | None = option("With model auto: what the answer may take; the policy slo chooses by it.")
+
+
+class AgentRequest(SamplingFields):
+    """Of an API for agents. They mean what they mean in /v1/chat/completions."""
+
+    chat_template_kwargs: dict[str, Any] | None = option("Variables of the chat template, such as enable_thinking.")
 
     def shared_with_chat(self) -> dict[str, Any]:
         """What was given of the fields that chat has by the same names."""

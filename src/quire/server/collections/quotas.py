@@ -9,7 +9,7 @@ from quire.config import format_size
 from quire.server.errors import ApiError
 
 if TYPE_CHECKING:
-    from quire.rag.collections import Usage
+    from quire.rag.records import Usage
 
 
 @dataclass(frozen=True)

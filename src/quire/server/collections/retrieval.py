@@ -10,13 +10,14 @@ from quire.prompt import Prompt
 from quire.rag.prompt_template import PromptTemplate
 from quire.sampling_params import SamplingParams
 from quire.server.bodies.conversation import Message
+from quire.server.bodies.replies import PassageCard, RetrievalReply
 from quire.server.collections.service import CollectionService
 from quire.server.errors import ApiError, invalid
 from quire.server.openai.prompts import Passages
-from quire.server.openai.schema import GenerationRequest, PassageCard, Retrieval, RetrievalReply
+from quire.server.openai.schema import GenerationRequest, Retrieval
 
 if TYPE_CHECKING:
-    from quire.rag.collections import Passage
+    from quire.rag.records import Passage
 
 _EXCLUDED = ("truncate_prompt_tokens", "echo")  #: fields that would cut passages off, or show them again
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from quire.server.bodies.replies import PassageCard
 from quire.server.collections.schema import (
     RESPONSES,
     CollectionCard,
@@ -30,10 +31,10 @@ from quire.server.http.auth import key_id_of
 from quire.server.http.body import JsonRoute
 from quire.server.http.connection import run_while_connected
 from quire.server.openai.endpoint import json_reply
-from quire.server.openai.schema import PassageCard
 
 if TYPE_CHECKING:
-    from quire.rag.collections import Collection, DocumentInfo
+    from quire.rag.collections import Collection
+    from quire.rag.records import DocumentInfo
 
 _DEFAULT_TOP_K = 5
 _OUTCOMES = ("added", "changed", "unchanged", "removed")

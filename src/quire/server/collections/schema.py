@@ -6,19 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field
 
-from quire.server.bodies.fields import Body, Hint, Items, Reply, option
-from quire.server.openai.schema import (
-    ERROR_RESPONSES,
-    ErrorBody,
-    ErrorDetail,
-    FilterFields,
-    ModelBody,
-    PassageCard,
-    PlainFields,
-)
+from quire.server.bodies.fields import Body, FilterFields, Hint, Items, ModelBody, PlainFields, Reply, option
+from quire.server.bodies.replies import ERROR_RESPONSES, ErrorBody, ErrorDetail, PassageCard
 
 if TYPE_CHECKING:
-    from quire.rag.collections import CollectionInfo, DocumentInfo
+    from quire.rag.records import CollectionInfo, DocumentInfo
     from quire.server.collections.uploads import Outcome
 
 MAX_TOP_K = 100

@@ -20,8 +20,9 @@ from quire.server.http.auth import PUBLIC_KEY_ID
 from quire.server.metrics import Metrics
 
 if TYPE_CHECKING:
-    from quire.rag.collections import Collection, CollectionInfo, Filter, Passage
+    from quire.rag.collections import Collection
     from quire.rag.embedder import EmbedderSource
+    from quire.rag.records import CollectionInfo, Filter, Passage
 
 T = TypeVar("T")
 MAX_QUERY_CHARACTERS = 16_384  #: of a longer query, the beginning counts
@@ -198,7 +199,8 @@ class CollectionService:
     def _create(
         self, key_id: str, name: str, is_public: bool, chunk_tokens: int | None, overlap_tokens: int | None
     ) -> CollectionInfo:
-        from quire.rag.collections import DEFAULT_CHUNK_TOKENS, DEFAULT_OVERLAP_TOKENS, check_name
+        from quire.rag.collections import DEFAULT_CHUNK_TOKENS, DEFAULT_OVERLAP_TOKENS
+        from quire.rag.records import check_name
 
         try:
             check_name(name)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from quire.server.errors import RETRY_SOON, ApiError, invalid
 
 if TYPE_CHECKING:
-    from quire.rag.collections import Collections, OnDeleted
+    from quire.rag.collections import Collections
+    from quire.rag.records import OnDeleted
 
 logger = logging.getLogger("quire.server")
 

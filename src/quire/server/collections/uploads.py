@@ -25,8 +25,9 @@ from quire.server.errors import RETRY_SOON, ApiError
 from quire.system.child import ChildError
 
 if TYPE_CHECKING:
-    from quire.rag.collections import Collection, CollectionInfo, Metadata
+    from quire.rag.collections import Collection
     from quire.rag.ingest import Source
+    from quire.rag.records import CollectionInfo, Metadata
 
 logger = logging.getLogger("quire.server")
 
@@ -229,7 +230,7 @@ def _check_name(name: str) -> None:
 
 
 def _check_metadata(metadata: Metadata) -> None:
-    from quire.rag.collections import check_metadata
+    from quire.rag.records import check_metadata
 
     check_metadata(metadata)
     if (size := len(json.dumps(dict(metadata)))) > _MAX_METADATA:

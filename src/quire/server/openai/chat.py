@@ -13,6 +13,7 @@ from quire.async_engine.messages import Started
 from quire.outputs import CompletionOutput, Delta, RequestOutput
 from quire.prompt import Prompt
 from quire.sampling_params import StructuredOutputsParams
+from quire.server.bodies.replies import Usage
 from quire.server.collections.retrieval import last_question
 from quire.server.errors import invalid
 from quire.server.openai.endpoint import Endpoint
@@ -20,7 +21,7 @@ from quire.server.openai.generation import Generation, wait_until_known
 from quire.server.openai.logprobs import Entry, chat_logprobs
 from quire.server.openai.prompts import Passages, encode_messages
 from quire.server.openai.response import ResponseBuilder
-from quire.server.openai.schema import ChatCompletion, ChatCompletionChunk, ChatCompletionRequest, Usage
+from quire.server.openai.schema import ChatCompletion, ChatCompletionChunk, ChatCompletionRequest
 from quire.server.openai.tool_calls import answer_form, check_tools, forced_tool_grammar, wants_tools
 from quire.server.registry import ServedModel
 from quire.server.tools.answer_form import AnswerForm

@@ -9,13 +9,14 @@ from typing import Any
 from quire.async_engine.messages import Started
 from quire.outputs import CompletionOutput, Delta, RequestOutput
 from quire.prompt import Prompt
+from quire.server.bodies.replies import Usage
 from quire.server.errors import invalid
 from quire.server.openai.endpoint import Endpoint
 from quire.server.openai.generation import Generation
 from quire.server.openai.logprobs import CompletionLogprobsWriter, Entry
 from quire.server.openai.prompts import Passages, encode_question, encode_texts, tokenizer_of
 from quire.server.openai.response import ResponseBuilder
-from quire.server.openai.schema import Completion, CompletionRequest, Usage
+from quire.server.openai.schema import Completion, CompletionRequest
 from quire.server.registry import ServedModel
 
 _MAX_TOKENS = 16  # OpenAI's default

@@ -22,6 +22,7 @@ from quire.rag.prompt_template import share
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.server.auto import AutoModel
 from quire.server.bodies.fields import Reply
+from quire.server.bodies.replies import ERROR_RESPONSES
 from quire.server.collections.retrieval import retrieve
 from quire.server.collections.service import CollectionService
 from quire.server.errors import invalid
@@ -34,7 +35,7 @@ from quire.server.openai.generation import Generation, wait_until_ready
 from quire.server.openai.openapi import streamed
 from quire.server.openai.prompts import Passages, fit
 from quire.server.openai.response import B, ResponseBuilder
-from quire.server.openai.schema import ERROR_RESPONSES, GenerationRequest, StreamOptions
+from quire.server.openai.schema import GenerationRequest, StreamOptions
 from quire.server.openai.streaming import Chunks, StreamedAnswer, UsageCount
 from quire.server.registry import ServedModel
 from quire.server.settings import ServerSettings
@@ -108,7 +109,7 @@ class Endpoint(ABC, Generic[B]):
         _check_streaming(body)
         await wait_until_ready(model, request.receive)
         params = self._sampling_params(body, model)
-        await _check_grammar(body, params, model, request.receive)
+        await _check_grammar(body, params, model, request.receive, key_id)
         beam = self._beam_search(body, params, model) if body.use_beam_search else None
         about: dict[str, Reply] = {} if routing is None else {"routing": routing}
         domains = domains_of(key_id, self.settings, body.cache_salt)
@@ -226,12 +227,14 @@ class Endpoint(ABC, Generic[B]):
             raise as_api_error(error) from error
 
 
-async def _check_grammar(body: GenerationRequest, params: SamplingParams, model: ServedModel, receive: Receive) -> None:
+async def _check_grammar(
+    body: GenerationRequest, params: SamplingParams, model: ServedModel, receive: Receive, key_id: str
+) -> None:
     """Refuse what the answer cannot be held to, by the name of the field that says so."""
     if (wanted := params.structured_outputs) is None:
         return
     try:
-        await run_while_connected(receive, model.async_engine.check_grammar(wanted))
+        await run_while_connected(receive, model.async_engine.check_grammar(wanted, owner=key_id))
     except QueueFull as error:
         raise as_api_error(error) from error
     except ValueError as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from quire.async_engine.messages import EngineUnavailable, QueueFull, RequestFailed
+from quire.async_engine.messages import EngineLost, EngineUnavailable, QueueFull, RequestFailed
 from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED
 from quire.server.errors import RETRY_SOON, ApiError, invalid
 from quire.server.openai.schema import GenerationRequest
@@ -27,6 +27,8 @@ def as_api_error(error: Exception) -> ApiError:
             return invalid(message, "allowed_token_ids")
         case RequestFailed(args=(message,)) if message.startswith(BROKEN_GRAMMAR):
             return invalid(message, "structured_outputs")
+        case EngineLost():
+            return ApiError(500, str(error), code="engine_lost")
         case RequestFailed():
             return ApiError(500, str(error), code="request_failed")
         case ValueError():

@@ -13,9 +13,9 @@ from starlette.responses import Response
 import quire
 from quire.async_engine.messages import ModelState
 from quire.server.bodies.fields import Reply
+from quire.server.bodies.replies import ERROR_RESPONSES, LoadedSoFar
 from quire.server.openai.endpoint import json_reply
 from quire.server.openai.generation import wait_until_known
-from quire.server.openai.schema import ERROR_RESPONSES, LoadedSoFar
 from quire.server.registry import AUTO, ModelRegistry, ServedModel
 
 

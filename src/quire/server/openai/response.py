@@ -13,9 +13,10 @@ from quire.async_engine.messages import Started
 from quire.outputs import CompletionOutput, Delta, RequestOutput
 from quire.sampling_params import SamplingParams
 from quire.server.bodies.fields import Reply
+from quire.server.bodies.replies import Usage
 from quire.server.openai.generation import Generation
 from quire.server.openai.logprobs import Entry, prompt_logprobs
-from quire.server.openai.schema import GenerationRequest, Usage
+from quire.server.openai.schema import GenerationRequest
 
 B = TypeVar("B", bound=GenerationRequest)
 

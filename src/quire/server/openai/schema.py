@@ -7,7 +7,7 @@ counts as absent.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -16,72 +16,27 @@ from quire.server.bodies.conversation import Message, Tool, ToolChoice
 from quire.server.bodies.fields import (
     Body,
     Count,
+    FilterFields,
     Hint,
     Items,
-    MinusOne,
+    ModelBody,
     NoItems,
-    NoKeys,
     NonEmpty,
     NumLogprobs,
-    One,
     Reply,
     StopString,
     TokenId,
-    Zero,
     option,
 )
-
-if TYPE_CHECKING:
-    from quire.outputs import LoadProgress
-    from quire.rag.collections import Passage
+from quire.server.bodies.replies import Generated, PromptLogprobs, Usage
+from quire.server.bodies.sampling import SamplingFields
+from quire.server.bodies.structure import ResponseFormat, StructuredOutputs
 
 
 class StreamOptions(Body):
     include_usage: bool | None = option("A last chunk with the usage, and `usage: null` in the others.")
     continuous_usage_stats: bool | None = option("The usage so far in every chunk; goes with include_usage.")
     include_obfuscation: Literal[False] | None = option("Nothing is obfuscated here: false is taken.")
-
-
-class ModelBody(Body):
-    """A body that names a model."""
-
-    model: str | None = option("One of GET /v1/models; by default the first.")
-
-
-class HabitualFields(ModelBody):
-    """Fields that clients of other servers send out of habit: hints, which change no token, and fields that ask for
-    nothing at the one value that is taken."""
-
-    user: Hint = option("OpenAI's hint; nothing depends on it.")
-    safety_identifier: Hint = option("OpenAI's hint; nothing depends on it.")
-    prompt_cache_key: Hint = option("OpenAI's hint; prefixes are found by their tokens, nothing depends on it.")
-    prompt_cache_retention: Hint = option("OpenAI's hint; nothing depends on it.")
-    metadata: Hint = option("OpenAI's hint; nothing depends on it.")
-    store: Hint = option("OpenAI's hint; nothing is stored, whatever it says.")
-    verbosity: Hint = option("OpenAI's hint; nothing depends on it.")
-    prediction: Hint = option("OpenAI's hint for speed; nothing depends on it.")
-    service_tier: Literal["auto", "default"] | None = option("There is one tier: auto and default are taken.")
-
-    spaces_between_special_tokens: Literal[True] | None = option("vLLM's; only true.")
-    vllm_xargs: NoKeys | None = option("vLLM's; only {}.")
-
-    cache_prompt: Literal[True] | None = option("llama.cpp's; only true: see --enable-prefix-caching.")
-    id_slot: MinusOne | None = option("llama.cpp's; only -1, any slot.")
-    n_keep: Zero | None = option("llama.cpp's; only 0: see truncate_prompt_tokens.")
-    n_probs: Zero | None = option("llama.cpp's; only 0: see logprobs.")
-    repeat_penalty: One | None = option("llama.cpp's; only 1: see repetition_penalty.")
-    typical_p: One | None = option("llama.cpp's; only 1.")
-    mirostat: Zero | None = option("llama.cpp's; only 0.")
-    dynatemp_range: Zero | None = option("llama.cpp's; only 0.")
-    xtc_probability: Zero | None = option("llama.cpp's; only 0.")
-    dry_multiplier: Zero | None = option("llama.cpp's; only 0.")
-    timings_per_token: Literal[False] | None = option("llama.cpp's; only false: see GET /metrics.")
-
-
-Plain = str | bool | int | float
-PlainFields = dict[str, Plain]
-#: The value that a field of the metadata must have, or a list of those that will do.
-FilterFields = dict[str, Plain | list[Plain]]
 
 
 class Retrieval(Body):
@@ -100,57 +55,11 @@ class Retrieval(Body):
     )
 
 
-class Slo(Body):
-    """What an answer may take; models are chosen by it."""
-
-    ttft_s: float | None = option("Seconds until the first token.", gt=0, le=86400)
-    tpot_s: float | None = option("Seconds a token after that.", gt=0, le=86400)
-
-
-class JsonSchemaFormat(Body):
-    name: Annotated[str, Field(max_length=256)] = Field(description="For people.")
-    description: str | None = option("For people; the model does not see it.")
-    schema_: dict[str, Any] | None = Field(
-        default=None, alias="schema", description="A JSON Schema; by default anything that is JSON."
-    )
-    strict: bool | None = option("The answer is held to the schema either way.")
-
-
-class ResponseFormat(Body):
-    """What an answer may be."""
-
-    type: Literal["text", "json_object", "json_schema"] = Field(
-        description="text is no limit; json_object any JSON object; json_schema what `json_schema` says."
-    )
-    json_schema: JsonSchemaFormat | None = option("Goes with the type json_schema.")
-
-
-class StructuredOutputs(Body):
-    """The language of an answer: exactly one of the first five fields says which."""
-
-    json_: str | bool | dict[str, Any] | None = Field(
-        default=None, alias="json", description="A JSON Schema, or one as text."
-    )
-    regex: str | None = option("The whole answer matches it.")
-    choice: Annotated[list[str], Field(fail_fast=True, min_length=1)] | None = option("The answer is one of these.")
-    grammar: str | None = option("A context-free grammar, in the dialect of Lark or of llama.cpp (GBNF).")
-    json_object: bool | None = option("Any JSON object.")
-    disable_any_whitespace: bool | None = option("No white space between the parts of JSON.")
-    whitespace_pattern: str | None = option("A regex for what may stand between the parts of JSON.")
-
-
-class GenerationRequest(HabitualFields):
+class GenerationRequest(SamplingFields):
     """The fields that completions and chat completions share."""
 
-    # How tokens are chosen: the fields of SamplingParams by the same names, ranges included.
+    # How tokens are chosen, beside `SamplingFields`: the fields of SamplingParams by the same names, ranges included.
     n: int | None = option("Answers to each prompt; they share the prompt's KV. 1 by default.", ge=1, le=1024)
-    temperature: float | None = option("0 is greedy; by default what the model recommends, or 1.", ge=0, le=100)
-    top_p: float | None = option("Keep the likeliest tokens up to this probability.", gt=0, le=1)
-    top_k: int | None = option("Keep the k likeliest tokens; 0 or -1 keeps all.", ge=-1, lt=2**31)
-    min_p: float | None = option("Keep tokens at least so likely as this share of the likeliest one.", ge=0, le=1)
-    repetition_penalty: float | None = option("Above 1 makes tokens of prompt and answer less likely.", gt=0, le=100)
-    presence_penalty: float | None = option("Taken from the logits of tokens in the answer.", ge=-2, le=2)
-    frequency_penalty: float | None = option("Taken as many times as the token is in the answer.", ge=-2, le=2)
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = option(
         "Token id, in plain digits -> added to its logit, from -100 to 100."
     )
@@ -171,10 +80,6 @@ class GenerationRequest(HabitualFields):
     guided_grammar: str | None = option("The older name of structured_outputs.grammar.")
     guided_whitespace_pattern: str | None = option("The older name of structured_outputs.whitespace_pattern.")
     guided_decoding_backend: Hint = option("vLLM's; there is one backend, nothing depends on it.")
-    seed: int | None = option("The same seed gives the same tokens, whatever else runs.", ge=-(2**63), lt=2**63)
-    stop: StopString | Annotated[list[StopString], Field(fail_fast=True, max_length=64)] | None = option(
-        "A string, or up to 64 of them, before which the answer ends; each of 1 to 1024 characters."
-    )
     stop_token_ids: Items[TokenId] | None = option("Tokens that end the answer, beside the model's own.")
     include_stop_str_in_output: bool | None = option("Show the stop string that ended the answer.")
     ignore_eos: bool | None = option("The model's own end tokens do not end the answer.")
@@ -203,19 +108,12 @@ class GenerationRequest(HabitualFields):
     truncation_side: Literal["left", "right"] | None = option(
         "Where truncate_prompt_tokens cuts: left, the default, keeps the prompt's end, right its beginning."
     )
-
-    cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = option(
-        "Share the prompt's KV only with requests of the same key that bring the same salt."
-    )
-
     retrieval: Retrieval | None = option("Answer from the passages of a collection that are nearest to the question.")
-    slo: Slo | None = option("With model auto: what the answer may take; the policy slo chooses by it.")
 
     # How the answer comes.
     stream: bool | None = option("Send the answer as it grows, as server-sent events.")
     stream_options: StreamOptions | None = option("Only with stream.")
     return_token_ids: bool | None = option("Show the token ids of prompt and answer.")
-    priority: int | None = option("Smaller goes first; 0 by default.", ge=-(2**31), lt=2**31)
     min_stage: Count | None = option("Wait until the model has arrived up to this stage; 1 by default, any.")
     request_id: Annotated[str, Field(pattern=r"^[!-~]{1,128}$")] | None = option(
         "Names the request: the answer's id ends with it. 1 to 128 printable ASCII characters, no spaces."
@@ -269,130 +167,6 @@ class GenerationRequest(HabitualFields):
 
 _SAMPLING = {field.name for field in fields(SamplingParams)} & set(GenerationRequest.model_fields)
 _SAMPLING -= {"structured_outputs"}  # which is said in several ways
-
-
-class PassageCard(Reply):
-    score: float = Field(description="The cosine with the query.")
-    document_id: int
-    document: str = Field(description="Its name.")
-    start: int = Field(description="Where in the document's text it begins, in characters.")
-    end: int
-    num_tokens: int
-    metadata: PlainFields = Field(description="Of the document.")
-    text: str
-
-    @classmethod
-    def of(cls, passage: Passage) -> Self:
-        return cls(
-            score=passage.score,
-            document_id=passage.document_id,
-            document=passage.document,
-            start=passage.start,
-            end=passage.end,
-            num_tokens=passage.num_tokens,
-            metadata=passage.metadata,
-            text=passage.text,
-        )
-
-
-class RetrievalReply(Reply):
-    collection: str
-    sources: list[PassageCard] = Field(description="Best first, as they stand in the prompt.")
-
-
-class RoutingReply(Reply):
-    policy: str
-    why: str
-    numbers: dict[str, float] = Field(description="What was compared.")
-
-
-class Generated(Reply):
-    """The head of an answer, and of each chunk of a streamed one."""
-
-    id: str
-    object: str
-    created: int = Field(description="Seconds since 1970.")
-    model: str
-    system_fingerprint: str | None = Field(default=None, description="Of weights and arithmetic.")
-    retrieval: RetrievalReply | None = Field(
-        default=None, description="What was found, where that was asked for; of a stream in the first chunk."
-    )
-    routing: RoutingReply | None = Field(default=None, description="Why this model, for model auto; likewise.")
-
-
-class PromptTokensDetails(Reply):
-    cached_tokens: int = Field(description="Of the prompt's tokens, those whose KV was there already.")
-    cached_tokens_by_tier: dict[str, int] | None = Field(
-        default=None,
-        description="The same by where it was: device, host or disk; shown where not all was on the device.",
-    )
-
-
-class StageTokens(Reply):
-    stage: int = Field(description="1 is the pruned model, the last one the original.")
-    tokens: int = Field(description="That it made.")
-
-
-class Usage(Reply):
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    prompt_tokens_details: PromptTokensDetails | None = None
-    stages: list[StageTokens] | None = Field(
-        default=None, description="Which stage made the tokens, of a model that arrives in stages."
-    )
-
-
-class LoadedSoFar(Reply):
-    """How far a model has arrived; what is not known yet is left out."""
-
-    stage: int | None = Field(default=None, description="That is served; 0 is none yet.")
-    num_stages: int | None = Field(default=None, description="The last of them is the original; 1 where it has none.")
-    bytes_loaded: int | None = Field(default=None, description="Of weights.")
-    bytes_total: int | None = None
-    seconds_left: float | None = Field(default=None, description="Until all is there, by the bandwidth so far.")
-
-    @staticmethod
-    def fields_of(progress: LoadProgress) -> dict[str, Any]:
-        """The fields as far as they are known."""
-        known: dict[str, Any] = {"stage": progress.stage, "num_stages": progress.num_stages}
-        if progress.bytes_total:
-            known |= {"bytes_loaded": progress.bytes_loaded, "bytes_total": progress.bytes_total}
-        if progress.seconds_left is not None:
-            known["seconds_left"] = round(progress.seconds_left, 1)
-        return known
-
-
-class ShownLogprob(Reply):
-    logprob: float
-    rank: int | None = Field(default=None, description="1 is the likeliest.")
-    decoded_token: str | None = None
-
-
-#: A token of the prompt: the log-probabilities of it and of the likeliest ones, by token id.
-PromptLogprobs = list[dict[str, ShownLogprob] | None]
-
-
-class ErrorDetail(Reply):
-    message: str = Field(description="What was wrong, what was expected and how to mend it.")
-    type: str = Field(description="invalid_request_error, rate_limit_error, server_error and the like.")
-    param: str | None = Field(description="The field of the body that is at fault.")
-    code: str | None = Field(description="For programs, such as context_length_exceeded.")
-
-
-class ErrorBody(Reply):
-    type: Literal["error"] | None = Field(default=None, description="Below /v1/messages.")
-    error: ErrorDetail
-
-
-#: Errors of any endpoint, as OpenAPI shows them.
-ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
-    400: {"model": ErrorBody, "description": "The body asks for what cannot be done; `param` names the field."},
-    404: {"model": ErrorBody, "description": "There is no such model; the message lists those that there are."},
-    "4XX": {"model": ErrorBody, "description": "The request cannot be taken: no key, too large, too many."},
-    503: {"model": ErrorBody, "description": "The model is loading, has failed, or the server is shutting down."},
-    "5XX": {"model": ErrorBody, "description": "The server failed."},
-}
 
 
 # -- POST /v1/chat/completions -------------------------------------------------------------------------------------

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from json.encoder import encode_basestring_ascii
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic_core import to_json
 from starlette.responses import Response
@@ -20,13 +21,13 @@ from starlette.types import Receive, Scope, Send
 
 from quire.async_engine.messages import Event, Finished, Preempted, Progress, Resumed, Started
 from quire.outputs import Delta, RequestOutput
+from quire.server.bodies.replies import PromptTokensDetails, StageTokens, Usage
 from quire.server.errors import ApiError, error_body, error_response
 from quire.server.http.access_log import note_usage
 from quire.server.http.connection import ClientDisconnected, run_while_connected
 from quire.server.http.protocol import BODY_WRITER, BodyWriter
 from quire.server.openai.generation import Generation
 from quire.server.openai.response import ResponseBuilder
-from quire.server.openai.schema import PromptTokensDetails, StageTokens, Usage
 
 logger = logging.getLogger("quire")
 
@@ -105,39 +106,20 @@ def comment(text: str) -> bytes:
     return f": {text}\n\n".encode()
 
 
-class EventWriter(Protocol):
-    """From the events of one answer to the bytes of its stream, in the form of some API."""
+class EventWriter(ABC):
+    """From the events of one answer to the bytes of its stream, in the form of some API.
 
-    usage: UsageCount  #: so far
+    What is counted is the same for all; a form says what begins, what a piece of text is, and what ends.
+
+    Args:
+        usage: counts its tokens.
+    """
+
+    def __init__(self, usage: UsageCount) -> None:
+        self.usage = usage  #: so far
 
     def encode(self, events: Sequence[tuple[int, Event]]) -> bytes:
         """The bytes of some events, each with the number of its prompt."""
-
-    def encode_one(self, number: int, event: Event) -> bytes:
-        """As `encode`."""
-
-    def close(self) -> bytes:
-        """The bytes after the last answer's end."""
-
-    def fail(self, error: ApiError) -> bytes:
-        """The last bytes of a stream that failed after it had begun."""
-
-
-class Chunks:
-    """The stream of chat and of completions: an event a chunk, the last one [DONE]. (`EventWriter`)"""
-
-    def __init__(self, builder: ResponseBuilder[Any]) -> None:
-        self._builder = builder
-        self._head = builder.generation.head(builder.chunk_kind)
-        self.usage = UsageCount(has_stages=builder.generation.model.async_engine.num_stages > 1)  #: so far
-        self._has_usage = builder.body.wants_usage
-        self._has_running_usage = builder.body.wants_running_usage
-        # before an answer's end, its chunks show nothing but text
-        self._is_only_text = builder.is_only_text and not self._has_running_usage
-        self._around_text: dict[tuple[int, int], tuple[str, str]] = {}
-
-    def encode(self, events: Sequence[tuple[int, Event]]) -> bytes:
-        """The chunks that events make."""
         return b"".join([self.encode_one(number, event) for number, event in events])
 
     def encode_one(self, number: int, event: Event) -> bytes:
@@ -147,11 +129,7 @@ class Chunks:
                 return b"".join([self._encode_delta(number, delta) for delta in event.deltas])
             case Started():
                 self.usage.add_prompt(number, len(event.prompt_token_ids), event.cached_tokens)
-                opening = self._builder.opening(number, event)
-                if number == 0 and opening:
-                    about = self._builder.generation.about
-                    opening[0] |= {name: field.model_dump(exclude_unset=True) for name, field in about.items()}
-                return b"".join([event_of(self._chunk(**parts)) for parts in opening])
+                return self._begin(number, event)
             case Preempted():
                 return comment("preempted")
             case Resumed():
@@ -160,6 +138,43 @@ class Chunks:
                 self.usage.note_cached(number, event.output.cached_tokens)
                 self.usage.note_stages(event.output)
         return b""
+
+    @abstractmethod
+    def _begin(self, number: int, event: Started) -> bytes:
+        """The bytes before the first text of a prompt's answer."""
+
+    @abstractmethod
+    def _encode_delta(self, number: int, delta: Delta) -> bytes:
+        """The bytes of some tokens, which count from here on."""
+
+    @abstractmethod
+    def close(self) -> bytes:
+        """The bytes after the last answer's end."""
+
+    @abstractmethod
+    def fail(self, error: ApiError) -> bytes:
+        """The last bytes of a stream that failed after it had begun."""
+
+
+class Chunks(EventWriter):
+    """The stream of chat and of completions: an event a chunk, the last one [DONE]."""
+
+    def __init__(self, builder: ResponseBuilder[Any]) -> None:
+        super().__init__(UsageCount(has_stages=builder.generation.model.async_engine.num_stages > 1))
+        self._builder = builder
+        self._head = builder.generation.head(builder.chunk_kind)
+        self._has_usage = builder.body.wants_usage
+        self._has_running_usage = builder.body.wants_running_usage
+        # before an answer's end, its chunks show nothing but text
+        self._is_only_text = builder.is_only_text and not self._has_running_usage
+        self._around_text: dict[tuple[int, int], tuple[str, str]] = {}
+
+    def _begin(self, number: int, event: Started) -> bytes:
+        opening = self._builder.opening(number, event)
+        if number == 0 and opening:
+            about = self._builder.generation.about
+            opening[0] |= {name: field.model_dump(exclude_unset=True) for name, field in about.items()}
+        return b"".join([event_of(self._chunk(**parts)) for parts in opening])
 
     def _encode_delta(self, number: int, delta: Delta) -> bytes:
         self.usage.num_output_tokens += len(delta.token_ids)
@@ -180,13 +195,11 @@ class Chunks:
         return (around[0] + encode_basestring_ascii(text) + around[1]).encode()
 
     def close(self) -> bytes:
-        """The bytes after the last answer's end."""
         if not self._has_usage:
             return DONE
         return event_of({**self._head, "choices": [], "usage": self._usage()}) + DONE
 
     def fail(self, error: ApiError) -> bytes:
-        """The error, and the end."""
         return event_of(error_body(error)) + DONE
 
     def _usage(self) -> dict[str, Any]:

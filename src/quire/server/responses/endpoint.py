@@ -12,13 +12,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from quire.server.bodies.conversation import Message
+from quire.server.bodies.replies import ERROR_RESPONSES
 from quire.server.errors import ApiError, invalid
 from quire.server.http.auth import key_id_of
 from quire.server.http.body import JsonRoute
 from quire.server.openai.chat import ChatEndpoint
 from quire.server.openai.endpoint import whole_answer
 from quire.server.openai.openapi import streamed
-from quire.server.openai.schema import ERROR_RESPONSES
 from quire.server.openai.streaming import StreamedAnswer
 from quire.server.responses.schema import DeletedResponse, InputItem, ResponseEvent, ResponseReply, ResponsesRequest
 from quire.server.responses.store import ResponseStore, StoredResponse

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from quire.server.tools.events import CallArguments, CallStart, Content, Event, Reasoning
@@ -18,16 +18,18 @@ class OutputItems:
         self.items: list[JsonObject] = []  #: as far as they have come
         self._is_open = False
         self._pieces: list[str] = []  # of the open item's text
+        self._logprobs: list[JsonObject] = []  # of its tokens, if it is a message
 
-    def take(self, events: Iterable[Event]) -> list[JsonObject]:
-        """Add what an answer turned out to hold. Returns the events of the stream, without their numbers."""
+    def take(self, events: Iterable[tuple[Event, list[JsonObject]]]) -> list[JsonObject]:
+        """Add what an answer turned out to hold, each with the log-probabilities to be shown of it. Returns the events
+        of the stream, without their numbers."""
         told: list[JsonObject] = []
-        for event in events:
+        for event, logprobs in events:
             match event:
                 case Reasoning(text=text):
                     told += self._grow("reasoning", text)
                 case Content(text=text):
-                    told += self._grow("message", text)
+                    told += self._grow("message", text, logprobs)
                 case CallStart():
                     call = {"id": f"fc_{random_id(24)}", "type": "function_call", "status": "in_progress"}
                     told += self._open({**call, "arguments": "", "call_id": event.id, "name": event.name})
@@ -46,7 +48,7 @@ class OutputItems:
         parts = (item["content"][0]["text"] for item in self.items if item["type"] == "reasoning" and item["content"])
         return "".join(parts)
 
-    def _grow(self, kind: str, text: str) -> list[JsonObject]:
+    def _grow(self, kind: str, text: str, logprobs: Sequence[JsonObject] = ()) -> list[JsonObject]:
         told: list[JsonObject] = []
         if not self._is_open or self.items[-1]["type"] != kind:
             if kind == "reasoning":
@@ -56,13 +58,14 @@ class OutputItems:
                 told += self._open({**item, "role": "assistant", "content": []})
             told.append(self._about("response.content_part.added", content_index=0, part=self._part("")))
         self._pieces.append(text)
-        more: JsonObject = {"logprobs": []} if kind == "message" else {}
+        self._logprobs += logprobs
+        more: JsonObject = {"logprobs": list(logprobs)} if kind == "message" else {}
         told.append(self._about(f"response.{self._text_name}.delta", content_index=0, delta=text, **more))
         return told
 
     def _open(self, item: JsonObject) -> list[JsonObject]:
         told = self._close("completed") if self._is_open else []
-        self._is_open, self._pieces = True, []
+        self._is_open, self._pieces, self._logprobs = True, [], []
         self.items.append(item)
         shown = {**item}  # the item itself goes on
         return [*told, {"type": "response.output_item.added", "output_index": len(self.items) - 1, "item": shown}]
@@ -76,7 +79,7 @@ class OutputItems:
             told.append(self._about("response.function_call_arguments.done", arguments=text, name=item["name"]))
         else:
             part = self._part(text)
-            more: JsonObject = {"logprobs": []} if item["type"] == "message" else {}
+            more: JsonObject = {"logprobs": self._logprobs} if item["type"] == "message" else {}
             told.append(self._about(f"response.{self._text_name}.done", content_index=0, text=text, **more))
             told.append(self._about("response.content_part.done", content_index=0, part=part))
             item["content"] = [part]
@@ -91,7 +94,7 @@ class OutputItems:
     def _part(self, text: str) -> JsonObject:
         if self._text_name == "reasoning_text":
             return {"type": "reasoning_text", "text": text}
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": self._logprobs if text else []}
 
     def _about(self, kind: str, **more: Any) -> JsonObject:
         return {"type": kind, "item_id": self.items[-1]["id"], "output_index": len(self.items) - 1, **more}

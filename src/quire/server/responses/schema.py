@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
+from pydantic import ConfigDict, Field
 
-from quire.server.bodies.conversation import FUNCTION_NAME
-from quire.server.bodies.fields import Body, Count, Hint, Items, NoItems, Reply, Zero, option
+from quire.server.bodies.conversation import FUNCTION_NAME, GivenTool
+from quire.server.bodies.fields import Body, Count, Hint, Items, NoItems, Reply, option
 from quire.server.bodies.sampling import AgentRequest
 
 
@@ -42,31 +42,14 @@ class InputItem(Body):
     summary: Items[TextItemPart] | None = option("Of reasoning, where it has no content.")
 
 
-class FunctionTool(Body):
+class FunctionTool(GivenTool):
     """A function that the model may call. Keys that are not here are handed to the chat template."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     type: Literal["function"] = Field(description='Only {"type": "function", "name": ...}.')
     name: str = Field(description="1 to 128 letters, digits, _ and -.", pattern=FUNCTION_NAME)
     description: str | None = option("What it does; the model reads it.")
     parameters: dict[str, Any] | None = option("A JSON schema of its arguments: an object.")
     strict: bool | None = option("Calls that tool_choice forces follow the schema whatever this says.")
-
-    _given: dict[str, Any] = PrivateAttr(default_factory=dict)
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _keep(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        tool = handler(given)
-        if isinstance(given, dict):
-            tool._given = given
-        return tool
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """As the client wrote it."""
-        return self._given
 
 
 class NamedFunction(Body):
@@ -122,16 +105,21 @@ class ResponsesRequest(AgentRequest):
     parallel_tool_calls: bool | None = option("False leaves out all calls of an answer but the first.")
     reasoning: ReasoningOptions | None = option("How much the model is to think.")
     text: TextOptions | None = option("The form of the answer's text.")
+    include: Items[Annotated[str, Field(max_length=256)]] | None = option(
+        "With message.output_text.logprobs, the tokens of the answer's text with their log-probabilities; others are "
+        "hints."
+    )
+    top_logprobs: int | None = option(
+        "Log-probabilities, too, of so many likeliest tokens at each place.", ge=0, lt=2**31
+    )
     metadata: dict[str, Any] | None = option("Shown again with the response.")
     stream: bool | None = option("Send the answer as it grows, as server-sent events.")
     stream_options: ResponseStreamOptions | None = option("Only with stream.")
 
     # Fields that clients send out of habit.
-    include: Hint = option("A hint: what there is to show is shown.")
     max_tool_calls: Hint = option("It counts calls of built-in tools, and there are none.")
     truncation: Literal["disabled"] | None = option("Only disabled: what is too long is refused.")
     background: Literal[False] | None = option("Only false.")
-    top_logprobs: Zero | None = option("Only 0: see /v1/chat/completions.")
     context_management: NoItems | None = option("Only an empty list.")
 
 
@@ -177,6 +165,7 @@ class ResponseReply(Reply):
     text: dict[str, Any]
     tool_choice: str | dict[str, Any]
     tools: list[dict[str, Any]]
+    top_logprobs: int
     top_p: float
     truncation: Literal["disabled"]
     usage: ResponseUsage | None

@@ -32,6 +32,8 @@ def to_chat(body: ResponsesRequest, messages: Sequence[Message]) -> ChatCompleti
         given["tools"] = [_tool(tool) for tool in body.tools]
     if body.text is not None and (text_format := body.text.format) is not None:
         given["response_format"] = as_response_format(text_format.type, text_format.schema_, "text.format.schema")
+    if "message.output_text.logprobs" in (body.include or ()) or body.top_logprobs:
+        given |= {"logprobs": True, "top_logprobs": body.top_logprobs or 0}
     choice: ToolChoice | None
     if isinstance(body.tool_choice, NamedFunction):
         choice = NamedToolChoice(type="function", function=ChosenFunction(name=body.tool_choice.name))

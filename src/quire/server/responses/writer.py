@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from quire.async_engine.messages import Event, Finished, Preempted, Progress, Resumed, Started
-from quire.outputs import Delta, RequestOutput
+from quire.async_engine.messages import Started
+from quire.outputs import CompletionOutput, Delta, RequestOutput
 from quire.server.errors import ApiError
 from quire.server.openai.generation import Generation
-from quire.server.openai.streaming import UsageCount, comment, named_event
+from quire.server.openai.streaming import EventWriter, UsageCount, named_event
 from quire.server.responses.items import OutputItems
+from quire.server.responses.logprobs import LogprobsReader, Told
 from quire.server.responses.schema import InputTokensDetails, OutputTokensDetails, ResponsesRequest, ResponseUsage
 from quire.server.tools.answer_form import AnswerForm, num_reasoning_tokens
+from quire.server.tools.events import Event as AnswerEvent
 
 JsonObject = dict[str, Any]
 
 
-class ResponseWriter:
-    """The form of one response. (`EventWriter`)
+class ResponseWriter(EventWriter):
+    """The form of one response.
 
     Args:
         on_end: is told the response once it is whole.
@@ -28,12 +30,13 @@ class ResponseWriter:
     def __init__(
         self, generation: Generation, body: ResponsesRequest, on_end: Callable[[JsonObject], None] = lambda reply: None
     ) -> None:
-        self.usage = UsageCount()
+        super().__init__(UsageCount())
         self._generation = generation
         self._body = body
         self._on_end = on_end
         self._form = generation.form or AnswerForm()
         self._reader = self._form.reader()
+        self._logprobs = self._logprobs_reader() if generation.params.logprobs is not None else None
         self._output = OutputItems()
         self._token_ids: list[int] = []
         self._num_events = 0
@@ -43,34 +46,20 @@ class ResponseWriter:
         """The response that an output is."""
         (completion,) = output.outputs
         self.usage, self._token_ids, self._finish_reason = usage, completion.token_ids, completion.finish_reason
-        self._output.take(self._reader.read(completion.text))
+        if self._logprobs is None:
+            self._output.take(_without_logprobs(self._reader.read(completion.text)))
+        else:
+            self._output.take([*self._read(completion), *self._end()])
         self._output.finish(is_complete=self._is_complete)
         reply = self._reply(self._status)
         self._on_end(reply)
         return reply
 
-    def encode(self, events: Sequence[tuple[int, Event]]) -> bytes:
-        """The bytes of some events."""
-        return b"".join([self.encode_one(number, event) for number, event in events])
-
-    def encode_one(self, number: int, event: Event) -> bytes:
-        """As `encode`."""
-        match event:
-            case Progress():
-                return b"".join([self._encode_delta(delta) for delta in event.deltas])
-            case Started():
-                self.usage.add_prompt(number, len(event.prompt_token_ids), event.cached_tokens)
-                begun = self._reply("in_progress")
-                return self._tell(
-                    {"type": "response.created", "response": begun}, {"type": "response.in_progress", "response": begun}
-                )
-            case Preempted():
-                return comment("preempted")
-            case Resumed():
-                return comment("resumed")
-            case Finished():
-                self.usage.note_cached(number, event.output.cached_tokens)
-        return b""
+    def _begin(self, number: int, event: Started) -> bytes:
+        begun = self._reply("in_progress")
+        return self._tell(
+            {"type": "response.created", "response": begun}, {"type": "response.in_progress", "response": begun}
+        )
 
     def close(self) -> bytes:
         """The last event has the whole response."""
@@ -94,15 +83,30 @@ class ResponseWriter:
     def _status(self) -> str:
         return "completed" if self._is_complete else "incomplete"
 
-    def _encode_delta(self, delta: Delta) -> bytes:
+    def _encode_delta(self, number: int, delta: Delta) -> bytes:
         self.usage.num_output_tokens += len(delta.token_ids)
         self._token_ids += delta.token_ids
-        told = self._output.take(self._reader.feed(delta.text))
+        told = self._output.take(self._read(delta))
         if delta.finish_reason is not None:
             self._finish_reason = delta.finish_reason
-            told += self._output.take(self._reader.finish())
+            told += self._output.take(self._end())
             told += self._output.finish(is_complete=self._is_complete)
         return self._tell(*told)
+
+    def _read(self, gained: CompletionOutput | Delta) -> list[Told]:
+        if self._logprobs is None:
+            return _without_logprobs(self._reader.feed(gained.text))
+        return self._logprobs.feed(gained.text, gained.token_ids, gained.logprobs or ())
+
+    def _end(self) -> list[Told]:
+        return _without_logprobs(self._reader.finish()) if self._logprobs is None else self._logprobs.finish()
+
+    def _logprobs_reader(self) -> LogprobsReader:
+        generation, form = self._generation, self._form
+        (prompt,) = generation.prompts
+        tokenizer = generation.model.async_engine.engine.tokenizer
+        hidden = tokenizer.special_ids.difference(form.specials)
+        return LogprobsReader(self._reader, tokenizer, generation.params.logprobs or 0, hidden, prompt.answer_lead)
 
     def _tell(self, *events: JsonObject) -> bytes:
         numbered = [{**event, "sequence_number": self._num_events + place} for place, event in enumerate(events)]
@@ -136,6 +140,7 @@ class ResponseWriter:
             "text": {"format": self._format()},
             "tool_choice": choice if isinstance(choice, str) else choice.model_dump(),
             "tools": [{"parameters": None, "strict": None, **tool.given} for tool in body.tools or ()],
+            "top_logprobs": body.top_logprobs or 0,
             "top_p": params.top_p,
             "truncation": "disabled",
             "usage": self._usage().model_dump() if has_ended else None,
@@ -162,3 +167,7 @@ class ResponseWriter:
             output_tokens_details=OutputTokensDetails(reasoning_tokens=thought if self._output.reasoning else 0),
             total_tokens=count.total_tokens,
         )
+
+
+def _without_logprobs(events: Iterable[AnswerEvent]) -> list[Told]:
+    return [(event, []) for event in events]

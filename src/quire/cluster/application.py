@@ -1,0 +1,188 @@
+"""From settings to an application of Ray Serve: a deployment a model, and the HTTP application that asks them."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quire.cluster.settings import ClusterSettings
+from quire.config import EngineConfig
+
+if TYPE_CHECKING:
+    from ray.serve import Application
+
+    from quire.server.settings import ServerSettings
+
+APPLICATION = "quire"  #: its name in Ray Serve, where nobody gives it another
+_ROUTER = "quire.cluster.request_router.PlacementRouter"
+_POLICY = "quire.cluster.scaling.FollowLoad"
+_NO_LIMIT = 1_000_000  # requests at once: engines and the application have limits of their own
+_NEWS_S = 0.5  # between two looks at what replicas tell: how long a cold one may serve before requests reach it
+_LOOK_BACK_S = 2.0  # over which requests are counted; `Autoscaler` has a longer memory of its own
+_COUNT_S = 1.0  # between two counts
+_HEALTH_PERIOD_S = 2.0
+_DRAIN_LOOK_S = 0.5
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a cluster serves, and how: enough to make the application anywhere in it."""
+
+    engines: dict[str, EngineConfig]  #: by the names that they are served under, in order
+    settings: ServerSettings  #: with keys
+    cluster: ClusterSettings
+    template: str | None = None  #: stands in place of the models' own chat templates
+    aliases: tuple[str, ...] = ()  #: other names of the only model
+
+    @property
+    def deployments(self) -> dict[str, str]:
+        """The name of each model's deployment: a model's own may have what those may not."""
+        found: dict[str, str] = {}
+        for number, name in enumerate(self.engines):
+            plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
+            found[name] = plain if plain not in (*found.values(), "ingress") else f"{plain}-{number}"
+        return found
+
+
+def build_app(config: Mapping[str, Any] | str | Path) -> Application:
+    """The application for `serve run` and KubeRay: `import_path: quire.cluster:build_app`.
+
+    Args:
+        config: the options of `quire serve` by their names, or the path of a YAML file of them, which may also stand
+            under `config` alone.
+
+    Raises:
+        ValueError: Ray Serve is not installed, or an option is wrong; the message says how to mend it.
+    """
+    from quire.config_file import read_config
+    from quire.server.settings import DEFAULT_MODELS, ServerSettings
+
+    if isinstance(config, Mapping) and set(config) == {"config"}:
+        config = config["config"]
+    file = read_config(config, (ServerSettings, ClusterSettings))
+    engines = file.make_engines(default_models=DEFAULT_MODELS)
+    return deploy(describe(engines, file.make(ServerSettings), file.make(ClusterSettings)))
+
+
+def describe(
+    engines: dict[str, EngineConfig],
+    settings: ServerSettings,
+    cluster: ClusterSettings,
+) -> Served:
+    """What is to be served, with all that files of this machine say about it.
+
+    Raises:
+        ValueError: an option is wrong, or means nothing on a cluster.
+    """
+    from quire.server.assemble import with_keys
+    from quire.text.chat_template import read_chat_template
+
+    _check(settings)
+    engines, aliases = settings.named(engines)
+    template = read_chat_template(settings.chat_template) if settings.chat_template is not None else None
+    return Served(engines, with_keys(settings), cluster, template, aliases)
+
+
+def _check(settings: ServerSettings) -> None:
+    if settings.uds is not None:
+        raise ValueError("uds is a socket of one process, and Ray's proxy listens on a port; leave uds or ray out")
+    if settings.idle_unload_s is not None:
+        raise ValueError("idle_unload is for one process; with ray, min_replicas=0 and scale_down_after do the same")
+    if not settings.engine_process:
+        raise ValueError("with ray, engines always have processes of their own; leave no_engine_process out")
+    if settings.ssl_ca_certs is not None:
+        raise ValueError("ssl_ca_certs is not there with ray: its proxy asks no client for a certificate; leave it out")
+
+
+def deploy(served: Served) -> Application:
+    """The application, for `serve.run`.
+
+    Raises:
+        ValueError: Ray Serve is not installed.
+    """
+    need_ray()
+    from ray import serve
+
+    from quire.cluster.ingress import start_app
+    from quire.cluster.replica import ModelReplica
+
+    names = served.deployments
+    settings, cluster = served.settings, served.cluster
+    models = [
+        serve.deployment(
+            ModelReplica,
+            name=names[name],
+            ray_actor_options=_resources(config, cluster),
+            max_ongoing_requests=_NO_LIMIT,
+            graceful_shutdown_timeout_s=settings.shutdown_timeout_s,
+            graceful_shutdown_wait_loop_s=_DRAIN_LOOK_S,
+            health_check_period_s=_HEALTH_PERIOD_S,
+            request_router_config={
+                "request_router_class": _ROUTER,
+                "request_routing_stats_period_s": _NEWS_S,
+                "max_backoff_s": _NEWS_S / 5,
+            },
+            **_scaling(cluster),
+        ).bind(
+            name,
+            config,
+            num_cpus=cluster.replica_cpus,
+            hang_timeout_s=settings.hang_timeout_s,
+            load_wait_s=settings.load_wait_s,
+        )
+        for name, config in served.engines.items()
+    ]
+
+    def make_asgi_app() -> Any:  # Serve calls it in the ingress' replica
+        return start_app(served)
+
+    ingress = serve.deployment(
+        serve.ingress(make_asgi_app)(),
+        name="ingress",
+        ray_actor_options={"num_cpus": 0},
+        max_ongoing_requests=_NO_LIMIT,
+        graceful_shutdown_timeout_s=settings.shutdown_timeout_s,
+        graceful_shutdown_wait_loop_s=_DRAIN_LOOK_S,
+        health_check_period_s=_HEALTH_PERIOD_S,
+    )
+    return ingress.bind(*models)
+
+
+def need_ray() -> None:
+    """Raise `ValueError` where Ray Serve is not installed."""
+    try:
+        import ray.serve  # noqa: F401
+    except ImportError as error:
+        raise ValueError(f"serving on Ray needs Ray Serve ({error}); pip install 'quire[ray]'") from None
+
+
+def _resources(config: EngineConfig, cluster: ClusterSettings) -> dict[str, Any]:
+    gpus = cluster.replica_gpus
+    if gpus is None:
+        gpus = 1 if config.device == "cuda" else 0
+    return {"num_cpus": cluster.replica_cpus, "num_gpus": gpus}
+
+
+def _scaling(cluster: ClusterSettings) -> dict[str, Any]:
+    """Serve's own rules do not count: `Autoscaler` says how many there are, and when."""
+    if cluster.min_replicas == cluster.max_replicas:
+        return {"num_replicas": cluster.max_replicas}
+    from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of an interval that only the environment will say
+        config = AutoscalingConfig(
+            min_replicas=cluster.min_replicas,
+            max_replicas=cluster.max_replicas,
+            target_ongoing_requests=cluster.target_requests,
+            metrics_interval_s=_COUNT_S,
+            look_back_period_s=_LOOK_BACK_S,
+            upscale_delay_s=0,
+            downscale_delay_s=0,
+            policy=AutoscalingPolicy(policy_function=_POLICY, policy_kwargs=asdict(cluster.autoscaling)),
+        )
+    return {"autoscaling_config": config}

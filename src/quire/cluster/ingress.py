@@ -1,0 +1,61 @@
+"""The HTTP application in its replica: `make_app`'s, over the deployments of a cluster in place of engines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ray import serve
+from ray.exceptions import ActorDiedError
+
+from quire.cluster.remote_engine import RemoteEngine
+from quire.server.assemble import assemble
+from quire.server.log_format import configure_logging
+from quire.server.metrics import Metrics
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from quire.cluster.application import Served
+
+
+def start_app(served: Served) -> FastAPI:
+    """The application of this replica. It begins to ask the models' deployments as its lifespan begins."""
+    settings = served.settings
+    configure_logging(settings.log_format)
+    metrics = Metrics(served.engines)
+    app_name = serve.get_replica_context().app_name
+    engines = {
+        name: RemoteEngine(
+            name,
+            serve.get_deployment_handle(deployment, app_name),
+            is_dead=lambda error: isinstance(error, ActorDiedError),
+            policy=served.cluster.replica_routing,
+            starts_at_once=served.cluster.min_replicas > 0,
+            max_queue=settings.max_queue,
+            load_wait_s=settings.load_wait_s,
+            on_finished=partial(metrics.observe_finished, name),
+            on_ready=partial(metrics.observe_limits, name),
+            on_accepted=partial(metrics.observe_accepted, name),
+            on_load=partial(metrics.observe_load, name),
+        )
+        for name, deployment in served.deployments.items()
+    }
+    sources = {name: config.model for name, config in served.engines.items()}
+    app = assemble(engines, sources, settings, metrics, template=served.template, aliases=served.aliases).app
+    lifespan = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def with_engines(app: Any) -> AsyncIterator[Any]:
+        async with lifespan(app) as state:
+            for engine in engines.values():
+                engine.start(asyncio.get_running_loop())
+            yield state
+            for engine in engines.values():
+                await asyncio.to_thread(engine.shutdown)
+
+    app.router.lifespan_context = with_engines
+    return app

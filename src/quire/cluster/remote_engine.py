@@ -1,0 +1,286 @@
+"""A model's replicas, seen as one engine: what the HTTP application asks, in a process that has no engine itself.
+
+All that `AsyncEngine` does on this side of an engine it does here too: who waits for the model, how many may, what each
+reader has been given, and where a request goes on whose engine was lost. Behind it stands, in place of one engine's
+process, a handle of Ray Serve: each request is one call of one replica, whose frames are the request's events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from quire.async_engine.async_engine import AsyncEngine, EngineHost
+from quire.async_engine.device_share import SharedDevice
+from quire.async_engine.messages import (
+    Abort,
+    Add,
+    Command,
+    EngineLost,
+    EngineUnavailable,
+    Finished,
+    Forget,
+    Heartbeat,
+    LoadReport,
+    Lost,
+    ModelState,
+    QueueFull,
+    Report,
+    Started,
+    StateReport,
+    StepReport,
+)
+from quire.cluster.call import Call
+from quire.cluster.placement import Placement
+from quire.cluster.wire import Clock, pack_request
+from quire.core.block_keys import extend_keys
+from quire.engine.input_processor import InputProcessor
+from quire.forecast import Forecast
+from quire.routing.replicas import RoutedRequest
+
+if TYPE_CHECKING:
+    from quire.engine.engine import Engine
+
+logger = logging.getLogger("quire")
+
+_LEAST_WAIT_S = 1.0  # for a replica to be chosen, however short requests may wait for a model
+_FAILED_FOR_S = 5.0  # so long a model that could not be loaded is not asked for again
+_MAX_ATTEMPTS = 3  # to ask for a model's facts, of replicas that die over it
+
+
+class RemoteEngine(AsyncEngine):
+    """As `AsyncEngine`, of the replicas of a Ray Serve deployment. They start and end by their own rules: a model that
+    has none, and is wanted, is one that loads.
+
+    `engine` is the `InputProcessor` of its replicas, with the same facts.
+
+    Args:
+        name: under which the model is served.
+        handle: of the deployment (`ModelReplica`).
+        is_dead: whether an error of a call says that its replica has died.
+        policy: by which a replica is chosen (`ReplicaRouter`).
+        starts_at_once: there are replicas from the start; otherwise the first request has one started.
+        **options: of `AsyncEngine`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        handle: Any,
+        *,
+        is_dead: Callable[[Exception], bool],
+        policy: str = "prefix",
+        starts_at_once: bool = True,
+        **options: Any,
+    ) -> None:
+        self._handle = handle
+        self._is_dead = is_dead
+        self._placement = Placement(policy, lambda progress: self._take_report(LoadReport(progress)))
+        self._starts_at_once = starts_at_once
+        super().__init__(name, _no_engine, **options)
+        if not starts_at_once:
+            self._engine_state = ModelState.UNLOADED
+
+    def _make_host(
+        self, make_engine: Callable[[], Engine], device: SharedDevice | None, hang_timeout_s: float, exit_on_hang: bool
+    ) -> EngineHost:
+        return _Replicas(
+            self.name,
+            self._handle,
+            self._is_dead,
+            self._placement,
+            self._take_report,
+            self._load_wait_s,
+            self._starts_at_once,
+        )
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """Of the replica that would answer first."""
+        return self._placement.forecast
+
+    async def heartbeat(self, timeout_s: float) -> bool:
+        """Always: Serve looks after the replicas' health itself, and a call would count as use."""
+        return True
+
+
+def _no_engine() -> Engine:
+    raise AssertionError("replicas make engines")
+
+
+class _Replicas:
+    """Sends each command to a replica, and takes what comes back. Everything happens in one event loop."""
+
+    def __init__(
+        self,
+        name: str,
+        handle: Any,
+        is_dead: Callable[[Exception], bool],
+        placement: Placement,
+        report: Callable[[Report], None],
+        load_wait_s: float,
+        starts_at_once: bool,
+    ) -> None:
+        self.facts: InputProcessor | None = None
+        self._name = name
+        self._handle = handle
+        self._is_dead = is_dead
+        self._generate = handle.options(method_name="generate", stream=True)
+        self._placement = placement
+        self._report = report
+        self._wait_s = max(_LEAST_WAIT_S, load_wait_s)
+        self._starts_at_once = starts_at_once
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._calls: dict[int, asyncio.Task[None]] = {}  #: by key of the request
+        self._others: set[asyncio.Task[None]] = set()
+        self._fetching: asyncio.Task[None] | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        self._loop = loop or asyncio.get_running_loop()
+        if self._starts_at_once:
+            self.wake()
+
+    def send(self, command: Command) -> None:
+        self._in_loop(self._take, command)
+
+    def rest(self) -> bool:
+        return False  # Serve takes idle replicas away
+
+    def wake(self) -> None:
+        self._in_loop(self._fetch)
+
+    def stop(self) -> None:
+        self._in_loop(self._stop)
+
+    def _in_loop(self, function: Callable[..., None], *args: Any) -> None:
+        assert self._loop is not None, "nobody has started it"
+        if asyncio._get_running_loop() is self._loop:
+            self._loop.call_soon(function, *args)
+        else:
+            self._loop.call_soon_threadsafe(function, *args)
+
+    def _take(self, command: Command) -> None:
+        match command:
+            case Add():
+                task = asyncio.ensure_future(self._serve(command))
+                self._calls[command.key] = task
+                task.add_done_callback(lambda done: self._let_go(command.key, done))
+            case Abort(key):
+                if (call := self._calls.pop(key, None)) is not None:
+                    call.cancel()
+            case Forget(prompts):
+                self._beside(self._forget(list(prompts)))
+            case Heartbeat():
+                self._report(command)
+            case _:
+                pass  # the others are between an engine and its own process
+
+    def _let_go(self, key: int, task: asyncio.Task[None]) -> None:
+        if self._calls.get(key) is task:
+            del self._calls[key]
+
+    def _beside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._others.add(task)
+        task.add_done_callback(self._others.discard)
+        return task
+
+    def _stop(self) -> None:
+        for task in (*self._calls.values(), *self._others):
+            task.cancel()
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    async def _serve(self, add: Add) -> None:
+        """One call of one replica, from a request to its last event there."""
+        call = Call(self._placement, self._describe(add), pack_request(add))
+        patience = self._beside(self._give_up_waiting(add, call))
+        response = self._generate.remote(call)
+        try:
+            why = await self._hand_on(add, call, response)
+        except asyncio.CancelledError:
+            response.cancel()
+            raise
+        except Exception as error:  # of Ray: the replica, its machine, or the way there
+            why = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+            if call.replica is not None and self._is_dead(error):
+                self._placement.lose(call.replica)
+        finally:
+            patience.cancel()
+            self._placement.end(add.request_id)
+        if why is not None:
+            logger.warning("%s: replica %s was lost with a request: %s", self._name, call.replica, why)
+            self._report(Lost([add.key], f"replica {call.replica}: {why}"))
+
+    async def _hand_on(self, add: Add, call: Call, response: Any) -> str | None:
+        """Report what comes of a request. Returns why it has not ended, where it has not."""
+        clock = Clock()
+        async for frame in response:
+            report, forecast = clock.unpack_events(frame)
+            last = report.events[-1][1]
+            if isinstance(last, EngineLost | EngineUnavailable) and not isinstance(last, QueueFull):
+                return str(last)
+            if call.replica is not None and any(isinstance(event, Started) for _, event in report.events):
+                self._placement.note_taken(call.replica, add.request_id, forecast)
+            self._report(report)
+            if isinstance(last, Finished | Exception):
+                return None
+        return "its answer broke off"
+
+    def _describe(self, add: Add) -> RoutedRequest:
+        """What is known of a request for choosing a replica. Its keys name blocks here and nowhere else."""
+        prompt, keys = add.processed.prompt, list[bytes]()
+        assert self.facts is not None
+        block_size = self.facts.limits.block_size
+        extend_keys(keys, b"", prompt.domains, prompt.token_ids, block_size, len(prompt.token_ids) // block_size)
+        return RoutedRequest(add.request_id, add.num_known_tokens, keys, add.processed.min_stage)
+
+    async def _give_up_waiting(self, add: Add, call: Call) -> None:
+        """End a request that no replica has taken in time."""
+        while (left_s := call.waits_since + self._wait_s - time.monotonic()) > 0 or call.replica is not None:
+            await asyncio.sleep(max(left_s, 1.0))
+        task = self._calls.pop(add.key, None)
+        if task is None:
+            return
+        task.cancel()
+        why = f"no replica of {self._name} serves within {self._wait_s:g} s"
+        error = (
+            EngineLost(f"{why}, and the one that had this request is gone")
+            if add.resumption is not None
+            else (EngineUnavailable(f"{why}; try again soon"))
+        )
+        self._report(StepReport([(add.key, error)], [add.output("error", str(error))]))
+
+    # -- the model -----------------------------------------------------------------------------------------------------
+
+    def _fetch(self) -> None:
+        if self._fetching is None or self._fetching.done():
+            self._fetching = self._beside(self._fetch_facts())
+
+    async def _fetch_facts(self) -> None:
+        """Have a replica started, where there is none, and ask it what the model's requests are judged by."""
+        error: Exception | None = None
+        for _ in range(_MAX_ATTEMPTS):
+            try:
+                self.facts = await self._handle.facts.remote(Call(self._placement))
+            except Exception as raised:
+                error = raised
+                if not self._is_dead(raised):
+                    break
+            else:
+                self._report(StateReport(ModelState.READY, None, self.facts))
+                return
+        cause = getattr(error, "cause", None) or error
+        self._report(StateReport(ModelState.FAILED, f"{cause}".strip().splitlines()[-1]))
+        await asyncio.sleep(_FAILED_FOR_S)
+        self._report(StateReport(ModelState.UNLOADED))
+
+    async def _forget(self, prompts: list[Any]) -> None:
+        """In every replica that there is: each may have a directory of its own."""
+        try:
+            await self._handle.broadcast("forget", prompts).results_async()
+        except Exception as error:
+            logger.error("%s: KV of deleted documents could not be deleted: %s", self._name, error)

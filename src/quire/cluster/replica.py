@@ -1,0 +1,147 @@
+"""One replica of a model: an actor of Ray Serve that keeps an engine, in a process of its own, and serves its requests.
+
+The engine's process is the same as behind `quire serve`: a step that hangs or crashes ends it alone, and the replica
+starts it again. Requests come with their prompts encoded, from the application (`remote_engine.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from quire.async_engine.async_engine import AsyncEngine
+from quire.async_engine.child import EngineChild
+from quire.async_engine.event_stream import EventStream
+from quire.async_engine.messages import EngineUnavailable, Finished, ModelState, RequestFailed, Started
+from quire.async_engine.process import ProcessEngine
+from quire.cluster.wire import ReplicaNews, pack_events, unpack_request
+from quire.config import EngineConfig
+from quire.engine.input_processor import InputProcessor
+from quire.prompt import Prompt
+from quire.startup import start_engine
+
+if TYPE_CHECKING:
+    from quire.engine.engine import Engine
+
+_TYPICAL_PROMPT = 512  # tokens, of which the first token is predicted for autoscaling
+
+
+class ModelReplica:
+    """Args:
+    name: of the model.
+    config: of its engine.
+    num_cpus: that it may keep busy, of the machine's.
+    hang_timeout_s: for a step of the engine.
+    load_wait_s: for which requests wait for an engine that was lost.
+    """
+
+    async def __init__(
+        self, name: str, config: EngineConfig, *, num_cpus: int, hang_timeout_s: float, load_wait_s: float
+    ) -> None:
+        if config.num_threads is None:
+            config = replace(config, num_threads=num_cpus)
+        self._numbers = itertools.count()
+        self._engine = self._make_engine(
+            name,
+            partial(
+                start_engine,
+                replace(config, use_tqdm=False),  # nobody watches a terminal here
+                memory_share=min(1.0, num_cpus / (os.cpu_count() or 1)),
+            ),
+            hang_timeout_s=hang_timeout_s,
+            load_wait_s=load_wait_s,
+        )
+        self._engine.start(asyncio.get_running_loop())
+
+    def _make_engine(self, name: str, make_engine: Callable[[], Engine], **options: Any) -> AsyncEngine:
+        with _no_main_module():
+            child = EngineChild(imports="quire.build")
+        return ProcessEngine(name, make_engine, child=child, **options)
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    async def generate(self, data: bytes) -> AsyncIterator[bytes]:
+        """The events of one request as they come (`wire.pack_events`), its error last, if it ends with one. A reader
+        that is slower than the engine gets fewer and larger frames; one that goes away ends the request."""
+        add = unpack_request(data)
+        stream = EventStream()
+        try:
+            await self._engine.forward(stream, add)
+            is_over = False
+            while not is_over:
+                events = [event for _, event in await stream.take()]
+                is_over = isinstance(events[-1], Finished)
+                has_begun = any(isinstance(event, Started) for event in events)
+                yield pack_events(add.key, events, self._engine.forecast if has_begun else None)
+        except (ValueError, EngineUnavailable, RequestFailed) as error:
+            yield pack_events(add.key, [error])
+        finally:
+            self._engine.leave(stream)
+
+    async def facts(self, data: bytes = b"") -> InputProcessor:
+        """What requests of this model are judged by, once that is known.
+
+        Raises:
+            EngineUnavailable: the model cannot be loaded.
+        """
+        await self._engine.wait_ready()
+        return await self._engine.wait_open()
+
+    async def forget(self, prompts: Sequence[tuple[Prompt, int]]) -> None:
+        """Delete the KV of documents (`AsyncEngine.forget`)."""
+        self._engine.forget(prompts)
+
+    # -- what Ray Serve asks -------------------------------------------------------------------------------------------
+
+    def check_health(self) -> None:
+        """Raises where the model cannot be served, and another replica is to take this one's place. An engine that was
+        lost is started again here."""
+        if self._engine.state is ModelState.FAILED:
+            raise RuntimeError(f"{self._engine.name} cannot be served: {self._engine.error}")
+
+    def record_routing_stats(self) -> dict[str, Any]:
+        """For those who choose a replica."""
+        engine = self._engine
+        progress = engine.load_progress
+        is_ready = engine.state is ModelState.READY
+        limits = engine.limits if is_ready else None
+        return ReplicaNews(
+            next(self._numbers),
+            stage=max(1, progress.stage) if is_ready and progress is not None else 0,
+            forecast=engine.forecast,
+            progress=progress,
+            num_blocks=limits.num_blocks if limits is not None else 0,
+            block_size=limits.block_size if limits is not None else 1,
+        ).as_stats()
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """For whoever decides how many replicas there are."""
+        forecast = self._engine.forecast
+        return {
+            "serving": float(self._engine.state is ModelState.READY),
+            "ttft_s": forecast.predict(_TYPICAL_PROMPT).ttft_s if forecast is not None else 0.0,
+        }
+
+    def __del__(self) -> None:
+        """The replica has drained, and ends."""
+        if (engine := getattr(self, "_engine", None)) is not None:
+            engine.shutdown()
+
+
+@contextmanager
+def _no_main_module() -> Iterator[None]:
+    """A process that is spawned imports its parent's main module, which here is Ray's worker, with all of Ray."""
+    main = sys.modules["__main__"]
+    path = main.__dict__.pop("__file__", None)
+    try:
+        yield
+    finally:
+        if path is not None:
+            main.__file__ = path

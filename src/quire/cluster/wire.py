@@ -1,0 +1,112 @@
+"""What passes between the application and the replicas of a model, over Ray: plain data that survives pickling.
+
+Times are of each machine's own `time.monotonic`, so what crosses over are ages. A replica's frames say when they were
+sent by its clock; `Clock` makes times of ours out of times of its.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
+from typing import Any, Self
+
+from quire.async_engine.messages import Add, Event, Finished, StepReport
+from quire.async_engine.serialization import dump, load
+from quire.forecast import Forecast
+from quire.outputs import LoadProgress, RequestMetrics, RequestOutput
+
+_values_of_forecast = attrgetter(*(field.name for field in fields(Forecast)))
+_values_of_progress = attrgetter(*(field.name for field in fields(LoadProgress)))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaNews:
+    """What a replica tells of itself, once in a while."""
+
+    number: int  #: later news have a larger one
+    stage: int = 0  #: of the model, that serves; 0 is none yet
+    forecast: Forecast | None = None
+    progress: LoadProgress | None = None  #: of loading
+    num_blocks: int = 0  #: of its pool; 0 before that is known
+    block_size: int = 16
+
+    def as_stats(self) -> dict[str, Any]:
+        """As Ray Serve carries it, which knows nothing of our classes."""
+        return {
+            "number": self.number,
+            "stage": self.stage,
+            "forecast": self.forecast and _values_of_forecast(self.forecast),
+            "progress": self.progress and _values_of_progress(self.progress),
+            "num_blocks": self.num_blocks,
+            "block_size": self.block_size,
+        }
+
+    @classmethod
+    def of(cls, stats: Mapping[str, Any]) -> Self | None:
+        """From what Ray Serve carried; None where the replica has not told anything yet."""
+        if not stats:
+            return None
+        known = dict(stats)
+        known["forecast"] = known["forecast"] and Forecast(*known["forecast"])
+        known["progress"] = known["progress"] and LoadProgress(*known["progress"])
+        return cls(**known)
+
+
+def pack_request(add: Add) -> bytes:
+    """A request for a replica."""
+    return pickle.dumps((time.monotonic(), add), pickle.HIGHEST_PROTOCOL)
+
+
+def unpack_request(data: bytes) -> Add:
+    """The request, in times of this machine."""
+    sent_at, add = pickle.loads(data)
+    shift = time.monotonic() - sent_at
+    resumption = add.resumption
+    if resumption is not None:
+        resumption = replace(
+            resumption,
+            first_scheduled_time=_shifted(resumption.first_scheduled_time, shift),
+            first_token_time=_shifted(resumption.first_token_time, shift),
+        )
+    return replace(add, arrival_time=add.arrival_time + shift, resumption=resumption)
+
+
+def pack_events(key: int, events: list[Event | Exception], forecast: Forecast | None = None) -> bytes:
+    """Events of one request, and what its replica forecasts now, where that is news."""
+    report = StepReport([(key, event) for event in events])
+    values = forecast and _values_of_forecast(forecast)
+    return pickle.dumps((time.monotonic(), values, dump(report)), pickle.HIGHEST_PROTOCOL)
+
+
+class Clock:
+    """Takes the frames of one replica, and tells its times in ours."""
+
+    def __init__(self) -> None:
+        self._shift = float("inf")  #: our time less its own; what came fastest is the closest to it
+
+    def unpack_events(self, data: bytes) -> tuple[StepReport, Forecast | None]:
+        """The events, and the replica's forecast where there is news of it."""
+        sent_at, forecast, packed = pickle.loads(data)
+        self._shift = min(self._shift, time.monotonic() - sent_at)
+        report = load(packed)
+        for _, event in report.events:
+            if isinstance(event, Finished):
+                self._set(event.output)
+                report.outputs.append(event.output)
+        return report, forecast and Forecast(*forecast)
+
+    def _set(self, output: RequestOutput) -> None:
+        if output.metrics is not None:
+            times = {
+                field.name: _shifted(getattr(output.metrics, field.name), self._shift)
+                for field in fields(RequestMetrics)
+                if field.name.endswith("_time")
+            }
+            output.metrics = replace(output.metrics, **times)
+
+
+def _shifted(time_s: float | None, shift: float) -> float | None:
+    return None if time_s is None else time_s + shift

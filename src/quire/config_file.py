@@ -1,0 +1,252 @@
+"""A YAML file of options: what the command line of `quire serve` takes, by the same names, and a list of models.
+
+Serves one process and a cluster alike, so it knows settings (`settings.py`) of whatever kind, and no server.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import Field, dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from quire.config import EngineConfig
+from quire.settings import EnvironmentSettings, Settings, option_name, setting_fields
+
+S = TypeVar("S", bound=Settings)
+_MODELS = ("model", "models")  #: the key that names them, in either number
+_NAME = "name"  #: of a model, among its own options
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """What a file says. Values have the types of their fields; their ranges are checked when settings are made.
+
+    The command line comes before the environment, and that before the file.
+    """
+
+    origin: str  #: for messages
+    settings: Mapping[type[Settings], Mapping[str, Any]]  #: by kind and field
+    engine: Mapping[str, Any]  #: for every model, by field of `EngineConfig`
+    models: Mapping[str, Mapping[str, Any]]  #: served name -> the model's own fields, `model` among them
+
+    def make(self, kind: type[S], **given: Any) -> S:
+        """Settings of a kind.
+
+        Args:
+            kind: one of those that the file was read for.
+            **given: by field, what the command line says.
+
+        Raises:
+            ValueError: a value is not what its field expects.
+        """
+        found = self.settings.get(kind, {})
+        if issubclass(kind, EnvironmentSettings):
+            return kind.from_env(found, **given)
+        return kind(**{**found, **given})
+
+    def make_engines(
+        self, default_models: Sequence[str] = (), *, models: Sequence[str] = (), **given: Any
+    ) -> dict[str, EngineConfig]:
+        """The engines to run, by the names that they are served under, in order.
+
+        Args:
+            default_models: where nobody names one.
+            models: what the command line names, in the place of all others; SOURCE or NAME=SOURCE.
+            **given: by field, what it says about every model.
+
+        Raises:
+            ValueError: a value is not what its field expects, or two models have one name.
+        """
+        if not models and (named := os.environ.get("QUIRE_MODEL")) is not None:
+            models = named.split(",")
+        if not models and not self.models:
+            models = default_models
+        chosen = {name: {"model": source} for name, source in by_name(models).items()} if models else self.models
+        if not chosen:
+            raise ValueError(f"{self.origin} names no model; add one: 'model: SOURCE', or a list of them")
+        made = {}
+        for name, own in chosen.items():
+            made[name] = EngineConfig.from_env({**self.engine, **own}, **{**given, "model": own["model"]})
+        return made
+
+
+NO_FILE = ConfigFile("no file", {}, {}, {})
+
+
+def read_config(source: Path | str | Mapping[str, Any], kinds: Sequence[type[Settings]]) -> ConfigFile:
+    """Read a file.
+
+    Args:
+        source: the path of a YAML file; or the mapping that it would have, from elsewhere.
+        kinds: of the settings whose options it may have beside those of `EngineConfig`.
+
+    Raises:
+        ValueError: it cannot be read, or says something that is no option, or has a value of another type; the message
+            names the file and the key.
+    """
+    import yaml
+
+    if isinstance(source, Mapping):
+        return _parse(source, kinds, "the configuration")
+    path = Path(source).expanduser()
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), _strict_loader())
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+    return _parse({} if values is None else values, kinds, str(path))
+
+
+def _parse(values: Any, kinds: Sequence[type[Settings]], origin: str) -> ConfigFile:
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{origin} should have lines such as 'max-queue: 200', and is {type(values).__name__}")
+    every_kind: tuple[type[Settings], ...] = (EngineConfig, *kinds)
+    fields = {option_name(each): (kind, each) for kind in every_kind for each in setting_fields(kind)}
+    settings: dict[type[Settings], dict[str, Any]] = {kind: {} for kind in every_kind}
+    models: dict[str, dict[str, Any]] = {}
+    for name, (key, value) in _by_option(values, origin).items():
+        if name in _MODELS:
+            if models:
+                raise ValueError(f"{origin} has both 'model' and 'models'; make one list of them")
+            models = _read_models(value, origin)
+        elif name not in fields:
+            raise ValueError(f"{origin}: {key!r} is no option{_nearest(key, list(fields))}")
+        elif value is not None:
+            kind, each = fields[name]
+            settings[kind][each.name] = _typed(kind, each, value, f"{origin}: {key}")
+    return ConfigFile(origin, settings, settings.pop(EngineConfig), models)
+
+
+def by_name(chosen: Sequence[str]) -> dict[str, str]:
+    """Served name -> source, in order, of models that are written as SOURCE or NAME=SOURCE.
+
+    Raises:
+        ValueError: two have one name, or one is empty.
+    """
+    found: dict[str, str] = {}
+    for text in chosen:
+        name, equals, source = text.partition("=")
+        if not equals or _is_path(text):
+            name = source = text
+        if not name or not source:
+            raise ValueError(f"model={text!r} is neither SOURCE nor NAME=SOURCE")
+        if name in found:
+            raise ValueError(f"two models are named {name!r}; give one of them another name: --model NAME={source}")
+        found[name] = source
+    return found
+
+
+def _is_path(text: str) -> bool:
+    """Whether a text with an equals sign is a path as a whole."""
+    return text.startswith(("/", "./", "../", "~")) or os.path.exists(text)
+
+
+def _read_models(value: Any, origin: str) -> dict[str, dict[str, Any]]:
+    """Models by their served names: each a text, or a mapping with options of its own."""
+    fields = {option_name(each): each for each in setting_fields(EngineConfig)}
+    found: dict[str, dict[str, Any]] = {}
+    for entry in value if isinstance(value, list) else [value]:
+        if isinstance(entry, str):
+            ((name, source),) = by_name([entry]).items()
+            own: dict[str, Any] = {}
+        elif isinstance(entry, Mapping):
+            options = _by_option(entry, origin)
+            place = f"{origin}, in a model"
+            for option, (key, _) in options.items():
+                if option != _NAME and option not in fields:
+                    raise ValueError(f"{place}: {key!r} is no option of a model{_nearest(key, [*fields, _NAME])}")
+            _, source = options.pop("model", ("", None))
+            if not isinstance(source, str):
+                raise ValueError(f"{place}: 'model' should say which, as in 'model: quire-mini', and is {source!r}")
+            _, name = options.pop(_NAME, ("", source))
+            if not isinstance(name, str) or not name:
+                raise ValueError(f"{place}: name={name!r} is not a text")
+            own = {
+                fields[option].name: _typed(EngineConfig, fields[option], each, f"{place}: {key}")
+                for option, (key, each) in options.items()
+                if each is not None
+            }
+        else:
+            raise ValueError(f"{origin}: a model is a text or a mapping with 'model: SOURCE', and not {entry!r}")
+        if name in found:
+            raise ValueError(f"{origin}: two models are named {name!r}; give one of them another 'name'")
+        found[name] = {"model": source, **own}
+    if not found:
+        raise ValueError(f"{origin}: the list of models is empty; name one, or leave it out")
+    return found
+
+
+def _by_option(values: Mapping[Any, Any], origin: str) -> dict[str, tuple[str, Any]]:
+    """The keys as they are written and their values, by options' names as parameters have them: dashes and underscores
+    are one."""
+    found: dict[str, tuple[str, Any]] = {}
+    for key, value in values.items():
+        if not isinstance(key, str):
+            raise ValueError(f"{origin}: {key!r} is no option")
+        name = key.removeprefix("--").replace("-", "_")
+        if name in found:
+            raise ValueError(
+                f"{origin} has {key!r} and {found[name][0]!r}, which are one option; leave one of them out"
+            )
+        found[name] = key, value
+    return found
+
+
+def _nearest(key: str, known: Sequence[str]) -> str:
+    """What somebody meant who wrote an unknown key; with dashes, but for whoever writes underscores."""
+    name = key.removeprefix("--").replace("-", "_")
+
+    def shown(option: str) -> str:
+        return option if "_" in key else option.replace("_", "-")
+
+    if name.startswith("no_") and name[3:] in known:
+        return f"; write '{shown(name[3:])}: false'"
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {shown(close[0])!r}?" if close else ""
+
+
+def _typed(kind: type[Settings], each: Field[Any], value: Any, place: str) -> Any:
+    """A value as its field has it, from what YAML made of the text."""
+    hint = get_type_hints(kind)[each.name]
+    types = get_args(hint) or (hint,)
+    if Ellipsis in types:
+        texts = value if isinstance(value, list) else [value]
+        if all(isinstance(text, str) for text in texts):
+            return tuple(texts)
+        raise ValueError(f"{place} is {value!r}; it should be a text or a list of texts (in quotes, where need be)")
+    if bool in types:
+        expected, fits = "true or false", isinstance(value, bool)
+    elif isinstance(value, bool):
+        expected, fits = "a text, in quotes" if str in types or Path in types else "a number", False
+    elif "read" in each.metadata:
+        expected, fits = "a text or a whole number", isinstance(value, (str, int))
+    elif int in types:
+        expected, fits = "a whole number", isinstance(value, int)
+    elif float in types:
+        expected, fits = "a number", isinstance(value, (int, float))
+    else:
+        expected, fits = "a text, in quotes", isinstance(value, str)
+    if not fits:
+        raise ValueError(f"{place} is {value!r}; it should be {expected}")
+    return Path(value) if Path in types else value
+
+
+def _strict_loader() -> Any:
+    """PyYAML's safe loader, but a key that comes twice is an error."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+            seen = set()
+            for key_node, _ in node.value:
+                if (key := self.construct_object(key_node, deep=True)) in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"{key!r} comes twice", key_node.start_mark)
+                seen.add(key)
+            found: dict[Hashable, Any] = super().construct_mapping(node, deep)
+            return found
+
+    return Loader

@@ -1,0 +1,140 @@
+"""Replicas of a tiny real model in this process, and a handle that calls them as Ray Serve's does."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from async_engine.harness import make
+from quire.async_engine.async_engine import AsyncEngine
+from quire.cluster.call import Call
+from quire.cluster.remote_engine import RemoteEngine
+from quire.cluster.replica import ModelReplica
+from quire.config import EngineConfig
+from quire.engine.engine import Engine
+
+CONFIG = EngineConfig("random:tiny", use_tqdm=False)
+
+
+class Died(Exception):
+    """As Ray says that an actor has."""
+
+
+class Replica(ModelReplica):
+    """With an engine in a thread, and with an end that it does not see coming."""
+
+    def __init__(self, make_engine: Callable[[], Engine]) -> None:
+        self.made = make_engine
+        self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def start(self) -> None:
+        await super().__init__("tiny", CONFIG, num_cpus=1, hang_timeout_s=100, load_wait_s=100)
+
+    def _make_engine(self, name: str, make_engine: Callable[[], Engine], **options: Any) -> AsyncEngine:
+        return AsyncEngine(name, self.made, **options)
+
+    @property
+    def engine(self) -> AsyncEngine:
+        return self._engine
+
+    async def frames(self, data: bytes) -> AsyncIterator[bytes]:
+        """Of a request, as long as this replica lives. Whoever is cancelled while it waits for one cancels the call."""
+        frames = self.generate(data)
+        while True:
+            taken = asyncio.ensure_future(anext(frames))
+            try:
+                await asyncio.wait([taken, self.death], return_when=asyncio.FIRST_COMPLETED)
+                if self.death.done():
+                    raise Died("the actor died")
+                yield await taken
+            except StopAsyncIteration:
+                return
+            finally:
+                taken.cancel()
+
+
+class Cluster:
+    """Attributes:
+    replicas: that run, by name; a test puts them in.
+    calls: requests by the replica that each went to, in order.
+    """
+
+    def __init__(self) -> None:
+        self.replicas: dict[str, Replica] = {}
+        self.calls: list[str] = []
+
+    async def add(self, name: str, make_engine: Callable[[], Engine] = make) -> Replica:
+        replica = Replica(make_engine)
+        await replica.start()
+        self.replicas[name] = replica
+        return replica
+
+    def kill(self, name: str) -> None:
+        self.replicas.pop(name).death.set_result(None)
+
+    async def find(self, call: Call) -> Replica:
+        """As Serve's router does, once a replica may have the call."""
+        while True:
+            stats = {name: replica.record_routing_stats() for name, replica in self.replicas.items()}
+            call.placement.update(stats)
+            name = call.choose(stats)
+            if name is not None:
+                return self.replicas[name]
+            await asyncio.sleep(0.01)
+
+    # -- a deployment's handle -----------------------------------------------------------------------------------------
+
+    def options(self, *, method_name: str, stream: bool) -> Cluster:
+        assert (method_name, stream) == ("generate", True)
+        return self
+
+    def remote(self, call: Call) -> Frames:
+        return Frames(self, call)
+
+    @property
+    def facts(self) -> Any:
+        class Facts:
+            async def remote(_, call: Call) -> Any:
+                return await (await self.find(call)).facts(pickle.loads(pickle.dumps(call)))
+
+        return Facts()
+
+
+class Frames:
+    """The answer of a replica, as its caller sees it."""
+
+    def __init__(self, cluster: Cluster, call: Call) -> None:
+        self._cluster = cluster
+        self._call = call
+        self._frames: AsyncIterator[bytes] | None = None
+
+    def __aiter__(self) -> Frames:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._frames is None:
+            replica = await self._cluster.find(self._call)
+            assert self._call.replica is not None
+            self._cluster.calls.append(self._call.replica)
+            self._frames = replica.frames(pickle.loads(pickle.dumps(self._call)))
+        return await anext(self._frames)
+
+    def cancel(self) -> None:
+        """Said by one whose `__anext__` was cancelled, which has ended the call."""
+
+
+@asynccontextmanager
+async def cluster(**options: Any) -> AsyncIterator[tuple[Cluster, RemoteEngine]]:
+    """A cluster without replicas, and the engine that stands for it."""
+    found = Cluster()
+    engine = RemoteEngine("tiny", found, is_dead=lambda error: isinstance(error, Died), **options)
+    engine.start()
+    try:
+        yield found, engine
+    finally:
+        engine.shutdown()
+        for replica in found.replicas.values():
+            replica.engine.shutdown()

@@ -1,0 +1,153 @@
+"""A real cluster on this machine: Ray Serve, its proxy, the application, replicas in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cluster.ray_server import HAS_RAY, WITHOUT_RAY, RayServer, completion, ray_server
+from command_line import app
+
+needs_ray = pytest.mark.skipif(not HAS_RAY, reason=WITHOUT_RAY)
+
+
+def test_without_ray_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    refused = CliRunner().invoke(app, ["serve", "--ray", "--model", "random:tiny", "--port", "8123"])
+    assert refused.exit_code == 2
+    assert "pip install 'quire[ray]'" in refused.output
+
+
+def stream(server: RayServer, **body: Any) -> Iterator[dict[str, Any]]:
+    with (
+        server.client() as client,
+        client.stream("POST", "/v1/completions", json=completion(stream=True, **body)) as answer,
+    ):
+        assert answer.status_code == 200, answer.read()
+        for line in answer.iter_lines():
+            if line.startswith("data: {"):
+                yield json.loads(line.removeprefix("data: "))
+
+
+def text_of(chunks: list[dict[str, Any]]) -> str:
+    assert not [chunk for chunk in chunks if "error" in chunk], chunks[-1]
+    return "".join(choice["text"] for chunk in chunks for choice in chunk["choices"])
+
+
+@needs_ray
+def test_a_model_is_served_on_ray_from_no_replica_and_leaves_nothing_behind() -> None:
+    with ray_server("--model", "random:tiny", "--min-replicas", "0") as server:
+        assert not server.replicas()
+        chunks = list(stream(server, max_tokens=16))
+        assert text_of(chunks) == server.complete(max_tokens=16)["choices"][0]["text"]
+        assert len(server.replicas()) == 1
+        assert server.stop() == 0
+        server.wait_for(lambda: not server.processes(), "the end of all processes")
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[RayServer]:
+    with ray_server(
+        "--model=random:tiny", "--min-replicas=2", "--max-replicas=2", "--max-model-len=4096", "--num-kv-blocks=600"
+    ) as server:
+        server.wait_for(lambda: len(server.replicas()) == 2, "two replicas")
+        yield server
+
+
+def kill_in_mid_stream(server: RayServer, find_victim: Any) -> None:
+    """Kill the process that serves a stream; its tokens are those of an undisturbed one, and another process comes."""
+    length = 3000
+    whole = server.complete(max_tokens=length)["choices"][0]["text"]
+    before = set(server.replicas())
+    chunks, victim = [], None
+    for chunk in stream(server, max_tokens=length):
+        chunks.append(chunk)
+        if victim is None and len(chunks) == 20:
+            victim = find_victim(server)
+            os.kill(victim, signal.SIGKILL)
+    assert victim is not None
+    assert text_of(chunks) == whole
+    began = time.monotonic()
+    server.wait_for(lambda: len(server.replicas()) == len(before) and victim not in server.processes(), "healing")
+    print(f"healed {time.monotonic() - began:.1f} s after the stream's end")
+    assert server.complete(max_tokens=length)["choices"][0]["text"] == whole
+
+
+def busiest(pids: list[int]) -> int:
+    """Of these processes, the one that has had the processor most in the last moments."""
+
+    def ticks(pid: int) -> int:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return int(fields[11]) + int(fields[12])
+
+    before = {pid: ticks(pid) for pid in pids}
+    time.sleep(0.2)
+    return max(pids, key=lambda pid: ticks(pid) - before[pid])
+
+
+@needs_ray
+@pytest.mark.slow  # half a minute of cluster
+@pytest.mark.timeout(300)
+def test_a_replica_that_is_killed_in_mid_stream_changes_no_token(pair: RayServer) -> None:
+    kill_in_mid_stream(pair, lambda server: busiest(server.replicas()))
+
+
+@needs_ray
+@pytest.mark.slow  # likewise
+@pytest.mark.timeout(300)
+def test_an_engine_process_that_is_killed_in_mid_stream_changes_no_token(pair: RayServer) -> None:
+    def find_engine(server: RayServer) -> int:
+        engines = [pid for pid in server.processes(sys.executable) if b"multiprocessing" in _command(pid)]
+        return busiest([pid for pid in engines if b"spawn_main" in _command(pid)])
+
+    kill_in_mid_stream(pair, find_engine)
+
+
+def _command(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+@needs_ray
+@pytest.mark.slow  # two minutes: replicas come and go by the clock
+@pytest.mark.timeout(400)
+def test_replicas_follow_the_load_from_none_to_two_and_back_and_no_request_fails() -> None:
+    options = "--min-replicas=0 --max-replicas=2 --target-requests=4 --scale-down-after=6 --max-model-len=2048"
+    with ray_server("--model=random:tiny", "--num-kv-blocks=600", *options.split()) as server:
+        failures: list[str] = []
+        num_done = [0]
+        is_over = threading.Event()
+
+        def ask(number: int) -> None:
+            while not is_over.is_set():
+                try:
+                    chunks = list(stream(server, prompt=f"Question {number}", max_tokens=600))
+                    assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+                    assert text_of(chunks)
+                    num_done[0] += 1
+                except Exception as error:
+                    failures.append(repr(error))
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+        threads[0].start()
+        server.wait_for(lambda: len(server.replicas()) == 1, "the first replica")
+        for thread in threads[1:]:
+            thread.start()
+        server.wait_for(lambda: len(server.replicas()) == 2, "the second replica")
+        server.wait_for(lambda: num_done[0] > 60, "many answers")
+        is_over.set()
+        for thread in threads:
+            thread.join()
+        server.wait_for(lambda: not server.replicas(), "the end of all replicas")
+        assert not failures
+        assert server.complete()["choices"]
+        server.wait_for(lambda: len(server.replicas()) == 1, "one more")

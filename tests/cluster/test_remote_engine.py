@@ -1,0 +1,121 @@
+"""Several replicas as one engine: who answers, who goes on where one dies, and who is told that none is there."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from async_engine.harness import check_nothing_leaks, collect, deltas_of, finish, generate, greedy, run, until
+from cluster.harness import cluster
+from quire.async_engine.messages import EngineLost, EngineUnavailable, ModelState, Preempted, Progress, Resumed
+from quire.sampling_params import SamplingParams
+
+PROMPT = list(range(40, 60))
+
+
+def test_a_request_has_a_model_without_replicas_started_and_waits() -> None:
+    async def main() -> None:
+        async with cluster(starts_at_once=False) as (found, engine):
+            assert engine.state is ModelState.UNLOADED
+            request = asyncio.ensure_future(finish(engine, PROMPT, greedy(4), request_id="a"))
+            await until(lambda: engine.state is ModelState.LOADING, "loading")
+            await found.add("r1")
+            output = await request
+            assert len(output.outputs[0].token_ids) == 4
+            assert output.metrics is not None
+            times = [output.metrics.arrival_time, output.metrics.first_token_time, output.metrics.finished_time]
+            assert times == sorted(times)
+            assert engine.state is ModelState.READY
+            assert engine.forecast is not None
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "params", [greedy(24), SamplingParams(temperature=1, seed=5, n=2, max_tokens=24, ignore_eos=True)]
+)
+def test_a_stream_whose_replica_dies_goes_on_elsewhere_with_the_same_tokens(params: SamplingParams) -> None:
+    async def main() -> None:
+        async with cluster() as (found, engine):
+            await found.add("r1")
+            events = []
+            async for event in generate(engine, PROMPT, params, request_id="a"):
+                events.append(event)
+                if isinstance(event, Progress) and len(found.calls) == 1 and "r2" not in found.replicas:
+                    await found.add("r2")
+                    found.kill("r1")
+            assert found.calls == ["r1", "r2"]
+            assert [type(event) for event in events if isinstance(event, Preempted | Resumed)] == [Preempted, Resumed]
+            whole = await collect(engine, PROMPT, params, request_id="b")
+            for index in range(params.n):
+                tokens = [token for delta in deltas_of(events, index) for token in delta.token_ids]
+                assert tokens == events[-1].output.outputs[index].token_ids == whole[-1].output.outputs[index].token_ids
+                assert "".join(delta.text for delta in deltas_of(events, index)) == whole[-1].output.outputs[index].text
+
+    run(main())
+
+
+def test_who_waits_in_vain_for_a_replica_is_told_so_by_name() -> None:
+    async def main() -> None:
+        async with cluster(load_wait_s=0.5) as (found, engine):
+            await found.add("r1")
+            request = generate(engine, PROMPT, greedy(200), request_id="a")
+            while not isinstance(await anext(request), Progress):
+                pass
+            found.kill("r1")
+            with pytest.raises(EngineLost, match="no replica of tiny serves within"):
+                async for _ in request:
+                    pass
+            with pytest.raises(EngineUnavailable, match="no replica of tiny serves within"):
+                await finish(engine, PROMPT, request_id="b")
+            assert engine.num_requests == engine.num_queued == 0
+
+    run(main())
+
+
+def test_a_reader_that_leaves_ends_its_request_in_the_replica() -> None:
+    async def main() -> None:
+        async with cluster() as (found, engine):
+            replica = await found.add("r1")
+            async for event in generate(engine, PROMPT, greedy(200), request_id="a"):
+                if isinstance(event, Progress):
+                    break
+            await until(lambda: not replica.engine.num_requests and not replica.engine.engine.has_unfinished(), "rest")
+            check_nothing_leaks(replica.engine)
+
+    run(main())
+
+
+def test_a_prompt_goes_where_its_prefix_is_and_none_to_a_replica_that_loads() -> None:
+    async def main() -> None:
+        async with cluster() as (found, engine):
+            await found.add("r1")
+            await finish(engine, PROMPT, request_id="a")
+            await found.add("r2")
+            await until(lambda: found.replicas["r2"].engine.state is ModelState.READY, "the second replica")
+            other = [token + 100 for token in PROMPT]
+            stream = generate(engine, PROMPT, greedy(200), request_id="b")  # keeps the first one busy
+            await anext(stream)
+            await finish(engine, other, request_id="c")
+            await stream.aclose()
+            await finish(engine, PROMPT, request_id="d")
+            await finish(engine, other, request_id="e")
+            assert found.calls == ["r1", "r1", "r2", "r1", "r2"]
+
+    run(main())
+
+
+def test_a_model_that_cannot_be_loaded_says_why() -> None:
+    def fail() -> None:
+        raise ValueError("the checkpoint is broken")
+
+    async def main() -> None:
+        async with cluster() as (found, engine):
+            await found.add("r1", fail)  # type: ignore[arg-type]
+            with pytest.raises(EngineUnavailable, match="the checkpoint is broken"):
+                await finish(engine, PROMPT, request_id="a")
+            with pytest.raises(RuntimeError, match="the checkpoint is broken"):
+                found.replicas["r1"].check_health()
+
+    run(main())
