@@ -43,7 +43,7 @@ def run(served: Served, address: str | None, banner: Callable[[str], str]) -> in
     settings = served.settings
     if address is None:
         _check_port(settings.host, settings.port)
-    with _heard() as heard, _cluster(address):
+    with _cluster(address), _heard() as heard:  # in this order: Ray takes signals for itself as it starts
         from ray import serve
 
         scheme = "https" if settings.ssl_certfile is not None else "http"
