@@ -1,0 +1,45 @@
+"""What Ray's HTTP proxy lets through: it takes in all that a client sends, however much, before anybody asks for it."""
+
+from __future__ import annotations
+
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from quire.server.errors import ApiError, error_response
+from quire.server.settings import ServerSettings
+
+_SLACK = 2**20  # bytes beyond the limit, by which the application has seen more than it takes, and refused it
+
+
+def limits() -> list[Middleware]:
+    """The proxy's middleware: RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=quire.cluster.proxy.limits has Ray call this in
+    the proxy, and QUIRE_MAX_BODY_BYTES says the limit there."""
+    return [Middleware(BoundBody, max_bytes=ServerSettings.from_env().max_body_bytes)]
+
+
+class BoundBody:
+    """Refuses a body whose announced length is too large, and hangs up on one that becomes too large on the way, which
+    the application has refused by then. (ASGI middleware)"""
+
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        if int(announced) > self._max_bytes:
+            message = f"the body is larger than {self._max_bytes:,} bytes, which is the most that is taken; send less"
+            await error_response(ApiError(413, message, code="body_too_large"))(scope, receive, send)
+            return
+        left = self._max_bytes + _SLACK
+
+        async def receive_bounded() -> Message:
+            nonlocal left
+            message: Message = await receive() if left >= 0 else {}
+            left -= len(message.get("body", b""))
+            return message if left >= 0 else {"type": "http.disconnect"}
+
+        await self._app(scope, receive_bounded, send)
