@@ -48,7 +48,10 @@ async def stream(url: str, prompt: list[int]) -> list[float]:
 
 async def ask(url: str, num_streams: int, salt: int) -> tuple[float, float]:
     """Median TTFT and median TPOT, in seconds."""
-    prompts = [[100 + (salt * 7919 + each * 104729 + at) % 20000 for at in range(64)] for each in range(num_streams)]
+    prompts = [
+        [100 + (salt * 7919 + each * 104729 + at) % 500 for at in range(_TOKENS_OF_PROMPT)]
+        for each in range(num_streams)
+    ]
     answers = await asyncio.gather(*(stream(url, prompt) for prompt in prompts))
     ttft = statistics.median(times[0] for times in answers)
     tpot = statistics.median((times[-1] - times[0]) / (_TOKENS_OF_ANSWER - 1) for times in answers)
@@ -63,6 +66,7 @@ def measure(urls: dict[str, str], rounds: int) -> list[dict[str, Any]]:
             for name in order:
                 salt = hash((number, num_streams, name)) % 10**6
                 ttft, tpot = asyncio.run(ask(urls[name], num_streams, salt))
+                print(number, num_streams, name, f"{ttft * 1000:.1f} {tpot * 1000:.2f} ms", file=sys.stderr, flush=True)
                 if number >= 0:
                     found.append({"server": name, "streams": num_streams, "ttft_s": ttft, "tpot_s": tpot})
     return found
@@ -83,7 +87,7 @@ def report(found: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--model", default="random:qwen2.5-0.5b")
+    parser.add_argument("--model", default="quire-mini")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json")
     chosen = parser.parse_args()

@@ -6,6 +6,7 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire.server.errors import ApiError, error_response
+from quire.server.http.protocol import MAX_HEAD_BYTES
 from quire.server.settings import ServerSettings
 
 _SLACK = 2**20  # bytes beyond the limit, by which the application has seen more than it takes, and refused it
@@ -14,12 +15,12 @@ _SLACK = 2**20  # bytes beyond the limit, by which the application has seen more
 def limits() -> list[Middleware]:
     """The proxy's middleware: RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=quire.cluster.proxy.limits has Ray call this in
     the proxy, and QUIRE_MAX_BODY_BYTES says the limit there."""
-    return [Middleware(BoundBody, max_bytes=ServerSettings.from_env().max_body_bytes)]
+    return [Middleware(BoundRequest, max_bytes=ServerSettings.from_env().max_body_bytes)]
 
 
-class BoundBody:
-    """Refuses a body whose announced length is too large, and hangs up on one that becomes too large on the way, which
-    the application has refused by then. (ASGI middleware)"""
+class BoundRequest:
+    """Refuses headers that are too large, and a body whose announced length is; and hangs up on a body that becomes too
+    large on the way, which the application has refused by then. (ASGI middleware)"""
 
     def __init__(self, app: ASGIApp, max_bytes: int) -> None:
         self._app = app
@@ -29,10 +30,9 @@ class BoundBody:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        if int(announced) > self._max_bytes:
-            message = f"the body is larger than {self._max_bytes:,} bytes, which is the most that is taken; send less"
-            await error_response(ApiError(413, message, code="body_too_large"))(scope, receive, send)
+        error = self._check(scope["headers"])
+        if error is not None:
+            await error_response(error)(scope, receive, send)
             return
         left = self._max_bytes + _SLACK
 
@@ -43,3 +43,13 @@ class BoundBody:
             return message if left >= 0 else {"type": "http.disconnect"}
 
         await self._app(scope, receive_bounded, send)
+
+    def _check(self, headers: list[tuple[bytes, bytes]]) -> ApiError | None:
+        if sum(len(name) + len(value) for name, value in headers) > MAX_HEAD_BYTES:
+            message = f"the headers are larger than {MAX_HEAD_BYTES:,} bytes, which is the most that is taken"
+            return ApiError(431, message, code="headers_too_large")
+        announced = next((value for name, value in headers if name == b"content-length"), b"0")
+        if int(announced) > self._max_bytes:
+            message = f"the body is larger than {self._max_bytes:,} bytes, which is the most that is taken; send less"
+            return ApiError(413, message, code="body_too_large")
+        return None

@@ -84,6 +84,7 @@ def _cluster(address: str | None, max_body_bytes: int) -> Iterator[None]:
     """Ray, joined or started."""
     os.environ.setdefault("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "quire.cluster.proxy.limits")
     os.environ["QUIRE_MAX_BODY_BYTES"] = str(max_body_bytes)
+    os.environ.setdefault("RAY_worker_niceness", "0")  # or engines would give way to whatever else runs here
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
