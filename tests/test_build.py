@@ -12,6 +12,7 @@ import pytest
 import quire.build.model as build_model
 from quire.build import LoadedModel, load, make_engine
 from quire.build import runner as build_runner
+from quire.build.rank import config_of_rank
 from quire.config import EngineConfig
 from quire.core.block_keys import Namespace
 from quire.loading import ModelLoadError
@@ -137,3 +138,14 @@ def test_a_file_that_changes_while_its_layers_are_computed_with_is_refused_befor
     assert loaded.loader is not None
     with pytest.raises(ModelLoadError, match="changed while they were loaded"):
         loaded.loader.wait_stage(1)
+
+
+def test_sizes_are_of_all_ranks_together_and_threads_and_bandwidths_of_the_machine() -> None:
+    config = EngineConfig(
+        "m", kv_cache_memory="4GiB", swap_space="2GiB", swap_bandwidth="1GB", num_threads=8, pin_prefix="text"
+    )
+    first, last = (config_of_rank(config, rank, 4, ranks_here=2) for rank in (0, 3))
+    assert (first.kv_cache_memory, first.swap_space) == (2**30, 2**29)
+    assert (first.swap_bandwidth, first.num_threads) == (500_000_000, 4)
+    assert first.pin_prefix == "text"
+    assert last == replace(first, pin_prefix=None, skip_tokenizer_init=True, use_tqdm=False)

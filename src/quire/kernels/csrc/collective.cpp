@@ -13,8 +13,8 @@
 namespace {
 
 constexpr int64_t kLine = 64;
-constexpr int kLooks = 4000;         // before the core is offered to others: some 40 microseconds or more
-constexpr int64_t kAwakeUs = 2000;  // before it is slept
+constexpr int kLooks = 1000;        // before the core is offered to others: some 40 microseconds
+constexpr int64_t kAwakeUs = 2000;  // before naps take the place of that
 
 uint64_t* count_of(const QuireCollective* call, int rank) {
     return reinterpret_cast<uint64_t*>(call->memory + kLine * rank);

@@ -42,6 +42,7 @@ class JointRunner:
         self._store = JointStore(1 + len(others))
         self._told: list[Callable[[float | None], Any]] = []  #: what the other ranks' stores will say
         self._drawn: dict[int, list[int]] = {}  #: by sequence, tokens of the last step that the others do not know
+        self._ended: list[TransferReport] = []  #: transfers that ended with a step that failed
         self._lost: str | None = None
         self._end = weakref.finalize(self, _end_all, self._others)
 
@@ -54,27 +55,39 @@ class JointRunner:
         if self.disk is not None:
             self._store.note_claims((key for key, _ in out.claims), out.dropped_claims)
             self._told = self._told or self._ask("poll_store")  # answered by the time that it is read
-        result, error = StepOutput(out.step_id), None
-        try:
-            result = self.first.execute(out)
-        except Exception as raised:
-            error = raised
-        results: list[StepOutput] = []
-        for wait in waits:
-            try:
-                results.append(wait(None if error is None else GRACE_S))
-            except (RankLost, TimeoutError) as lost:
-                self._give_up(lost, error)
-            except Exception as raised:
-                error = error or raised
+        results, error = self._wait_for_all(out, waits)
+        if any(result.transfers for result in results):
+            self._ended += self._transfers.join([result.transfers for result in results])
         if error is not None:
             self._check_alive(error)
             self.tell("pause")  # whoever failed hears that all have ended the step
             raise error
+        result = results[0]
         self._drawn = {seq_id: drawn[:1] for seq_id, drawn in zip(result.seq_ids, result.sampled, strict=True) if drawn}
-        result.transfers = self._join([result, *results])
-        result.stall_s = max(result.stall_s, *(each.stall_s for each in results))
+        result.transfers, self._ended = self._ended, []
+        result.stall_s = max(each.stall_s for each in results)
         return result
+
+    def _wait_for_all(
+        self, out: SchedulerOutput, waits: Sequence[Callable[[float | None], Any]]
+    ) -> tuple[list[StepOutput], Exception | None]:
+        """Run the step here, and wait for the other ranks. Returns each rank's result, an empty one where it raised,
+        and the first error."""
+        results: list[StepOutput] = []
+        error: Exception | None = None
+        for run in (lambda _: self.first.execute(out), *waits):
+            try:
+                results.append(run(None if error is None else GRACE_S))
+            except (RankLost, TimeoutError) as lost:
+                self._give_up(lost, error)
+            except Exception as raised:
+                error = error or raised
+                results.append(StepOutput(out.step_id))
+            except BaseException:  # a second Ctrl-C: the others wait in the midst of the step
+                self._lost = "a step was interrupted"
+                self._end()
+                raise
+        return results, error
 
     def _for_others(self, out: SchedulerOutput) -> SchedulerOutput:
         """A step as the ranks get it that draw no tokens."""
@@ -84,11 +97,6 @@ class JointRunner:
         if not drawn and not out.claims and not out.dropped_claims:
             return out
         return replace(out, new_tokens={**drawn, **out.new_tokens}, claims=[], dropped_claims=[])
-
-    def _join(self, results: Sequence[StepOutput]) -> list[TransferReport]:
-        if not any(result.transfers for result in results):
-            return []
-        return self._transfers.join([result.transfers for result in results])
 
     def poll_store(self) -> StoreChanges | None:
         if self.disk is None:
