@@ -43,7 +43,7 @@ format: $(VENV)/.installed-dev
 $(VENV)/.environment: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Quire needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
-	@$(INSTALL) --upgrade pip # the one that Python brings is often old, and takes three times as long to find what fits
+	@$(INSTALL) --upgrade pip || true # the one that Python brings does too, but takes three times as long
 	@index=$$($(BIN)/python tools/torch_index.py); if [ -n "$$index" ]; then $(INSTALL) --no-deps --index-url "$$index" torch; fi
 	@touch $@
 

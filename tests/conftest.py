@@ -21,6 +21,12 @@ def pytest_configure() -> None:
     sys.dont_write_bytecode = False
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: some test always waits for a process to come or go."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def pytest_collection_finish() -> None:
     """Collecting garbage looks at each object that there is. Half a million are there to stay, since torch,
     transformers and the tests themselves are imported by now; looking at them takes 0.3 s wherever an engine ends."""

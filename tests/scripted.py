@@ -29,6 +29,7 @@ class Script:
     """
 
     says: str | None = None
+    after_results: str | None = None  #: what they say in its place to a conversation that ends with a tool's result
     texts: Iterable[str] = ()
     specials: Iterable[str] = ()  #: words that are special tokens
     max_model_len: int = 2048
@@ -48,9 +49,9 @@ class Script:
 
         def sample(logits: Any, states: Any) -> Any:
             if self.says is not None:
-                said = _tokens(self.says.encode(), ids)
                 logits = logits.clone()
                 for row, state in enumerate(states):
+                    said = _tokens(self._words_for(state.info, tokenizer).encode(), ids)
                     position = len(state.output)
                     logits[row] = -1e4
                     logits[row, said[position] if position < len(said) else _END] = 1e4
@@ -58,6 +59,13 @@ class Script:
 
         engine.runner.sampler.sample = sample  # type: ignore[attr-defined]
         return engine
+
+    def _words_for(self, info: Any, tokenizer: Tokenizer) -> str:
+        assert self.says is not None
+        if self.after_results is None:
+            return self.says
+        prompt: str = tokenizer.decode(info.token_ids[: info.num_prompt_tokens])
+        return self.after_results if "</tool_response>" in prompt else self.says
 
 
 def _tokens(text: bytes, ids: dict[bytes, int]) -> list[int]:

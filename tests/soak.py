@@ -1,4 +1,5 @@
 """The soak: thousands of mixed requests from several processes against a real `quire serve` with a small block pool.
+A tenth of them are an agent's, with schemas and tools.
 
     python tests/soak.py [--requests 2000] [--processes 4] [--trouble] [--documents] [--json FILE]
 
@@ -182,7 +183,9 @@ def _count(ended: list[dict[str, Any]], report: Report) -> None:
             each["outcome"] = "frozen"
             del each["problem"]
     report.outcomes |= Counter(each["outcome"] for each in ended)
-    report.outcomes |= {kind: sum(each[f"is_{kind}"] for each in ended) for kind in ("malformed", "streamed")}
+    report.outcomes |= {
+        kind: sum(each[f"is_{kind}"] for each in ended) for kind in ("malformed", "streamed", "of_agent")
+    }
     report.statuses = dict(Counter(str(each["status"]) for each in ended if "status" in each))
     report.problems += [f"{each['problem']} <- {each['asked']}" for each in ended if "problem" in each]
     if len(ended) != report.num_requests:

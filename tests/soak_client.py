@@ -39,7 +39,12 @@ async def _ask(client: httpx.AsyncClient, planned: Planned) -> dict[str, Any]:
     """Send a request, and say what became of it."""
     began = time.monotonic()
     asked = f"{planned.path} {planned.body or planned.content!s:.400}"
-    ended: dict[str, Any] = {"is_malformed": planned.is_malformed, "is_streamed": planned.is_streamed, "asked": asked}
+    ended: dict[str, Any] = {
+        "is_malformed": planned.is_malformed,
+        "is_streamed": planned.is_streamed,
+        "asked": asked,
+        "is_of_agent": planned.is_of_agent,
+    }
     try:
         received = await asyncio.wait_for(_send(client, planned), planned.leave_after_s or PATIENCE_S)
     except TimeoutError:

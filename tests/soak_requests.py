@@ -10,9 +10,10 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+from soak_agents import CHAT, COMPLETIONS, plan_agent, plan_hostile, problem_of_agent
+
 MODEL = "quire-mini"
-CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
-SHARE_CANCELLED, SHARE_MALFORMED = 0.2, 0.1
+SHARE_CANCELLED, SHARE_MALFORMED, SHARE_OF_AGENTS, SHARE_HOSTILE = 0.2, 0.1, 0.1, 0.005
 _JSON = {"Content-Type": "application/json"}
 
 _PEOPLE = "Ines Haddad", "Tom Haddad", "Ann Verrow", "Ruth Verrow", "Omar Castell", "Lena Brandt"
@@ -34,6 +35,7 @@ class Planned:
         body: what is sent as JSON; None where `content` is sent as it stands.
         leave_after_s: the client goes away then, if it has no answer yet.
         is_malformed: it deserves a 4xx.
+        is_of_agent: it has a schema or tools.
         question: greedy, and asked time and again under this name: the answer is always the same.
     """
 
@@ -43,6 +45,7 @@ class Planned:
     headers: dict[str, str] = field(default_factory=lambda: dict(_JSON))
     leave_after_s: float | None = None
     is_malformed: bool = False
+    is_of_agent: bool = False
     question: str | None = None
 
     @property
@@ -56,6 +59,11 @@ def plan(seed: int, number: int) -> Planned:
     lot = rng.random()
     if lot < SHARE_MALFORMED:
         return _malformed(rng)
+    if lot > 1 - SHARE_OF_AGENTS:
+        messages = _messages(rng.randrange(len(PASSAGES)), 0)
+        if lot > 1 - SHARE_HOSTILE:
+            return Planned(*plan_hostile(rng, MODEL, messages), is_malformed=True)
+        return Planned(*plan_agent(rng, MODEL, messages), is_of_agent=True)
     body, path = _body(rng)
     if lot < SHARE_MALFORMED + SHARE_CANCELLED:
         body |= {"max_tokens": 200, "ignore_eos": True}
@@ -172,6 +180,8 @@ def problem(planned: Planned, received: Received) -> str | None:
         return None if error["message"] and error["type"] else f"an error without words: {error}"
     if received.status != 200:
         return f"{received.status}: {received.text[:300]}"
+    if planned.is_of_agent:
+        return problem_of_agent(planned.path, planned.body or {}, _parts(received))
     if planned.is_streamed and received.events[-1:] != ["[DONE]"]:
         return f"a stream that ends with {received.events[-1:]}"
     return _problem_of_answer(planned.body or {}, received)

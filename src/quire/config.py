@@ -62,6 +62,9 @@ class EngineConfig(EnvironmentSettings):
         at_least=1,
     )
     load_overlap: bool = setting(False, "Compute while later layers are still being read.")
+    tensor_parallel_size: int = setting(
+        1, "Processes (ranks) that hold the model together, a GPU each, or a share of the CPU's cores.", at_least=1
+    )
     block_size: int = setting(16, "Tokens a KV block holds.", at_least=1)
     num_kv_blocks: int | None = setting(
         None, "Exactly this many KV blocks (for experiments with preemption).", at_least=1

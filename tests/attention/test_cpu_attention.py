@@ -14,7 +14,7 @@ from attention.world import MakeBackend, World, check_reading_what_another_write
 from quire.attention.cpu_attention import CpuAttention
 from quire.attention.interface import AttentionBatch, KVLayout
 from quire.attention.torch_attention import TorchAttention
-from quire.build import _make_attention
+from quire.build.runner import make_attention
 from quire.kernels.build import LEVELS
 from quire.kernels.loaded import load_kernels, load_library, runnable_levels
 
@@ -147,6 +147,6 @@ def test_an_engine_takes_the_kernel_where_it_has_the_dtype() -> None:
     layout = KVLayout(1, 1, 4, 8)
     kernels = load_kernels()
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        backend = _make_attention(torch.zeros(layout.shape(2), dtype=dtype), layout, 2)
+        backend = make_attention(torch.zeros(layout.shape(2), dtype=dtype), layout, 2)
         has_kernel = kernels.functions is not None and dtype != torch.float16
         assert isinstance(backend, CpuAttention if has_kernel else TorchAttention)

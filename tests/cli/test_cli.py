@@ -11,6 +11,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+import quire.bench.recovery.settings as recovery
+import quire.bench.serving.settings as serving
 import quire.bench.settings as bench
 from command_line import app
 from quire.cli.main import Commands
@@ -77,21 +79,21 @@ def test_every_field_of_the_engine_config_is_an_option(command: list[str]) -> No
     ("command", "kind"),
     [
         (["serve"], ServerSettings),
-        (["calibrate"], bench.CalibrateSettings),
-        (["simulate"], bench.SimulateSettings),
+        (["calibrate"], recovery.CalibrateSettings),
+        (["simulate"], recovery.SimulateSettings),
         (["bench", "latency"], bench.LatencySettings),
         (["bench", "throughput"], bench.ThroughputSettings),
         (["bench", "memory"], bench.MemorySettings),
         (["bench", "sharing"], bench.SharingSettings),
         (["bench", "rag"], bench.RagSettings),
-        (["bench", "recovery"], bench.RecoverySettings),
+        (["bench", "recovery"], recovery.RecoverySettings),
         (["bench", "overhead"], bench.OverheadSettings),
         (["bench", "peers"], bench.PeersSettings),
         (["bench", "attention"], bench.AttentionSettings),
         (["bench", "profile"], bench.ProfileSettings),
         (["bench", "linear"], bench.LinearSettings),
-        (["bench", "http"], bench.HttpSettings),
-        (["bench", "serve"], bench.ServeSettings),
+        (["bench", "http"], serving.HttpSettings),
+        (["bench", "serve"], serving.ServeSettings),
     ],
     ids=str,
 )

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-import quire.build as build
 from command_line import app
+from quire.build import load
+from quire.build.runner import namespace_of as namespace_of_loaded
 from quire.config import EngineConfig
+from quire.core.block_keys import Namespace
 from quire.loading.known_digest import MANIFEST_FILE
 from weights import write_model
 
@@ -24,9 +26,9 @@ def digest(*arguments: str | Path) -> Result:
     return CliRunner().invoke(app, ["digest", *map(str, arguments)])
 
 
-def namespace_of(model: str | Path, **options: object) -> build.Namespace:
+def namespace_of(model: str | Path, **options: object) -> Namespace:
     config = EngineConfig(str(model), device="cpu", skip_tokenizer_init=True, use_tqdm=False, **options)  # type: ignore[arg-type]
-    return build._namespace(build.load(config), config)
+    return namespace_of_loaded(load(config), config)
 
 
 def test_it_prints_the_namespace_of_an_engine_over_the_model(tmp_path: Path) -> None:

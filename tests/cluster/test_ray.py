@@ -45,9 +45,8 @@ def text_of(chunks: list[dict[str, Any]]) -> str:
 
 
 @needs_ray
-def test_a_model_is_served_on_ray_from_no_replica_and_leaves_nothing_behind() -> None:
-    with ray_server("--model", "random:tiny", "--min-replicas", "0") as server:
-        assert not server.replicas()
+def test_a_model_is_served_on_ray_and_nothing_is_left_behind() -> None:
+    with ray_server("--model=random:tiny", "--max-replicas=2") as server:
         chunks = list(stream(server, max_tokens=16))
         assert text_of(chunks) == server.complete(max_tokens=16)["choices"][0]["text"]
         assert len(server.replicas()) == 1
@@ -56,17 +55,17 @@ def test_a_model_is_served_on_ray_from_no_replica_and_leaves_nothing_behind() ->
 
 
 @pytest.fixture(scope="module")
-def pair() -> Iterator[RayServer]:
-    with ray_server(
-        "--model=random:tiny", "--min-replicas=2", "--max-replicas=2", "--max-model-len=4096", "--num-kv-blocks=600"
-    ) as server:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayServer]:
+    """Two replicas that keep prompts' KV in one directory, in float32: there the same tokens come again."""
+    options = f"--min-replicas=2 --max-replicas=2 --kv-dir={tmp_path_factory.mktemp('kv')} --kv-dir-keep-prompts"
+    with ray_server("--model=quire-mini", "--dtype=float32", "--num-kv-blocks=600", *options.split()) as server:
         server.wait_for(lambda: len(server.replicas()) == 2, "two replicas")
         yield server
 
 
 def kill_in_mid_stream(server: RayServer, find_victim: Any) -> None:
     """Kill the process that serves a stream; its tokens are those of an undisturbed one, and another process comes."""
-    length = 3000
+    length = 600
     whole = server.complete(max_tokens=length)["choices"][0]["text"]
     before = set(server.replicas())
     chunks, victim = [], None
@@ -115,6 +114,24 @@ def test_an_engine_process_that_is_killed_in_mid_stream_changes_no_token(pair: R
 
 def _command(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+@needs_ray
+@pytest.mark.slow  # likewise
+@pytest.mark.timeout(300)
+def test_new_replicas_find_the_kv_on_disk_of_those_that_were_killed(pair: RayServer) -> None:
+    prompt = "Where does Tom Weber, the baker, live? " * 20
+
+    def num_cached() -> int:
+        return int(pair.complete(prompt=prompt)["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    assert num_cached() == 0
+    time.sleep(3)  # blocks are written behind the answer
+    old = pair.replicas()
+    for pid in old:
+        os.kill(pid, signal.SIGKILL)
+    pair.wait_for(lambda: not set(old) & set(pair.replicas()) and len(pair.replicas()) == 2, "two new replicas")
+    assert num_cached() > 100
 
 
 @needs_ray

@@ -36,7 +36,8 @@ def test_any_part_of_any_tensor_comes_as_it_is(data: st.DataObject, tmp_path_fac
     part = part_of(read_headers(directory)["t"], TensorShare(shape, dim, ranges))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("quire.loading.reading.reader.PIECE_BYTES", 4096)
-        reader = ByteReader(runs_in_order_of_use([part]), num_reads=2)
+        is_direct = data.draw(st.booleans())
+        reader = ByteReader(runs_in_order_of_use([part]), num_reads=2, uses_direct_io=is_direct)
         reader.start()
         found = b""
         while (piece := reader.next_piece()) is not None:

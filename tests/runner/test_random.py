@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cache
 from itertools import pairwise, product
 
 from hypothesis import given, settings
@@ -34,12 +35,18 @@ def test_parts_of_an_address_do_not_stand_in_for_each_other() -> None:
     assert len({uniform(*address) for address in product(range(3), repeat=4)}) == 81
 
 
+@cache
+def along(axis: int) -> list[float]:
+    """20,001 numbers along a part of the address."""
+    return [uniform(*(i if at == axis else 3 for at in range(4))) for i in range(20_001)]
+
+
 def test_numbers_are_spread_evenly_along_every_part_of_the_address() -> None:
     """A chi-squared test over 64 bins: its statistic has mean 63 and deviation 11."""
     for axis in range(4):
         counts = [0] * 64
-        for i in range(20_000):
-            counts[int(64 * uniform(*(i if at == axis else 3 for at in range(4))))] += 1
+        for number in along(axis)[:20_000]:
+            counts[int(64 * number)] += 1
         expected = 20_000 / 64
         assert sum((count - expected) ** 2 / expected for count in counts) < 63 + 5 * 11
 
@@ -47,7 +54,7 @@ def test_numbers_are_spread_evenly_along_every_part_of_the_address() -> None:
 def test_neighbouring_numbers_are_not_alike() -> None:
     """Of pairs along each part of the address, the correlation has deviation 1/141."""
     for axis in range(4):
-        numbers = [uniform(*(i if at == axis else 1 for at in range(4))) - 0.5 for i in range(20_001)]
+        numbers = [number - 0.5 for number in along(axis)]
         assert abs(sum(a * b for a, b in pairwise(numbers)) / 20_000 * 12) < 5 / 141
 
 

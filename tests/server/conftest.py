@@ -1,7 +1,7 @@
 """One server for all tests that only ask.
 
 QUIRE_TEST_URL names one that runs elsewhere, such as on Ray, with `quire serve --model random:tiny --num-kv-blocks 64
---max-model-len 256`; tests that look into the server's process, or need one with other settings, then say nothing of it.
+--max-model-len 256`; tests that look into the server's process, or need one with other settings, then skip.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quire.system import threads
-from quire.system.threads import default_num_threads, keep_to_one_node, num_cores
+from quire.system.threads import default_num_threads, keep_to_one_node, keep_to_ranks_node, num_cores, rank_threads
 
 
 @pytest.fixture
@@ -58,6 +58,24 @@ def test_what_the_environment_says_goes_first(machine: Path, monkeypatch: pytest
     assert default_num_threads() == 3
     monkeypatch.setenv("OMP_NUM_THREADS", "many")
     assert default_num_threads() == 8
+
+
+@pytest.mark.parametrize(("num_ranks", "num_threads", "first_cpus"), [(2, 4, [0, 4]), (4, 2, [0, 0, 4, 4])])
+def test_ranks_are_spread_over_the_nodes_and_share_their_cores(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, num_ranks: int, num_threads: int, first_cpus: list[int]
+) -> None:
+    for node, cpus in enumerate(("0-3,8-11\n", "4-7,12-15\n")):
+        folder = machine.parent / "nodes" / f"node{node}"
+        folder.mkdir(parents=True)
+        (folder / "cpulist").write_text(cpus)
+    bound: list[int] = []
+    monkeypatch.setattr("os.sched_setaffinity", lambda pid, cpus: bound.append(min(cpus)))
+    assert [rank_threads(rank, num_ranks) for rank in range(num_ranks)] == [num_threads] * num_ranks
+    for rank in range(num_ranks):
+        keep_to_ranks_node(rank, num_ranks)
+    assert bound == first_cpus
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert rank_threads(0, 2) == 1
 
 
 @pytest.mark.parametrize(

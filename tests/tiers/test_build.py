@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from quire import build, memory_plan
+from quire.build import runner as build_runner
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.memory_plan import PoolPlan, plan_swap_slots
@@ -124,7 +125,7 @@ def test_memory_that_the_host_does_not_give_ends_the_start(monkeypatch: pytest.M
     def refuse(*arguments: object, **options: object) -> HostSpace:
         raise RuntimeError("can't allocate memory")
 
-    monkeypatch.setattr(build, "HostSpace", refuse)
+    monkeypatch.setattr(build_runner, "HostSpace", refuse)
     with pytest.raises(ValueError, match=r"no 1.0 MiB to swap to: can't allocate memory; lower swap_space"):
         start(swap_space="1MiB")
 

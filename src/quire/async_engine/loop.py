@@ -22,10 +22,10 @@ from quire.async_engine.messages import (
     Abort,
     Add,
     Command,
+    EngineFailed,
     Finished,
     Forget,
     Heartbeat,
-    LoadFailed,
     LoadReport,
     ModelState,
     Preempted,
@@ -151,6 +151,7 @@ class EngineLoop:
             return f"the model could not be loaded: {error}"
         finally:
             load_listener.reset(listening)
+        self.engine.watch(partial(self._tell_end, self._num_loads))
         if self.engine.promoter is not None:
             self.engine.promoter.arrivals.on_stage = lambda number: self.inbox.put(StageArrived())
             self.inbox.put(StageArrived())  # one may have arrived before
@@ -165,8 +166,12 @@ class EngineLoop:
         if progress.error is None:
             self._last_arrival = time.monotonic()
         elif progress.stage == 0 and self.engine is not None:
-            self.inbox.put(LoadFailed(number, progress.error))
+            self.inbox.put(EngineFailed(number, progress.error))
         self._report(LoadReport(progress))
+
+    def _tell_end(self, number: int, why: str) -> None:
+        """From any thread: what executes the steps of the engine of that number has ended by itself."""
+        self.inbox.put(EngineFailed(number, why))
 
     def _serve(self) -> str | None:
         """Serve until told to stop. Returns what went wrong, if something did."""
@@ -221,7 +226,7 @@ class EngineLoop:
                     self._report(command)
                 case StageArrived():
                     engine.take_promotion()
-                case LoadFailed(number, error) if number == self._num_loads:
+                case EngineFailed(number, error) if number == self._num_loads:
                     raise RuntimeError(error)
                 case Stop():
                     goes_on = False

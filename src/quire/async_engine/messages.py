@@ -148,8 +148,9 @@ class StageArrived:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadFailed:
-    """Layers that an engine which computes already waits for will not come; likewise."""
+class EngineFailed:
+    """Layers that an engine which computes already waits for will not come, or what executes its steps has ended;
+    likewise."""
 
     load: int  #: which of the loop's loads it was
     error: str
@@ -160,7 +161,7 @@ class Stop:
     """Run no further step."""
 
 
-Command = Add | Abort | Forget | Heartbeat | StageArrived | LoadFailed | Stop
+Command = Add | Abort | Forget | Heartbeat | StageArrived | EngineFailed | Stop
 
 # -- reports ---------------------------------------------------------------------------------------------------------
 

@@ -87,7 +87,7 @@ def profile_place(config: EngineConfig, model: CausalLM, device: str) -> Profile
         model: as loaded.
         device: cpu or cuda.
     """
-    facts = {
+    facts: dict[str, Any] = {
         **describe_machine(torch.cuda.get_device_name() if device == "cuda" else device),
         "model": repr(model.config),
         "dtype": str(model.dtype),
@@ -99,6 +99,8 @@ def profile_place(config: EngineConfig, model: CausalLM, device: str) -> Profile
         "swap_bandwidth": config.swap_bandwidth,
         "kv_dir": None if config.kv_dir is None else os.path.realpath(config.kv_dir),
     }
+    if config.tensor_parallel_size > 1:
+        facts["ranks"] = config.tensor_parallel_size
     return ProfilePlace(profiles_directory(), facts)
 
 

@@ -46,6 +46,8 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: C
 
     engines, aliases = settings.named(engines)
     sources = {name: find_model(config.model) for name, config in engines.items()}  # what is not there is said first
+    for name, source in sources.items():
+        _check_ranks(source, engines[name].tensor_parallel_size)
     # Then these: they import torch while the server imports what it needs.
     children = {name: EngineChild(imports="quire.build") for name in engines} if settings.engine_process else {}
 
@@ -122,6 +124,14 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: C
         on_stop=stop,
     )
     raise typer.Exit(status)
+
+
+def _check_ranks(source: ModelSource | None, size: int) -> None:
+    """A model that cannot be shared out among so many ranks starts no process either."""
+    from quire.models.parallel import ModelSplit, ParallelGroup
+
+    if source is not None and size > 1:
+        ModelSplit(source.config, ParallelGroup(0, size))
 
 
 def _serve_on_ray(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: ClusterSettings) -> int:

@@ -163,7 +163,7 @@ def need_ray() -> None:
 def _resources(config: EngineConfig, cluster: ClusterSettings) -> dict[str, Any]:
     gpus = cluster.replica_gpus
     if gpus is None:
-        gpus = 1 if config.device == "cuda" else 0
+        gpus = getattr(config, "tensor_parallel_size", 1) if config.device == "cuda" else 0
     return {"num_cpus": cluster.replica_cpus, "num_gpus": gpus}
 
 

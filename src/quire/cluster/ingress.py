@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray import serve
 from ray.exceptions import ActorDiedError
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire.cluster.remote_engine import RemoteEngine
 from quire.server.assemble import assemble
@@ -58,4 +59,22 @@ def start_app(served: Served) -> FastAPI:
                 await asyncio.to_thread(engine.shutdown)
 
     app.router.lifespan_context = with_engines
+    app.add_middleware(OneRequestId)
     return app
+
+
+class OneRequestId:
+    """Leaves X-Request-Id to Ray, which gives each request its id before we see it, and the answer the same. (ASGI
+    middleware)"""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_without(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [each for each in message["headers"] if each[0].lower() != b"x-request-id"]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        await self._app(scope, receive, send_without if scope["type"] == "http" else send)

@@ -262,19 +262,19 @@ class _Replicas:
 
     async def _fetch_facts(self) -> None:
         """Have a replica started, where there is none, and ask it what the model's requests are judged by."""
-        error: Exception | None = None
-        for _ in range(_MAX_ATTEMPTS):
+        for attempts_left in reversed(range(_MAX_ATTEMPTS)):
             try:
-                self.facts = await self._handle.facts.remote(Call(self._placement))
-            except Exception as raised:
-                error = raised
-                if not self._is_dead(raised):
-                    break
-            else:
-                self._report(StateReport(ModelState.READY, None, self.facts))
-                return
-        cause = getattr(error, "cause", None) or error
-        self._report(StateReport(ModelState.FAILED, f"{cause}".strip().splitlines()[-1]))
+                facts = await self._handle.facts.remote(Call(self._placement))
+            except Exception as error:  # of Ray
+                if attempts_left and self._is_dead(error):
+                    continue
+                facts = EngineUnavailable(f"{type(error).__name__}: {error}".strip().splitlines()[0])
+            break
+        if isinstance(facts, InputProcessor):
+            self.facts = facts
+            self._report(StateReport(ModelState.READY, None, facts))
+            return
+        self._report(StateReport(ModelState.FAILED, str(facts)))
         await asyncio.sleep(_FAILED_FOR_S)
         self._report(StateReport(ModelState.UNLOADED))
 

@@ -42,7 +42,7 @@ class ModelReplica:
     load_wait_s: for which requests wait for an engine that was lost.
     """
 
-    async def __init__(
+    async def __init__(  # type: ignore[misc]  # Ray Serve awaits it
         self, name: str, config: EngineConfig, *, num_cpus: int, hang_timeout_s: float, load_wait_s: float
     ) -> None:
         if config.num_threads is None:
@@ -85,14 +85,14 @@ class ModelReplica:
         finally:
             self._engine.leave(stream)
 
-    async def facts(self, data: bytes = b"") -> InputProcessor:
-        """What requests of this model are judged by, once that is known.
-
-        Raises:
-            EngineUnavailable: the model cannot be loaded.
-        """
-        await self._engine.wait_ready()
-        return await self._engine.wait_open()
+    async def facts(self, data: bytes = b"") -> InputProcessor | EngineUnavailable:
+        """What requests of this model are judged by, once that is known; or why it never will be. Not raised, since
+        Serve writes a stack of each exception to its log."""
+        try:
+            await self._engine.wait_ready()
+            return await self._engine.wait_open()
+        except EngineUnavailable as error:
+            return error
 
     async def forget(self, prompts: Sequence[tuple[Prompt, int]]) -> None:
         """Delete the KV of documents (`AsyncEngine.forget`)."""

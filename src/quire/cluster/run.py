@@ -43,7 +43,10 @@ def run(served: Served, address: str | None, banner: Callable[[str], str]) -> in
     settings = served.settings
     if address is None:
         _check_port(settings.host, settings.port)
-    with _heard() as heard, _cluster(address):
+    with (
+        _cluster(address, settings.max_body_bytes),
+        _heard() as heard,
+    ):  # in this order: Ray takes signals for itself as it starts
         from ray import serve
 
         scheme = "https" if settings.ssl_certfile is not None else "http"
@@ -77,8 +80,11 @@ def run(served: Served, address: str | None, banner: Callable[[str], str]) -> in
 
 
 @contextmanager
-def _cluster(address: str | None) -> Iterator[None]:
+def _cluster(address: str | None, max_body_bytes: int) -> Iterator[None]:
     """Ray, joined or started."""
+    os.environ.setdefault("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "quire.cluster.proxy.limits")
+    os.environ["QUIRE_MAX_BODY_BYTES"] = str(max_body_bytes)
+    os.environ.setdefault("RAY_worker_niceness", "0")  # or engines would give way to whatever else runs here
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
@@ -130,7 +136,7 @@ def _check_port(host: str, port: int) -> None:
 
 
 def _wait_until_loaded(url: str, served: Served, heard: list[int]) -> bool:
-    """Wait until every model answers, or could be asked to. False where one cannot be loaded."""
+    """Wait until every model answers, or could be asked to. False where the only one cannot be loaded."""
     import httpx
 
     while not heard:
@@ -139,6 +145,6 @@ def _wait_until_loaded(url: str, served: Served, heard: list[int]) -> bool:
         except (httpx.HTTPError, ValueError, AttributeError):
             status = None
         if status in ("ok", "failed"):
-            return bool(status == "ok")
+            return bool(status == "ok") or len(served.engines) > 1
         time.sleep(_LOOK_S)
     return True

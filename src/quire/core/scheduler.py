@@ -57,6 +57,7 @@ class Scheduler:
         costs: by which a prefix is loaded from another tier or computed; None loads whatever there is.
         promotion_policy: what becomes of requests in flight when another stage of the model is there: cost, pin or
             recompute.
+        swap: with block tables of its own, in the place of the usual ones.
     """
 
     def __init__(
@@ -65,10 +66,14 @@ class Scheduler:
         recovery: RecoveryPolicy | None = None,
         costs: Costs | None = None,
         promotion_policy: str = "cost",
+        *,
+        swap: SwapManager | None = None,
     ) -> None:
         self.config = config
-        self.kv = KVCacheManager(config.num_blocks, config.block_size, config.enable_prefix_caching)
-        self.swap = SwapManager(self.kv, config.num_swap_slots)
+        self.swap = swap or SwapManager(
+            KVCacheManager(config.num_blocks, config.block_size, config.enable_prefix_caching), config.num_swap_slots
+        )
+        self.kv = self.swap.kv
         self.budget = StepBudget(config, costs)
         self.recovery = RecoveryCoordinator(recovery or Recompute(), config, self.kv, self.swap, self.budget)
         self.prefixes = PrefixLoader(config, self.kv, self.swap, costs, self.budget)

@@ -30,7 +30,7 @@ from quire.engine.promotion import Promoter
 from quire.engine.request_state import RequestState
 from quire.outputs import BROKEN_GRAMMAR, Resumption, Stats, StepOutput, TransferReport
 from quire.prompt import Prompt, PromptLike
-from quire.runner.model_runner import Runner
+from quire.runner.model_runner import Runner, RunnerLost
 from quire.runner.random import derived_seed
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.structured.matcher import Grammars
@@ -248,6 +248,11 @@ class Engine:
         """Of the model, that new requests compute with."""
         return self.scheduler.stages.current
 
+    def watch(self, tell: Callable[[str], None]) -> None:
+        """Have somebody told, from any thread, when what executes the steps ends by itself."""
+        if (watch := getattr(self.runner, "watch", None)) is not None:
+            watch(tell)
+
     def close(self) -> None:
         """Nothing more will be asked of this engine: whatever works for it in the background ends."""
         for listener in self.on_close:
@@ -336,6 +341,9 @@ class Engine:
                 stats.num_prompt_tokens += len(request.prompt_token_ids)
         try:
             result = self.runner.execute(out)
+        except RunnerLost as error:
+            scheduler.fail_step(_describe(error))
+            raise
         except Exception as error:
             logger.exception("step %d failed; its requests end with an error", out.step_id)
             return self._end([r.request_id for r in scheduler.fail_step(_describe(error))])

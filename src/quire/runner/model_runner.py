@@ -37,6 +37,10 @@ def padded_rows(num_rows: int) -> int:
     return -(-num_rows // step) * step
 
 
+class RunnerLost(RuntimeError):
+    """What executes the steps is gone, and with it the KV of every request: the engine has to be made anew."""
+
+
 class Runner(Protocol):
     """What the engine asks of whatever executes its steps."""
 
@@ -48,8 +52,9 @@ class Runner(Protocol):
         it would have been their turn. A step without sequences waits a little for a report, if any is to come.
 
         Raises:
-            Exception: whatever computing raised; then the step did not happen, and its sequences must be removed (in
-                a later `SchedulerOutput.removed_seq_ids`) before they come again.
+            RunnerLost: no step can be executed any more.
+            Exception: whatever else computing raised; then the step did not happen, and its sequences must be removed
+                (in a later `SchedulerOutput.removed_seq_ids`) before they come again.
         """
         ...
 
@@ -70,6 +75,8 @@ class ModelRunner:
         transfer_worker: moves blocks between `cache` and the swap tier, if there is one.
         disk: the disk tier, if there is one.
         grammars: of the model's structured outputs; None where none is asked for.
+        draws: whether it goes on from logits to tokens. Of several ranks one does; the others are told of its tokens
+            by `SchedulerOutput.new_tokens`.
     """
 
     def __init__(
@@ -82,6 +89,8 @@ class ModelRunner:
         transfer_worker: TransferWorker | None = None,
         disk: DiskLink | None = None,
         grammars: Grammars | None = None,
+        *,
+        draws: bool = True,
     ) -> None:
         self.model = model
         self.cache = cache
@@ -94,7 +103,13 @@ class ModelRunner:
         self.grammars = grammars
         self.sampler = Sampler(vocab_size, grammars)
         self._states: list[RowState | None] = [None] * len(batch.info)
+        self._draws = draws
         self._max_logits_rows = max(1, _LOGITS_BYTES // (4 * vocab_size))
+
+    @property
+    def num_moving(self) -> int:
+        """Transfers from and to the swap tier that are still to be reported."""
+        return 0 if self.transfer_worker is None else self.transfer_worker.num_outstanding
 
     def add_stage(self, stage: ServableStage) -> None:
         """Have a stage alive: steps may name it from now on, in turns with the others."""
@@ -207,6 +222,8 @@ class ModelRunner:
             else:
                 rows = hidden.index_select(0, self._to_device(last_tokens[at : at + len(sampled)]))
             logits = self._logits(rows)
+            if not self._draws:
+                continue
             states = [self._state(int(row)) for row in batch.rows[sampled]]
             tokens, logprobs, failed = self.sampler.sample(logits, states)
             for i, state, drawn, entries, why in zip(sampled.tolist(), states, tokens, logprobs, failed, strict=True):
@@ -244,7 +261,9 @@ class ModelRunner:
             entries = result.prompt_logprobs.setdefault(out.seq_ids[i], []) if num_scored > 0 else []
             for at in range(0, num_scored, self._max_logits_rows):
                 size = min(self._max_logits_rows, num_scored - at)
-                logits = self._logits(hidden[first + at : first + at + size]).float()
+                logits = self._logits(hidden[first + at : first + at + size])
+                if not self._draws:
+                    continue
                 targets = self.batch.token_ids[row, position + at : position + at + size].tolist()
-                scored = token_logprobs(logits, targets, count)
+                scored = token_logprobs(logits.float(), targets, count)
                 entries.extend((position + at + j, entry) for j, entry in enumerate(scored))

@@ -150,13 +150,12 @@ class Sampler:
         allowed: dict[int, torch.Tensor] = {}
         if banned := [i for i, state in enumerate(states) if state.has_bans and i not in failed]:
             raw, allowed, again = self._ban(logits, banned, states, best, failed)
-            if again:
-                places = torch.tensor(again, device=logits.device)
-                best_values[places], best_ids = best_tokens(logits[places])
-                for i, token, value in zip(again, best_ids.tolist(), best_values[places].tolist(), strict=True):
-                    best[i] = token
-                    if value == -math.inf:
-                        failed.setdefault(i, EVERY_TOKEN_IS_BANNED)
+            for first, end in _runs(again):  # without a copy of them
+                best_values[first:end], best_ids = best_tokens(logits[first:end])
+                best[first:end] = best_ids.tolist()
+            for i in again:
+                if float(best_values[i]) == -math.inf:
+                    failed.setdefault(i, EVERY_TOKEN_IS_BANNED)
         if not all(state.is_argmax for state in states):
             logits, best_values = logits.float(), best_values.float()
         drawn = [
@@ -354,6 +353,13 @@ def best_tokens(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     places = chunks[:, None] * _CHUNK + torch.arange(_CHUNK, device=logits.device)
     inside = logits.gather(1, places.clamp_(max=size - 1)).argmax(dim=-1)
     return values, chunks * _CHUNK + inside
+
+
+def _runs(rows: list[int]) -> list[tuple[int, int]]:
+    """Ascending rows as ranges of neighbours, each with its first row and the one behind its last."""
+    starts = [row for at, row in enumerate(rows) if not at or rows[at - 1] != row - 1]
+    ends = [row + 1 for at, row in enumerate(rows) if at + 1 == len(rows) or rows[at + 1] != row + 1]
+    return list(zip(starts, ends, strict=True))
 
 
 def _chunk_sums(weights: torch.Tensor) -> np.ndarray:

@@ -46,9 +46,10 @@ def error_body(error: ApiError) -> dict[str, Any]:
 
 
 def anthropic_body(error: ApiError) -> dict[str, Any]:
-    """The same as Anthropic's clients know it, with our `param` and `code`."""
+    """The same as Anthropic's clients know it, with our `param` and `code`; `details` is where they look for a code."""
     kind = _ANTHROPIC_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    return {"type": "error", "error": {**error_body(error)["error"], "type": kind}}
+    details = {"error_code": error.code}
+    return {"type": "error", "error": {**error_body(error)["error"], "type": kind, "details": details}}
 
 
 def error_response(error: ApiError) -> JSONResponse:

@@ -40,6 +40,31 @@ def keep_to_one_node() -> None:
         os.sched_setaffinity(0, cpus)
 
 
+def rank_threads(rank: int, num_ranks: int) -> int:
+    """As `default_num_threads`, for one of several processes that share this machine and wait for each other."""
+    said = _said_num_threads()
+    if said is not None:
+        return max(1, said // num_ranks)
+    cpus, num_sharing = _cpus_of_rank(rank, num_ranks)
+    return max(1, min(_num_cores_of(cpus) // num_sharing, num_cores()))
+
+
+def keep_to_ranks_node(rank: int, num_ranks: int) -> None:
+    """As `keep_to_one_node`, for one of several processes: they are spread over the nodes."""
+    cpus, _ = _cpus_of_rank(rank, num_ranks)
+    if _said_num_threads() is None and cpus < _cpus():
+        os.sched_setaffinity(0, cpus)
+
+
+def _cpus_of_rank(rank: int, num_ranks: int) -> tuple[set[int], int]:
+    """Those of a process's node, and how many of the processes share it."""
+    nodes = _cpus_of_nodes()
+    if num_ranks < len(nodes):
+        nodes = sorted(nodes, key=lambda cpus: -len(cpus))[:num_ranks]
+    places = [each * len(nodes) // num_ranks for each in range(num_ranks)]
+    return nodes[places[rank]], places.count(places[rank])
+
+
 def spin_briefly() -> None:
     """Have threads that wait for each other go to sleep soon, unless the environment says how they are to wait.
 
@@ -68,15 +93,19 @@ def _num_cores_of(cpus: set[int]) -> int:
 
 def _cpus_of_one_node() -> set[int]:
     """Those that this process may use of the node on which it has the most cores, the first one of several."""
+    return max(_cpus_of_nodes(), key=lambda cpus: len({_core_of(cpu) for cpu in cpus}))
+
+
+def _cpus_of_nodes() -> list[set[int]]:
+    """Those that this process may use, by node; of nodes where it may use any. At least one."""
     allowed = _cpus()
     nodes = []
     for number in range(len(list(_NODES.glob("node[0-9]*")))):
         try:
             nodes.append(allowed & _read_cpus((_NODES / f"node{number}" / "cpulist").read_text()))
         except (OSError, ValueError):
-            return allowed  # numbers with gaps, or no such files: the system's own ways are good enough
-    most = max(nodes, key=lambda cpus: len({_core_of(cpu) for cpu in cpus}), default=allowed)
-    return most or allowed
+            return [allowed]  # numbers with gaps, or no such files: the system's own ways are good enough
+    return [cpus for cpus in nodes if cpus] or [allowed]
 
 
 def _read_cpus(text: str) -> set[int]:

@@ -21,7 +21,7 @@ TOOL: Any = {
 }  # fmt: skip
 ARGUMENTS = {"city": "Zürich", "days": [1, 2]}
 QUESTION: Any = {"role": "user", "content": "Sun?"}
-SCRIPT = Script(texts=[*ANSWERS.values(), "Sunny it is."])
+SCRIPT = Script(after_results="Sunny it is.", texts=[*ANSWERS.values(), "Sunny it is."])
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +74,23 @@ def test_an_agent_s_loop_goes_on_with_what_it_got(agent: RunningServer, client: 
     headers = {"x-api-key": KEY}
     chat = agent.send("POST", "/tokenize", json={"messages": history, "tools": [tool]}, headers=headers).json()
     assert counted == chat["count"], "as it is in chat"
+
+
+def test_the_client_s_tool_runner_calls_functions_and_goes_on(client: anthropic.Anthropic) -> None:
+    """It asks for a thread that the server holds, and takes no for an answer."""
+    asked = []
+
+    @anthropic.beta_tool
+    def weather(city: str, days: list[int]) -> str:
+        """Tells the weather."""
+        asked.append((city, days))
+        return "sunny"
+
+    SCRIPT.says = ANSWERS["qwen"]
+    runner = client.beta.messages.tool_runner(model=MODEL, max_tokens=500, tools=[weather], messages=[QUESTION])
+    *_, last = runner
+    assert asked == [("Zürich", [1, 2])]
+    assert last.content[0].to_dict() == {"type": "text", "text": "Sunny it is."}
 
 
 def test_a_stream_is_the_whole_answer_in_pieces(client: anthropic.Anthropic) -> None:

@@ -11,4 +11,5 @@ def test_mixed_requests_are_all_answered_and_leave_nothing_behind() -> None:
     assert report.outcomes["answered"] + report.outcomes["cancelled"] == 120
     assert report.outcomes["cancelled"] > 0
     assert report.outcomes["malformed"] > 0
+    assert report.outcomes["of_agent"] > 5
     assert report.num_preemptions > 0, "the pool is too large to show anything"

@@ -41,6 +41,11 @@ def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSe
         server.wait_until_idle()
 
 
+@pytest.fixture(scope="module")
+def document(small_server: RunningServer) -> Any:
+    return schemathesis.openapi.from_url(f"{small_server.url}/openapi.json")
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -66,8 +71,7 @@ def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSe
         "/v1/collections/{name}/search",
     ],
 )
-def test_what_the_document_allows_is_answered_as_it_says(small_server: RunningServer, path: str) -> None:
-    document = schemathesis.openapi.from_url(f"{small_server.url}/openapi.json")
+def test_what_the_document_allows_is_answered_as_it_says(document: Any, path: str) -> None:
     operations = list(document[path].values())
 
     @given(case=st.one_of(*(operation.as_strategy() for operation in operations)))

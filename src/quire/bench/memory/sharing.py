@@ -18,7 +18,6 @@ from quire.bench.settings import SharingSettings
 from quire.bench.workload import Workload, make_workload, token_range, uniform_lengths
 from quire.config import EngineConfig
 from quire.core.kv_cache_manager import KVCacheManager
-from quire.core.recovery.coordinator import RecoveryCoordinator
 from quire.core.request import Sequence as BlockSequence
 from quire.core.scheduler import Scheduler
 from quire.core.swap_manager import SwapManager
@@ -109,9 +108,8 @@ class _NoSwap(SwapManager):
 def copy_on_fork(scheduler: Scheduler) -> None:
     """Make a fresh scheduler the baseline: forks copy their parent's blocks."""
     config = scheduler.config
-    kv = CopyingKVCacheManager(config.num_blocks, config.block_size)
-    scheduler.kv, scheduler.swap = kv, _NoSwap(kv)
-    scheduler.recovery = RecoveryCoordinator(scheduler.recovery.policy, config, kv, scheduler.swap, scheduler.budget)
+    swap = _NoSwap(CopyingKVCacheManager(config.num_blocks, config.block_size))
+    Scheduler.__init__(scheduler, config, scheduler.recovery.policy, swap=swap)  # it has nothing yet
 
 
 def run(config: EngineConfig, settings: SharingSettings, json: Path | None, plot: Path | None) -> None:

@@ -268,6 +268,10 @@ class _OpenFile:
         """Several ranges of the file, one behind the other; raises as `read`. Never past the page cache: what they
         leave out is, on this machine, another rank's."""
         room, filled = memoryview(buffer), 0
+        ranges = list(ranges)
+        if self._direct >= 0:  # not in the cache: all are asked for at once, since each alone would wait for a disk
+            for start, end in ranges:
+                os.posix_fadvise(self._file, start, end - start, os.POSIX_FADV_WILLNEED)
         for start, end in ranges:
             while start < end:
                 count = os.preadv(self._file, [room[filled : filled + end - start]], start)

@@ -43,7 +43,8 @@ class DistributedGroup(ParallelGroup):
     """A group over torch.distributed, by nccl or gloo.
 
     Args:
-        process_group: that was made before; None is the default one, of `torch.distributed.init_process_group`.
+        process_group: that was made before; None is the default one, of `torch.distributed.init_process_group`. It
+            takes tensors in main memory too, which loading has: on GPUs its backend is "cpu:gloo,cuda:nccl".
     """
 
     def __init__(self, process_group: ProcessGroup | None = None) -> None:

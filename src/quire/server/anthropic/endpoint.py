@@ -10,6 +10,7 @@ from quire.server.anthropic.schema import CountTokensRequest, MessageEvent, Mess
 from quire.server.anthropic.translate import to_chat
 from quire.server.anthropic.writer import MessageWriter
 from quire.server.bodies.replies import ERROR_RESPONSES
+from quire.server.errors import ApiError
 from quire.server.http.body import JsonRoute
 from quire.server.openai.chat import ChatEndpoint
 from quire.server.openai.endpoint import whole_answer
@@ -27,6 +28,10 @@ def message_routes(chat: ChatEndpoint) -> APIRouter:
         "/v1/messages", response_model=MessageReply, responses=responses, summary="Answer, in Anthropic's form"
     )
     async def create_message(request: Request, body: MessagesRequest) -> Response:
+        if body.thread is not None:  # the client's tool runner sends one, and goes on without it at this code
+            raise ApiError(
+                400, "this server holds no threads; send the whole conversation", "thread", "thread_unsupported_request"
+            )
         generation = await chat.prepare(request, to_chat(body), answer_id=f"msg_{random_id(24)}")
         writer = MessageWriter(generation, body)
         if body.stream:

@@ -107,6 +107,7 @@ class MessagesRequest(CountTokensRequest):
         "Up to 64 strings before which the answer ends; each of 1 to 1024 characters."
     )
     stream: bool | None = option("Send the answer as it grows, as server-sent events.")
+    thread: Hint = option("Refused: this server holds no conversations for these clients, which then send all of it.")
     service_tier: Literal["auto", "standard_only"] | None = option(  # type: ignore[assignment]
         "There is one tier: auto and standard_only are taken."
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -83,13 +84,17 @@ def list_namespaces(directory: str | Path) -> list[NamespaceFigures]:
 def find_namespace(directory: str | Path, name: str) -> Namespace:
     """The namespace whose directory or model has a name, or whose root begins with it.
 
+    Of a model on several ranks, each of which has a namespace for its slices, the model's name is that of the first.
+
     Raises:
         ValueError: there is none, or several.
     """
     found = [
         each
         for each in _namespaces(_checked(directory))
-        if name in (each.path.name, each.model) or (len(name) >= 4 and each.root.hex().startswith(name))
+        if name == each.path.name
+        or (name == each.model and _is_first_slice(each))
+        or (len(name) >= 4 and each.root.hex().startswith(name))
     ]
     if len(found) != 1:
         known = ", ".join(each.path.name for each in found or _namespaces(Path(directory))) or "none"
@@ -199,24 +204,43 @@ def import_(file: str | Path, directory: str | Path, *, max_bytes: int = 1 << 50
 def delete_label(directory: str | Path, namespace: str, name: str) -> int:
     """Delete a document by its name, and what is chained after it. Returns how many blocks were deleted.
 
+    Of a model on several ranks, every rank's slices are deleted, and counted once.
+
     Raises:
         ValueError: there is none of this name.
     """
     found = find_namespace(directory, namespace)
-    if name not in read_labels(found.path):
+    label = read_labels(found.path).get(name)
+    if label is None:
         raise ValueError(f"no document of {found.path.name} is called {name!r}; `quire kv ls` lists them")
-    store = BlockStore(
-        found.path.parent,
-        model=found.model,
-        root=found.root,
-        block_bytes=found.block_bytes,
-        max_bytes=1 << 50,
-        facts=found.facts,
-    )
-    try:
+    for other in _namespaces(found.path.parent):
+        if other.root != found.root and _whole_facts(other) == _whole_facts(found):
+            with closing(_open(other)) as store:
+                store.delete(label.keys)
+    with closing(_open(found)) as store:
         return store.delete_label(name)
-    finally:
-        store.close()
+
+
+def _open(namespace: Namespace) -> BlockStore:
+    return BlockStore(
+        namespace.path.parent,
+        model=namespace.model,
+        root=namespace.root,
+        block_bytes=namespace.block_bytes,
+        max_bytes=1 << 50,
+        facts=namespace.facts,
+    )
+
+
+def _is_first_slice(namespace: Namespace) -> bool:
+    return str(namespace.facts.get("parallel_slice", "0/1")).startswith("0/")
+
+
+def _whole_facts(namespace: Namespace) -> tuple[str, dict[str, str]]:
+    """What the slices of one model have in common: all but which slice it is."""
+    facts = dict(namespace.facts)
+    facts["parallel_slice"] = str(facts.get("parallel_slice", "0/1")).partition("/")[2]
+    return namespace.model, facts
 
 
 def _checked(directory: str | Path) -> Path:

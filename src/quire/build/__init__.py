@@ -1,0 +1,15 @@
+"""From an `EngineConfig` to a running engine: model, tokenizer, KV pool, runner, and the ranks that share them."""
+
+from quire.build.engine import make_engine, start_engine, start_on_ranks
+from quire.build.model import LoadedModel, load, load_tokenizer
+from quire.build.runner import make_namespace
+
+__all__ = [
+    "LoadedModel",
+    "load",
+    "load_tokenizer",
+    "make_engine",
+    "make_namespace",
+    "start_engine",
+    "start_on_ranks",
+]

@@ -1,0 +1,246 @@
+"""From a model in memory to what runs steps with it: a KV pool, attention, and the ways to the other tiers.
+
+Every rank of a model makes one. They agree on whatever the scheduler knows as one number.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+
+from quire.attention.cpu_attention import CpuAttention
+from quire.attention.interface import AttentionBackend, KVLayout
+from quire.attention.torch_attention import TorchAttention
+from quire.build.model import LoadedModel, name_of
+from quire.config import EngineConfig, format_size
+from quire.core.block_keys import Namespace
+from quire.kernels.loaded import load_kernels
+from quire.loading.known_digest import checkpoint_digest
+from quire.memory_plan import PoolPlan, plan_pool, plan_swap_slots
+from quire.models.model_config import ModelConfig
+from quire.models.weights.quantized_weight import RECIPES
+from quire.runner.batch import InputBatch
+from quire.runner.kv_cache import KVCache
+from quire.runner.model_runner import ModelRunner
+from quire.runner.ranks.group import RankGroup
+from quire.structured.matcher import Grammars
+from quire.text.tokenizer import Tokenizer
+from quire.tiers.disk_link import DiskLink
+from quire.tiers.disk_space import DiskSpace
+from quire.tiers.host_space import HostSpace
+from quire.tiers.store.block_store import BlockStore
+from quire.tiers.swap_space import SwapSpace
+from quire.tiers.transfer_worker import TransferWorker
+
+logger = logging.getLogger("quire")
+
+
+@dataclass(frozen=True)
+class BuiltRunner:
+    """A runner, and what the engine has to know of it."""
+
+    runner: ModelRunner
+    plan: PoolPlan
+    num_swap_slots: int  #: 0 is no swap tier
+    namespace: Namespace
+    prefix: list[int]  #: whose blocks are kept for good
+    eos_token_ids: tuple[int, ...]
+    grammars: Grammars | None
+
+
+def make_runner(
+    config: EngineConfig,
+    loaded: LoadedModel,
+    *,
+    memory_share: float = 1.0,
+) -> BuiltRunner:
+    """What runs steps over a model that is loaded, with a pool of its own; the ranks of a model do this together.
+
+    Args:
+        config: of the engine.
+        loaded: may be shared.
+        memory_share: of the memory for a KV pool that the config leaves open.
+
+    Raises:
+        ValueError: the pool cannot be made as asked.
+    """
+    model, tokenizer, group = loaded.model, loaded.tokenizer, loaded.group
+    prefix = _read_prefix(config, tokenizer)
+    shape = model.config
+    layout = KVLayout(shape.num_layers, model.split.num_kv_heads, config.block_size, shape.head_dim)
+    bytes_to_come = 0 if loaded.loader is None else loaded.loader.memory_to_come()
+    plan = plan_pool(
+        config,
+        block_bytes=layout.block_bytes(model.dtype.itemsize),
+        model_max_len=shape.context_length,
+        weight_bytes=model.weight_bytes(),
+        device=loaded.device,
+        num_pinned_tokens=len(prefix),
+        memory_share=memory_share,
+        bytes_to_come=bytes_to_come,
+    )
+    num_swap_slots = plan_swap_slots(
+        config, plan, device=loaded.device, memory_share=memory_share, bytes_to_come=bytes_to_come
+    )
+    if isinstance(group, RankGroup):
+        plan, num_swap_slots = _agree(group, plan, num_swap_slots, len(prefix))
+    whole = namespace_of(loaded, config, is_persistent=config.kv_dir is not None)
+    namespace = whole if group.size == 1 else replace(whole, parallel_slice=f"{group.rank}/{group.size}")
+    cache = KVCache(plan.num_blocks, layout, model.dtype, torch.device(loaded.device))
+    worker = None
+    if num_swap_slots:
+        worker = _make_transfer_worker(config, cache, plan.block_bytes, num_swap_slots, namespace)
+    eos_token_ids = dict.fromkeys(loaded.source.eos_token_ids)
+    if tokenizer is not None and tokenizer.eos_token_id is not None:
+        eos_token_ids[tokenizer.eos_token_id] = None
+    grammars = None if tokenizer is None else Grammars(tokenizer, shape.vocab_size, tuple(eos_token_ids))
+    runner = ModelRunner(
+        model,
+        cache,
+        make_attention(cache.tensor, layout, model.split.num_heads),
+        InputBatch(config.max_num_seqs, plan.max_model_len, config.block_size),
+        shape.vocab_size,
+        worker,
+        _open_disk_tier(config, cache, plan.block_bytes, namespace, loaded.source.name),
+        grammars,
+        draws=group.rank == 0,
+    )
+    return BuiltRunner(runner, plan, num_swap_slots, namespace, prefix, tuple(eos_token_ids), grammars)
+
+
+def _agree(group: RankGroup, plan: PoolPlan, num_swap_slots: int, num_pinned_tokens: int) -> tuple[PoolPlan, int]:
+    """The pool, and the slots of the swap tier, that every rank has room for."""
+    size = plan.block_size
+    all_plans = group.exchange(
+        "pool", (plan.num_blocks, plan.max_model_len, num_swap_slots, num_pinned_tokens // size * size)
+    )
+    num_blocks, longest, slots = (min(column) for column in list(zip(*all_plans, strict=True))[:3])
+    pinned = max(each[3] for each in all_plans)
+    agreed = replace(plan, num_blocks=num_blocks, max_model_len=min(longest, num_blocks * size - pinned))
+    if agreed != plan:
+        logger.info("memory: the least of %d ranks has room for %d blocks", group.size, num_blocks)
+    return agreed, slots
+
+
+def _read_prefix(config: EngineConfig, tokenizer: Tokenizer | None) -> list[int]:
+    if config.pin_prefix is None:
+        return []
+    if tokenizer is None:
+        raise ValueError("pin_prefix is text and needs a tokenizer; leave out skip_tokenizer_init")
+    try:
+        text = Path(config.pin_prefix).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"pin_prefix={config.pin_prefix!r} cannot be read: {error}") from None
+    if not text:
+        raise ValueError(f"pin_prefix={config.pin_prefix!r} is empty")
+    return tokenizer.encode(text)
+
+
+def make_attention(cache: torch.Tensor, layout: KVLayout, num_heads: int) -> AttentionBackend:
+    """The fastest attention that there is for the cache's device and dtype."""
+    if cache.device.type != "cpu":
+        return TorchAttention(cache, layout, num_heads)
+    kernels = load_kernels()
+    if kernels.functions is None or not CpuAttention.supports(cache.dtype):
+        unsupported = (
+            "" if kernels.functions is None else f", but not for {name_of(cache.dtype)}: torch's attention is used"
+        )
+        logger.info("kernels: %s%s", kernels, unsupported)
+        return TorchAttention(cache, layout, num_heads)
+    logger.info("kernels: %s", kernels)
+    return CpuAttention(cache, layout, num_heads, kernels.functions)
+
+
+def _make_transfer_worker(
+    config: EngineConfig, cache: KVCache, block_bytes: int, num_slots: int, namespace: Namespace
+) -> TransferWorker:
+    """The swap tier, and the way there."""
+    space: SwapSpace
+    if config.swap_dir is not None:
+        space = DiskSpace(config.swap_dir, num_slots, block_bytes, namespace.root())
+        place = f"a file in {config.swap_dir}"
+    else:
+        try:
+            space = HostSpace(num_slots, block_bytes, pinned=cache.tensor.is_cuda)
+        except RuntimeError as error:
+            size = format_size(num_slots * block_bytes)
+            raise ValueError(f"the host gives no {size} to swap to: {error}; lower swap_space") from None
+        place = "host memory"
+    limit = "" if config.swap_bandwidth is None else f", at most {format_size(config.swap_bandwidth)} a second"
+    logger.info("swap: up to %d blocks (%s) in %s%s", num_slots, format_size(num_slots * block_bytes), place, limit)
+    return TransferWorker(cache.tensor, space, bandwidth=config.swap_bandwidth)
+
+
+def _open_disk_tier(
+    config: EngineConfig, cache: KVCache, block_bytes: int, namespace: Namespace, model: str
+) -> DiskLink | None:
+    """The disk tier, if the config has one."""
+    if config.kv_dir is None:
+        return None
+    store = BlockStore(
+        config.kv_dir,
+        model=model,
+        root=namespace.root(),
+        block_bytes=block_bytes,
+        max_bytes=config.kv_dir_size,
+        facts=asdict(namespace),
+    )
+    logger.info(
+        "kv_dir: %d blocks (%s) of this model in %s, which takes up to %s",
+        store.num_blocks,
+        format_size(store.num_blocks * block_bytes),
+        config.kv_dir,
+        format_size(config.kv_dir_size),
+    )
+    return DiskLink(cache.tensor, store, block_bytes)
+
+
+def namespace_of(loaded: LoadedModel, config: EngineConfig, *, is_persistent: bool = False) -> Namespace:
+    """The engine's namespace.
+
+    Args:
+        is_persistent: blocks outlive the process or are shared with others, so that the weights need a digest, be it
+            by reading them again. Otherwise, where none is known, they get a name that no other process has.
+
+    Raises:
+        ModelLoadError: it is persistent, and the files are no longer what was loaded.
+    """
+    weights, group = loaded.weights, loaded.group
+    if weights is None and is_persistent and group.rank == 0:
+        assert loaded.source.path is not None
+        weights = checkpoint_digest(loaded.source.path, files=loaded.files, use_tqdm=config.use_tqdm)
+    name = weights or f"process:{uuid.uuid4().hex}"
+    if isinstance(group, RankGroup):
+        name = group.exchange("weights", name)[0]
+    return make_namespace(
+        loaded.model.config,
+        weights=name,
+        dtype=name_of(loaded.model.dtype),
+        quantization=loaded.model.quantization,
+        block_size=config.block_size,
+    )
+
+
+def make_namespace(
+    shape: ModelConfig, *, weights: str, dtype: str, block_size: int, quantization: str = "none"
+) -> Namespace:
+    """The namespace of a plain model's KV blocks.
+
+    Args:
+        weights: their digest.
+        dtype: of arithmetic and KV, such as bfloat16.
+        quantization: none, int8 or int4, of linear layers.
+    """
+    return Namespace(
+        weights=weights,
+        dtype=dtype,
+        kv_dtype=dtype,
+        geometry=f"{shape.num_layers}x{shape.num_kv_heads}x{shape.head_dim}/{block_size}",
+        rope=repr(shape.rope),
+        arithmetic=shape.arithmetic,
+        quantization=RECIPES[quantization],
+    )

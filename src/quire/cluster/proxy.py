@@ -1,0 +1,55 @@
+"""What Ray's HTTP proxy lets through: it takes in all that a client sends, however much, before anybody asks for it."""
+
+from __future__ import annotations
+
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from quire.server.errors import ApiError, error_response
+from quire.server.http.protocol import MAX_HEAD_BYTES
+from quire.server.settings import ServerSettings
+
+_SLACK = 2**20  # bytes beyond the limit, by which the application has seen more than it takes, and refused it
+
+
+def limits() -> list[Middleware]:
+    """The proxy's middleware: RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=quire.cluster.proxy.limits has Ray call this in
+    the proxy, and QUIRE_MAX_BODY_BYTES says the limit there."""
+    return [Middleware(BoundRequest, max_bytes=ServerSettings.from_env().max_body_bytes)]
+
+
+class BoundRequest:
+    """Refuses headers that are too large, and a body whose announced length is; and hangs up on a body that becomes too
+    large on the way, which the application has refused by then. (ASGI middleware)"""
+
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        error = self._check(scope["headers"])
+        if error is not None:
+            await error_response(error)(scope, receive, send)
+            return
+        left = self._max_bytes + _SLACK
+
+        async def receive_bounded() -> Message:
+            nonlocal left
+            message: Message = await receive() if left >= 0 else {}
+            left -= len(message.get("body", b""))
+            return message if left >= 0 else {"type": "http.disconnect"}
+
+        await self._app(scope, receive_bounded, send)
+
+    def _check(self, headers: list[tuple[bytes, bytes]]) -> ApiError | None:
+        if sum(len(name) + len(value) for name, value in headers) > MAX_HEAD_BYTES:
+            message = f"the headers are larger than {MAX_HEAD_BYTES:,} bytes, which is the most that is taken"
+            return ApiError(431, message, code="headers_too_large")
+        announced = next((value for name, value in headers if name == b"content-length"), b"0")
+        if int(announced) > self._max_bytes:
+            message = f"the body is larger than {self._max_bytes:,} bytes, which is the most that is taken; send less"
+            return ApiError(413, message, code="body_too_large")
+        return None

@@ -1,0 +1,69 @@
+"""The functions of `csrc/collective.h`: sums and gathering among ranks, through memory that all of them have mapped."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from quire.kernels.loaded import load_kernels
+
+#: By the names that torch's dtypes have, of sums; gathering takes any.
+DTYPES = ("float32", "bfloat16")
+PART_BYTES = 1 << 18  #: of a buffer: what a step of a few sequences adds up at once
+_LINE = 64
+
+
+class _Call(ctypes.Structure):
+    """`QuireCollective` in csrc/collective.h."""
+
+    _fields_ = (
+        ("memory", ctypes.c_void_p),
+        ("part_bytes", ctypes.c_int64),
+        ("rank", ctypes.c_int32),
+        ("size", ctypes.c_int32),
+        ("num_parts", ctypes.c_uint64),
+        ("done", ctypes.c_int64),
+        ("is_put", ctypes.c_int32),
+        ("wait_us", ctypes.c_int32),
+    )
+
+
+class Collective:
+    """One rank's side of it. See csrc/collective.h; functions take addresses, and return whether the call is done.
+
+    Args:
+        library: of a level.
+        memory: address of `bytes_for(size)` bytes, zeros before the first rank comes.
+        rank: from 0.
+        size: how many ranks there are.
+        wait_s: for the others, in one call.
+    """
+
+    def __init__(self, library: ctypes.CDLL, memory: int, rank: int, size: int, wait_s: float) -> None:
+        self._call = _Call(memory, PART_BYTES, rank, size, 0, 0, 0, int(wait_s * 1e6))
+        self._pointer = ctypes.pointer(self._call)
+        self._sums = {dtype: self._typed(library, f"quire_all_reduce_{dtype}", 1, 1) for dtype in DTYPES}
+        self._gather = self._typed(library, "quire_all_gather", 2, 2)
+
+    @staticmethod
+    def bytes_for(size: int) -> int:
+        """Of memory, for so many ranks."""
+        return size * (_LINE + 2 * PART_BYTES)
+
+    @staticmethod
+    def _typed(library: ctypes.CDLL, name: str, num_pointers: int, num_sizes: int) -> Any:
+        function = library[name]  # an object of our own: its types are
+        pointers, sizes = [ctypes.c_void_p] * num_pointers, [ctypes.c_int64] * num_sizes
+        function.argtypes, function.restype = (ctypes.POINTER(_Call), *pointers, *sizes), ctypes.c_int32
+        return function
+
+    def all_reduce(self, dtype: str, x: int, num_elements: int) -> bool:
+        return bool(self._sums[dtype](self._pointer, x, num_elements))
+
+    def all_gather(self, x: int, out: int, num_rows: int, row_bytes: int) -> bool:
+        return bool(self._gather(self._pointer, x, out, num_rows, row_bytes))
+
+
+def collective_library() -> ctypes.CDLL | None:
+    """The library that this process uses; None where there is none."""
+    return load_kernels().functions

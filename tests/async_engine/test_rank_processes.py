@@ -1,0 +1,134 @@
+"""An engine whose model is held by several processes: they come and go together, however one of them ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from async_engine.harness import OPTIONS, TIMEOUT_S, deltas_of, finish, generate, greedy, run, until
+from nursery import fork_what_is_spawned
+from quire import LLM
+from quire.async_engine.messages import Event, ModelState, RequestFailed
+from quire.async_engine.process import ProcessEngine
+from quire.build import start_engine
+from quire.config import EngineConfig
+
+PROMPT = "Once upon a time"
+
+
+def ranks_of(pid: int) -> set[int]:
+    """The processes that a process has started as ranks."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    children = {int(child) for task in tasks for child in (task / "children").read_text().split()}
+    return {child for child in children if b"quire.runner.ranks" in Path(f"/proc/{child}/cmdline").read_bytes()}
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def one_rank() -> list[int]:
+    llm = LLM("random:tiny", **OPTIONS)
+    return llm.generate(PROMPT, greedy(60), use_tqdm=False)[0].outputs[0].token_ids
+
+
+async def stream_and_kill(engine: ProcessEngine, rank: int) -> list[int] | str:
+    """The tokens of a stream in whose midst a rank is killed, or the error that it ends with."""
+    events: list[Event] = []
+    try:
+        async for event in generate(engine, PROMPT, greedy(60), request_id="a"):
+            events.append(event)
+            if len(deltas_of(events)) == 3:
+                os.kill(rank, signal.SIGKILL)
+    except RequestFailed as error:
+        return str(error)
+    return [token for delta in deltas_of(events) for token in delta.token_ids]
+
+
+def test_a_rank_that_is_killed_ends_streams_with_its_name_and_ranks_end_with_the_engines_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fork_what_is_spawned(monkeypatch, "quire.async_engine.child")
+    expected = one_rank()
+    config = EngineConfig("random:tiny", tensor_parallel_size=2, **OPTIONS)
+
+    async def scene() -> None:
+        engine = ProcessEngine("tiny", partial(start_engine, config, is_progressive=True))
+        engine.start()
+        try:
+            await engine.wait_ready()
+            pid = engine._host._child.process.pid  # type: ignore[attr-defined]
+            (rank,) = ranks_of(pid)
+            told = await stream_and_kill(engine, rank)
+            assert told == expected or "rank 1 of 2 was ended by SIGKILL" in told
+            await until(lambda: engine.state is ModelState.READY, "the restart")
+            assert (await finish(engine, PROMPT, greedy(60), request_id="b")).outputs[0].token_ids == expected
+            (again,) = ranks_of(pid)
+            os.kill(pid, signal.SIGKILL)
+            await until(lambda: not is_alive(again), "the rank's end")
+        finally:
+            await asyncio.to_thread(engine.shutdown)
+
+    run(scene())
+
+
+OFFLINE = """
+import sys
+from quire import LLM, SamplingParams
+options = {"num_kv_blocks": 64, "block_size": 4, "use_tqdm": False, "device": "cpu"}
+llm = LLM("random:tiny", tensor_parallel_size=int(sys.argv[1]), **options)
+params = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
+print(llm.generate("Once upon a time", params, use_tqdm=False)[0].outputs[0].token_ids)
+"""
+
+
+@pytest.mark.slow  # six processes import torch
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_offline_in_processes_of_their_own(num_ranks: int, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"  # a file, which multiprocessing would run once more in each process
+    script.write_text(OFFLINE)
+    done = subprocess.run([sys.executable, script, str(num_ranks)], capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(one_rank())
+
+
+@pytest.mark.slow  # processes that import torch
+def test_ctrl_c_ends_all_ranks_without_a_word() -> None:
+    command = [sys.executable, "-m", "quire", "generate", "--model", "random:tiny", "--tensor-parallel-size", "2"]
+    process = subprocess.Popen(
+        [*command, "--num-kv-blocks", "400", "--max-tokens", "4000", "--ignore-eos", PROMPT],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.read(20)
+    ranks = ranks_of(process.pid)
+    assert len(ranks) == 1
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, said) == (130, "")
+    assert not any(map(is_alive, ranks))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tensor_parallel_size": 3}, "4 attention heads cannot be shared out evenly among tensor_parallel_size=3"),
+        ({"tensor_parallel_size": 0}, "tensor_parallel_size=0 must be at least 1"),
+    ],
+)
+def test_ranks_that_cannot_share_a_model_are_refused_before_any_process_starts(
+    options: dict[str, int], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quire.build.engine.start_rank_processes", None)
+    with pytest.raises(ValueError, match=message):
+        LLM("random:tiny", **OPTIONS, **options)

@@ -1,0 +1,152 @@
+"""A model on several ranks gives the tokens of one: whatever happens on the way, for each architecture."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoints import ARCHITECTURES
+from engine.documents import DOCUMENT, NUM_FULL, ChosenCosts, ask
+from engine.harness import (
+    PROMPTS,
+    Job,
+    Preemptor,
+    assert_all_greedy,
+    checkpoint,
+    drive,
+    greedy_params,
+    make_llm,
+    num_preemptions,
+    outputs,
+)
+from engine.thread_ranks import JointLLM
+from quire import BeamSearchParams, SamplingParams
+from quire.progressive.packs.pack import pack
+from quire.progressive.stage_plan import StagePlan
+from quire.prompt import Prompt
+from quire.tiers.store.offline import list_namespaces
+
+_SMALL = {
+    "block_size": 4, "num_kv_blocks": 18, "max_num_batched_tokens": 16, "watermark": 0, "recovery_policy": "swap",
+    "swap_space": "16MiB",
+}  # fmt: skip
+
+
+def mixed_jobs() -> list[Job]:
+    """Prompts that begin alike, one that comes twice, and samples that share it."""
+    jobs = [Job(PROMPTS[i], greedy_params(8), arrival=i) for i in (3, 5, 7, 8)]
+    jobs.append(Job(PROMPTS[4], greedy_params(6, n=3), arrival=2))
+    jobs.append(Job(PROMPTS[4], greedy_params(6), arrival=20))
+    return jobs
+
+
+def run_under_pressure(name: str, num_ranks: int, jobs: list[Job]) -> JointLLM:
+    """In chunks, with preemption at random moments and swapping, and the books of every rank checked."""
+    llm = JointLLM(name, num_ranks, **_SMALL)
+    preemptor, moments = Preemptor(llm, 0), random.Random(1)
+    first = llm.engine.runner.batch  # type: ignore[attr-defined]
+
+    def before_step(step: int) -> None:
+        if step < 60 and moments.random() < 0.3:
+            preemptor.preempt_someone()
+        for worker in llm.workers:
+            batch = worker.built.runner.batch
+            assert batch.row_of == first.row_of
+            assert (batch.num_computed == first.num_computed).all()
+
+    drive(llm, jobs, before_step)
+    assert num_preemptions(jobs) > 2
+    assert llm.engine.cost_model.links["host"].loads.num_observed, "nothing was swapped in"
+    return llm
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_two_ranks_give_the_references_tokens_under_pressure(name: str) -> None:
+    jobs = mixed_jobs()
+    run_under_pressure(name, 2, jobs)
+    assert_all_greedy(name, jobs)
+    assert any(job.output.num_cached_tokens for job in jobs)
+
+
+@pytest.mark.slow  # four ranks on two cores take turns
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_four_ranks_of_which_some_have_the_same_kv_heads(name: str) -> None:
+    jobs = mixed_jobs()
+    run_under_pressure(name, 4, jobs)
+    assert_all_greedy(name, jobs)
+
+
+def test_what_sampling_asks_for_is_the_first_ranks_work() -> None:
+    params = [
+        SamplingParams(n=3, seed=7, temperature=0.9, top_p=0.9, max_tokens=8, ignore_eos=True),
+        SamplingParams(seed=1, repetition_penalty=1.3, presence_penalty=0.5, min_tokens=4, max_tokens=8, logprobs=2),
+        SamplingParams(temperature=0, max_tokens=8, prompt_logprobs=1, bad_words_token_ids=((3,),), ignore_eos=True),
+        BeamSearchParams(3, max_tokens=6, ignore_eos=True),
+    ]
+    found = []
+    for llm in (JointLLM("qwen2", 2, max_num_batched_tokens=16), make_llm("qwen2", max_num_batched_tokens=16)):
+        jobs = drive(llm, [Job(PROMPTS[3], each, arrival=i) for i, each in enumerate(params)])
+        found.append([outputs(job) for job in jobs])
+        assert jobs[2].output.prompt_logprobs is not None
+    assert found[0] == found[1]
+
+
+def test_a_step_that_raises_on_every_rank_fails_its_requests_and_no_more() -> None:
+    llm = JointLLM("llama", 2)
+    models = [llm.engine.runner.first.model, llm.workers[0].built.runner.model]  # type: ignore[attr-defined]
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("the device is gone")
+
+    jobs = [Job(PROMPTS[3]), Job(PROMPTS[4], arrival=3)]
+
+    def before_step(step: int) -> None:
+        for model in models:
+            model.forward = fail if step == 2 else type(model).forward.__get__(model)
+
+    drive(llm, jobs, before_step)
+    assert "the device is gone" in (jobs[0].output.error or "")
+    assert_all_greedy("llama", jobs[1:])
+
+
+def test_a_model_in_stages_goes_up_on_all_ranks_at_once(tmp_path: Path) -> None:
+    pack(str(checkpoint("llama")), StagePlan(3, ((0, 2), (1,))), tmp_path / "pack", use_tqdm=False)
+    llm = JointLLM(tmp_path / "pack", is_progressive=True)
+    engine = llm.engine
+    first = Job(PROMPTS[3])
+    first.send(engine)
+    while engine.stage < 2 or not first.answer.is_finished:  # type: ignore[union-attr]
+        engine.step()
+    jobs = drive(llm, mixed_jobs())
+    assert_all_greedy("llama", jobs)
+    assert {stage for job in jobs for stage, _ in job.output.stages} == {2}
+    assert all(list(worker.built.runner.stages) == [2] for worker in llm.workers)
+
+
+def test_documents_kept_on_disk_are_found_while_every_rank_has_its_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quire.runner.ranks.joint_store._PATIENCE_S", 0.0)
+    expected = outputs(drive(make_llm("llama"), [ask()])[0])
+    counts = []
+    for run in range(4):
+        llm = JointLLM("llama", kv_dir=str(tmp_path / "kv"), block_size=4, costs=ChosenCosts(token_s=1, byte_s=0))
+        job = drive(llm, [ask()])[0]
+        assert outputs(job) == expected
+        counts.append(job.output.cached_tokens.get("disk", 0))
+        first, second = list_namespaces(tmp_path / "kv")
+        assert first.num_blocks == second.num_blocks == NUM_FULL // 4
+        if run == 3:
+            assert llm.engine.forget([(Prompt(token_ids=list(DOCUMENT), documents=(NUM_FULL,)), 0)]) == NUM_FULL // 4
+            assert [each.num_blocks for each in list_namespaces(tmp_path / "kv")] == [0, 0]
+        for runner in (llm.engine.runner.first, llm.workers[0].built.runner):  # type: ignore[attr-defined]
+            runner.disk.worker.close()
+            runner.disk.store.close()
+        if run == 1:
+            other = next(each for each in (first, second) if each.facts["parallel_slice"] == "1/2")
+            shutil.rmtree(tmp_path / "kv" / other.name)
+    assert counts == [0, NUM_FULL, 0, NUM_FULL]

@@ -1,0 +1,91 @@
+"""The examples of the official clients' own repositories run unchanged.
+
+    OPENAI_EXAMPLES=openai-python/examples ANTHROPIC_EXAMPLES=anthropic-sdk-python/examples \
+    pytest -m slow tests/server/agents/test_official_examples.py
+
+They are other people's files, so that a checkout must be there already. Those that leave a call to the model run on a
+real server over a model that says what it is told to: the models that ship with Quire call nothing of their own accord.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from family_templates import QWEN
+from scripted import Script
+from server.agents.programs import run_program
+from serving import RunningServer, make_model, running
+
+# Each program imports a client and waits for whole answers of a small model: minutes together.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+#: On the server that `make serve` starts.
+ON_SHIPPED_MODELS = (
+    "openai/parsing.py", "openai/parsing_stream.py", "openai/responses/streaming.py",
+    "openai/responses/structured_outputs.py", "anthropic/messages.py", "anthropic/messages_stream.py",
+    "anthropic/structured_outputs.py", "anthropic/structured_outputs_streaming.py", "anthropic/thinking.py",
+)  # fmt: skip
+#: A small model now and then writes a string that has no end, for which these clients raise an error.
+_ATTEMPTS = 4
+_QUERY = {
+    "table_name": "orders", "columns": ["id", "status"],
+    "conditions": [{"column": "id", "operator": "=", "value": 1}], "order_by": "asc",
+}  # fmt: skip
+_IN_SAN_FRANCISCO = {"location": "San Francisco, CA", "units": "f"}
+#: What the model calls, and what the program then prints.
+ON_A_CALLING_MODEL = {
+    "openai/parsing_tools.py": (("Query", _QUERY), "Table.orders"),
+    "openai/parsing_tools_stream.py": (("get_weather", {"city": "New York", "country": "US"}), "GetWeather("),
+    "openai/responses/streaming_tools.py": (("Query", _QUERY), "response.completed"),
+    "openai/responses/structured_outputs_tools.py": (("Query", _QUERY), "table name: Table.orders"),
+    "anthropic/tools.py": (("get_weather", {"location": "SF"}), "Final response"),
+    "anthropic/tools_stream.py": (("get_weather", {"location": "SF"}), "snapshot: {'location': 'SF'}"),
+    "anthropic/tools_runner.py": (("get_weather", _IN_SAN_FRANCISCO), "Fetching weather for San Francisco, CA in f"),
+}
+SCRIPT = Script(
+    after_results="It is 73 degrees.",
+    texts=[json.dumps(arguments) for (_, arguments), _ in ON_A_CALLING_MODEL.values()],
+)
+
+
+def path_of(example: str) -> Path:
+    client, _, name = example.partition("/")
+    directory = os.environ.get(f"{client.upper()}_EXAMPLES")
+    if directory is None:
+        pytest.skip(f"{client.upper()}_EXAMPLES names no checkout of the client's examples")
+    if not (path := Path(directory) / name).exists():
+        pytest.skip(f"this checkout has no {name}")
+    return path
+
+
+@pytest.mark.parametrize("example", ON_SHIPPED_MODELS)
+def test_an_example_runs_on_the_models_that_ship(served: str, example: str) -> None:
+    path, failures = path_of(example), []
+    for _ in range(_ATTEMPTS):
+        try:
+            assert run_program(path, served)
+            return
+        except AssertionError as error:
+            failures.append(str(error)[-400:])
+            print(example, failures[-1])
+    pytest.fail("\n\n".join(failures))
+
+
+@pytest.fixture(scope="module")
+def calling() -> Iterator[RunningServer]:
+    model = replace(make_model(start=SCRIPT, chat_template=QWEN), aliases=("gpt-4o-2024-08-06", "claude-sonnet-5"))
+    with running(model) as server:
+        yield server
+
+
+@pytest.mark.parametrize("example", ON_A_CALLING_MODEL)
+def test_an_example_runs_on_a_model_that_calls(calling: RunningServer, example: str) -> None:
+    (name, arguments), shown = ON_A_CALLING_MODEL[example]
+    SCRIPT.says = f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+    assert shown in run_program(path_of(example), calling.url)
