@@ -227,6 +227,7 @@ class RequestMetrics:
     last_token_time: float | None = None
     finished_time: float | None = None
     num_preemptions: int = 0
+    is_resumed: bool = False  #: another engine, which was lost, had begun with it
 
 
 @dataclass(slots=True)

@@ -40,7 +40,7 @@ ASKED: dict[str, tuple[str, SamplingParams | BeamSearchParams]] = {
     "penalties": ("Three", SamplingParams(repetition_penalty=1.4, frequency_penalty=0.5, **SAMPLED)),
     "min_tokens": ("Four", SamplingParams(min_tokens=9, stop_token_ids=tuple(range(0, 256, 2)), **SAMPLED)),
     "a stop string held back": ("Five", SamplingParams(structured_outputs=LETTERS, stop="aaba", **SAMPLED)),
-    "a grammar": ("Six", SamplingParams(structured_outputs=LETTERS, min_tokens=2, **SAMPLED)),
+    "a grammar": ("Six", SamplingParams(structured_outputs=LETTERS, min_tokens=9, stop="aa", **SAMPLED)),
     "a whole answer": ("Seven", SamplingParams(n=2, logprobs=1, **SAMPLED)),
     "beams": ("Eight", BeamSearchParams(beam_width=3, max_tokens=9)),
 }

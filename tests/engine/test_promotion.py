@@ -22,7 +22,7 @@ from quire.engine.request_state import RequestState
 from quire.loading.stage_manifest import LayerGroup, Stage, StageManifest
 from quire.models.layers import Linear
 from quire.models.stages import PassLayer, ServableStage
-from quire.outputs import RequestOutput
+from quire.outputs import OutputSoFar, RequestOutput, Resumption
 from quire.prompt import Prompt
 from quire.system.turns import Turns
 
@@ -205,6 +205,21 @@ def test_who_wants_a_later_stage_waits_for_it_beside_the_queue() -> None:
     assert run(engine, [patient])[0].stages == [(3, NUM_TOKENS)]
     with pytest.raises(ValueError, match="min_stage=4 is no stage of this model; they go from 1 to 3"):
         engine.input_processor.accept(prompt, params(), min_stage=4)
+
+
+def test_what_another_engine_has_made_at_a_later_stage_goes_on_once_that_is_there() -> None:
+    prompt = random_ids(10, 3)
+    expected = alone_at(3, prompt, NUM_TOKENS)
+    engine, arrivals = make_staged()
+    resumption = Resumption(seed=1, outputs=(OutputSoFar(expected[:7]),), stage=3)
+    state = engine.add(engine.input_processor.accept(Prompt(None, prompt), params()), resumption=resumption)
+    for arrivals.stage_ready in (1, 2):
+        engine.step()
+    assert engine.snapshot().num_aside == {"stage": 1}
+    arrivals.stage_ready = 3
+    (output,) = run(engine, [state])
+    assert output.outputs[0].token_ids == expected
+    assert output.stages == [(3, NUM_TOKENS)]
 
 
 def test_a_pinned_prefix_is_computed_at_every_stage() -> None:

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ import pytest
 import yaml
 
 from every_metric import render_every_metric
+from quire.cluster.settings import ClusterSettings
 from quire.config import EngineConfig
 from quire.config_file import read_config
 from quire.server.lifecycle import _LAST_BYTES_TIMEOUT_S, _STOP_TIMEOUT_S
 from quire.server.settings import ServerSettings
-from quire.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -157,20 +156,11 @@ def test_the_readme_links_what_there_is() -> None:
 # -- files of options, and clusters ------------------------------------------------------------------------------------
 
 
-def settings_kinds() -> list[type[Settings]]:
-    """Whose options a file may have; those of a cluster too, where this checkout can serve on one."""
-    kinds: list[type[Settings]] = [ServerSettings]
-    if find_spec("quire.cluster") is not None:
-        kinds.append(import_module("quire.cluster.settings").ClusterSettings)
-    return kinds
-
-
-def check_options(text: Any) -> dict[str, EngineConfig]:
+def check_options(source: Any) -> dict[str, EngineConfig]:
     """Every key is an option, and every value may be. Returns the engines."""
-    kinds = settings_kinds()
-    file = read_config(text, kinds)
-    for kind in kinds:
-        file.make(kind)
+    file = read_config(source, (ServerSettings, ClusterSettings))
+    file.make(ServerSettings)
+    file.make(ClusterSettings)
     return file.make_engines()
 
 
@@ -182,7 +172,6 @@ def test_the_file_of_options_is_one() -> None:
     ]
 
 
-@pytest.mark.skipif(find_spec("quire.cluster") is None, reason="nothing here serves on a cluster")
 def test_kubernetes_gets_options_that_there_are_from_files_that_are_mounted() -> None:
     config, _, service = yaml.safe_load_all((DEPLOY / "kuberay.yaml").read_text())
     options = yaml.safe_load(config["data"]["serve.yaml"])

@@ -39,6 +39,7 @@ PROMISED = {
     "quire_prompt_tokens_total": "counter",
     "quire_generation_tokens_total": "counter",
     "quire_request_success_total": "counter",
+    "quire_requests_resumed_total": "counter",
     "quire_time_to_first_token_seconds": "histogram",
     "quire_inter_token_latency_seconds": "histogram",
     "quire_request_time_per_output_token_seconds": "histogram",

@@ -208,6 +208,7 @@ class Engine:
         arrived = self.clock() if arrival_time is None else arrival_time
         is_staged = self.promoter is not None
         state = RequestState(request, processed.prompt, self.tokenizer, arrived, is_staged=is_staged, grammar=grammar)
+        state.metrics.is_resumed = resumption is not None
         if so_far.outputs:
             state.restore(so_far)
         if so_far.is_complete:

@@ -81,6 +81,9 @@ class Metrics:
         self._success = self._counter(
             "request_success", "Requests that ended, by reason.", finished_reason=("stop", "length", "abort", "error")
         )
+        self._resumed = self._counter(
+            "requests_resumed", "Of these, requests that went on in another engine, since their own was lost."
+        )
         self._ttft = self._histogram("time_to_first_token_seconds", "TTFT: arrival to first token.", _PHASE_BUCKETS)
         self._itl = self._histogram("inter_token_latency_seconds", "ITL: every gap between two tokens.", _TOKEN_BUCKETS)
         self._tpot = self._histogram(
@@ -305,6 +308,7 @@ class Metrics:
             self._prompt_sizes.labels(model).observe(len(output.prompt_token_ids))
             self._generation_sizes.labels(model).observe(sum(len(each.token_ids) for each in output.outputs))
         if output.metrics is not None:
+            self._resumed.labels(model).inc(output.metrics.is_resumed)
             self._observe_times(model, output.metrics, _num_steps(output) if reason in ("stop", "length") else None)
 
     def _observe_times(self, model: str, times: RequestMetrics, num_tokens: int | None) -> None:

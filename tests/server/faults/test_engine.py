@@ -16,6 +16,7 @@ from nursery import fork_what_is_spawned
 from quire.async_engine.process import ProcessEngine
 from quire.build import start_engine
 from quire.engine.engine import Engine
+from quire.server.metrics import Metrics
 from quire.server.registry import ServedModel
 from server.faults.clients import Stream
 from server.faults.faulty import Fault, raise_in_answer, spoil_logits
@@ -185,7 +186,8 @@ def test_a_stream_whose_engine_process_is_killed_goes_on_in_the_next_one(
     threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fork_what_is_spawned(monkeypatch, "quire.async_engine.child")
-    engine = ProcessEngine(MODEL, partial(start_engine, CONFIG))
+    metrics = Metrics([MODEL])
+    engine = ProcessEngine(MODEL, partial(start_engine, CONFIG), on_finished=partial(metrics.observe_finished, MODEL))
     with running(ServedModel(MODEL, engine, 1_700_000_000)) as server:
         asked = {**GREEDY, "max_tokens": 250, "temperature": 1.2, "seed": 5, "stream_options": {"include_usage": True}}
         stream = Stream(server.url, threads, {"model": MODEL, **asked})
@@ -197,3 +199,4 @@ def test_a_stream_whose_engine_process_is_killed_goes_on_in_the_next_one(
         undisturbed = Stream(server.url, threads, {"model": MODEL, **asked})
         assert killed_text == undisturbed.text()
         assert killed_events[-2]["usage"] == undisturbed.events()[-2]["usage"]
+    assert f'quire_requests_resumed_total{{model_name="{MODEL}"}} 1.0' in metrics.render().decode()
