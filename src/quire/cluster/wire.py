@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Any, Self
@@ -74,7 +74,7 @@ def unpack_request(data: bytes) -> Add:
     return replace(add, arrival_time=add.arrival_time + shift, resumption=resumption)
 
 
-def pack_events(key: int, events: list[Event | Exception], forecast: Forecast | None = None) -> bytes:
+def pack_events(key: int, events: Sequence[Event | Exception], forecast: Forecast | None = None) -> bytes:
     """Events of one request, and what its replica forecasts now, where that is news."""
     report = StepReport([(key, event) for event in events])
     values = forecast and _values_of_forecast(forecast)
@@ -100,7 +100,7 @@ class Clock:
 
     def _set(self, output: RequestOutput) -> None:
         if output.metrics is not None:
-            times = {
+            times: dict[str, Any] = {
                 field.name: _shifted(getattr(output.metrics, field.name), self._shift)
                 for field in fields(RequestMetrics)
                 if field.name.endswith("_time")
