@@ -29,9 +29,7 @@ class Replica(ModelReplica):
     def __init__(self, make_engine: Callable[[], Engine]) -> None:
         self.made = make_engine
         self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    async def start(self) -> None:
-        await super().__init__("tiny", CONFIG, num_cpus=1, hang_timeout_s=100, load_wait_s=100)
+        super().__init__("tiny", CONFIG, num_cpus=1, hang_timeout_s=100, load_wait_s=100)
 
     def _make_engine(self, name: str, make_engine: Callable[[], Engine], **options: Any) -> AsyncEngine:
         return AsyncEngine(name, self.made, **options)
@@ -68,7 +66,6 @@ class Cluster:
 
     async def add(self, name: str, make_engine: Callable[[], Engine] = make) -> Replica:
         replica = Replica(make_engine)
-        await replica.start()
         self.replicas[name] = replica
         return replica
 

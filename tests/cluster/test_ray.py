@@ -49,6 +49,8 @@ def test_a_model_is_served_on_ray_and_nothing_is_left_behind() -> None:
     with ray_server("--model=random:tiny", "--max-replicas=2") as server:
         chunks = list(stream(server, max_tokens=16))
         assert text_of(chunks) == server.complete(max_tokens=16)["choices"][0]["text"]
+        answers = server.complete(prompt=["One", "Two", "Three", "Four", "Five", "Six"], n=2, temperature=1)
+        assert [choice["index"] for choice in answers["choices"]] == list(range(12))  # six calls of one HTTP request
         assert len(server.replicas()) == 1
         assert server.stop() == 0
         server.wait_for(lambda: not server.processes(), "the end of all processes")

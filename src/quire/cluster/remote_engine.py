@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from quire.async_engine.async_engine import AsyncEngine, EngineHost
@@ -165,7 +166,7 @@ class _Replicas:
     def _take(self, command: Command) -> None:
         match command:
             case Add():
-                task = asyncio.ensure_future(self._serve(command))
+                task = self._begin(self._serve(command))
                 self._calls[command.key] = task
                 task.add_done_callback(lambda done: self._let_go(command.key, done))
             case Abort(key):
@@ -182,8 +183,14 @@ class _Replicas:
         if self._calls.get(key) is task:
             del self._calls[key]
 
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task without the context of the HTTP request: by that, Serve would take all calls of one request for the
+        same call, and its router would find a replica for the first one only."""
+        assert self._loop is not None
+        return self._loop.create_task(work, context=Context())
+
     def _beside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(work)
+        task = self._begin(work)
         self._others.add(task)
         task.add_done_callback(self._others.discard)
         return task

@@ -42,7 +42,7 @@ class ModelReplica:
     load_wait_s: for which requests wait for an engine that was lost.
     """
 
-    async def __init__(  # type: ignore[misc]  # Ray Serve awaits it
+    def __init__(
         self, name: str, config: EngineConfig, *, num_cpus: int, hang_timeout_s: float, load_wait_s: float
     ) -> None:
         if config.num_threads is None:
