@@ -25,7 +25,7 @@ class FollowLoad:
         num_replicas = max(context.current_num_replicas, context.target_num_replicas)
         wanted = self._autoscaler.decide(
             context.current_time or 0.0,
-            context.total_num_requests,
+            int(context.total_num_requests),
             num_replicas - min(serving, num_replicas),
             min(serving, num_replicas),
             min(ttfts, default=0.0),
