@@ -88,6 +88,12 @@ def test_the_command_line_comes_before_the_environment_and_that_before_the_file(
     assert list(file.make_engines()) == ["d", "e"]
 
 
+def test_a_model_may_have_the_options_of_another_and_its_own_come_first(tmp_path: Path) -> None:
+    merged = "models:\n- <<: &a {model: x, name: a, seed: 3}\n  seed: 4\n- {<<: *a, name: b}"
+    engines = read(tmp_path, merged).make_engines()
+    assert {name: (e.model, e.seed) for name, e in engines.items()} == {"a": ("x", 4), "b": ("x", 3)}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -108,6 +114,8 @@ def test_the_command_line_comes_before_the_environment_and_that_before_the_file(
         ("model: a\nmodels: [b]", "both 'model' and 'models'"),
         ("- a\n- b", "should have lines such as"),
         ("a: [", "is no YAML"),
+        ("? [a]\n: 3", "a key is not a text"),
+        ("port: 2001-13-45", "is no YAML: month must be in 1..12"),
     ],
 )
 def test_a_mistake_is_named_with_the_file_and_how_to_mend_it(tmp_path: Path, text: str, message: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -96,7 +96,7 @@ def read_config(source: Path | str | Mapping[str, Any], kinds: Sequence[type[Set
         values = yaml.load(path.read_text(encoding="utf-8"), _strict_loader())
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except Exception as error:  # beside its own, PyYAML raises whatever a wrong date or number meets
         raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
     return _parse({} if values is None else values, kinds, str(path))
 
@@ -240,13 +240,15 @@ def _strict_loader() -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+        def compose_mapping_node(self, anchor: Any) -> Any:  # before what is merged (<<) stands beside its own keys
+            node = super().compose_mapping_node(anchor)
             seen = set()
-            for key_node, _ in node.value:
-                if (key := self.construct_object(key_node, deep=True)) in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"{key!r} comes twice", key_node.start_mark)
-                seen.add(key)
-            found: dict[Hashable, Any] = super().construct_mapping(node, deep)
-            return found
+            for key, _ in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    raise yaml.constructor.ConstructorError(None, None, "a key is not a text", key.start_mark)
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} comes twice", key.start_mark)
+                seen.add(key.value)
+            return node
 
     return Loader

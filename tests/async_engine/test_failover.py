@@ -185,6 +185,7 @@ def test_the_scenes_of_this_file_tell_something() -> None:
 def test_a_stream_is_told_so_where_no_engine_is_there_again_in_time() -> None:
     may_load, has_begun = threading.Event(), threading.Event()
     may_load.set()
+    ended: list[RequestOutput] = []
 
     def load() -> Engine:
         assert may_load.wait(TIMEOUT_S)
@@ -200,7 +201,7 @@ def test_a_stream_is_told_so_where_no_engine_is_there_again_in_time() -> None:
         return engine
 
     async def scene() -> None:
-        async with running(load, load_wait_s=0.2) as engine:
+        async with running(load, load_wait_s=0.2, on_finished=ended.append) as engine:
             may_load.clear()
             stream = generate(engine, "x", greedy(200), request_id="a")
             await anext(stream)
@@ -215,6 +216,7 @@ def test_a_stream_is_told_so_where_no_engine_is_there_again_in_time() -> None:
             await idle(engine)
 
     run(scene())
+    assert [output.request_id for output in ended] == ["a", "b"], "the next engine does not report it again"
 
 
 def test_what_cannot_be_resumed_is_refused_and_what_has_ended_needs_nothing() -> None:

@@ -422,11 +422,11 @@ class AsyncEngine:
             self._host.send(add)
         return True
 
-    def _abort(self, sent: _Sent) -> bool:
+    def _abort(self, sent: _Sent, *, is_told: bool = False) -> bool:
         """End a request from here, under the lock. False where it had ended before."""
         if not self._end(sent):
             return False
-        self._host.send(Abort(sent.add.key, sent.add.request_id))
+        self._host.send(Abort(sent.add.key, sent.add.request_id, is_told))
         return True
 
     def _end(self, sent: _Sent) -> bool:
@@ -600,7 +600,7 @@ class AsyncEngine:
 
     def _begin_wait(self) -> threading.Timer:
         """Requests that were sent again wait as long for the model as new ones do."""
-        timer = threading.Timer(self._load_wait_s, lambda: self._end_wait(timer))
+        timer = threading.Timer(min(self._load_wait_s, threading.TIMEOUT_MAX), lambda: self._end_wait(timer))
         timer.daemon = True
         timer.start()
         return timer
@@ -615,13 +615,13 @@ class AsyncEngine:
 
     def _give_up(self, sent: _Sent, message: str) -> None:
         """No engine goes on with a request whose engine was lost."""
-        if self._cut_off(sent, EngineLost(message)):
+        if self._cut_off(sent, EngineLost(message), is_told=True):
             self._call(self._on_finished, sent.add.output("error", message))
 
-    def _cut_off(self, sent: _Sent, error: Exception) -> bool:
+    def _cut_off(self, sent: _Sent, error: Exception, *, is_told: bool = False) -> bool:
         """End a request from here, and tell its reader. False where it had ended before."""
         with self._lock:
-            if not self._abort(sent):
+            if not self._abort(sent, is_told=is_told):
                 return False
         sent.collector.put([(sent.stream, sent.number, error)])
         return True

@@ -275,7 +275,9 @@ class EngineLoop:
         request_id = abort.request_id
         pending = self._pending.get(request_id)
         if pending is not None and pending.key == abort.key:
-            ended.outputs.append(self._pending.pop(request_id).output("abort"))
+            del self._pending[request_id]
+            if not abort.is_told:
+                ended.outputs.append(pending.output("abort"))
             return
         client = self._clients.get(request_id)
         if client is None or client.key != abort.key:

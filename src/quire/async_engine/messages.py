@@ -126,6 +126,7 @@ class Abort:
 
     key: int
     request_id: str
+    is_told: bool = False  #: its end has been reported by who sends this
 
 
 @dataclass(frozen=True, slots=True)
