@@ -160,7 +160,9 @@ def test_ranks_that_cannot_share_a_model_are_refused_before_any_process_starts(
         LLM("random:tiny", **OPTIONS, **options)
 
 
-WITHOUT_GRACE = "(setattr(__import__('quire.runner.ranks.guard').runner.ranks.guard, 'GRACE_S', 0), __import__('time'))[1]"
+WITHOUT_GRACE = (
+    "(setattr(__import__('quire.runner.ranks.guard').runner.ranks.guard, 'GRACE_S', 0), __import__('time'))[1]"
+)
 
 
 def test_a_rank_ends_after_a_step_that_raises_and_after_nothing_else() -> None:
