@@ -12,7 +12,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # What nobody imports needs no bytecode, and the kernels are compiled beside it: the compiler has a core of its own.
 INSTALL := QUIRE_KERNELS=none $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
-MAKEFLAGS += --jobs=2
+# Several goals are made one after the other: `make clean test`.
+MAKEFLAGS += $(if $(word 2,$(MAKECMDGOALS)),,--jobs=2)
 
 MODEL ?=
 HOST ?= 127.0.0.1

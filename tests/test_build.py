@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import quire.build.model as build_model
-from quire.build import LoadedModel, load, make_engine
+from quire.build import LoadedModel, load, make_engine, start_engine
 from quire.build import runner as build_runner
 from quire.build.rank import config_of_rank
 from quire.config import EngineConfig
@@ -19,6 +20,7 @@ from quire.loading import ModelLoadError
 from quire.loading.digest import hash_checkpoint
 from quire.loading.known_digest import checkpoint_digest
 from quire.loading.reading.checkpoint_reading import begin_reading
+from quire.runner.ranks.group import FileRendezvous
 from quire.sampling_params import SamplingParams
 from weights import age, write_model
 
@@ -149,3 +151,21 @@ def test_sizes_are_of_all_ranks_together_and_threads_and_bandwidths_of_the_machi
     assert (first.swap_bandwidth, first.num_threads) == (500_000_000, 4)
     assert first.pin_prefix == "text"
     assert last == replace(first, pin_prefix=None, skip_tokenizer_init=True, use_tqdm=False)
+
+
+@pytest.mark.parametrize("load_overlap", [False, True])
+def test_ranks_can_meet_while_layers_are_still_arriving(load_overlap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[Path] = []
+
+    def start(config: EngineConfig, others: object, rendezvous: FileRendezvous, *_: object, **__: object) -> Any:
+        places.append(Path(rendezvous.path).parent)
+        return SimpleNamespace(promoter=None, on_close=[])
+
+    monkeypatch.setattr("quire.build.engine.start_on_ranks", start)
+    process: Any = SimpleNamespace(build=lambda make: None, end=lambda: None)
+    config = EngineConfig("random:tiny", device="cpu", tensor_parallel_size=2, load_overlap=load_overlap)
+    engine = start_engine(config, processes=[process])
+    assert places[0].exists() is load_overlap
+    for end in engine.on_close:
+        end()
+    assert not places[0].exists()

@@ -20,6 +20,8 @@ from quire.async_engine.messages import Event, ModelState, RequestFailed
 from quire.async_engine.process import ProcessEngine
 from quire.build import start_engine
 from quire.config import EngineConfig
+from quire.runner.ranks.interface import RankLost
+from quire.runner.ranks.process import RankProcess
 
 PROMPT = "Once upon a time"
 
@@ -156,3 +158,24 @@ def test_ranks_that_cannot_share_a_model_are_refused_before_any_process_starts(
     monkeypatch.setattr("quire.build.engine.start_rank_processes", None)
     with pytest.raises(ValueError, match=message):
         LLM("random:tiny", **OPTIONS, **options)
+
+
+WITHOUT_GRACE = (
+    "(setattr(__import__('quire.runner.ranks.guard').runner.ranks.guard, 'GRACE_S', 0), __import__('time'))[1]"
+)
+
+
+def test_a_rank_ends_after_a_step_that_raises_and_after_nothing_else() -> None:
+    rank = RankProcess(1, 2, imports="")
+    try:
+        rank.build(partial(eval, WITHOUT_GRACE))  # its worker is the module time
+        rank.wait_built(None)
+        with pytest.raises(TypeError):
+            rank.call("sleep", "soon")(None)
+        rank.call("sleep", 0.2)(None)
+        with pytest.raises(AttributeError):
+            rank.call("execute")(None)
+        with pytest.raises(RankLost, match="rank 1 of 2 ended with status 70"):
+            rank.call("sleep", TIMEOUT_S)(None)
+    finally:
+        rank.end()

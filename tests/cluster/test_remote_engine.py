@@ -9,6 +9,10 @@ import pytest
 from async_engine.harness import check_nothing_leaks, collect, deltas_of, finish, generate, greedy, run, until
 from cluster.harness import cluster
 from quire.async_engine.messages import EngineLost, EngineUnavailable, ModelState, Preempted, Progress, Resumed
+from quire.cluster.call import Call
+from quire.cluster.placement import Placement
+from quire.cluster.wire import ReplicaNews
+from quire.routing.replicas import RoutedRequest
 from quire.sampling_params import SamplingParams
 
 PROMPT = list(range(40, 60))
@@ -119,3 +123,13 @@ def test_a_model_that_cannot_be_loaded_says_why() -> None:
                 found.replicas["r1"].check_health()
 
     run(main())
+
+
+def test_a_call_that_has_ended_counts_nowhere_though_a_replica_is_still_looked_for() -> None:
+    placement = Placement("least-loaded")
+    placement.update({name: ReplicaNews(1, stage=1, num_blocks=100).as_stats() for name in ("r1", "r2")})
+    ended = Call(placement, RoutedRequest("a", 1000))
+    ended.end()
+    first = ended.choose(["r1", "r2"])
+    assert Call(placement, RoutedRequest("b", 1000)).choose(["r1", "r2"]) == first
+    assert Call(placement, RoutedRequest("c", 1000)).choose(["r1", "r2"]) not in (None, first)

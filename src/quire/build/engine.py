@@ -99,10 +99,10 @@ def _start_on_processes(
         for process in processes:
             process.end()
         raise
-    if engine.promoter is None:  # the ranks have met for the last time
-        directory.cleanup()
-    else:
+    if config.load_overlap or engine.promoter is not None:  # loaders are still to meet
         engine.on_close.append(directory.cleanup)
+    else:
+        directory.cleanup()
     return engine
 
 

@@ -26,6 +26,7 @@ class Call:
         self.waits_since = time.monotonic()
         self._request = request
         self._data = data
+        self._is_over = False
 
     def choose(self, names: Iterable[str]) -> str | None:
         """The one of these replicas that it goes to; None where it has to wait."""
@@ -35,7 +36,15 @@ class Call:
             self.replica = next(iter(names), None)
         else:
             self.replica = self.placement.choose(self._request, names)
+            if self._is_over:  # which Serve's thread has not heard yet: it goes nowhere, and is not to count there
+                self.end()
         return self.replica
+
+    def end(self) -> None:
+        """It has ended, in whatever way, and counts nowhere from now on."""
+        self._is_over = True
+        if self._request is not None:
+            self.placement.end(self._request.request_id)
 
     def __reduce__(self) -> tuple[Callable[[bytes], bytes], tuple[bytes]]:
         return bytes, (self._data,)

@@ -217,7 +217,7 @@ class _Replicas:
                 self._placement.lose(call.replica)
         finally:
             patience.cancel()
-            self._placement.end(add.request_id)
+            call.end()
         if why is not None:
             logger.warning("%s: replica %s was lost with a request: %s", self._name, call.replica, why)
             self._report(Lost([add.key], f"replica {call.replica}: {why}"))

@@ -212,7 +212,8 @@ def serve_rank(descriptor: int) -> None:
             driver.send(_RAISED, error)
             if worker is None:
                 os._exit(1)
-            guard.fail()
+            if what == "execute":  # nothing else has others wait
+                guard.fail()
         else:
             driver.send(_OK, value)
 
