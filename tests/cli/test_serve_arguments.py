@@ -103,11 +103,11 @@ def test_what_means_nothing_here_is_taken_with_a_line_that_says_what_is_done_ins
 
 
 def test_a_value_may_follow_an_equals_sign(served: list[tuple[ModelRegistry, ServerSettings]]) -> None:
-    assert serve("--gpu-memory-utilization=0.9", "--model=random:tiny", "--tensor-parallel-size=1").exit_code == 0
+    assert serve("--gpu-memory-utilization=0.9", "--model=random:tiny", "--pipeline-parallel-size=1").exit_code == 0
     assert [model.name for model in served[0][0]] == ["random:tiny"]
 
 
-@pytest.mark.parametrize("arguments", [["--tensor-parallel-size", "2"], ["--kv-cache-dtype=fp8"]])
+@pytest.mark.parametrize("arguments", [["--pipeline-parallel-size", "2"], ["--kv-cache-dtype=fp8"]])
 def test_a_value_that_cannot_be_had_is_refused(arguments: list[str]) -> None:
     refused = serve("--model", "random:tiny", *arguments)
     assert refused.exit_code == 2

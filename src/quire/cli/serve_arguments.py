@@ -12,7 +12,8 @@ logger = logging.getLogger("quire")
 
 _SEVERAL = "--served-model-name"  # takes all that follows, up to the next option
 _ANY = "any"
-_ONE_DEVICE = "a model runs on one device"
+_REPLICAS = "--ray serves several replicas of a model"
+_RANKS = "--tensor-parallel-size is all that is said about ranks on one machine, --ray about several"
 _TOKEN_BUDGET = "oldest requests first, by --max-num-batched-tokens"
 _LOG = "the log has a line a request, and never what was said"
 
@@ -21,13 +22,13 @@ _LOG = "the log has a line a request, and never what was said"
 FOREIGN_OPTIONS = {
     "--async-scheduling": ("", "a step is scheduled when the one before it is done"),
     "--compilation-config": (_ANY, "models run as they are, and are not compiled"),
-    "--data-parallel-size": ("1", _ONE_DEVICE),
-    "--disable-custom-all-reduce": ("", _ONE_DEVICE),
+    "--data-parallel-size": ("1", _REPLICAS),
+    "--disable-custom-all-reduce": ("", _RANKS),
     "--disable-frontend-multiprocessing": ("", "--no-engine-process puts everything into one process"),
     "--disable-log-requests": ("", _LOG),
     "--disable-log-stats": ("", "--log-interval says how often load is logged"),
     "--disable-uvicorn-access-log": ("", _LOG),
-    "--distributed-executor-backend": (_ANY, _ONE_DEVICE),
+    "--distributed-executor-backend": (_ANY, _RANKS),
     "--download-dir": (_ANY, "HF_HOME in the environment says where models from the hub are kept"),
     "--enable-auto-tool-choice": ("", "tools are served without it; --tool-call-parser says how calls are read"),
     "--enable-chunked-prefill": ("", "prompts are always computed in chunks of --max-num-batched-tokens"),
@@ -41,9 +42,8 @@ FOREIGN_OPTIONS = {
     "--max-num-partial-prefills": (_ANY, _TOKEN_BUDGET),
     "--max-seq-len-to-capture": (_ANY, "models are always run eagerly"),
     "--no-enable-log-requests": ("", _LOG),
-    "--pipeline-parallel-size": ("1", _ONE_DEVICE),
+    "--pipeline-parallel-size": ("1", "--tensor-parallel-size cuts a model over several devices"),
     "--scheduling-policy": (_ANY, "requests are ordered by their priority, and then by arrival"),
-    "--tensor-parallel-size": ("1", _ONE_DEVICE),
     "--tokenizer-mode": (_ANY, "tokenizer.json is read"),
     "--trust-remote-code": ("", "no code of a checkpoint is ever run"),
     "--uvicorn-log-level": (_ANY, _LOG),
