@@ -13,6 +13,7 @@ from quire.async_engine.async_engine import AsyncEngine
 from quire.cluster.call import Call
 from quire.cluster.remote_engine import RemoteEngine
 from quire.cluster.replica import ModelReplica
+from quire.cluster.share import ReplicaShare
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 
@@ -29,7 +30,7 @@ class Replica(ModelReplica):
     def __init__(self, make_engine: Callable[[], Engine]) -> None:
         self.made = make_engine
         self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        super().__init__("tiny", CONFIG, num_cpus=1, hang_timeout_s=100, load_wait_s=100)
+        super().__init__("tiny", CONFIG, share=ReplicaShare(1, 1, 1, 0), hang_timeout_s=100, load_wait_s=100)
 
     def _make_engine(self, name: str, make_engine: Callable[[], Engine], **options: Any) -> AsyncEngine:
         return AsyncEngine(name, self.made, **options)

@@ -33,7 +33,7 @@ class RayServer:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        self._mark = uuid.uuid4().hex
+        self._mark = environment.setdefault(_MARK, uuid.uuid4().hex)
         self._log = Path(tempfile.mkstemp(suffix=".log")[1])
         command = [sys.executable, "-m", "quire", "serve", "--ray", "--port", str(port), *arguments]
         with self._log.open("w") as log:
@@ -41,7 +41,7 @@ class RayServer:
                 command,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "OMP_NUM_THREADS": "1", _MARK: self._mark, **environment},
+                env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
             )
 
     @property
@@ -113,3 +113,21 @@ def ray_server(*arguments: str, is_ready: bool = True, **environment: str) -> It
         yield server
     finally:
         server.kill()
+
+
+@contextmanager
+def two_machines(num_cpus: int) -> Iterator[tuple[str, dict[str, str]]]:
+    """What Ray takes for a cluster of two. Yields its address, and the environment of a server on it."""
+    from ray.cluster_utils import Cluster
+
+    os.environ[_MARK] = uuid.uuid4().hex
+    options = {"num_cpus": num_cpus, "object_store_memory": 100 * 2**20}
+    try:
+        cluster = Cluster(initialize_head=True, head_node_args={**options, "include_dashboard": False})
+        try:
+            cluster.add_node(**options)
+            yield cluster.address, {_MARK: os.environ[_MARK]}
+        finally:
+            cluster.shutdown()
+    finally:
+        del os.environ[_MARK]

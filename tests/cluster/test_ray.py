@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from cluster.ray_server import HAS_RAY, WITHOUT_RAY, RayServer, completion, ray_server
+from cluster.ray_server import HAS_RAY, WITHOUT_RAY, RayServer, completion, ray_server, two_machines
 from command_line import app
+from quire import LLM, SamplingParams
 
 needs_ray = pytest.mark.skipif(not HAS_RAY, reason=WITHOUT_RAY)
 
@@ -170,3 +171,52 @@ def test_replicas_follow_the_load_from_none_to_two_and_back_and_no_request_fails
         assert not failures
         assert server.complete()["choices"]
         server.wait_for(lambda: len(server.replicas()) == 1, "one more")
+
+
+def with_title(text: bytes) -> Any:
+    return lambda server: busiest([pid for pid in server.processes() if text in _command(pid)])
+
+
+def check_two_ranks(server: RayServer, title: bytes) -> None:
+    """Killing one of two ranks changes no token, and those are one rank's."""
+    whole = server.complete(max_tokens=600)["choices"][0]["text"]
+    one_rank = LLM("quire-mini", dtype="float32", num_kv_blocks=600)
+    (answer,) = one_rank.generate("Hello", SamplingParams(temperature=0, max_tokens=600, ignore_eos=True))
+    assert whole == answer.outputs[0].text
+    kill_in_mid_stream(server, with_title(title))
+    assert len([pid for pid in server.processes() if title in _command(pid)]) == 1
+
+
+@needs_ray
+@pytest.mark.slow  # half a minute of cluster
+@pytest.mark.timeout(300)
+def test_a_rank_beside_its_replica_that_is_killed_in_mid_stream_changes_no_token() -> None:
+    options = "--dtype=float32 --num-kv-blocks=600 --tensor-parallel-size=2"
+    with ray_server("--model=quire-mini", *options.split()) as server:
+        check_two_ranks(server, b"quire.runner.ranks")
+        os.kill(server.replicas()[0], signal.SIGKILL)
+        server.wait_for(lambda: server.complete()["choices"], "the next replica")
+        assert server.stop() == 0
+        server.wait_for(lambda: not server.processes(), "the end of all processes")
+
+
+@needs_ray
+@pytest.mark.slow  # a minute of cluster
+@pytest.mark.timeout(300)
+def test_a_rank_on_another_machine_that_is_killed_in_mid_stream_changes_no_token() -> None:
+    options = "--dtype=float32 --num-kv-blocks=600 --tensor-parallel-size=2 --replica-machines=2"
+    with (
+        two_machines(num_cpus=2) as (address, environment),
+        ray_server("--model=quire-mini", f"--ray-address={address}", *options.split(), **environment) as server,
+    ):
+        check_two_ranks(server, b"ray::RankActor")
+        assert server.stop() == 0
+        server.wait_for(lambda: not [pid for pid in server.processes() if b"RankActor" in _command(pid)], "no orphans")
+
+
+@needs_ray
+@pytest.mark.slow  # ten seconds of cluster
+def test_ranks_for_which_no_machine_has_room_are_refused() -> None:
+    with ray_server("--model=quire-mini", "--replica-cpus=4096", is_ready=False) as server:
+        assert server.process.wait(100) == 2
+        assert "needs 4096 CPUs on one machine" in server.log

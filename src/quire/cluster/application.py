@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quire.cluster.settings import ClusterSettings
+from quire.cluster.share import share_of
 from quire.config import EngineConfig
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def describe(
     from quire.text.chat_template import read_chat_template
 
     _check(settings)
+    for config in engines.values():
+        share_of(config, cluster)
     engines, aliases = settings.named(engines)
     template = read_chat_template(settings.chat_template) if settings.chat_template is not None else None
     return Served(engines, with_keys(settings), cluster, template, aliases)
@@ -116,7 +119,6 @@ def deploy(served: Served) -> Application:
         serve.deployment(
             ModelReplica,
             name=names[name],
-            ray_actor_options=_resources(config, cluster),
             max_ongoing_requests=_NO_LIMIT,
             graceful_shutdown_timeout_s=settings.shutdown_timeout_s,
             graceful_shutdown_wait_loop_s=_DRAIN_LOOK_S,
@@ -126,11 +128,12 @@ def deploy(served: Served) -> Application:
                 "request_routing_stats_period_s": _NEWS_S,
                 "max_backoff_s": _NEWS_S / 5,
             },
+            **share_of(config, cluster).placement(),
             **_scaling(cluster),
         ).bind(
             name,
             config,
-            num_cpus=cluster.replica_cpus,
+            share=share_of(config, cluster),
             hang_timeout_s=settings.hang_timeout_s,
             load_wait_s=settings.load_wait_s,
         )
@@ -158,13 +161,6 @@ def need_ray() -> None:
         import ray.serve  # noqa: F401
     except ImportError as error:
         raise ValueError(f"serving on Ray needs Ray Serve ({error}); pip install 'quire[ray]'") from None
-
-
-def _resources(config: EngineConfig, cluster: ClusterSettings) -> dict[str, Any]:
-    gpus = cluster.replica_gpus
-    if gpus is None:
-        gpus = getattr(config, "tensor_parallel_size", 1) if config.device == "cuda" else 0
-    return {"num_cpus": cluster.replica_cpus, "num_gpus": gpus}
 
 
 def _scaling(cluster: ClusterSettings) -> dict[str, Any]:

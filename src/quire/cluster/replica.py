@@ -21,6 +21,8 @@ from quire.async_engine.child import EngineChild
 from quire.async_engine.event_stream import EventStream
 from quire.async_engine.messages import EngineUnavailable, Finished, ModelState, RequestFailed, Started
 from quire.async_engine.process import ProcessEngine
+from quire.cluster import actor_ranks
+from quire.cluster.share import ReplicaShare
 from quire.cluster.wire import ReplicaNews, pack_events, unpack_request
 from quire.config import EngineConfig
 from quire.engine.input_processor import InputProcessor
@@ -37,24 +39,26 @@ class ModelReplica:
     """Args:
     name: of the model.
     config: of its engine.
-    num_cpus: that it may keep busy, of the machine's.
+    share: that it has of the cluster.
     hang_timeout_s: for a step of the engine.
     load_wait_s: for which requests wait for an engine that was lost.
     """
 
     def __init__(
-        self, name: str, config: EngineConfig, *, num_cpus: int, hang_timeout_s: float, load_wait_s: float
+        self, name: str, config: EngineConfig, *, share: ReplicaShare, hang_timeout_s: float, load_wait_s: float
     ) -> None:
+        num_cpus = share.cpus_a_machine
         if config.num_threads is None:
-            config = replace(config, num_threads=num_cpus)
+            config = replace(config, num_threads=max(1, int(num_cpus)))
+        config = replace(config, use_tqdm=False)  # nobody watches a terminal here
+        if share.num_machines > 1:
+            start = partial(actor_ranks.start_engine, config, actor_ranks.Room.of_this_actor(share))
+        else:
+            start = partial(start_engine, config)
         self._numbers = itertools.count()
         self._engine = self._make_engine(
             name,
-            partial(
-                start_engine,
-                replace(config, use_tqdm=False),  # nobody watches a terminal here
-                memory_share=min(1.0, num_cpus / (os.cpu_count() or 1)),
-            ),
+            partial(start, memory_share=min(1.0, num_cpus / (os.cpu_count() or 1))),
             hang_timeout_s=hang_timeout_s,
             load_wait_s=load_wait_s,
         )

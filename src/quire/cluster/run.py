@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from quire.cluster.application import APPLICATION, Served, deploy, need_ray
+from quire.cluster.share import share_of
 
 logger = logging.getLogger("quire")
 
@@ -37,7 +38,8 @@ def run(served: Served, address: str | None, banner: Callable[[str], str]) -> in
         The exit status: 0 after SIGTERM, 130 after Ctrl-C, 2 where no model could be loaded.
 
     Raises:
-        ValueError: Ray is not installed, there is no such cluster, or something else listens on the port.
+        ValueError: Ray is not installed, there is no such cluster, a replica has no room in it, or something
+            else listens on the port.
     """
     need_ray()
     settings = served.settings
@@ -49,6 +51,8 @@ def run(served: Served, address: str | None, banner: Callable[[str], str]) -> in
     ):  # in this order: Ray takes signals for itself as it starts
         from ray import serve
 
+        for name, config in served.engines.items():
+            share_of(config, served.cluster).check_room(name, is_all=address is None)
         scheme = "https" if settings.ssl_certfile is not None else "http"
         serve.start(
             proxy_location="HeadOnly" if address is None else "EveryNode",

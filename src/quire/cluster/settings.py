@@ -47,11 +47,17 @@ class ClusterSettings(EnvironmentSettings):
         "soonest first token that is predicted), least-loaded or round-robin.",
         choices=_ROUTING,
     )
-    replica_cpus: int = setting(
-        1, "CPUs that Ray keeps for each replica; as many threads compute, where num_threads does not say.", at_least=1
+    replica_cpus: int | None = setting(
+        None,
+        "CPUs that Ray keeps for each replica, by default one a rank; as many threads compute, where num_threads does "
+        "not say.",
+        at_least=1,
     )
     replica_gpus: float | None = setting(
-        None, "GPUs that Ray keeps for each replica; by default 1 with device=cuda, else none.", at_least=0
+        None, "GPUs that Ray keeps for each replica; by default one a rank with device=cuda, else none.", at_least=0
+    )
+    replica_machines: int = setting(
+        1, "Machines that the ranks of each replica are on, as many on each; see tensor_parallel_size.", at_least=1
     )
 
     def __post_init__(self) -> None:

@@ -154,22 +154,15 @@ def test_what_is_refused_before_a_stream_begins_is_an_ordinary_error(server: Run
 def test_a_stream_that_is_preempted_says_so_in_comments_and_goes_on() -> None:
     config = replace(SMALL, num_kv_blocks=12, max_model_len=128)
     with running(make_model(config)) as server:
-        found: list[list[str]] = [[], []]
-
-        def read(number: int) -> None:
-            found[number] = list(events(server, prompt=f"Reader {number}", **{**LONG, "seed": number}))
-
-        readers = [threading.Thread(target=read, args=(number,)) for number in range(2)]
-        for reader in readers:
-            reader.start()
-        for reader in readers:
-            reader.join()
-        together = [*found[0], *found[1]]
-        assert together.count(": preempted") == together.count(": resumed") > 0
-        for number in range(2):
-            whole = server.complete(prompt=f"Reader {number}", max_tokens=100, ignore_eos=True, seed=number).json()
-            data = [json.loads(event[6:]) for event in found[number] if event.startswith("data: {")]
-            assert "".join(chunk["choices"][0]["text"] for chunk in data) == whole["choices"][0]["text"]
+        prompts = [f"Reader {number}" for number in range(2)]  # of one body, so that they come together
+        body = {**LONG, "temperature": 0}
+        found = list(events(server, prompt=prompts, **body))
+        assert found.count(": preempted") == found.count(": resumed") > 0
+        data = [json.loads(event[6:]) for event in found if event.startswith("data: {")]
+        for number, prompt in enumerate(prompts):
+            whole = server.complete(prompt=prompt, **{**body, "stream": False}).json()
+            parts = [chunk["choices"][0]["text"] for chunk in data if chunk["choices"][0]["index"] == number]
+            assert "".join(parts) == whole["choices"][0]["text"]
 
 
 def test_every_stream_ends_with_its_usage_where_the_operator_says_so() -> None:

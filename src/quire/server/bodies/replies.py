@@ -120,6 +120,9 @@ class ErrorDetail(Reply):
     type: str = Field(description="invalid_request_error, rate_limit_error, server_error and the like.")
     param: str | None = Field(description="The field of the body that is at fault.")
     code: str | None = Field(description="For programs, such as context_length_exceeded.")
+    details: dict[str, str | None] | None = Field(
+        default=None, description="Below /v1/messages: `error_code`, the code where Anthropic's clients look for one."
+    )
 
 
 class ErrorBody(Reply):
