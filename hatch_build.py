@@ -1,6 +1,6 @@
 """Compiles the kernels while Quire is installed or a wheel is built. Where that fails, the install goes on without.
 
-QUIRE_KERNELS=none leaves them out: `make` compiles them itself, beside pip.
+QUIRE_KERNELS=none compiles none: `make` does that itself, beside pip. What was compiled before comes along.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ class KernelsHook(BuildHookInterface):  # type: ignore[type-arg]
     """A wheel with kernels is bound to a platform, but to no Python version: they are loaded by ctypes."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if self.target_name != "wheel" or os.environ.get("QUIRE_KERNELS") == "none":
+        if self.target_name != "wheel":
             return
         kernels = runpy.run_path(str(Path(self.root, _BUILD)))
         try:
-            kernels["build"]()
+            if os.environ.get("QUIRE_KERNELS") != "none":
+                kernels["build"]()
         except kernels["BuildError"] as error:
             self.app.display_warning(f"no kernels were built, torch's own are used: {error}")
+        if not any(kernels["LIBRARIES"].glob("*.so")):
             return
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False

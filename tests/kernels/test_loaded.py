@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -106,3 +110,31 @@ def test_a_level_holds_no_instruction_of_a_better_one(level: str) -> None:
     ).stdout
     assert code.count("\n") > 1000
     assert not re.findall(f".*(?:{_BEYOND[level]}).*", code)[:3]
+
+
+def test_a_wheel_of_kernels_that_were_compiled_before_is_bound_to_the_platform(
+    no_libraries: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interface: Any = ModuleType("interface")
+    interface.BuildHookInterface = object
+    monkeypatch.setitem(sys.modules, "hatchling.builders.hooks.plugin.interface", interface)
+    monkeypatch.setattr(runpy, "run_path", lambda path: {**vars(kernels_build), "LIBRARIES": no_libraries})
+    hook = _hatch_build()["KernelsHook"]()
+    hook.target_name, hook.root = "wheel", "."
+    monkeypatch.setenv("QUIRE_KERNELS", "none")
+    without: dict[str, Any] = {}
+    hook.initialize("standard", without)
+    assert not without, "what has no kernels runs anywhere"
+    no_libraries.mkdir()
+    (no_libraries / "generic-0123.so").touch()
+    bound: dict[str, Any] = {}
+    hook.initialize("standard", bound)
+    assert bound["pure_python"] is False
+    assert bound["tag"].startswith("py3-none-")
+
+
+def _hatch_build() -> dict[str, Any]:
+    path = Path(__file__).parents[2] / "hatch_build.py"
+    module: dict[str, Any] = {"__name__": "hatch_build", "__file__": str(path)}
+    exec(compile(path.read_text(), str(path), "exec"), module)
+    return module
