@@ -82,7 +82,7 @@ def test_a_document_that_is_deleted_while_it_is_computed_is_not_kept(tmp_path: P
     while not (seqs := list(llm.engine.scheduler.sequences())) or seqs[0].num_computed_tokens < 36:
         llm.engine.step()
     keys = keys_of(llm, asked, 15)
-    assert llm.engine.scheduler.swap.num_saving_to_disk == 2
+    assert llm.engine.scheduler.swap.num_saving_to_disk >= 2, "those of the last step, and what the writer has not done"
     other = other_store(llm)
     assert other.delete(keys[:1]) >= FULL
     drive(llm, [])
