@@ -187,7 +187,7 @@ def _by_option(values: Mapping[Any, Any], origin: str) -> dict[str, tuple[str, A
     for key, value in values.items():
         if not isinstance(key, str):
             raise ValueError(f"{origin}: {key!r} is no option")
-        name = key.removeprefix("--").replace("-", "_")
+        name = _parameter_name(key)
         if name in found:
             raise ValueError(
                 f"{origin} has {key!r} and {found[name][0]!r}, which are one option; leave one of them out"
@@ -196,9 +196,14 @@ def _by_option(values: Mapping[Any, Any], origin: str) -> dict[str, tuple[str, A
     return found
 
 
+def _parameter_name(key: str) -> str:
+    """A key as parameters are written, whichever way it was."""
+    return key.removeprefix("--").replace("-", "_")
+
+
 def _nearest(key: str, known: Sequence[str]) -> str:
     """What somebody meant who wrote an unknown key; with dashes, but for whoever writes underscores."""
-    name = key.removeprefix("--").replace("-", "_")
+    name = _parameter_name(key)
 
     def shown(option: str) -> str:
         return option if "_" in key else option.replace("_", "-")

@@ -128,14 +128,16 @@ class CpuAttention:
         span = np.arange(len(of)) - (np.cumsum(num_spans) - num_spans)[of]
         is_split = num_spans > 1
         num_shared = self._shared_spans(batch, seqs)
-        if num_shared.any():
+        shares = bool(num_shared.any())
+        if shares:
             order = np.lexsort((of, span))
             of, span = of[order], span[order]
             firsts, counts = _runs(span < num_shared[of], tile_queries)
         else:
             firsts, counts = np.arange(len(of)), np.ones(len(of), dtype=np.int64)
-        share = np.where(is_split[of], np.cumsum(is_split[of]) - 1, -1)
-        places = share[np.lexsort((span, of))] if num_shared.any() else share
+        is_part = is_split[of]
+        share = np.where(is_part, np.cumsum(is_part) - 1, -1)
+        places = share[np.lexsort((span, of))] if shares else share
         places = np.ascontiguousarray(places[places >= 0])
         num_places = np.where(is_split, num_spans, 0)
         merges = np.array((starts[seqs], np.cumsum(num_places) - num_places, num_spans)).T[is_split]
