@@ -76,18 +76,23 @@ def test_products_are_those_of_float64(
 def test_threads_and_neighbours_do_not_change_a_bit(
     library: ctypes.CDLL, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More rows than a thread lays out at once, by panels that two threads share."""
+    """More rows, and deeper ones, than a thread lays out at once, by panels that threads share."""
     torch.manual_seed(0)
-    packed = PanelWeight(torch.randn(80, 4864).to(dtype), library)
+    weight, up = (torch.randn(80, 4864).to(dtype) / 70 for _ in range(2))
     x = torch.randn(140, 4864).to(dtype)
+    exact = F.silu(F.linear(x.double(), weight.double())) * F.linear(x.double(), up.double())
+    packed, packed_up = PanelWeight(weight, library), PanelWeight(up, library)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    together = packed.product(x, None)
+    together = packed.gated_product(x, None, packed_up, None)
+    torch.testing.assert_close(together.double(), exact, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    assert torch.equal(packed.product(x, None), together)
+    assert torch.equal(packed.gated_product(x, None, packed_up, None), together)
+    for few in (7, 40):  # which are laid out whole
+        assert torch.equal(packed.gated_product(x[:few], None, packed_up, None), together[:few])
     others = torch.randn(140, 4864).to(dtype)
     others[7] = x[7]
     others[8] = torch.nan
-    assert torch.equal(packed.product(others, None)[7], together[7])
+    assert torch.equal(packed.gated_product(others, None, packed_up, None)[7], together[7])
 
 
 def test_a_weight_of_whole_panels_is_packed_where_it_lies(library: ctypes.CDLL) -> None:

@@ -24,8 +24,8 @@ inline void multiply_block(const int8_t* x, int64_t x_stride, const uint8_t* wei
         _tile_loadd(4, x, x_stride);
         _tile_loadd(6, weights, BYTES);
         _tile_loadd(7, weights + 64, BYTES);
-        _tile_dpbsud(0, 4, 6);
         _tile_loadd(5, x + TILE_SIDE * x_stride, x_stride);
+        _tile_dpbsud(0, 4, 6);
         _tile_dpbsud(1, 4, 7);
         _tile_dpbsud(2, 5, 6);
         _tile_dpbsud(3, 5, 7);

@@ -5,13 +5,16 @@
 #include "linear.h"
 
 #include <cstdlib>
+#include <numeric>
 #include <type_traits>
 
 #include "linear_amx.h"
 
 namespace {
 
-constexpr int64_t BLOCK_BYTES = 1 << 20;  // of rows that are laid out together: half of a large core's second cache
+constexpr int64_t BLOCK_BYTES = 1 << 19;  // of rows that are laid out together: half of a core's second cache, or less
+constexpr int64_t SLICE = 2048;           // most inputs of rows that are laid out together, where all are too many
+constexpr int64_t SUMS_BYTES = 8 << 20;   // of sums that wait for the next slice
 constexpr int64_t FEW_ROWS = 4;           // up to which AMX streams slower than plain vectors
 constexpr float LOG2_E = 1.44269504f;
 
@@ -110,67 +113,101 @@ void finish(const QuireLinear& call, const float* sums, const float* up_sums, in
 
 // -- rows by panels ---------------------------------------------------------------------------------------------------
 
-// All rows that are laid out by one panel. With many rows the next panel is asked for meanwhile, a bit in each step:
-// the first rows would wait for memory otherwise, and the others would not use it.
+// What a thread has laid out and sums up: a block of rows, and of their inputs a slice [first, end).
+template <class Tile>
+struct Block {
+    typename Tile::Left* left;
+    int64_t first_row, rows, first, end;
+};
+
+// All rows of a block by one panel. With many rows the next panel is asked for meanwhile, a bit in each step: the first
+// rows would wait for memory otherwise, and the others would not use it.
 template <class T, class Tile, class Finish>
-inline void multiply(const typename Tile::Left* left, int64_t rows, int64_t depth, const T* panel, float* sums,
-                     Finish&& finish_tile) {
-    const int64_t tiles = pieces(rows, Tile::MOST);
-    const int64_t tile_rows = pieces(pieces(rows, tiles), Tile::ROWS) * Tile::ROWS;
-    const int64_t part = tiles > 1 ? smaller(depth, Tile::DEPTH_PART) : depth;
+inline void multiply(const Block<Tile>& block, const T* panel, int64_t depth, float* sums, Finish&& finish_tile) {
+    const int64_t tiles = pieces(block.rows, Tile::MOST), slice = block.end - block.first;
+    const int64_t tile_rows = pieces(pieces(block.rows, tiles), Tile::ROWS) * Tile::ROWS;
+    const int64_t part = tiles > 1 ? smaller(slice, Tile::DEPTH_PART) : slice;
     const int64_t lines = pieces(OUTPUTS * 32 * sizeof(T) / 64, tiles);
-    const char* ahead = reinterpret_cast<const char*>(panel + (tiles > 1 ? depth * OUTPUTS : 0)) + (tiles > 1 ? 0 : AHEAD);
-    for (int64_t first = 0; first < depth; first += part) {
-        const int64_t end = smaller(first + part, depth);
-        for (int64_t row = 0; row < rows; row += tile_rows) {
-            const int64_t count = smaller(tile_rows, rows - row);
-            Tile::multiply(left, row, count, depth, first, end, panel, sums + row * OUTPUTS, ahead, lines);
+    panel += block.first * OUTPUTS;
+    const char* ahead = reinterpret_cast<const char*>(panel) + (tiles > 1 ? depth * OUTPUTS * int64_t(sizeof(T)) : AHEAD);
+    for (int64_t first = 0; first < slice; first += part) {
+        const int64_t end = smaller(first + part, slice);
+        for (int64_t row = 0; row < block.rows; row += tile_rows) {
+            const int64_t count = smaller(tile_rows, block.rows - row);
+            Tile::multiply(block.left, row, count, slice, first, end, block.first + first > 0, panel,
+                           sums + row * OUTPUTS, ahead, lines);
             ahead += (end - first) / 32 * lines * 64;
-            if (end == depth) finish_tile(row, count);
+            if (block.first + end == depth) finish_tile(row, count);
         }
     }
 }
 
+// How a call is cut: blocks of rows by groups of panels. A block's rows stay in the second cache while a group's panels
+// pass. Of deep layers so few rows would fit that the weight came from memory for each few: there a block has more rows,
+// of which a slice of depth is laid out at a time, and the group's sums wait for the next slice.
+template <class T, class Tile>
+struct Cut {
+    explicit Cut(const QuireLinear& call)
+        : depth(pieces(call.in_features, DEPTH<T>) * DEPTH<T>), panels(pieces(call.out_features, OUTPUTS)) {
+        constexpr int64_t bytes = sizeof(typename Tile::Left);
+        const int64_t slices = call.num_rows * depth * bytes <= BLOCK_BYTES ? 1 : pieces(depth, SLICE);
+        slice = pieces(pieces(depth, slices), DEPTH<T>) * DEPTH<T>;
+        const int64_t most = larger(1, BLOCK_BYTES / (slice * bytes) / Tile::MOST) * Tile::MOST;
+        blocks = pieces(call.num_rows, most);
+        block_rows = pieces(pieces(call.num_rows, blocks), Tile::ROWS) * Tile::ROWS;
+        num_sums = (block_rows + Tile::MOST) * OUTPUTS;
+        // Every group of a block lays it out again: no more of them than give each thread as much to do, or than fit.
+        groups = call.num_threads / std::gcd(blocks, int64_t(call.num_threads));
+        if (slices > 1) groups = larger(groups, pieces(panels * 2 * num_sums * int64_t(sizeof(float)), SUMS_BYTES));
+        groups = smaller(groups, panels);
+        panels_kept = slices > 1 ? pieces(panels, groups) : 1;
+    }
+
+    int64_t depth, panels, slice, blocks, block_rows, groups;
+    int64_t num_sums;     // of a panel
+    int64_t panels_kept;  // whose sums are kept
+};
+
 template <class T, class Tile>
 void run(const QuireLinear& call) {
     using Left = typename Tile::Left;
-    const int64_t depth = pieces(call.in_features, DEPTH<T>) * DEPTH<T>;
-    const int64_t panels = pieces(call.out_features, OUTPUTS);
-    const int64_t most = larger(1, BLOCK_BYTES / (depth * int64_t(sizeof(Left))) / Tile::MOST) * Tile::MOST;
-    const int64_t blocks = pieces(call.num_rows, most);
-    const int64_t block_rows = pieces(pieces(call.num_rows, blocks), Tile::ROWS) * Tile::ROWS;
-    const int64_t chunks = smaller(panels, blocks == 1 ? call.num_threads : 2 * call.num_threads);
+    const Cut<T, Tile> cut(call);
 #pragma omp parallel num_threads(call.num_threads) if (call.num_threads > 1)
     {
         static thread_local Kept kept_left, kept_sums;
-        Left* left = kept_left.of<Left>(Tile::size(block_rows, depth));
-        float* sums = kept_sums.of<float>(2 * (block_rows + Tile::MOST) * OUTPUTS);
-        float* up_sums = sums + (block_rows + Tile::MOST) * OUTPUTS;
-        int64_t laid_out = -1;
+        Block<Tile> block{kept_left.of<Left>(Tile::size(cut.block_rows, cut.slice)), -1, 0, 0, 0};
+        float* sums = kept_sums.of<float>(2 * cut.panels_kept * cut.num_sums);
 #if defined(__AMX_BF16__)
         using Registers = std::conditional_t<std::is_same_v<Tile, AmxTile>, Tiles, int>;
         const Registers registers{};
         (void)registers;
 #endif
-#pragma omp for schedule(static)
-        for (int64_t task = 0; task < blocks * chunks; ++task) {
-            const int64_t first_row = task / chunks * block_rows, chunk = task % chunks;
-            const int64_t rows = smaller(block_rows, call.num_rows - first_row);
-            if (first_row != laid_out)
-                Tile::lay_out(static_cast<const T*>(call.x) + first_row * call.x_stride, call.x_stride, rows,
-                              call.in_features, depth, left);
-            laid_out = first_row;
-            for (int64_t panel = panels * chunk / chunks; panel < panels * (chunk + 1) / chunks; ++panel) {
-                const int64_t at = panel * depth * OUTPUTS, column = panel * OUTPUTS;
-                if (call.up)
-                    multiply<T, Tile>(left, rows, depth, static_cast<const T*>(call.up) + at, up_sums,
-                                      [](int64_t, int64_t) {});
-                multiply<T, Tile>(left, rows, depth, static_cast<const T*>(call.weight) + at, sums,
-                                  [&](int64_t row, int64_t count) {
-                                      finish<T>(call, sums + row * OUTPUTS,
-                                                call.up ? up_sums + row * OUTPUTS : nullptr, first_row + row, count,
-                                                column);
-                                  });
+#pragma omp for schedule(dynamic)
+        for (int64_t task = 0; task < cut.blocks * cut.groups; ++task) {
+            const int64_t first_row = task / cut.groups * cut.block_rows, group = task % cut.groups;
+            const int64_t first_panel = cut.panels * group / cut.groups;
+            const int64_t end_panel = cut.panels * (group + 1) / cut.groups;
+            for (int64_t first = 0; first < cut.depth; first += cut.slice) {
+                if (block.first_row != first_row || block.first != first) {
+                    block = {block.left, first_row, smaller(cut.block_rows, call.num_rows - first_row), first,
+                             smaller(first + cut.slice, cut.depth)};
+                    Tile::lay_out(static_cast<const T*>(call.x) + first_row * call.x_stride + first, call.x_stride,
+                                  block.rows, smaller(block.end, call.in_features) - first, block.end - first,
+                                  block.left);
+                }
+                for (int64_t panel = first_panel; panel < end_panel; ++panel) {
+                    const int64_t at = panel * cut.depth * OUTPUTS, column = panel * OUTPUTS;
+                    float* own = sums + (panel - first_panel) % cut.panels_kept * 2 * cut.num_sums;
+                    float* up_own = own + cut.num_sums;
+                    if (call.up)
+                        multiply<T>(block, static_cast<const T*>(call.up) + at, cut.depth, up_own,
+                                    [](int64_t, int64_t) {});
+                    multiply<T>(block, static_cast<const T*>(call.weight) + at, cut.depth, own,
+                                [&](int64_t row, int64_t count) {
+                                    finish<T>(call, own + row * OUTPUTS, call.up ? up_own + row * OUTPUTS : nullptr,
+                                              first_row + row, count, column);
+                                });
+                }
             }
         }
     }

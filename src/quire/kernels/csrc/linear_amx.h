@@ -29,13 +29,13 @@ struct AmxTile {
 
     // Adds inputs first to end - 1 to the sums, or begins them. `lines` from `ahead` on are asked for in each step.
     static void multiply(const BFloat16* left, int64_t row, int64_t rows, int64_t depth, int64_t first, int64_t end,
-                         const BFloat16* panel, float* sums, const char* ahead, int64_t lines) {
+                         bool adds, const BFloat16* panel, float* sums, const char* ahead, int64_t lines) {
         left += row * depth + first * ROWS;
         panel += first * OUTPUTS;
         if (rows > ROWS)
-            add_up<2>(left, left + ROWS * depth, end - first, panel, sums, first, ahead, lines);
+            add_up<2>(left, left + ROWS * depth, end - first, panel, sums, adds, ahead, lines);
         else
-            add_up<1>(left, nullptr, end - first, panel, sums, first, ahead, lines);
+            add_up<1>(left, nullptr, end - first, panel, sums, adds, ahead, lines);
     }
 
   private:
@@ -58,13 +58,14 @@ struct AmxTile {
         }
         for (int64_t step = 0; step < depth; step += 32) {
             for (int64_t line = 0; line < lines; ++line, ahead += 64) __builtin_prefetch(ahead);
+            // All loads first: a product that waits for its tile holds up the loads behind it.
             _tile_loadd(6, panel, stride);
             _tile_loadd(4, upper, 64);
-            _tile_dpbf16ps(0, 4, 6);
             _tile_loadd(7, panel + 2 * W, stride);
+            if (tiles > 1) _tile_loadd(5, lower, 64);
+            _tile_dpbf16ps(0, 4, 6);
             _tile_dpbf16ps(1, 4, 7);
             if (tiles > 1) {
-                _tile_loadd(5, lower, 64);
                 _tile_dpbf16ps(2, 5, 6);
                 _tile_dpbf16ps(3, 5, 7);
                 lower += ROWS * 32;

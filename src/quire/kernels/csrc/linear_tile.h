@@ -65,26 +65,30 @@ struct RowTile {
     }
 
     // sums[rows][OUTPUTS] of rows of x from `row` on; only the first rows of a panel ask for what comes next of it.
-    static void multiply(const Left* left, int64_t row, int64_t rows, int64_t depth, int64_t, int64_t, const T* panel,
-                         float* sums, const char*, int64_t) {
+    static void multiply(const Left* left, int64_t row, int64_t rows, int64_t depth, int64_t, int64_t, bool adds,
+                         const T* panel, float* sums, const char*, int64_t) {
         left += row * stride(depth);
         if (row)
-            with_rows<MOST_ROWS, false>(rows, left, depth, panel, sums);
+            with_rows<MOST_ROWS, false>(rows, left, depth, adds, panel, sums);
         else
-            with_rows<MOST_ROWS, true>(rows, left, depth, panel, sums);
+            with_rows<MOST_ROWS, true>(rows, left, depth, adds, panel, sums);
     }
 
   private:
     template <int64_t rows, bool streams>
-    static void with_rows(int64_t count, const Left* left, int64_t depth, const T* panel, float* sums) {
-        if (count == rows) return add_up<rows, streams>(left, depth, panel, sums);
-        if constexpr (rows > 1) with_rows<rows - 1, streams>(count, left, depth, panel, sums);
+    static void with_rows(int64_t count, const Left* left, int64_t depth, bool adds, const T* panel, float* sums) {
+        if (count == rows) return add_up<rows, streams>(left, depth, adds, panel, sums);
+        if constexpr (rows > 1) with_rows<rows - 1, streams>(count, left, depth, adds, panel, sums);
     }
 
     template <int64_t rows, bool streams>
-    __attribute__((noinline)) static void add_up(const Left* left, int64_t depth, const T* panel, float* sums) {
+    __attribute__((noinline)) static void add_up(const Left* left, int64_t depth, bool adds, const T* panel,
+                                                 float* sums) {
         const int64_t between = stride(depth);
         Floats sum[rows][2] = {};
+        if (adds)
+            for (int64_t row = 0; row < rows; ++row)
+                for (int half = 0; half < 2; ++half) sum[row][half] = load_floats(sums + row * OUTPUTS + half * W);
         for (int64_t step = 0; step < depth; step += EACH<T>, panel += EACH<T> * OUTPUTS) {
             if (streams)
                 for (int64_t line = 0; line < 4 * OUTPUTS; line += 64)
