@@ -98,7 +98,7 @@ def check_nothing_leaks(engine: AsyncEngine) -> None:
     assert not engine.engine._states
     assert scheduler.kv.pool.num_used == 0
     assert not engine._sent
-    assert not engine._request_ids
+    assert not engine._sent._ids
     assert engine.num_queued == 0
 
 

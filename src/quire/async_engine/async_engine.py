@@ -9,37 +9,30 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Any
 
 from quire.async_engine.device_share import SharedDevice
-from quire.async_engine.event_stream import Delivery, EventStream, OutputCollector
-from quire.async_engine.ledger import MAX_LOSSES, Ledger
+from quire.async_engine.event_stream import EventStream
+from quire.async_engine.failover import Failover
+from quire.async_engine.host import EngineHost, Heartbeats, ThreadHost
+from quire.async_engine.load_watch import LoadWaits, LoadWatch
 from quire.async_engine.loop import EngineLoop
 from quire.async_engine.messages import (
-    Abort,
     Add,
-    Command,
-    EngineLost,
     EngineUnavailable,
-    Event,
-    Finished,
     Forget,
     Heartbeat,
     LoadReport,
     Lost,
     ModelState,
-    Preempted,
     QueueFull,
     Report,
-    Started,
     StateReport,
     StepReport,
-    Stop,
 )
-from quire.async_engine.watchdog import Watchdog
+from quire.async_engine.open_requests import OpenRequests
 from quire.config import SchedulerConfig
 from quire.engine.input_processor import InputProcessor
 from quire.forecast import Forecast
@@ -55,20 +48,7 @@ logger = logging.getLogger("quire")
 
 HANG_TIMEOUT_S = 120.0  # a step of a large model on a small machine may well take many seconds
 LOAD_WAIT_S = 120.0  # for a model that is being loaded
-STOP_TIMEOUT_S = 30.0  # for the step under way, when the engine is shut down
-_BEGIN = LoadProgress(stage=0, num_stages=1, bytes_loaded=0, bytes_total=0, phase="imports")
 _POLL_S = 0.02  # while something is waited for that happens once in a process's life
-
-
-@dataclass(slots=True, eq=False)
-class _Sent:
-    """A request that has not ended."""
-
-    add: Add
-    stream: EventStream
-    number: int  #: in the stream
-    collector: OutputCollector  #: the way there from other threads
-    ledger: Ledger
 
 
 class AsyncEngine:
@@ -108,37 +88,32 @@ class AsyncEngine:
     ) -> None:
         self.name = name
         self.error: str | None = None  #: why it has failed, or is being loaded again
-        self.load_progress: LoadProgress | None = None  #: None before `start`
         self._max_queue = max_queue
         self._load_wait_s = load_wait_s
         self._on_stats = on_stats
         self._on_finished = on_finished
         self._on_ready = on_ready
         self._on_accepted = on_accepted
-        self._on_load = on_load
-        self._lock = threading.Lock()  # over the engine's state and the streams together
+        self._lock = threading.RLock()  # over the engine's state and the requests together
         self._engine_state = ModelState.LOADING
         self._is_draining = False
         self._input_processor: InputProcessor | None = None
         self._forecast: Forecast | None = None  #: the engine's latest
-        self._untaken: dict[int, int] = {}  #: by key, tokens of the prompts that it has not reported to have
-        self._keys = itertools.count()
-        self._sent: dict[int, _Sent] = {}  #: requests that have not ended, by key
-        self._request_ids: set[str] = set()  #: of the requests that have not ended
-        self.num_queued = 0  #: of them, requests that have not started, and those that wait for the model
-        self._waiting: set[Future[None]] = set()  #: requests that wait for the model, until it changes
         self._last_use = 0.0  #: `time.monotonic`
-        self._collectors: WeakValueDictionary[asyncio.AbstractEventLoop, OutputCollector] = WeakValueDictionary()
-        self._end_of_wait = threading.Timer(0, lambda: None)  #: of requests whose engine was lost, for the next one
-        self._heartbeats: dict[int, Future[bool]] = {}
+        self._keys = itertools.count()
         self._grammars = GrammarChecker()
         self._host = self._make_host(make_engine, device, hang_timeout_s, exit_on_hang)
+        self._heartbeats = Heartbeats()
+        self._loading = LoadWatch(name, partial(self._call, on_load))
+        self._waits = LoadWaits()
+        self._sent = OpenRequests(self._lock, self._host.send)
+        self._failover = Failover(name, self._sent, self._lock, load_wait_s, partial(self._call, on_finished))
 
     def _make_host(
         self, make_engine: Callable[[], Engine], device: SharedDevice | None, hang_timeout_s: float, exit_on_hang: bool
     ) -> EngineHost:
         loop = EngineLoop(self.name, make_engine, self._take_report, device)
-        return _ThreadHost(self.name, loop, hang_timeout_s, exit_on_hang)
+        return ThreadHost(self.name, loop, hang_timeout_s, exit_on_hang)
 
     # -- state -------------------------------------------------------------------------------------------------------
 
@@ -151,14 +126,24 @@ class AsyncEngine:
     @property
     def num_requests(self) -> int:
         """Requests that run or wait."""
-        return len(self._sent) + len(self._waiting)
+        return len(self._sent) + len(self._waits)
+
+    @property
+    def num_queued(self) -> int:
+        """Of them, requests that have not started, and those that wait for the model."""
+        return self._sent.num_unstarted + len(self._waits)
+
+    @property
+    def load_progress(self) -> LoadProgress | None:
+        """How far the model has come. None before `start`."""
+        return self._loading.progress
 
     @property
     def idle_s(self) -> float:
         """Seconds since it had a request, or more of it arrived; 0 where it has one now, or takes none."""
         with self._lock:
             is_idle = self.state is ModelState.READY and not self._sent
-            return time.monotonic() - self._last_use if is_idle else 0.0
+            return time.monotonic() - max(self._last_use, self._sent.last_end) if is_idle else 0.0
 
     @property
     def is_known(self) -> bool:
@@ -198,7 +183,7 @@ class AsyncEngine:
         with self._lock:
             if self.state is not ModelState.READY or self._forecast is None:
                 return None
-            untaken = self._untaken.values()
+            untaken = self._sent.untaken
             return self._forecast.later(time.monotonic() - self._forecast.time, len(untaken), sum(untaken))
 
     def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
@@ -208,7 +193,7 @@ class AsyncEngine:
             loop: runs until `shutdown` is over, in another thread than `shutdown`. Where the engine has a process of
                 its own, the loop reads that process's reports; by default the running one.
         """
-        self._note_load(_BEGIN)
+        self._loading.begin()
         self._host.start(loop)
 
     async def wait_ready(self) -> None:
@@ -233,8 +218,7 @@ class AsyncEngine:
                 raise self._unavailable() from None
             finally:
                 with self._lock:
-                    self.num_queued -= change in self._waiting
-                    self._waiting.discard(change)
+                    self._waits.leave(change)
         with self._lock:
             return self._check_open()
 
@@ -248,22 +232,11 @@ class AsyncEngine:
             if self._engine_state is ModelState.UNLOADED:
                 self._engine_state = ModelState.LOADING
                 self._host.wake()
-            change: Future[None] = Future()
-            self._waiting.add(change)
-            self.num_queued += 1
-        return change
+            return self._waits.begin()
 
     @property
     def _is_coming(self) -> bool:
         return self.state in (ModelState.LOADING, ModelState.UNLOADED)
-
-    def _end_waits(self) -> None:
-        """Have all look again who wait for the model. Under the lock."""
-        self.num_queued -= len(self._waiting)
-        for change in self._waiting:
-            if change.set_running_or_notify_cancel():
-                change.set_result(None)
-        self._waiting.clear()
 
     def unload(self) -> bool:
         """Give the memory of an idle engine back, until the next request. Returns at once; False where it has work,
@@ -275,26 +248,20 @@ class AsyncEngine:
             self._engine_state = ModelState.UNLOADED
             self._forecast = None
         logger.info("%s: %s, after %.0f s without a request", self.name, ModelState.UNLOADED, idle_s)
-        self._end_heartbeats()
-        known = self.load_progress or _BEGIN
-        self._note_load(replace(known, stage=0, bytes_loaded=0, seconds_left=None, phase="unloaded"))
+        self._heartbeats.end()
+        self._loading.note_unloaded()
         return True
 
     async def heartbeat(self, timeout_s: float) -> bool:
         """Whether a message comes back from the engine in time. A step under way may delay it; the loss of the engine
         ends the wait."""
-        beat: Future[bool] = Future()
-        number = next(self._keys)
-        self._heartbeats[number] = beat
-        try:
-            if self._engine_state is not ModelState.READY:
-                return False
-            self._host.send(Heartbeat(number))
-            return await asyncio.wait_for(asyncio.wrap_future(beat), timeout_s)
-        except TimeoutError:
+        return await self._heartbeats.ask(self._send_heartbeat, timeout_s)
+
+    def _send_heartbeat(self, heartbeat: Heartbeat) -> bool:
+        if self._engine_state is not ModelState.READY:
             return False
-        finally:
-            self._heartbeats.pop(number, None)
+        self._host.send(heartbeat)
+        return True
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -378,10 +345,7 @@ class AsyncEngine:
 
     def leave(self, stream: EventStream) -> None:
         """Nobody reads a stream any more: abort its requests that have not ended."""
-        with self._lock:
-            for key in stream.keys:
-                if (sent := self._sent.get(key)) is not None:
-                    self._abort(sent)
+        self._sent.leave(stream)
 
     def _check_open(self) -> InputProcessor:
         if self.state is not ModelState.READY or self._input_processor is None:
@@ -403,40 +367,11 @@ class AsyncEngine:
 
     def _send(self, stream: EventStream, number: int, add: Add) -> bool:
         """Send a request to the engine. False where that is being loaded."""
-        loop = asyncio.get_running_loop()
         with self._lock:
             if self._is_coming:
                 return False
             self._check_open()
-            if add.request_id in self._request_ids:
-                raise ValueError(f"request id {add.request_id!r} is in use")
-            collector = self._collectors.get(loop)
-            if collector is None:
-                collector = self._collectors[loop] = OutputCollector(loop)
-            ledger = Ledger(add.resumption, wants_progress=add.wants_progress)
-            self._sent[add.key] = _Sent(add, stream, number, collector, ledger)
-            stream.keys.append(add.key)
-            self._request_ids.add(add.request_id)
-            self.num_queued += 1
-            self._untaken[add.key] = add.num_known_tokens
-            self._host.send(add)
-        return True
-
-    def _abort(self, sent: _Sent, *, is_told: bool = False) -> bool:
-        """End a request from here, under the lock. False where it had ended before."""
-        if not self._end(sent):
-            return False
-        self._host.send(Abort(sent.add.key, sent.add.request_id, is_told))
-        return True
-
-    def _end(self, sent: _Sent) -> bool:
-        """Forget a request, under the lock. False where it had ended before."""
-        if self._sent.pop(sent.add.key, None) is None:
-            return False
-        self._request_ids.discard(sent.add.request_id)
-        self._untaken.pop(sent.add.key, None)
-        self.num_queued -= not sent.ledger.is_started
-        self._last_use = time.monotonic()
+            self._sent.add(add, stream, number)
         return True
 
     # -- reports -----------------------------------------------------------------------------------------------------
@@ -453,33 +388,14 @@ class AsyncEngine:
             case LoadReport():
                 self._take_load(report.progress)
             case Heartbeat():
-                self._end_heartbeat(report.number, True)
-
-    def _end_heartbeat(self, number: int, has_come_back: bool) -> None:
-        beat = self._heartbeats.pop(number, None)
-        if beat is not None and beat.set_running_or_notify_cancel():
-            beat.set_result(has_come_back)
-
-    def _end_heartbeats(self) -> None:
-        """No engine is left to answer them."""
-        for number in list(self._heartbeats):
-            self._end_heartbeat(number, False)
+                self._heartbeats.take(report)
 
     def _take_load(self, progress: LoadProgress) -> None:
         if self._engine_state is ModelState.UNLOADED:
             return  # it was on its way
-        if self._engine_state is ModelState.READY and progress.num_stages == 1 and progress.error is None:
-            progress = replace(progress, stage=1)  # the rest of a model without stages, which serves meanwhile
-        was = self.load_progress
         if progress.error is None:
             self._last_use = time.monotonic()  # what still arrives is not idle
-        if progress.num_stages > 1 and progress.stage > (was.stage if was is not None else 0):
-            logger.info("%s: %s", self.name, _describe(progress))
-        self._note_load(progress)
-
-    def _note_load(self, progress: LoadProgress) -> None:
-        self.load_progress = progress
-        self._call(self._on_load, progress)
+        self._loading.take(progress, is_ready=self._engine_state is ModelState.READY)
 
     def _take_step(self, report: StepReport) -> None:
         if report.stats is not None:
@@ -487,36 +403,10 @@ class AsyncEngine:
         for output in report.outputs:
             self._call(self._on_finished, output)
         forecast = report.stats.forecast if report.stats is not None else None
-        if report.taken or forecast is not None:
-            self._take_forecast(forecast, report.taken)
-        if not report.events:
-            return
-        batches: dict[OutputCollector, list[Delivery]] = {}
-        with self._lock:
-            for key, event in report.events:
-                sent = self._sent.get(key)
-                if sent is None:
-                    continue  # its reader has gone
-                if isinstance(event, Exception):
-                    self._end(sent)
-                    shown: Event | Exception | None = event
-                else:
-                    self.num_queued -= type(event) is Started and not sent.ledger.is_started
-                    shown = sent.ledger.take(event)
-                    if type(event) is Finished:
-                        self._end(sent)
-                if shown is not None:
-                    batches.setdefault(sent.collector, []).append((sent.stream, sent.number, shown))
-        for collector, batch in batches.items():
-            if not collector.put(batch):  # the readers' event loop was closed under them
-                for stream, _, _ in batch:
-                    self.leave(stream)
-
-    def _take_forecast(self, forecast: Forecast | None, taken: list[int]) -> None:
         with self._lock:
             self._forecast = forecast or self._forecast
-            for key in taken:
-                self._untaken.pop(key, None)
+            self._sent.note_taken(report.taken)
+        self._sent.take(report.events)
 
     def _call(self, listener: Callable[..., None] | None, *values: Any) -> None:
         if listener is None:
@@ -531,7 +421,7 @@ class AsyncEngine:
             logger.error("%s: %s", self.name, report.error)
         else:
             logger.info("%s: %s", self.name, report.state)
-        was = self.load_progress
+        losses = None
         with self._lock:
             self._engine_state = report.state
             self.error = report.error
@@ -540,91 +430,31 @@ class AsyncEngine:
                 self._forecast = report.forecast
             self._last_use = time.monotonic()
             if not self._is_coming:
-                self._end_waits()
-            self._end_of_wait.cancel()
-            lost = [] if report.state is ModelState.READY else list(self._sent.values())
-            again = set[_Sent]()
+                self._waits.end()
+            self._failover.end_wait()
             if report.state is ModelState.LOADING:
-                again = self._send_again(lost, was)
-                self._end_of_wait = self._begin_wait()
+                losses = self._failover.send_again(self._sent.values(), self._loading.stage)
+                self._failover.begin_wait(report.error)
+            elif report.state is not ModelState.READY:
+                losses = self._failover.give_up(self._sent.values())
         if report.state is not ModelState.READY:
-            self._end_heartbeats()
+            self._heartbeats.end()
         if report.state is ModelState.LOADING:
-            self._note_load(_BEGIN)
+            self._loading.begin()
         if report.input_processor is not None:
             self._call(self._on_ready, report.input_processor.limits)
             if self.num_stages == 1:
-                self._note_load(replace(self.load_progress or _BEGIN, stage=1))
+                self._loading.note_ready()
         if report.state is ModelState.FAILED:
-            self._note_load(replace(self.load_progress or _BEGIN, stage=0, error=report.error, phase="failed"))
-        self._tell_lost(lost, again, report.error)
-
-    # -- requests whose engine was lost ------------------------------------------------------------------------------
+            self._loading.note_failed(report.error)
+        if losses is not None:
+            self._failover.tell(losses, report.error)
 
     def _take_lost(self, report: Lost) -> None:
         with self._lock:
-            lost = [sent for key in report.keys if (sent := self._sent.get(key)) is not None]
-            again = self._send_again(lost, self.load_progress)
-        self._tell_lost(lost, again, report.error)
-
-    def _send_again(self, lost: Sequence[_Sent], was: LoadProgress | None) -> set[_Sent]:
-        """Have the next engine go on with requests, behind what their readers have been given. Not for ever: a request
-        itself may be what breaks engines. Under the lock.
-
-        Args:
-            was: how far loading of the lost engine had come.
-
-        Returns:
-            Those that were sent; the others are to be given up.
-        """
-        again = {sent for sent in lost if sent.ledger.lose() and self._load_wait_s > 0}
-        for sent in lost:
-            if sent in again:
-                sent.add = replace(sent.add, resumption=sent.ledger.resumption(was.stage if was is not None else 1))
-                self._untaken[sent.add.key] = sent.add.num_known_tokens
-                self._host.send(sent.add)
-        return again
-
-    def _tell_lost(self, lost: Sequence[_Sent], again: set[_Sent], error: str | None) -> None:
-        """Tell the readers of lost requests that they wait for another engine, or that none will have them."""
-        if lost:
-            logger.info(
-                "%s: of %d requests that were there, %d go on in another engine", self.name, len(lost), len(again)
-            )
-        for sent in lost:
-            if sent not in again:
-                times = f"{sent.ledger.num_losses} times " if sent.ledger.num_losses >= MAX_LOSSES else ""
-                self._give_up(sent, f"the engine failed {times}while it had this request: {error}")
-            elif sent.ledger.pause():
-                sent.collector.put([(sent.stream, sent.number, Preempted())])
-
-    def _begin_wait(self) -> threading.Timer:
-        """Requests that were sent again wait as long for the model as new ones do."""
-        timer = threading.Timer(min(self._load_wait_s, threading.TIMEOUT_MAX), lambda: self._end_wait(timer))
-        timer.daemon = True
-        timer.start()
-        return timer
-
-    def _end_wait(self, timer: threading.Timer) -> None:
-        with self._lock:
-            waits = self._end_of_wait is timer and self._engine_state is ModelState.LOADING
-            lost = list(self._sent.values()) if waits else []
-        for sent in lost:
-            why = f"the engine failed while it had this request, and is not there again after {self._load_wait_s:g} s"
-            self._give_up(sent, f"{why}: {self.error}")
-
-    def _give_up(self, sent: _Sent, message: str) -> None:
-        """No engine goes on with a request whose engine was lost."""
-        if self._cut_off(sent, EngineLost(message), is_told=True):
-            self._call(self._on_finished, sent.add.output("error", message))
-
-    def _cut_off(self, sent: _Sent, error: Exception, *, is_told: bool = False) -> bool:
-        """End a request from here, and tell its reader. False where it had ended before."""
-        with self._lock:
-            if not self._abort(sent, is_told=is_told):
-                return False
-        sent.collector.put([(sent.stream, sent.number, error)])
-        return True
+            lost = [request for key in report.keys if (request := self._sent.get(key)) is not None]
+            losses = self._failover.send_again(lost, self._loading.stage)
+        self._failover.tell(losses, report.error)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -644,87 +474,15 @@ class AsyncEngine:
         """Cut off what still runs, and end the thread once its step is over."""
         self._stop_taking()
         self._end_all()
-        self._end_of_wait.cancel()
+        self._failover.end_wait()
         self._grammars.close()
         self._host.stop()
 
     def _stop_taking(self) -> None:
         with self._lock:
             self._is_draining = True
-            self._end_waits()
+            self._waits.end()
 
     def _end_all(self) -> int:
-        with self._lock:
-            left = list(self._sent.values())
         message = f"{self.name} was shut down before this request had ended"
-        return sum(self._cut_off(sent, EngineUnavailable(message)) for sent in left)
-
-
-class EngineHost(Protocol):
-    """Where an `EngineLoop` runs: commands go there, reports come from there."""
-
-    @property
-    def facts(self) -> Any:
-        """The engine, or its `InputProcessor`; None while it is not loaded."""
-
-    def start(self, loop: asyncio.AbstractEventLoop | None) -> None: ...
-
-    def send(self, command: Command) -> None:
-        """Pass on a command, at once; it is lost where no engine runs any more."""
-
-    def rest(self) -> bool:
-        """End an idle loop until `wake`, and return at once. False where that gives nothing back, or nothing runs."""
-
-    def wake(self) -> None:
-        """Start the loop again."""
-
-    def stop(self) -> None:
-        """End the loop, once its step is over."""
-
-
-class _ThreadHost:
-    """An `EngineLoop` in a thread of this process, with a watchdog beside it."""
-
-    def __init__(self, name: str, loop: EngineLoop, hang_timeout_s: float, exit_on_hang: bool) -> None:
-        self._loop = loop
-        self._watchdog = Watchdog(name, lambda: loop.busy_since, hang_timeout_s, exit_on_hang=exit_on_hang)
-        self._thread = threading.Thread(target=self._run, name=f"engine {name}", daemon=True)
-
-    @property
-    def facts(self) -> Engine | None:
-        return self._loop.engine
-
-    def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        self._watchdog.start()
-        self._thread.start()
-
-    def _run(self) -> None:
-        self._loop.run()
-        self._watchdog.stop()
-
-    def send(self, command: Command) -> None:
-        self._loop.inbox.put(command)
-
-    def rest(self) -> bool:
-        return False  # its memory is the server's own
-
-    def wake(self) -> None:
-        raise AssertionError("it never rests")
-
-    def stop(self) -> None:
-        self.send(Stop())
-        if self._thread.ident is None or self._loop.engine is None:
-            return  # never started, or loading, which cannot be interrupted and ends with the process
-        self._thread.join(STOP_TIMEOUT_S)
-        if self._thread.is_alive():
-            logger.error("%s has not ended within %.0f s; it is left behind", self._thread.name, STOP_TIMEOUT_S)
-
-
-def _describe(progress: LoadProgress) -> str:
-    """A stage that serves from now on, in words."""
-    if progress.is_complete:
-        what = "the whole model" if progress.stage == progress.num_stages else "no later one is loaded"
-        return f"stage {progress.stage} of {progress.num_stages} serves: {what}"
-    share = f", {progress.bytes_loaded / progress.bytes_total:.0%} is loaded" if progress.bytes_total else ""
-    left = f", {progress.seconds_left:.0f} s left" if progress.seconds_left is not None else ""
-    return f"stage {progress.stage} of {progress.num_stages} serves{share}{left}"
+        return sum(self._sent.cut_off(request, EngineUnavailable(message)) for request in self._sent.values())

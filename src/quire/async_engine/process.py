@@ -21,9 +21,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quire.async_engine.async_engine import STOP_TIMEOUT_S, AsyncEngine, EngineHost
+from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.child import EngineChild
 from quire.async_engine.device_share import SharedDevice
+from quire.async_engine.host import STOP_TIMEOUT_S, EngineHost
 from quire.async_engine.loop import EngineLoop, Failures
 from quire.async_engine.messages import Command, Heartbeat, ModelState, Report, StateReport, Stop
 from quire.async_engine.serialization import FrameReader, dump, frame, load

@@ -14,8 +14,9 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
-from quire.async_engine.async_engine import AsyncEngine, EngineHost
+from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.device_share import SharedDevice
+from quire.async_engine.host import EngineHost
 from quire.async_engine.messages import (
     Abort,
     Add,
