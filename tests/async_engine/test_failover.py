@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from async_engine.harness import OPTIONS, TIMEOUT_S, finish, generate, greedy, idle, make, run, running
+from engine.test_promotion import make_staged
 from quire.async_engine.ledger import Ledger
 from quire.async_engine.loop import EngineLoop
 from quire.async_engine.messages import (
@@ -28,7 +29,8 @@ from quire.async_engine.messages import (
     Stop,
 )
 from quire.engine.engine import Engine
-from quire.outputs import Delta, OutputSoFar, RequestOutput, Resumption
+from quire.loading.progress import load_listener
+from quire.outputs import Delta, LoadProgress, OutputSoFar, RequestOutput, Resumption
 from quire.sampling_params import BeamSearchParams, SamplingParams, StructuredOutputsParams
 
 LETTERS = StructuredOutputsParams(regex="[ab]{24}")
@@ -217,6 +219,34 @@ def test_a_stream_is_told_so_where_no_engine_is_there_again_in_time() -> None:
 
     run(scene())
     assert [output.request_id for output in ended] == ["a", "b"], "the next engine does not report it again"
+
+
+def test_a_stream_is_told_so_where_the_stage_that_it_was_at_does_not_come_back() -> None:
+    made: list[Engine] = []
+
+    def load() -> Engine:
+        engine, arrivals = make_staged(first=1 if made else 2, num_kv_blocks=64)
+        progress = LoadProgress(arrivals.stage_ready, 3, 60, 100, error=None if not made else "no such device")
+        load_listener.get()(progress)
+        made.append(engine)
+        return engine
+
+    def fail(result: Any) -> Any:
+        raise Killed
+
+    async def scene() -> None:
+        async with running(load, load_wait_s=0.5) as engine:
+            stream = generate(engine, [1, 2, 3], greedy(200), request_id="a", wants_progress=False)
+            await anext(stream)
+            made[0].scheduler.update = fail  # type: ignore[method-assign]
+            with pytest.raises(EngineLost, match=r"stage 2 of the model.* not there again after 0.5 s: no such device"):
+                async for _ in stream:
+                    pass
+            assert len(made) == 2
+            assert (await finish(engine, [4], request_id="b")).stages == [(1, 8)]
+            await idle(engine)
+
+    run(scene())
 
 
 def test_what_cannot_be_resumed_is_refused_and_what_has_ended_needs_nothing() -> None:

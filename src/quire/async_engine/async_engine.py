@@ -107,7 +107,9 @@ class AsyncEngine:
         self._loading = LoadWatch(name, partial(self._call, on_load))
         self._waits = LoadWaits()
         self._sent = OpenRequests(self._lock, self._host.send)
-        self._failover = Failover(name, self._sent, self._lock, load_wait_s, partial(self._call, on_finished))
+        self._failover = Failover(
+            name, self._sent, self._loading, self._lock, load_wait_s, partial(self._call, on_finished)
+        )
 
     def _make_host(
         self, make_engine: Callable[[], Engine], device: SharedDevice | None, hang_timeout_s: float, exit_on_hang: bool
@@ -300,7 +302,7 @@ class AsyncEngine:
             EngineUnavailable: the model takes no requests, or is not loaded in time. The stream raises it, too, where
                 the model is shut down before the request has ended; `RequestFailed` where the request ends with an
                 error; and `EngineLost` where `MAX_LOSSES` engines were lost with it, or none is there again within
-                `load_wait_s`.
+                `load_wait_s`, or not the stage of the model at which the request was.
             QueueFull: too many requests wait.
         """
         arrival_time = time.monotonic()
@@ -371,7 +373,9 @@ class AsyncEngine:
             if self._is_coming:
                 return False
             self._check_open()
-            self._sent.add(add, stream, number)
+            request = self._sent.add(add, stream, number)
+            if add.resumption is not None:
+                self._failover.watch(request)
         return True
 
     # -- reports -----------------------------------------------------------------------------------------------------
@@ -431,10 +435,8 @@ class AsyncEngine:
             self._last_use = time.monotonic()
             if not self._is_coming:
                 self._waits.end()
-            self._failover.end_wait()
             if report.state is ModelState.LOADING:
-                losses = self._failover.send_again(self._sent.values(), self._loading.stage)
-                self._failover.begin_wait(report.error)
+                losses = self._failover.send_again(self._sent.values(), report.error)
             elif report.state is not ModelState.READY:
                 losses = self._failover.give_up(self._sent.values())
         if report.state is not ModelState.READY:
@@ -453,7 +455,7 @@ class AsyncEngine:
     def _take_lost(self, report: Lost) -> None:
         with self._lock:
             lost = [request for key in report.keys if (request := self._sent.get(key)) is not None]
-            losses = self._failover.send_again(lost, self._loading.stage)
+            losses = self._failover.send_again(lost, report.error)
         self._failover.tell(losses, report.error)
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -474,7 +476,7 @@ class AsyncEngine:
         """Cut off what still runs, and end the thread once its step is over."""
         self._stop_taking()
         self._end_all()
-        self._failover.end_wait()
+        self._failover.close()
         self._grammars.close()
         self._host.stop()
 

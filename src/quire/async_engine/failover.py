@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from quire.async_engine.ledger import MAX_LOSSES
+from quire.async_engine.load_watch import LoadWatch
 from quire.async_engine.messages import EngineLost, Preempted
 from quire.async_engine.open_requests import OpenRequest, OpenRequests
 from quire.outputs import RequestOutput
@@ -29,8 +31,10 @@ class Failover:
     """Args:
     name: of the model.
     requests: that have not ended.
+    loading: of the model.
     lock: of `requests`.
-    wait_s: for so long requests wait for the next engine; 0 gives them up at once.
+    wait_s: for so long requests wait for the next engine, and for the stage of the model that the lost one was at; 0
+        gives them up at once.
     on_finished: is told of each request that is given up.
     """
 
@@ -38,23 +42,26 @@ class Failover:
         self,
         name: str,
         requests: OpenRequests,
+        loading: LoadWatch,
         lock: threading.RLock,
         wait_s: float,
         on_finished: Callable[[RequestOutput], None],
     ) -> None:
         self._name = name
         self._requests = requests
+        self._loading = loading
         self._lock = lock
         self._wait_s = wait_s
         self._on_finished = on_finished
-        self._end_of_wait: threading.Timer | None = None  #: for the next engine
+        self._waits: dict[OpenRequest, tuple[float, str | None]] = {}  #: until when (`time.monotonic`), for what error
+        self._timer: threading.Timer | None = None  #: for the first of them
 
-    def send_again(self, lost: Sequence[OpenRequest], stage: int) -> Losses:
+    def send_again(self, lost: Sequence[OpenRequest], error: str | None) -> Losses:
         """Have the next engine go on with requests, behind what their readers have been given. Not for ever: a request
         itself may be what breaks engines. `tell` is to follow, without the lock.
 
         Args:
-            stage: of the model, at which the lost engine was.
+            error: by which the engine was lost.
         """
         losses = Losses([], [], [])
         with self._lock:
@@ -65,7 +72,9 @@ class Failover:
                 losses.sent_again.append(request)
                 if request.ledger.pause():
                     losses.paused.append(request)
-                self._requests.add_again(request, replace(request.add, resumption=request.ledger.resumption(stage)))
+                resumption = request.ledger.resumption(self._loading.stage)
+                self._requests.add_again(request, replace(request.add, resumption=resumption))
+                self.watch(request, error)
         return losses
 
     def give_up(self, lost: Sequence[OpenRequest]) -> Losses:
@@ -89,28 +98,51 @@ class Failover:
         for request in losses.paused:
             request.tell(Preempted())
 
-    def begin_wait(self, error: str | None) -> None:
-        """An engine is being loaded, after that error: requests that were sent again wait for it as long as new ones
-        do, unless `end_wait` comes before."""
-        timer = threading.Timer(min(self._wait_s, threading.TIMEOUT_MAX), lambda: self._give_all_up(timer, error))
-        timer.daemon = True
+    def watch(self, request: OpenRequest, error: str | None = None) -> None:
+        """Give a request up whose engine was lost, be it elsewhere, where what it needs is not there in time."""
         with self._lock:
-            self._end_of_wait = timer
-        timer.start()
+            self._waits.pop(request, None)
+            self._waits[request] = time.monotonic() + self._wait_s, error  # the last one to be given up
+            if self._timer is None:
+                self._wait_for_first()
 
-    def end_wait(self) -> None:
-        """The engine is there, or never will be."""
+    def close(self) -> None:
+        """Nobody waits any more."""
         with self._lock:
-            if self._end_of_wait is not None:
-                self._end_of_wait.cancel()
-            self._end_of_wait = None
+            self._waits.clear()
+            if self._timer is not None:
+                self._timer.cancel()
 
-    def _give_all_up(self, timer: threading.Timer, error: str | None) -> None:
+    def _wait_for_first(self) -> None:
+        until, _ = next(iter(self._waits.values()))
+        self._timer = threading.Timer(min(until - time.monotonic(), threading.TIMEOUT_MAX), self._end_waits)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _end_waits(self) -> None:
+        given_up: list[tuple[OpenRequest, str]] = []
         with self._lock:
-            lost = self._requests.values() if self._end_of_wait is timer else []
-        for request in lost:
-            why = f"the engine failed while it had this request, and is not there again after {self._wait_s:g} s"
-            self._give_up(request, f"{why}: {error}")
+            self._timer = None
+            now = time.monotonic()
+            for request in [each for each, (until, _) in self._waits.items() if until <= now]:
+                _, error = self._waits.pop(request)
+                if request.ledger.is_lost and (missing := self._missing(request, error)) is not None:
+                    given_up.append((request, missing))
+            if self._waits:
+                self._wait_for_first()
+        for request, missing in given_up:
+            self._give_up(request, f"the engine failed while it had this request, and {missing}")
+
+    def _missing(self, request: OpenRequest, error: str | None) -> str | None:
+        """What is not there of what a request needs; None where it only waits for its turn."""
+        progress = self._loading.progress
+        needed = min(request.add.first_stage, progress.last_stage or progress.num_stages if progress is not None else 1)
+        if self._loading.stage >= needed:
+            return None
+        what = ""
+        if progress is not None and progress.stage > 0:
+            what, error = f"stage {needed} of the model, at which it was, ", progress.error
+        return f"{what}is not there again after {self._wait_s:g} s" + (f": {error}" if error is not None else "")
 
     def _give_up(self, request: OpenRequest, message: str) -> None:
         if self._requests.cut_off(request, EngineLost(message), is_told=True):

@@ -37,6 +37,7 @@ class Ledger:
     def __init__(self, resumption: Resumption | None = None, *, wants_progress: bool = True) -> None:
         self.is_started = False  #: its reader has been told that it has begun
         self.num_losses = 0  #: engines that were lost with it
+        self.is_lost = resumption is not None  #: its engine was lost, and no other one has begun with it
         self._wants_progress = wants_progress
         self._is_paused = False  #: its reader has been told that it waits
         self._before = resumption
@@ -66,6 +67,7 @@ class Ledger:
                 if delta.finish_reason is not None:
                     output.finish_reason, output.stop_reason = delta.finish_reason, delta.stop_reason
         elif type(event) is Started:
+            self.is_lost = False
             if self.is_started:
                 was_paused, self._is_paused = self._is_paused, False
                 return Resumed() if was_paused else None
@@ -79,6 +81,7 @@ class Ledger:
     def lose(self) -> bool:
         """The request's engine was lost. Returns whether another one may try it."""
         self.num_losses += 1
+        self.is_lost = True
         return self.num_losses < MAX_LOSSES
 
     def pause(self) -> bool:

@@ -107,6 +107,11 @@ class Add:
         """Tokens that the engine gets with it: the prompt's, and those that it has made before."""
         return len(self.processed.prompt.token_ids) + (self.resumption.num_tokens if self.resumption is not None else 0)
 
+    @property
+    def first_stage(self) -> int:
+        """Of the model, before which it does not begin: it does not get worse in the middle."""
+        return max(self.processed.min_stage, self.resumption.stage if self.resumption is not None else 1)
+
     def output(self, finish_reason: str, error: str | None = None) -> RequestOutput:
         """The output of a request that no engine has."""
         return RequestOutput(

@@ -78,7 +78,7 @@ class OpenRequests:
 
     # -- they come ---------------------------------------------------------------------------------------------------
 
-    def add(self, add: Add, stream: EventStream, number: int) -> None:
+    def add(self, add: Add, stream: EventStream, number: int) -> OpenRequest:
         """Send a request to the engine. Its events go to `stream`, which is the running event loop's, as those of the
         request of that number.
 
@@ -98,6 +98,7 @@ class OpenRequests:
             self._ids.add(add.request_id)
             self.num_unstarted += 1
             self._pass_on(request)
+        return request
 
     def add_again(self, request: OpenRequest, add: Add) -> None:
         """Send a request to the next engine, in the form of `add`."""

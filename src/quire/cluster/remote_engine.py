@@ -244,7 +244,7 @@ class _Replicas:
         assert self.facts is not None
         block_size = self.facts.limits.block_size
         extend_keys(keys, b"", prompt.domains, prompt.token_ids, block_size, len(prompt.token_ids) // block_size)
-        return RoutedRequest(add.request_id, add.num_known_tokens, keys, add.processed.min_stage)
+        return RoutedRequest(add.request_id, add.num_known_tokens, keys, add.first_stage)
 
     async def _give_up_waiting(self, add: Add, call: Call) -> None:
         """End a request that no replica has taken in time."""
