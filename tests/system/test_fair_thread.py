@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
@@ -31,12 +32,37 @@ def test_an_owner_of_many_jobs_keeps_nobody_waiting_for_all_of_them() -> None:
     assert (len(many), len(fewer), len(few)) == (8, 4, 2), "half of what is left"
     few[1].cancel()
     last = thread.submit("c", partial(done.append, "c2"))
+    with pytest.raises(TooManyJobs):
+        thread.submit("c", partial(done.append, "c3"))
     may_end.set()
     wait([*many, *fewer, last])
-    assert done == ["a0", "b0", "c0", "a1", "b1", "a2", "b2", "c2", "a3", "b3", "a4", "a5", "a6", "a7"]
+    assert done == ["a0", "b0", "c0", "a1", "b1", "c2", "a2", "b2", "a3", "b3", "a4", "a5", "a6", "a7"]
     with pytest.raises(ValueError, match="bad"):
         thread.submit("a", partial(int, "bad")).result()  # type: ignore[arg-type]
     thread.close()
+
+
+def test_nothing_is_kept_of_jobs_that_were_cancelled_while_they_waited() -> None:
+    thread: FairThread[None] = FairThread("turns", 4)
+    may_end = threading.Event()
+    first = thread.submit("a", lambda: may_end.wait() and None)
+    for _ in range(9):
+        job = Job()
+        thread.submit("b", job).cancel()
+        kept = weakref.ref(job)
+        del job
+        assert kept() is None, "though its turn has not come"
+    last = thread.submit("b", Job())
+    may_end.set()
+    wait([first, last])
+    thread.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        thread.submit("a", Job())
+
+
+class Job:
+    def __call__(self) -> None:
+        pass
 
 
 def test_what_waits_when_it_is_closed_is_cancelled() -> None:
