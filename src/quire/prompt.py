@@ -27,6 +27,12 @@ class Prompt:
     answer_lead: str = ""
     shown_specials: tuple[int, ...] = ()
 
+    @property
+    def owner(self) -> str:
+        """Whose it is, by the narrowest of its domains, whatever its salt."""
+        domain = self.domains[-1][1]
+        return f"{domain.level}-{domain.name.hex()}"
+
     @classmethod
     def of(cls, given: PromptLike) -> Prompt:
         """The prompt that a bare text or a bare list of token ids stands for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -18,7 +19,9 @@ from hypothesis import strategies as st
 from engine.harness import Preemptor, check_books
 from json_schemas import UNSUPPORTED, random_schema
 from quire import LLM, SamplingParams, StructuredOutputsParams
+from quire.core.block_keys import TENANT, Domain
 from quire.outputs import CompletionOutput
+from quire.prompt import Prompt
 
 MODEL = "random:tiny"
 
@@ -147,6 +150,33 @@ def test_bans_hold_within_a_grammar_and_the_model_is_seen_as_it_is() -> None:
     every = replace(params, bad_words=("a", "b", "c"))
     with pytest.raises(RuntimeError, match="every token is banned"):
         roomy().generate("Hello", every, use_tqdm=False)
+
+
+def test_a_key_with_many_grammars_keeps_nobody_elses_waiting() -> None:
+    engine = make(100).engine
+    assert engine.grammars is not None
+    may_compile, order = threading.Event(), list[str | None]()
+    compile_one = engine.grammars._compile
+
+    def compile_slowly(params: StructuredOutputsParams) -> Any:
+        assert may_compile.wait(60)
+        order.append(params.regex)
+        return compile_one(params)
+
+    engine.grammars._compile = compile_slowly  # type: ignore[method-assign]
+    for key, regexes in ((b"many", "abcdef"), (b"one", "z")):
+        for number, regex in enumerate(regexes):
+            domain = Domain(TENANT, key, b"" if number < 3 else b"%d" % number)  # salts make no further keys
+            prompt = Prompt(token_ids=[1, 2], domains=((0, domain),))
+            accepted = engine.input_processor.accept(
+                prompt, SamplingParams(max_tokens=2, structured_outputs=StructuredOutputsParams(regex=regex))
+            )
+            engine.add(accepted)
+    may_compile.set()
+    while engine.has_unfinished():
+        engine.step()
+    assert order.index("z") <= 2, order
+    engine.close()
 
 
 def test_what_cannot_be_compiled_is_a_value_error() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -15,6 +16,7 @@ from quire.sampling_params import StructuredOutputsParams
 from quire.structured.bits import bits_of, words_of
 from quire.structured.grammar import check, compile_grammar, grammar_text
 from quire.structured.vocabulary import make_vocabulary
+from quire.system.fair_thread import FairThread
 from quire.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -82,17 +84,21 @@ class Grammars:
         self._kept: OrderedDict[StructuredOutputsParams, Future[LLMatcher]] = OrderedDict()  #: least used first
         #: Also those that were pushed out and that a request still holds: it may need its own again at any step.
         self._in_use: WeakValueDictionary[StructuredOutputsParams, Future[LLMatcher]] = WeakValueDictionary()
-        self._compiler: ThreadPoolExecutor | None = None
+        self._compiler: FairThread[LLMatcher] | None = None
 
-    def begin(self, params: StructuredOutputsParams) -> Future[LLMatcher]:
+    def begin(self, params: StructuredOutputsParams, owner: str = "") -> Future[LLMatcher]:
         """Have a grammar compiled in the background, if it is not there. Its future raises a GrammarError where that
-        cannot be done."""
+        cannot be done.
+
+        Args:
+            owner: whose it is; owners are served in turns.
+        """
         with self._lock:
             found = self._kept.get(params) or self._in_use.get(params)
             if found is None:
                 if self._compiler is None:
-                    self._compiler = ThreadPoolExecutor(1, thread_name_prefix="grammars")
-                found = self._in_use[params] = self._compiler.submit(self._compile, params)
+                    self._compiler = FairThread("grammars")
+                found = self._in_use[params] = self._compiler.submit(owner, partial(self._compile, params))
             self._kept[params] = found
             self._kept.move_to_end(params)
             while len(self._kept) > _MAX_KEPT:
@@ -138,4 +144,4 @@ class Grammars:
     def close(self) -> None:
         """Compile nothing more."""
         if self._compiler is not None:
-            self._compiler.shutdown(wait=False, cancel_futures=True)
+            self._compiler.close()

@@ -1,7 +1,7 @@
 """A thread that works for several owners in turns: whoever asks for much keeps nobody else waiting for all of it.
 
-An owner may have as many jobs open as there are places left (dynamic thresholds: Choudhury and Hahne, 1998). So one
-that is alone gets half of them, and there is always a place for a newcomer.
+Where there is an end to places, an owner may have as many jobs open as are left (dynamic thresholds: Choudhury and
+Hahne, 1998). So one that is alone gets half of them, and there is always a place for a newcomer.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class FairThread(Generic[T]):
 
     Args:
         name: of the thread.
-        most: places for jobs, whoever they are of.
+        most: places for jobs, whoever they are of; None is without limit.
     """
 
-    def __init__(self, name: str, most: int) -> None:
+    def __init__(self, name: str, most: int | None = None) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._most = most
         self._lock = threading.Lock()  # over what stands below
@@ -47,7 +47,7 @@ class FairThread(Generic[T]):
         with self._lock:
             if self._is_closed:
                 raise RuntimeError("nothing is taken any more: it was closed")
-            if self._num_open[owner] >= self._most - self._num_open.total():
+            if self._most is not None and self._num_open[owner] >= self._most - self._num_open.total():
                 raise TooManyJobs(f"{self._num_open[owner]} wait already")
             self._num_open[owner] += 1
             self._queues.setdefault(owner, {})[future] = job
