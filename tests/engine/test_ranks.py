@@ -25,6 +25,12 @@ from engine.harness import (
 )
 from engine.thread_ranks import JointLLM
 from quire import BeamSearchParams, SamplingParams
+from quire.loading.assembly.stage_parts import read_stage_parts
+from quire.loading.errors import ModelLoadError
+from quire.loading.progress import load_listener
+from quire.loading.stage_manifest import StageManifest
+from quire.models.base import CausalLM
+from quire.outputs import LoadProgress
 from quire.progressive.packs.pack import pack
 from quire.progressive.stage_plan import StagePlan
 from quire.prompt import Prompt
@@ -139,6 +145,33 @@ def test_a_model_in_stages_goes_up_on_all_ranks_at_once(tmp_path: Path) -> None:
     assert_all_greedy("llama", jobs)
     assert {stage for job in jobs for stage, _ in job.output.stages} == {2}
     assert all(list(worker.built.runner.stages) == [2] for worker in llm.workers)
+
+
+def test_a_stage_that_one_rank_alone_cannot_serve_is_left_out_on_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack(str(checkpoint("llama")), StagePlan(3, ((0,), (2,), (1,))), tmp_path / "pack", use_tqdm=False)
+
+    def read(manifest: StageManifest, number: int, model: CausalLM) -> Any:
+        if number == 2 and model.split.group.rank == 1:
+            raise ModelLoadError("the adapter cannot be read")
+        return read_stage_parts(manifest, number, model)
+
+    monkeypatch.setattr("quire.loading.layer_loader.read_stage_parts", read)
+    told: list[LoadProgress] = []
+    token = load_listener.set(told.append)
+    llm = JointLLM(tmp_path / "pack", is_progressive=True)
+    load_listener.reset(token)
+    stages = {llm.engine.stage}
+    first = Job(PROMPTS[3])
+    first.send(llm.engine)
+    while llm.engine.stage < 3 or not first.answer.is_finished:  # type: ignore[union-attr]
+        llm.engine.step()
+        stages.add(llm.engine.stage)
+    assert 2 not in stages
+    assert_all_greedy("llama", drive(llm, mixed_jobs()))
+    assert all(list(worker.built.runner.stages) == [3] for worker in llm.workers)
+    assert "stage 2 is left out: rank 1 of 2: the adapter cannot be read" in [each.error for each in told]
 
 
 def test_documents_kept_on_disk_are_found_while_every_rank_has_its_slices(

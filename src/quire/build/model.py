@@ -122,6 +122,7 @@ def _load(
     model = loader.model
     if isinstance(group, RankGroup):
         loader.check = _meet_at_each_stage(group, loader)
+        loader.agree = partial(_agree, group, loader)
     start.end("config")
     # KV that is kept needs the weights' digest, and there is none before all of them have passed.
     overlaps = config.load_overlap and (config.kv_dir is None or weights is not None or is_random)
@@ -172,6 +173,15 @@ def _meet_at_each_stage(group: RankGroup, loader: LayerLoader) -> Callable[[], N
         group.exchange(f"loaded {next(numbers)}", None)
 
     return meet
+
+
+def _agree(group: RankGroup, loader: LayerLoader, error: Exception | None) -> Exception | None:
+    """See `LayerLoader.agree`."""
+    loader.turns.leave()
+    for rank, wrong in enumerate(group.exchange("stage", None if error is None else str(error))):
+        if wrong is not None:
+            return error or ModelLoadError(f"rank {rank} of {group.size}: {wrong}")
+    return None
 
 
 def _both(first: Callable[[], None], second: Callable[[], None] | None) -> Callable[[], None]:

@@ -92,6 +92,9 @@ class LayerLoader:
         self.on_stage: Callable[[int], None] | None = None  #: called in the loader's thread as a stage gets ready
         self.on_bytes: Callable[[int], None] | None = None  #: called there with the number of those that have arrived
         self.check: Callable[[], None] | None = None  #: called there before a stage counts as ready; may raise
+        #: Called there with what is wrong with the rest of a stage whose layers are there, or None. Returns what is
+        #: wrong with it on any rank: a stage serves on all of them, or on none.
+        self.agree: Callable[[Exception | None], Exception | None] = lambda error: error
         self.turns = Turns(BACKGROUND_SHARE)  #: of the engine, which serves the first stage while later ones arrive
         self._seed = seed
         self._retries = retries
@@ -248,6 +251,7 @@ class LayerLoader:
             self._thread.join()
         self._status.close()
         self.on_stage = self.on_bytes = self.check = None
+        self.agree = lambda error: error
 
     def __enter__(self) -> Self:
         return self
@@ -286,15 +290,19 @@ class LayerLoader:
     def _load_stages(self) -> None:
         for number in range(1, self.last_stage + 1):
             self._load_group(number)
+            wrong: Exception | None = None
             try:
-                stage = self._arriving.get(number) or self._make_stage(number)
+                self._stages[number] = self._arriving.get(number) or self._make_stage(number)
             except Exception as error:
+                wrong = error
+            wrong = self.agree(wrong)
+            if wrong is not None:
+                self._stages.pop(number, None)
                 if not self._goes_on_after_errors:
-                    raise
-                self._leave_out(number, error)
+                    raise wrong
+                self._leave_out(number, wrong)
                 continue
             with self._changed:
-                self._stages[number] = stage
                 self._status.set_ready(number)
                 self._changed.notify_all()
             self._status.tell()
