@@ -312,7 +312,8 @@ class AsyncEngine:
         while not is_sent:  # or the engine was lost, or unloaded, in between
             accept = partial((await self.wait_open()).accept, priority=priority, min_stage=min_stage)
             processed = await asyncio.to_thread(accept, prompt, params)
-            add = Add(next(self._keys), request_id, processed, arrival_time, wants_progress, resumption)
+            key = next(self._keys)
+            add = Add(key, request_id, processed, arrival_time, wants_progress, resumption, serial=key)
             is_sent = self._send(stream, number, add)
         self._call(self._on_accepted, processed.n, processed.max_tokens)
 

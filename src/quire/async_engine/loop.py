@@ -260,6 +260,7 @@ class EngineLoop:
                 request_id=add.request_id,
                 arrival_time=add.arrival_time,
                 resumption=add.resumption,
+                serial=add.serial,
             )
         except ValueError as error:
             ended.events.append((add.key, error))

@@ -101,6 +101,7 @@ class Add:
     arrival_time: float  #: `time.monotonic`
     wants_progress: bool = True
     resumption: Resumption | None = None  #: the request was in an engine that was lost, and had come so far
+    serial: int | None = None  #: see `Engine.add`: counted by who serves, so that no further engine begins anew
 
     @property
     def num_known_tokens(self) -> int:

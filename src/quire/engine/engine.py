@@ -154,6 +154,7 @@ class Engine:
         request_id: str | None = None,
         arrival_time: float | None = None,
         resumption: Resumption | None = None,
+        serial: int | None = None,
     ) -> RequestState:
         """Queue a request that `input_processor` has processed.
 
@@ -164,6 +165,7 @@ class Engine:
             resumption: it goes on behind the tokens that another engine has made. Its place in the queue is before all
                 that have not begun, and its progress (`RequestState.take_progress`) is what comes after them. One
                 whose outputs have all ended comes back finished.
+            serial: its number, by which its seed is derived where it brings none; None is counted here.
 
         Raises:
             ValueError: the id is in use, or the request cannot be resumed here.
@@ -173,10 +175,9 @@ class Engine:
         sampling = processed.sampling_params
         eos = () if processed.ignore_eos else self.eos_token_ids
         so_far = resumption or _FRESH
-        if resumption is not None:
-            seed = resumption.seed
-        else:
-            seed = sampling.seed if sampling.seed is not None else derived_seed(self.seed, self._serial)
+        seed = resumption.seed if resumption is not None else sampling.seed
+        if seed is None:
+            seed = derived_seed(self.seed, self._serial if serial is None else serial)
         request = Request(
             request_id if request_id is not None else self._free_id(),
             processed.prompt.token_ids,
