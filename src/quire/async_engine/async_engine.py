@@ -8,7 +8,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from quire.async_engine.device_share import SharedDevice
 from quire.async_engine.event_stream import EventStream
 from quire.async_engine.failover import Failover
 from quire.async_engine.host import EngineHost, Heartbeats, ThreadHost
-from quire.async_engine.load_watch import LoadWaits, LoadWatch
+from quire.async_engine.load_watch import Door, LoadWatch
 from quire.async_engine.loop import EngineLoop
 from quire.async_engine.messages import (
     Add,
@@ -87,16 +86,12 @@ class AsyncEngine:
         on_load: Callable[[LoadProgress], None] | None = None,
     ) -> None:
         self.name = name
-        self.error: str | None = None  #: why it has failed, or is being loaded again
-        self._max_queue = max_queue
         self._load_wait_s = load_wait_s
         self._on_stats = on_stats
         self._on_finished = on_finished
         self._on_ready = on_ready
         self._on_accepted = on_accepted
         self._lock = threading.RLock()  # over the engine's state and the requests together
-        self._engine_state = ModelState.LOADING
-        self._is_draining = False
         self._input_processor: InputProcessor | None = None
         self._forecast: Forecast | None = None  #: the engine's latest
         self._last_use = 0.0  #: `time.monotonic`
@@ -105,8 +100,8 @@ class AsyncEngine:
         self._host = self._make_host(make_engine, device, hang_timeout_s, exit_on_hang)
         self._heartbeats = Heartbeats()
         self._loading = LoadWatch(name, partial(self._call, on_load))
-        self._waits = LoadWaits()
         self._sent = OpenRequests(self._lock, self._host.send)
+        self._door = Door(name, self._sent, self._lock, self._host.wake, max_queue=max_queue, wait_s=load_wait_s)
         self._failover = Failover(
             name, self._sent, self._loading, self._lock, load_wait_s, partial(self._call, on_finished)
         )
@@ -121,19 +116,22 @@ class AsyncEngine:
 
     @property
     def state(self) -> ModelState:
-        if self._is_draining and self._engine_state is not ModelState.FAILED:
-            return ModelState.DRAINING
-        return self._engine_state
+        return self._door.shown_state
+
+    @property
+    def error(self) -> str | None:
+        """Why it has failed, or is being loaded again."""
+        return self._door.error
 
     @property
     def num_requests(self) -> int:
         """Requests that run or wait."""
-        return len(self._sent) + len(self._waits)
+        return len(self._sent) + len(self._door)
 
     @property
     def num_queued(self) -> int:
         """Of them, requests that have not started, and those that wait for the model."""
-        return self._sent.num_unstarted + len(self._waits)
+        return self._door.num_queued
 
     @property
     def load_progress(self) -> LoadProgress | None:
@@ -150,7 +148,7 @@ class AsyncEngine:
     @property
     def is_known(self) -> bool:
         """Whether `engine` and `limits` tell the facts. They stay known while the model is loaded again."""
-        return self._input_processor is not None and self._engine_state is not ModelState.FAILED
+        return self._input_processor is not None and self._door.state is not ModelState.FAILED
 
     @property
     def num_stages(self) -> int:
@@ -167,7 +165,7 @@ class AsyncEngine:
         """The numbers of blocks, sequences and tokens that the engine works with. `EngineUnavailable` before they are
         known."""
         if self._input_processor is None:
-            raise self._unavailable()
+            raise self._door.unavailable()
         return self._input_processor.limits
 
     @property
@@ -176,7 +174,7 @@ class AsyncEngine:
         loaded again, its `InputProcessor`. `EngineUnavailable` where they are not known."""
         facts = self._host.facts or (self._input_processor if self.is_known else None)
         if facts is None:
-            raise self._unavailable()
+            raise self._door.unavailable()
         return facts
 
     @property
@@ -203,7 +201,7 @@ class AsyncEngine:
         while self.state is ModelState.LOADING:
             await asyncio.sleep(_POLL_S)
         if self.state not in (ModelState.READY, ModelState.UNLOADED):
-            raise self._unavailable()
+            raise self._door.unavailable()
 
     async def wait_open(self) -> InputProcessor:
         """Wait until the model takes requests, and have it loaded where it was unloaded. Who waits counts as queued.
@@ -212,33 +210,13 @@ class AsyncEngine:
             EngineUnavailable: it does not within `load_wait_s`, or never will.
             QueueFull: too many wait.
         """
-        deadline = time.monotonic() + self._load_wait_s
-        while (change := self._expect_change()) is not None:
-            try:
-                await asyncio.wait_for(asyncio.wrap_future(change), deadline - time.monotonic())
-            except TimeoutError:
-                raise self._unavailable() from None
-            finally:
-                with self._lock:
-                    self._waits.leave(change)
-        with self._lock:
-            return self._check_open()
-
-    def _expect_change(self) -> Future[None] | None:
-        """What is done once the model may take requests; None where there is nothing to wait for."""
+        self._last_use = time.monotonic()
+        await self._door.wait()
         with self._lock:
             self._last_use = time.monotonic()
-            if not self._is_coming:
-                return None
-            self._check_queue()
-            if self._engine_state is ModelState.UNLOADED:
-                self._engine_state = ModelState.LOADING
-                self._host.wake()
-            return self._waits.begin()
-
-    @property
-    def _is_coming(self) -> bool:
-        return self.state in (ModelState.LOADING, ModelState.UNLOADED)
+            self._door.check()
+            assert self._input_processor is not None
+            return self._input_processor
 
     def unload(self) -> bool:
         """Give the memory of an idle engine back, until the next request. Returns at once; False where it has work,
@@ -247,7 +225,7 @@ class AsyncEngine:
         with self._lock:
             if self.state is not ModelState.READY or self._sent or not self._host.rest():
                 return False
-            self._engine_state = ModelState.UNLOADED
+            self._door.state = ModelState.UNLOADED
             self._forecast = None
         logger.info("%s: %s, after %.0f s without a request", self.name, ModelState.UNLOADED, idle_s)
         self._heartbeats.end()
@@ -260,7 +238,7 @@ class AsyncEngine:
         return await self._heartbeats.ask(self._send_heartbeat, timeout_s)
 
     def _send_heartbeat(self, heartbeat: Heartbeat) -> bool:
-        if self._engine_state is not ModelState.READY:
+        if self._door.state is not ModelState.READY:
             return False
         self._host.send(heartbeat)
         return True
@@ -350,30 +328,12 @@ class AsyncEngine:
         """Nobody reads a stream any more: abort its requests that have not ended."""
         self._sent.leave(stream)
 
-    def _check_open(self) -> InputProcessor:
-        if self.state is not ModelState.READY or self._input_processor is None:
-            raise self._unavailable()
-        self._check_queue()
-        return self._input_processor
-
-    def _check_queue(self) -> None:
-        if self._max_queue is not None and self.num_queued >= self._max_queue:
-            raise QueueFull(f"{self.num_queued} requests wait for {self.name} already; try again later")
-
-    def _unavailable(self) -> EngineUnavailable:
-        match self.state:
-            case ModelState.DRAINING:
-                return EngineUnavailable(f"{self.name} is shutting down and takes no further requests")
-            case ModelState.FAILED:
-                return EngineUnavailable(f"{self.name} cannot be served: {self.error}")
-        return EngineUnavailable(f"{self.name} is being loaded; try again soon")
-
     def _send(self, stream: EventStream, number: int, add: Add) -> bool:
         """Send a request to the engine. False where that is being loaded."""
         with self._lock:
-            if self._is_coming:
+            if self._door.is_coming:
                 return False
-            self._check_open()
+            self._door.check()
             request = self._sent.add(add, stream, number)
             if add.resumption is not None:
                 self._failover.watch(request)
@@ -396,11 +356,11 @@ class AsyncEngine:
                 self._heartbeats.take(report)
 
     def _take_load(self, progress: LoadProgress) -> None:
-        if self._engine_state is ModelState.UNLOADED:
+        if self._door.state is ModelState.UNLOADED:
             return  # it was on its way
         if progress.error is None:
             self._last_use = time.monotonic()  # what still arrives is not idle
-        self._loading.take(progress, is_ready=self._engine_state is ModelState.READY)
+        self._loading.take(progress, is_ready=self._door.state is ModelState.READY)
 
     def _take_step(self, report: StepReport) -> None:
         if report.stats is not None:
@@ -428,14 +388,11 @@ class AsyncEngine:
             logger.info("%s: %s", self.name, report.state)
         losses = None
         with self._lock:
-            self._engine_state = report.state
-            self.error = report.error
+            self._door.set_state(report.state, report.error)
             if report.input_processor is not None:
                 self._input_processor = report.input_processor
                 self._forecast = report.forecast
             self._last_use = time.monotonic()
-            if not self._is_coming:
-                self._waits.end()
             if report.state is ModelState.LOADING:
                 losses = self._failover.send_again(self._sent.values(), report.error)
             elif report.state is not ModelState.READY:
@@ -467,7 +424,7 @@ class AsyncEngine:
         Returns:
             The number of requests that had not finished in time and were cut off.
         """
-        self._stop_taking()
+        self._door.close()
         deadline = time.monotonic() + timeout_s
         while self._sent and (left_s := deadline - time.monotonic()) > 0:
             await asyncio.sleep(min(_POLL_S, left_s))
@@ -475,16 +432,11 @@ class AsyncEngine:
 
     def shutdown(self) -> None:
         """Cut off what still runs, and end the thread once its step is over."""
-        self._stop_taking()
+        self._door.close()
         self._end_all()
         self._failover.close()
         self._grammars.close()
         self._host.stop()
-
-    def _stop_taking(self) -> None:
-        with self._lock:
-            self._is_draining = True
-            self._waits.end()
 
     def _end_all(self) -> int:
         message = f"{self.name} was shut down before this request had ended"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 
+from quire.async_engine.messages import EngineUnavailable, ModelState, QueueFull
+from quire.async_engine.open_requests import OpenRequests
 from quire.outputs import LoadProgress
 
 logger = logging.getLogger("quire")
@@ -66,26 +71,129 @@ class LoadWatch:
         self._on_progress(progress)
 
 
-class LoadWaits:
-    """Requests that wait for a model. `len` is how many. To be used under one lock."""
+class Door:
+    """Whether a model takes requests, and those who wait until it does: `len` is how many.
 
-    def __init__(self) -> None:
-        self._changes: set[Future[None]] = set()
+    Args:
+        name: of the model.
+        requests: that it has taken.
+        lock: over them and all of this.
+        wake: called where it was unloaded, and is wanted.
+        max_queue: requests that may wait, here or for their first step; None is without limit.
+        wait_s: for so long they wait here.
+
+    Attributes:
+        state: of the engine; to be changed under the lock.
+        error: why it has failed, or is being loaded again.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        requests: OpenRequests,
+        lock: threading.RLock,
+        wake: Callable[[], None],
+        *,
+        max_queue: int | None,
+        wait_s: float,
+    ) -> None:
+        self.state = ModelState.LOADING
+        self.error: str | None = None
+        self._name = name
+        self._requests = requests
+        self._lock = lock
+        self._wake = wake
+        self._max_queue = max_queue
+        self._wait_s = wait_s
+        self._is_closed = False
+        self._changes: set[Future[None]] = set()  #: what those who wait here wait for
 
     def __len__(self) -> int:
         return len(self._changes)
 
-    def begin(self) -> Future[None]:
-        """One more waits for what is returned, and then looks again; `leave` when it does not any more."""
-        change: Future[None] = Future()
-        self._changes.add(change)
+    @property
+    def shown_state(self) -> ModelState:
+        """The model's, as clients see it."""
+        return ModelState.DRAINING if self._is_closed and self.state is not ModelState.FAILED else self.state
+
+    @property
+    def num_queued(self) -> int:
+        """Requests that have not started, and those that wait here."""
+        return self._requests.num_unstarted + len(self._changes)
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether it does not take requests yet, and will."""
+        return self.shown_state in (ModelState.LOADING, ModelState.UNLOADED)
+
+    def check(self) -> None:
+        """Return where it takes one more request.
+
+        Raises:
+            EngineUnavailable: it does not; the message says why.
+            QueueFull: too many wait.
+        """
+        if self.shown_state is not ModelState.READY:
+            raise self.unavailable()
+        self._check_queue()
+
+    def _check_queue(self) -> None:
+        if self._max_queue is not None and self.num_queued >= self._max_queue:
+            raise QueueFull(f"{self.num_queued} requests wait for {self._name} already; try again later")
+
+    def unavailable(self) -> EngineUnavailable:
+        """Why it takes none."""
+        match self.shown_state:
+            case ModelState.DRAINING:
+                return EngineUnavailable(f"{self._name} is shutting down and takes no further requests")
+            case ModelState.FAILED:
+                return EngineUnavailable(f"{self._name} cannot be served: {self.error}")
+        return EngineUnavailable(f"{self._name} is being loaded; try again soon")
+
+    async def wait(self) -> None:
+        """Wait as long as it is coming, and have it loaded where it was unloaded. `check` is to follow.
+
+        Raises:
+            EngineUnavailable: it is not there within `wait_s`.
+            QueueFull: too many wait.
+        """
+        deadline = time.monotonic() + self._wait_s
+        while (change := self._expect_change()) is not None:
+            try:
+                await asyncio.wait_for(asyncio.wrap_future(change), deadline - time.monotonic())
+            except TimeoutError:
+                raise self.unavailable() from None
+            finally:
+                with self._lock:
+                    self._changes.discard(change)
+
+    def _expect_change(self) -> Future[None] | None:
+        """What is done once the model may take requests; None where there is nothing to wait for."""
+        with self._lock:
+            if not self.is_coming:
+                return None
+            self._check_queue()
+            if self.state is ModelState.UNLOADED:
+                self.state = ModelState.LOADING
+                self._wake()
+            change: Future[None] = Future()
+            self._changes.add(change)
         return change
 
-    def leave(self, change: Future[None]) -> None:
-        self._changes.discard(change)
+    def set_state(self, state: ModelState, error: str | None) -> None:
+        """The engine is in another state. All who wait look again, where they need not wait any more."""
+        with self._lock:
+            self.state, self.error = state, error
+            if not self.is_coming:
+                self._end_waits()
 
-    def end(self) -> None:
-        """The model is there, or never will be: have all look."""
+    def close(self) -> None:
+        """No further request is taken."""
+        with self._lock:
+            self._is_closed = True
+            self._end_waits()
+
+    def _end_waits(self) -> None:
         for change in self._changes:
             if change.set_running_or_notify_cancel():
                 change.set_result(None)

@@ -84,7 +84,7 @@ class RemoteEngine(AsyncEngine):
         self._starts_at_once = starts_at_once
         super().__init__(name, _no_engine, **options)
         if not starts_at_once:
-            self._engine_state = ModelState.UNLOADED
+            self._door.state = ModelState.UNLOADED
 
     def _make_host(
         self, make_engine: Callable[[], Engine], device: SharedDevice | None, hang_timeout_s: float, exit_on_hang: bool
