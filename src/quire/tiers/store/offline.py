@@ -158,7 +158,7 @@ def export(directory: str | Path, namespace: str, file: str | Path) -> dict[str,
         ValueError: there is no such namespace, or one of a rank's is not in this directory.
     """
     sources = _find_slices(find_namespace(directory, namespace))
-    counts = {}
+    counts: dict[str, int] = {}
     with Path(file).open("wb") as out:
         for number, source in enumerate(sources, start=1):
             _write_head(out, source, num_left=len(sources) - number)
@@ -176,7 +176,7 @@ def import_(file: str | Path, directory: str | Path, *, max_bytes: int = 1 << 50
         ValueError: it is no such file, it is damaged, or the directory cannot be used. Blocks that came before the
             damage are stored.
     """
-    counts = {}
+    counts: dict[str, int] = {}
     with Path(file).open("rb") as source:
         num_left = 1  # namespaces in the file
         while num_left > 0:
