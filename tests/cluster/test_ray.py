@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -53,6 +54,9 @@ def test_a_model_is_served_on_ray_and_nothing_is_left_behind() -> None:
         answers = server.complete(prompt=["One", "Two", "Three", "Four", "Five", "Six"], n=2, temperature=1)
         assert [choice["index"] for choice in answers["choices"]] == list(range(12))  # six calls of one HTTP request
         assert len(server.replicas()) == 1
+        counted = r'quire_generation_tokens_total\{model_name="random:tiny",replica="\w+"\} ([1-9].*)'
+        with server.client() as client:
+            server.wait_for(lambda: re.search(counted, client.get("/metrics").text), "the figures of the replica")
         assert server.stop() == 0
         server.wait_for(lambda: not server.processes(), "the end of all processes")
 

@@ -127,7 +127,7 @@ def test_after_export_and_import(tmp_path: Path) -> None:
     """Where the model has another path."""
     keep_document("qwen3", tmp_path / "here")
     (namespace,) = list_namespaces(tmp_path / "here")
-    assert export(tmp_path / "here", namespace.name, tmp_path / "file") == NUM_FULL // 4
+    assert export(tmp_path / "here", namespace.name, tmp_path / "file") == {namespace.name: NUM_FULL // 4}
     import_(tmp_path / "file", tmp_path / "there")
     llm = DocumentLLM(shutil.copytree(checkpoint("qwen3"), tmp_path / "model"), tmp_path / "there")
     job = ask(1)

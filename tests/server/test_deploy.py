@@ -15,11 +15,13 @@ import pytest
 import yaml
 
 from every_metric import render_every_metric
+from quire.cluster.run import node_environment
 from quire.cluster.settings import ClusterSettings
 from quire.config import EngineConfig
 from quire.config_file import read_config
 from quire.server.lifecycle import _LAST_BYTES_TIMEOUT_S, _STOP_TIMEOUT_S
 from quire.server.settings import ServerSettings
+from quire.settings import parse_size
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -199,3 +201,22 @@ def test_the_launchers_file_has_what_ray_asks_for() -> None:
     for commands in ("setup_commands", "head_start_ray_commands", "worker_start_ray_commands"):
         for command in cluster[commands]:
             assert subprocess.run(["bash", "-n", "-c", command], timeout=60, check=False).returncode == 0
+
+
+def test_machines_that_others_start_are_told_what_ours_are() -> None:
+    config, _, service = yaml.safe_load_all((DEPLOY / "kuberay.yaml").read_text())
+    cluster = service["spec"]["rayClusterConfig"]
+    launcher = yaml.safe_load((DEPLOY / "ray-cluster.yaml").read_text())
+    on_kubernetes = [
+        {each["name"]: each["value"] for each in group["template"]["spec"]["containers"][0]["env"]}
+        for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])
+    ]
+    by_hand = [
+        dict(each.split("=") for each in re.findall(r"^export ([^;]+);.* start ", command)[0].split())
+        for command in (launcher["head_start_ray_commands"][-1], launcher["worker_start_ray_commands"][-1])
+    ]
+    options = yaml.safe_load(config["data"]["serve.yaml"])
+    for told, source in zip(on_kubernetes + by_hand, [options] * 2 + [DEPLOY / "serve.yaml"] * 2, strict=True):
+        limit = read_config(source, (ServerSettings, ClusterSettings)).make(ServerSettings).max_body_bytes
+        told["QUIRE_MAX_BODY_BYTES"] = str(parse_size(told["QUIRE_MAX_BODY_BYTES"]))
+        assert told == node_environment(limit)

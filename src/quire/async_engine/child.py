@@ -21,6 +21,8 @@ from typing import Any
 
 from quire.system.child_processes import GROUP_SIGNALS, signals_blocked
 
+PROCESS_NAME = "engine"
+
 
 class EngineChild:
     """A process that waits to be told what to run.
@@ -34,7 +36,9 @@ class EngineChild:
         # Two pipes: on a socket, the engine's thread that waits for commands would be woken by our reading its reports.
         their_commands, self.commands = context.Pipe(duplex=False)
         self.reports, their_reports = context.Pipe(duplex=False)
-        self.process = context.Process(target=_wait_and_run, args=(their_commands, their_reports, imports), daemon=True)
+        self.process = context.Process(
+            target=_wait_and_run, args=(their_commands, their_reports, imports), name=PROCESS_NAME, daemon=True
+        )
         with signals_blocked():  # the child has them blocked too, until it can ignore them
             self.process.start()
         their_commands.close()

@@ -12,10 +12,10 @@ from ray import serve
 from ray.exceptions import ActorDiedError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from quire.cluster.figures import ClusterMetrics
 from quire.cluster.remote_engine import RemoteEngine
 from quire.server.assemble import assemble
 from quire.server.log_format import configure_logging
-from quire.server.metrics import Metrics
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -27,7 +27,7 @@ def start_app(served: Served) -> FastAPI:
     """The application of this replica. It begins to ask the models' deployments as its lifespan begins."""
     settings = served.settings
     configure_logging(settings.log_format)
-    metrics = Metrics(served.engines)
+    metrics = ClusterMetrics(served.engines)
     app_name = serve.get_replica_context().app_name
     engines = {
         name: RemoteEngine(
@@ -42,6 +42,7 @@ def start_app(served: Served) -> FastAPI:
             on_ready=partial(metrics.observe_limits, name),
             on_accepted=partial(metrics.observe_accepted, name),
             on_load=partial(metrics.observe_load, name),
+            on_figures=partial(metrics.observe_replicas, name),
         )
         for name, deployment in served.deployments.items()
     }

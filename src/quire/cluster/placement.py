@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,11 +22,18 @@ class Placement:
     """Args:
     policy: of `ReplicaRouter`.
     on_load: is told of the progress of the replica that has come furthest, whenever that changes.
+    on_figures: is told what the engine of each replica has counted, whenever there is news.
     """
 
-    def __init__(self, policy: str, on_load: Callable[[LoadProgress], None] = lambda progress: None) -> None:
+    def __init__(
+        self,
+        policy: str,
+        on_load: Callable[[LoadProgress], None] = lambda progress: None,
+        on_figures: Callable[[Mapping[str, Sequence[float]]], None] = lambda figures: None,
+    ) -> None:
         self._router = ReplicaRouter(policy)  #: knows the replicas that serve; those that still load are none to it
         self._on_load = on_load
+        self._on_figures = on_figures
         self._lock = threading.Lock()
         self._heard: dict[str, int] = {}  #: by replica that serves, the number of the news that was taken last
         self._dead: set[str] = set()  #: Serve may go on to name them for a while
@@ -47,6 +54,9 @@ class Placement:
             loads = (each.progress for each in news.values() if each is not None and each.progress is not None)
             best = max(loads, key=lambda progress: (progress.stage, progress.bytes_loaded), default=None)
             has_changed, self._progress = best != self._progress, best
+            self._on_figures(
+                {name: each.figures for name, each in news.items() if each is not None and name not in self._dead}
+            )
         if has_changed and best is not None:
             self._on_load(best)
 

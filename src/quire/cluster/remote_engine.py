@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +65,7 @@ class RemoteEngine(AsyncEngine):
         is_dead: whether an error of a call says that its replica has died.
         policy: by which a replica is chosen (`ReplicaRouter`).
         starts_at_once: there are replicas from the start; otherwise the first request has one started.
+        on_figures: of `Placement`.
         **options: of `AsyncEngine`.
     """
 
@@ -76,11 +77,12 @@ class RemoteEngine(AsyncEngine):
         is_dead: Callable[[Exception], bool],
         policy: str = "prefix",
         starts_at_once: bool = True,
+        on_figures: Callable[[Mapping[str, Sequence[float]]], None] = lambda figures: None,
         **options: Any,
     ) -> None:
         self._handle = handle
         self._is_dead = is_dead
-        self._placement = Placement(policy, lambda progress: self._take_report(LoadReport(progress)))
+        self._placement = Placement(policy, lambda progress: self._take_report(LoadReport(progress)), on_figures)
         self._starts_at_once = starts_at_once
         super().__init__(name, _no_engine, **options)
         if not starts_at_once:

@@ -22,11 +22,13 @@ from quire.async_engine.event_stream import EventStream
 from quire.async_engine.messages import EngineUnavailable, Finished, ModelState, RequestFailed, Started
 from quire.async_engine.process import ProcessEngine
 from quire.cluster import actor_ranks
+from quire.cluster.figures import figures_of
 from quire.cluster.share import ReplicaShare
 from quire.cluster.wire import ReplicaNews, pack_events, unpack_request
 from quire.config import EngineConfig
 from quire.engine.input_processor import InputProcessor
 from quire.prompt import Prompt
+from quire.server.metrics import Metrics
 from quire.startup import start_engine
 
 if TYPE_CHECKING:
@@ -56,11 +58,13 @@ class ModelReplica:
         else:
             start = partial(start_engine, config)
         self._numbers = itertools.count()
+        self._metrics = Metrics((name,))
         self._engine = self._make_engine(
             name,
             partial(start, memory_share=min(1.0, num_cpus / (os.cpu_count() or 1))),
             hang_timeout_s=hang_timeout_s,
             load_wait_s=load_wait_s,
+            on_stats=partial(self._metrics.observe_stats, name),
         )
         self._engine.start(asyncio.get_running_loop())
 
@@ -111,7 +115,7 @@ class ModelReplica:
             raise RuntimeError(f"{self._engine.name} cannot be served: {self._engine.error}")
 
     def record_routing_stats(self) -> dict[str, Any]:
-        """For those who choose a replica."""
+        """For those who choose a replica, and for the application's metrics."""
         engine = self._engine
         progress = engine.load_progress
         is_ready = engine.state is ModelState.READY
@@ -123,6 +127,7 @@ class ModelReplica:
             progress=progress,
             num_blocks=limits.num_blocks if limits is not None else 0,
             block_size=limits.block_size if limits is not None else 1,
+            figures=figures_of(self._metrics),
         ).as_stats()
 
     def record_autoscaling_stats(self) -> dict[str, float]:

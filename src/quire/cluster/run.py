@@ -83,13 +83,22 @@ def run(served: Served, address: str | None, banner: Callable[[str], str]) -> in
     return 128 + signal.SIGINT if heard and heard[0] == signal.SIGINT else 0
 
 
+def node_environment(max_body_bytes: int) -> dict[str, str]:
+    """What each machine of a cluster is to find in its environment as Ray starts there; the files in deploy/ have the
+    same."""
+    return {
+        "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "quire.cluster.proxy.limits",
+        "QUIRE_MAX_BODY_BYTES": str(max_body_bytes),
+        "RAY_worker_niceness": "0",  # or engines would give way to whatever else runs there
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+
+
 @contextmanager
 def _cluster(address: str | None, max_body_bytes: int) -> Iterator[None]:
-    """Ray, joined or started."""
-    os.environ.setdefault("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "quire.cluster.proxy.limits")
-    os.environ["QUIRE_MAX_BODY_BYTES"] = str(max_body_bytes)
-    os.environ.setdefault("RAY_worker_niceness", "0")  # or engines would give way to whatever else runs here
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    """Ray, joined or started. What somebody has said to Ray himself stands."""
+    said = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
+    os.environ.update(node_environment(max_body_bytes) | said)
     import ray
 
     options: dict[str, Any] = {"address": address or "local", "logging_level": logging.WARNING}

@@ -32,6 +32,7 @@ class ReplicaNews:
     progress: LoadProgress | None = None  #: of loading
     num_blocks: int = 0  #: of its pool; 0 before that is known
     block_size: int = 16
+    figures: Sequence[float] = ()  #: that its engine has counted (`figures_of`)
 
     def as_stats(self) -> dict[str, Any]:
         """As Ray Serve carries it, which knows nothing of our classes."""
@@ -42,6 +43,7 @@ class ReplicaNews:
             "progress": self.progress and _values_of_progress(self.progress),
             "num_blocks": self.num_blocks,
             "block_size": self.block_size,
+            "figures": self.figures,
         }
 
     @classmethod

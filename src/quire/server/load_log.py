@@ -36,7 +36,7 @@ class LoadLog:
         lines = []
         for model, now in self._values.items():
             was = before.get(model, {})
-            gained = {name: value - was.get(name, 0) for name, value in now.items() if name.endswith("_total")}
+            gained = {name: max(0, value - was.get(name, 0)) for name, value in now.items() if name.endswith("_total")}
             prompt, generated = gained["quire_prompt_tokens_total"], gained["quire_generation_tokens_total"]
             running, waiting = now["quire_num_requests_running"], now["quire_num_requests_waiting"]
             if not (prompt or generated or running or waiting):

@@ -25,7 +25,7 @@ from quire.server.errors import ERROR_CODE
 MODES = ("recompute", "swap", "mixed")
 _ASIDE = ("document", "grammar", "stage")  #: why requests wait beside the queue
 _DIRECTIONS = {"save": "out", "load": "in"}
-_LABEL = "model_name"
+MODEL_LABEL = "model_name"
 AnyMetric = Gauge | Counter | Histogram
 M = TypeVar("M", Gauge, Counter, Histogram)
 # Upper ends in seconds: from a small model on one GPU to a large one on a busy CPU.
@@ -55,6 +55,9 @@ class Metrics:
 
     Args:
         models: names that are shown from the start, at zero; others appear with their first value.
+
+    Attributes:
+        steps: of the registry's metrics, those that `observe_stats` moves.
     """
 
     def __init__(self, models: Iterable[str] = ()) -> None:
@@ -108,10 +111,24 @@ class Metrics:
         self._add_tiers()
         self._add_http()
         self._add_collections()
+        self.steps = self._steps_alone()
         self._limits: dict[str, SchedulerConfig] = {}
         ProcessCollector(registry=self.registry)
         for model in models:
             self._show(model)
+
+    def _steps_alone(self) -> CollectorRegistry:
+        steps = CollectorRegistry()
+        for metric in (
+            self._num_running, self._num_waiting, self._waiting_by_reason, self._kv_usage, self._prefix_queries,
+            self._prefix_hits, self._hits_by_tier, self._prefix_ways, self._num_preemptions, self._prompt_tokens,
+            self._generation_tokens, self._itl, self._step_sizes, self._preemptions, self._recovery_seconds,
+            self._recomputed, self._error, self._swapped_blocks, self._swapped_bytes, self._cancelled,
+            self._swap_space, self._swap_used, self._disk_moved, self._disk_failed, self._disk_blocks,
+            self._disk_bytes,
+        ):  # fmt: skip
+            steps.register(metric)
+        return steps
 
     def _add_sizes(self) -> None:
         self._prompt_sizes = self._histogram("request_prompt_tokens", "Tokens of a request's prompt.", _SIZE_BUCKETS)
@@ -335,15 +352,13 @@ class Metrics:
         return generate_latest(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Every series but the times at which series were made, which would double their number."""
-        for metric in self.registry.collect():
-            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
-            yield metric
+        """Every series."""
+        yield from collect(self.registry)
         yield self._cache_config()
 
     def _cache_config(self) -> Metric:
         """As dashboards know it: a series whose labels are the figures."""
-        family = InfoMetricFamily("quire_cache_config", "What the KV cache was made with.", labels=[_LABEL])
+        family = InfoMetricFamily("quire_cache_config", "What the KV cache was made with.", labels=[MODEL_LABEL])
         for model, limits in list(self._limits.items()):
             figures = {
                 "block_size": str(limits.block_size),
@@ -359,19 +374,19 @@ class Metrics:
         found: dict[str, dict[str, float]] = {}
         for metric in self.collect():
             for sample in metric.samples:
-                if sample.labels.keys() == {_LABEL}:
-                    found.setdefault(sample.labels[_LABEL], {})[sample.name] = sample.value
+                if sample.labels.keys() == {MODEL_LABEL}:
+                    found.setdefault(sample.labels[MODEL_LABEL], {})[sample.name] = sample.value
         return found
 
     def _gauge(self, name: str, text: str, **others: tuple[str, ...]) -> Gauge:
-        return self._noted(Gauge(f"quire_{name}", text, [_LABEL, *others], registry=self.registry), **others)
+        return self._noted(Gauge(f"quire_{name}", text, [MODEL_LABEL, *others], registry=self.registry), **others)
 
     def _counter(self, name: str, text: str, **others: tuple[str, ...]) -> Counter:
         """By model, and by other labels, with the values that they may have."""
-        return self._noted(Counter(f"quire_{name}", text, [_LABEL, *others], registry=self.registry), **others)
+        return self._noted(Counter(f"quire_{name}", text, [MODEL_LABEL, *others], registry=self.registry), **others)
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...], **others: tuple[str, ...]) -> Histogram:
-        labels = [_LABEL, *others]
+        labels = [MODEL_LABEL, *others]
         return self._noted(Histogram(f"quire_{name}", text, labels, registry=self.registry, buckets=buckets), **others)
 
     def _noted(self, metric: M, **others: tuple[str, ...]) -> M:
@@ -419,6 +434,13 @@ class CountRequests:
                 handler = route.path_format if route is not None else asked
                 code = scope.get("state", {}).get(ERROR_CODE)
                 self.metrics.observe_http(handler, scope["method"], status, code)
+
+
+def collect(registry: CollectorRegistry) -> Iterator[Metric]:
+    """Its series but the times at which series were made, which would double their number."""
+    for metric in registry.collect():
+        metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+        yield metric
 
 
 def metrics_routes(metrics: Metrics) -> APIRouter:

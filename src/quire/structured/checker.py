@@ -33,6 +33,7 @@ CPU_S = 0.5  # of processor time that a grammar may take
 _LIMITS = Limits(memory_bytes=512 << 20, cpu_s=None, wall_s=60.0)  # a busy machine may take seconds to start it
 _MAX_KEPT = 1024  # verdicts
 _MAX_WAITING = 64  # grammars that wait for the process; one owner has half of them
+_NICENESS = 10  # of the process: a new grammar can wait, streams cannot
 _NUM_WALKS, _WALK_TOKENS = 3, 48  # outputs that are tried, and how far
 _MASK_S = 0.1  # processor time that a mask may take over a vocabulary of bytes
 
@@ -46,7 +47,7 @@ class GrammarChecker:
     event loop may ask."""
 
     def __init__(self) -> None:
-        self._child = Child(_make_worker, "grammar", limits=_LIMITS)
+        self._child = Child(_make_worker, "grammar", limits=_LIMITS, niceness=_NICENESS)
         self._thread: FairThread[str] | None = None
         self._lock = threading.Lock()  # over what stands below
         self._verdicts: OrderedDict[bytes, str] = OrderedDict()  #: by a grammar's digest: what is wrong, or nothing

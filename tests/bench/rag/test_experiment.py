@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 
 from quire.async_engine.async_engine import AsyncEngine
+from quire.async_engine.child import EngineChild
 from quire.bench.rag import experiment, play, warm
+from quire.bench.rag.play import engine_seconds
 from quire.bench.settings import RagSettings
 from quire.config import EngineConfig
 from quire.core.prefix_loader import PrefixLoader
@@ -101,3 +104,14 @@ def test_every_way_gives_the_same_tokens_and_warm_finds_all_documents_on_disk(tm
     assert sum(policy["num_documents"].values()) == 5  # each model reads whales and bridges, the large one clocks
     assert by_way["warm"]["loaded_bytes"] >= result["warm_bytes"] > 0  # the clocks are asked about twice
     assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_processor_time_of_engines_is_seen() -> None:
+    child = EngineChild()
+    try:
+        deadline = time.monotonic() + 60
+        while not engine_seconds():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        child.end()

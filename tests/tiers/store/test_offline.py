@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -110,15 +111,41 @@ def test_what_is_being_written_is_not_pruned(tmp_path: Path, directory: Path) ->
 
 def test_an_exported_namespace_is_imported_elsewhere(tmp_path: Path, directory: Path) -> None:
     file = tmp_path / "exported"
-    assert offline.export(directory, "tiny", file) == 6
+    exported = offline.export(directory, "tiny", file)
     (tmp_path / "new").mkdir()
-    name, count = offline.import_(file, tmp_path / "new" / "kv")
-    assert (name, count) == (f"tiny-{ROOT.hex()[:12]}", 6)
+    assert offline.import_(file, tmp_path / "new" / "kv") == exported == {f"tiny-{ROOT.hex()[:12]}": 6}
     store = open_store(tmp_path / "new")
     assert readable(store, keys(1, 2, 3, 4, 5, 6)) == keys(1, 2, 3, 4, 5, 6)
     assert store.delete(keys(2)) == 2, "chains are as they were"
     store.close()
-    assert offline.import_(file, directory)[1] == 6, "where they are already, nothing happens"
+    assert offline.import_(file, directory) == exported, "where they are already, nothing happens"
+
+
+def test_what_two_ranks_keep_is_carried_away_together(tmp_path: Path) -> None:
+    roots = [bytes([rank + 1]) * 32 for rank in range(2)]
+    for rank, root in enumerate(roots):
+        facts = {"dtype": "float32", "parallel_slice": f"{rank}/2"}
+        store = open_store(tmp_path, root=root, model="cut", facts=facts)
+        write_blocks(store, chain(1, 2, 3 + rank))
+        store.close()
+    file, names = tmp_path / "exported", [f"cut-{root.hex()[:12]}" for root in roots]
+    for named in ("cut", *names):
+        assert offline.export(tmp_path / "kv", named, file) == dict.fromkeys(names, 3)
+    (tmp_path / "new").mkdir()
+    assert offline.import_(file, tmp_path / "new" / "kv") == dict.fromkeys(names, 3)
+    assert [each.facts["parallel_slice"] for each in offline.list_namespaces(tmp_path / "new" / "kv")] == ["0/2", "1/2"]
+    for rank, root in enumerate(roots):
+        store = open_store(tmp_path / "new", root=root, model="cut")
+        assert readable(store, keys(1, 2, 3, 4)) == keys(1, 2, 3 + rank)
+        store.close()
+
+    end_of_first = file.read_bytes().rindex(offline._EXPORT_MAGIC)
+    os.truncate(file, end_of_first)
+    with pytest.raises(ValueError, match="damaged"):
+        offline.import_(file, tmp_path / "half")
+    shutil.rmtree(tmp_path / "kv" / names[0])
+    with pytest.raises(ValueError, match="cut has 2 ranks, and what rank 0 kept is not in"):
+        offline.export(tmp_path / "kv", names[1], file)
 
 
 def test_a_damaged_export_is_refused(tmp_path: Path, directory: Path) -> None:

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quire.async_engine.child import PROCESS_NAME
 from quire.async_engine.event_stream import EventStream
 from quire.async_engine.messages import Finished
 from quire.async_engine.process import ProcessEngine
@@ -176,7 +177,7 @@ async def play(
         ValueError: a prompt is longer than its model takes.
         RuntimeError: a request failed.
     """
-    cpu_before = _engine_seconds()
+    cpu_before = engine_seconds()
     began = time.monotonic()
     due = [began + at * load.interval_s for at in range(len(load.questions))]
     answers: list[Answer | None] = [None] * len(due)
@@ -231,15 +232,15 @@ async def play(
         {name: each.block_bytes for name, each in limits.items()},
         next(iter(limits.values())).block_size,
         {name: served.ways for name, served in engines.items()},
-        _engine_seconds() - cpu_before,
+        engine_seconds() - cpu_before,
     )
 
 
-def _engine_seconds() -> float:
+def engine_seconds() -> float:
     """Processor seconds of the engines' processes so far; 0 where the system does not tell."""
     ticks = 0
     for child in multiprocessing.active_children():
-        if child.name.startswith("engine "):
+        if child.name == PROCESS_NAME:
             with contextlib.suppress(OSError):
                 fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
                 ticks += int(fields[11]) + int(fields[12])  # utime and stime: proc(5)

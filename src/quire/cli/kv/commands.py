@@ -124,10 +124,11 @@ def rm(namespace: Namespace, document: Annotated[str, typer.Argument(help="As ls
 
 @app.command(epilog="Example: quire kv export tiny tiny.kv --kv-dir ~/kv")
 def export(namespace: Namespace, file: Annotated[Path, typer.Argument(help="To write.")], kv_dir: KvDir) -> None:
-    """Write the blocks of a namespace to one file."""
+    """Write the blocks of a namespace to one file; of a model on several ranks, those of all."""
     from quire.tiers.store.offline import export as write
 
-    typer.echo(f"{write(kv_dir, namespace, file)} blocks written to {file}")
+    for name, count in write(kv_dir, namespace, file).items():
+        typer.echo(f"{count} blocks of {name} written to {file}")
 
 
 @app.command("import", epilog="Example: quire kv import tiny.kv --kv-dir ~/kv")
@@ -135,8 +136,8 @@ def import_(file: Annotated[Path, typer.Argument(help="That export wrote.")], kv
     """Store the blocks of an exported file, each of them checked."""
     from quire.tiers.store.offline import import_ as read
 
-    name, count = read(file, kv_dir)
-    typer.echo(f"{count} blocks are in {name}")
+    for name, count in read(file, kv_dir).items():
+        typer.echo(f"{count} blocks are in {name}")
 
 
 def _last_use(namespace: NamespaceFigures) -> str:

@@ -14,13 +14,17 @@ constexpr int TILE_SIDE = 16;
 constexpr int BLOCK_ROWS = 2 * TILE_SIDE;
 
 // sums[32][32] = x[32] by a panel, whose weights are what they stand for plus 128. x has 32 rows that may be read.
-inline void multiply_block(const int8_t* x, int64_t x_stride, const uint8_t* weights, int64_t groups, int32_t* sums) {
+// `lines` from `ahead` on are asked for in each step.
+inline void multiply_block(const int8_t* x, int64_t x_stride, const uint8_t* weights, int64_t groups, int32_t* sums,
+                           const uint8_t* ahead, int64_t lines) {
     finish_stores();
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
     for (int64_t group = 0; group < groups; ++group, x += 64, weights += 64 * COLUMNS) {
+        for (int64_t line = 0; line < lines; ++line, ahead += 64) __builtin_prefetch(ahead);
+        // All loads first: a product that waits for its tile holds up the loads behind it.
         _tile_loadd(4, x, x_stride);
         _tile_loadd(6, weights, BYTES);
         _tile_loadd(7, weights + 64, BYTES);

@@ -24,7 +24,11 @@ constexpr int64_t GROUP = 64;
 constexpr int64_t GROUP_STEPS = GROUP / STEP;
 constexpr int64_t GROUP_BYTES = 2 * 2 * COLUMNS + GROUP * COLUMNS / 2;
 constexpr int64_t NIBBLES = 2 * 2 * COLUMNS;                   // where they begin in a group
-constexpr int64_t BLOCK_BYTES = 512 * 1024;                    // of activations that stay in the second cache
+#if defined(__AMX_INT8__)
+constexpr int64_t BLOCK_BYTES = 1024 * 1024;  // of activations: half of the second cache of processors with tiles
+#else
+constexpr int64_t BLOCK_BYTES = 512 * 1024;
+#endif
 constexpr int64_t PARALLEL_WORK = 512 * 1024;                  // products; less is done before others are awake
 
 #if defined(__AVX512VNNI__)
@@ -282,16 +286,21 @@ inline void finish_row(const Call<T>& call, float scale, const float* tile, cons
 #if defined(__AMX_INT8__)
 constexpr int64_t LEAST_BLOCK = INTEGER_ROWS + 1;  // rows; fewer are one tile of registers
 
-// Rows [row, end) by one panel of columns of 8 bits, in blocks of 32 rows.
+// Rows [row, end) by one panel of columns of 8 bits, in blocks of 32 rows. The next panel is asked for meanwhile, a bit
+// in each step: the first rows would wait for memory otherwise, and the others would not use it.
 template <class T>
 inline void multiply_panel_by_tiles(const Call<T>& call, const Integers& x, int64_t row, int64_t end, int64_t panel) {
     const int num_weights = call.form == QUIRE_GATED ? 2 : 1;
     alignas(64) int32_t sums[2][BLOCK_ROWS * COLUMNS];
     alignas(64) float values[2][COLUMNS];
-    for (; row < end; row += BLOCK_ROWS) {
-        for (int which = 0; which < num_weights; ++which)
-            multiply_block(x.values + row * x.stride, x.stride,
-                           call.weights[which]->packed + panel * x.groups * GROUP * COLUMNS, x.groups, sums[which]);
+    const int64_t panel_bytes = x.groups * GROUP * COLUMNS;
+    const int64_t lines = divide_up(GROUP * COLUMNS / 64, divide_up(end - row, BLOCK_ROWS));
+    int64_t asked = panel_bytes;
+    for (; row < end; row += BLOCK_ROWS, asked += x.groups * lines * 64) {
+        for (int which = 0; which < num_weights; ++which) {
+            const uint8_t* packed = call.weights[which]->packed + panel * panel_bytes;
+            multiply_block(x.values + row * x.stride, x.stride, packed, x.groups, sums[which], packed + asked, lines);
+        }
         const int64_t last = end - row < BLOCK_ROWS ? end - row : BLOCK_ROWS;
         for (int64_t i = 0; i < last; ++i) {
             for (int which = 0; which < num_weights; ++which)

@@ -93,7 +93,7 @@ def find_namespace(directory: str | Path, name: str) -> Namespace:
         each
         for each in _namespaces(_checked(directory))
         if name == each.path.name
-        or (name == each.model and _is_first_slice(each))
+        or (name == each.model and _slice_of(each)[0] == 0)
         or (len(name) >= 4 and each.root.hex().startswith(name))
     ]
     if len(found) != 1:
@@ -145,60 +145,54 @@ def prune(directory: str | Path, max_bytes: int, namespace: str | None = None) -
     return evicted
 
 
-def export(directory: str | Path, namespace: str, file: str | Path) -> int:
-    """Write the intact blocks of a namespace to one file that any machine can import. Returns their number."""
-    source = find_namespace(directory, namespace)
-    count = 0
+def export(directory: str | Path, namespace: str, file: str | Path) -> dict[str, int]:
+    """Write the intact blocks of a namespace to one file that any machine can import.
+
+    Of a model on several ranks, each of which has a namespace for its slices, those of all ranks are written, whichever
+    was named: a block is of use where all its slices are.
+
+    Returns:
+        The namespaces by name, and the number of blocks of each.
+
+    Raises:
+        ValueError: there is no such namespace, or one of a rank's is not in this directory.
+    """
+    sources = _find_slices(find_namespace(directory, namespace))
+    counts: dict[str, int] = {}
     with Path(file).open("wb") as out:
-        facts = {
-            "model": source.model,
-            "root": source.root.hex(),
-            "block_bytes": source.block_bytes,
-            "facts": dict(source.facts),
-        }
-        head = json.dumps(facts).encode()
-        out.write(_EXPORT_MAGIC + _LENGTH.pack(len(head)) + head + xxhash.xxh3_128_digest(head))
-        known = set[bytes]()
-        for row, data in _live_records(source):
-            if row.key not in known:
-                known.add(row.key)
-                fields = _FIELDS.pack(row.key, row.parent, row.cost_s)
-                digest = xxhash.xxh3_128(fields)
-                digest.update(data)
-                out.write(b"B" + fields + digest.digest() + data)
-                count += 1
-        out.write(b"E" + _LENGTH.pack(count))
-    return count
+        for number, source in enumerate(sources, start=1):
+            _write_head(out, source, num_left=len(sources) - number)
+            counts[source.path.name] = _write_blocks(out, source)
+    return counts
 
 
-def import_(file: str | Path, directory: str | Path, *, max_bytes: int = 1 << 50) -> tuple[str, int]:
-    """Store the blocks of an exported file, each of them checked. Returns the namespace's name and their number.
+def import_(file: str | Path, directory: str | Path, *, max_bytes: int = 1 << 50) -> dict[str, int]:
+    """Store the blocks of an exported file, each of them checked.
+
+    Returns:
+        The namespaces by name, and the number of blocks of each.
 
     Raises:
         ValueError: it is no such file, it is damaged, or the directory cannot be used. Blocks that came before the
             damage are stored.
     """
+    counts: dict[str, int] = {}
     with Path(file).open("rb") as source:
-        facts = _read_head(source, file)
-        store = BlockStore(
-            directory,
-            model=str(facts["model"]),
-            root=bytes.fromhex(str(facts["root"])),
-            block_bytes=int(facts["block_bytes"]),
-            max_bytes=max_bytes,
-            facts=facts["facts"],
-        )
-        try:
-            store.poll()
-            count = 0
-            for blocks, data in _read_batches(source, store.block_bytes, file):
-                failed = store.write(blocks, data)
-                if failed:
-                    raise ValueError(f"{len(failed)} blocks could not be stored in {directory}; is the disk full?")
-                count += len(blocks)
-        finally:
-            store.close()
-    return store.namespace.path.name, count
+        num_left = 1  # namespaces in the file
+        while num_left > 0:
+            facts = _read_head(source, file, is_first=not counts)
+            num_left = int(facts.get("num_left", 0))
+            store = BlockStore(
+                directory,
+                model=str(facts["model"]),
+                root=bytes.fromhex(str(facts["root"])),
+                block_bytes=int(facts["block_bytes"]),
+                max_bytes=max_bytes,
+                facts=facts["facts"],
+            )
+            with closing(store):
+                counts[store.namespace.path.name] = _store_blocks(source, store, file)
+    return counts
 
 
 def delete_label(directory: str | Path, namespace: str, name: str) -> int:
@@ -213,8 +207,8 @@ def delete_label(directory: str | Path, namespace: str, name: str) -> int:
     label = read_labels(found.path).get(name)
     if label is None:
         raise ValueError(f"no document of {found.path.name} is called {name!r}; `quire kv ls` lists them")
-    for other in _namespaces(found.path.parent):
-        if other.root != found.root and _whole_facts(other) == _whole_facts(found):
+    for other in _namespaces_of_slices(found):
+        if other.root != found.root:
             with closing(_open(other)) as store:
                 store.delete(label.keys)
     with closing(_open(found)) as store:
@@ -232,15 +226,35 @@ def _open(namespace: Namespace) -> BlockStore:
     )
 
 
-def _is_first_slice(namespace: Namespace) -> bool:
-    return str(namespace.facts.get("parallel_slice", "0/1")).startswith("0/")
+def _slice_of(namespace: Namespace) -> tuple[int, int]:
+    """Which slice of a model it has, and of how many."""
+    rank, _, num_ranks = str(namespace.facts.get("parallel_slice", "0/1")).partition("/")
+    return int(rank), int(num_ranks)
+
+
+def _namespaces_of_slices(namespace: Namespace) -> list[Namespace]:
+    """Of one model's ranks, in the order of their ranks: those in this directory, the given one among them."""
+    found = [each for each in _namespaces(namespace.path.parent) if _whole_facts(each) == _whole_facts(namespace)]
+    return sorted(found, key=_slice_of)
 
 
 def _whole_facts(namespace: Namespace) -> tuple[str, dict[str, str]]:
     """What the slices of one model have in common: all but which slice it is."""
-    facts = dict(namespace.facts)
-    facts["parallel_slice"] = str(facts.get("parallel_slice", "0/1")).partition("/")[2]
-    return namespace.model, facts
+    return namespace.model, {**namespace.facts, "parallel_slice": str(_slice_of(namespace)[1])}
+
+
+def _find_slices(namespace: Namespace) -> list[Namespace]:
+    """Those of all ranks. Raises ValueError where some are not here."""
+    found = _namespaces_of_slices(namespace)
+    num_ranks = _slice_of(namespace)[1]
+    missing = sorted(set(range(num_ranks)) - {_slice_of(each)[0] for each in found})
+    if missing:
+        raise ValueError(
+            f"{namespace.model} has {num_ranks} ranks, and what {'rank' if len(missing) == 1 else 'ranks'} "
+            f"{', '.join(map(str, missing))} kept is not in {str(namespace.path.parent)!r}: without it the others "
+            "are of no use; where ranks keep it on several machines, copy their namespaces into one directory first"
+        )
+    return found
 
 
 def _checked(directory: str | Path) -> Path:
@@ -367,8 +381,46 @@ def _part(usage: Usage, namespace: Path) -> Usage:
     return part
 
 
-def _read_head(source: BinaryIO, file: str | Path) -> dict[str, Any]:
-    if source.read(len(_EXPORT_MAGIC)) != _EXPORT_MAGIC:
+def _write_head(out: BinaryIO, namespace: Namespace, *, num_left: int) -> None:
+    facts = {
+        "model": namespace.model,
+        "root": namespace.root.hex(),
+        "block_bytes": namespace.block_bytes,
+        "facts": dict(namespace.facts),
+        "num_left": num_left,  # namespaces that follow this one in the file
+    }
+    head = json.dumps(facts).encode()
+    out.write(_EXPORT_MAGIC + _LENGTH.pack(len(head)) + head + xxhash.xxh3_128_digest(head))
+
+
+def _write_blocks(out: BinaryIO, namespace: Namespace) -> int:
+    known = set[bytes]()
+    for row, data in _live_records(namespace):
+        if row.key not in known:
+            known.add(row.key)
+            fields = _FIELDS.pack(row.key, row.parent, row.cost_s)
+            digest = xxhash.xxh3_128(fields)
+            digest.update(data)
+            out.write(b"B" + fields + digest.digest() + data)
+    out.write(b"E" + _LENGTH.pack(len(known)))
+    return len(known)
+
+
+def _store_blocks(source: BinaryIO, store: BlockStore, file: str | Path) -> int:
+    store.poll()
+    count = 0
+    for blocks, data in _read_batches(source, store.block_bytes, file):
+        failed = store.write(blocks, data)
+        if failed:
+            raise ValueError(
+                f"{len(failed)} blocks could not be stored in {str(store.namespace.path)!r}; is the disk full?"
+            )
+        count += len(blocks)
+    return count
+
+
+def _read_head(source: BinaryIO, file: str | Path, *, is_first: bool) -> dict[str, Any]:
+    if source.read(len(_EXPORT_MAGIC)) != _EXPORT_MAGIC and is_first:
         raise ValueError(f"{str(file)!r} was not written by `quire kv export`")
     length = source.read(_LENGTH.size)
     head = source.read(min(_LENGTH.unpack(length)[0], _MAX_HEAD_BYTES)) if len(length) == _LENGTH.size else b""
