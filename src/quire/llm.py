@@ -8,11 +8,12 @@ from typing import Any
 
 from quire.build import start_engine
 from quire.config import EngineConfig
-from quire.engine.engine import Engine, interrupts_put_off
+from quire.engine.engine import Engine
 from quire.engine.request_state import RequestState
 from quire.outputs import RequestOutput
 from quire.prompt import Prompt
 from quire.sampling_params import BeamSearchParams, SamplingParams
+from quire.system.interrupts import interrupts_put_off
 
 #: Text, {"prompt": text}, {"prompt_token_ids": [...]}, both keys for a text that is encoded, or a `Prompt`.
 PromptInput = str | Mapping[str, Any] | Prompt

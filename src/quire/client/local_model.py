@@ -8,10 +8,10 @@ from typing import Any
 
 from quire.client.chunk import Chunk, ChunkStream, Usage
 from quire.config import EngineConfig
-from quire.engine.engine import interrupts_put_off
 from quire.engine.request_state import RequestState
 from quire.llm import LLM
 from quire.prompt import Prompt, PromptLike
+from quire.system.interrupts import interrupts_put_off
 
 
 class LocalModel:

@@ -6,14 +6,9 @@ The one place where `core` and `runner` meet.
 from __future__ import annotations
 
 import logging
-import signal
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from quire.config import SchedulerConfig
@@ -28,12 +23,14 @@ from quire.engine.input_processor import InputProcessor, ProcessedRequest
 from quire.engine.pinned_prefix import PinnedPrefix
 from quire.engine.promotion import Promoter
 from quire.engine.request_state import RequestState
-from quire.outputs import BROKEN_GRAMMAR, Resumption, Stats, StepOutput, TransferReport
+from quire.engine.step_figures import StepFigures
+from quire.outputs import BROKEN_GRAMMAR, Resumption, Stats, StepOutput
 from quire.prompt import Prompt, PromptLike
 from quire.runner.model_runner import Runner, RunnerLost
 from quire.runner.random import derived_seed
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.structured.matcher import Grammars
+from quire.system.interrupts import interrupts_put_off
 from quire.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("quire")
@@ -88,6 +85,7 @@ class Engine:
         self.scheduler = Scheduler(scheduler_config, recovery, cost_model, promotion_policy)
         self.costs = CostObserver(cost_model, self.scheduler.recovery.log)
         self.forecaster = Forecaster(self.scheduler, cost_model)
+        self.figures = StepFigures(self.scheduler, self.forecaster)
         self.runner = runner
         self.vocab_size = vocab_size
         self.tokenizer = tokenizer
@@ -321,8 +319,7 @@ class Engine:
             time.sleep(_STAGE_POLL_S)  # all that is there waits for a stage
         if (changes := self.runner.poll_store()) is not None:
             scheduler.note_store(changes)
-        before = replace(scheduler.counts, hits_by_tier=Counter(scheduler.counts.hits_by_tier))
-        ways = Counter(scheduler.prefixes.ways)
+        self.figures.begin()
         started = self.clock()
         out = scheduler.schedule()
         scheduled = self.clock()
@@ -359,18 +356,7 @@ class Engine:
         changed = self._update(result, executed, stats.token_gaps)
         stats.time = self.clock()
         stats.update_s = stats.time - executed
-        counts = scheduler.counts
-        stats.num_sampled_tokens = counts.sampled_tokens - before.sampled_tokens
-        stats.prefix_queries = counts.prefix_queries - before.prefix_queries
-        stats.prefix_hits = counts.prefix_hits - before.prefix_hits
-        stats.prefix_ways = scheduler.prefixes.ways - ways
-        _count_disk_transfers(result.transfers, stats)
-        stats.hits_by_tier = counts.hits_by_tier - before.hits_by_tier
-        stats.preemptions = counts.preemptions - before.preemptions
-        stats.recovery = scheduler.recovery.log.take_stats()
-        self._describe_state(stats)
-        is_steady = out.total_tokens == len(out.seq_ids)
-        stats.forecast = self.forecaster.note_step(stats.time, stats.busy_s, is_steady=is_steady)
+        self.figures.finish(stats, out, result.transfers)
         self.last_stats = stats
         for listener in tuple(self.on_stats):  # one may go when it has been told
             listener(stats)
@@ -430,27 +416,7 @@ class Engine:
 
     def snapshot(self) -> Stats:
         """The engine's state now, as the figures of a step that did nothing: after aborts between two steps, say."""
-        stats = Stats(self.last_stats.step_id if self.last_stats is not None else 0, self.clock())
-        self._describe_state(stats)
-        stats.forecast = self.forecaster.forecast(stats.time)
-        return stats
-
-    def _describe_state(self, stats: Stats) -> None:
-        scheduler, kv = self.scheduler, self.scheduler.kv
-        tier, block_bytes = scheduler.swap.tier, scheduler.config.block_bytes
-        stats.num_running = len(scheduler.running)
-        stats.num_waiting = len(scheduler.waiting) + len(scheduler.aside)
-        stats.num_aside = Counter(request.waits_for or "" for request in scheduler.aside.values())
-        stats.num_disk_blocks = len(scheduler.swap.on_disk)
-        stats.disk_bytes = stats.num_disk_blocks * scheduler.config.block_bytes
-        stats.num_preempted = scheduler.num_preempted
-        stats.num_blocks = kv.pool.num_blocks
-        stats.num_used_blocks = kv.pool.num_used
-        stats.num_cached_blocks = kv.pool.num_cached
-        stats.num_logical_blocks = kv.num_logical_blocks
-        stats.num_kv_tokens = kv.num_kv_tokens
-        stats.swap_bytes = tier.num_slots * block_bytes
-        stats.swap_used_bytes = (tier.num_slots - tier.num_available) * block_bytes
+        return self.figures.snapshot(self.last_stats.step_id if self.last_stats is not None else 0, self.clock())
 
     def reset_prefix_cache(self) -> int:
         """Have the device forget what no request holds: for measuring. Other tiers keep what they have.
@@ -521,40 +487,6 @@ class Engine:
             self._prefix = None
             raise
         return (prefix.num_blocks or 0) * self.scheduler.config.block_size
-
-
-@contextmanager
-def interrupts_put_off() -> Iterator[None]:
-    """Let Ctrl-C wait until the block is done: between two instructions of the scheduler its books do not add up.
-
-    A second Ctrl-C does not wait. Signals reach the main thread only, so elsewhere there is nothing to do.
-    """
-    usual = signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
-    if not callable(usual):
-        yield
-        return
-    is_pending = False
-
-    def note(number: int, frame: Any) -> None:
-        nonlocal is_pending
-        if is_pending:
-            usual(number, frame)
-        is_pending = True
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, usual)
-        if is_pending:
-            usual(signal.SIGINT, None)
-
-
-def _count_disk_transfers(reports: Sequence[TransferReport], stats: Stats) -> None:
-    for report in reports:
-        if report.tier == "disk" and not report.is_cancelled:
-            stats.disk_failed[report.kind] += len(report.failed)
-            stats.disk_moved[report.kind] += len(report.op_ids) - len(report.failed)
 
 
 def _describe(error: Exception) -> str:

@@ -1,0 +1,79 @@
+"""What each step of an engine did, and how its scheduler stands after it, in numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from quire.core.forecaster import Forecaster
+from quire.core.scheduler import Scheduler
+from quire.outputs import SchedulerOutput, Stats, TransferReport
+
+
+class StepFigures:
+    """Of one step at a time: `begin` before it is scheduled, and `finish` when all of it is done.
+
+    Args:
+        scheduler: of the engine.
+        forecaster: learns of each step.
+    """
+
+    def __init__(self, scheduler: Scheduler, forecaster: Forecaster) -> None:
+        self._scheduler = scheduler
+        self._forecaster = forecaster
+        self.begin()
+
+    def begin(self) -> None:
+        """What is counted from now on is the next step's."""
+        counts = self._scheduler.counts
+        self._before = replace(counts, hits_by_tier=Counter(counts.hits_by_tier))
+        self._ways = Counter(self._scheduler.prefixes.ways)
+
+    def finish(self, stats: Stats, out: SchedulerOutput, transfers: Sequence[TransferReport]) -> None:
+        """Complete the figures of a step whose times they have already.
+
+        Args:
+            out: what the step was.
+            transfers: that ended with it.
+        """
+        counts, before = self._scheduler.counts, self._before
+        stats.num_sampled_tokens = counts.sampled_tokens - before.sampled_tokens
+        stats.prefix_queries = counts.prefix_queries - before.prefix_queries
+        stats.prefix_hits = counts.prefix_hits - before.prefix_hits
+        stats.prefix_ways = self._scheduler.prefixes.ways - self._ways
+        stats.hits_by_tier = counts.hits_by_tier - before.hits_by_tier
+        stats.preemptions = counts.preemptions - before.preemptions
+        stats.recovery = self._scheduler.recovery.log.take_stats()
+        for report in transfers:
+            if report.tier == "disk" and not report.is_cancelled:
+                stats.disk_failed[report.kind] += len(report.failed)
+                stats.disk_moved[report.kind] += len(report.op_ids) - len(report.failed)
+        self.describe_state(stats)
+        is_steady = out.total_tokens == len(out.seq_ids)
+        stats.forecast = self._forecaster.note_step(stats.time, stats.busy_s, is_steady=is_steady)
+
+    def snapshot(self, step_id: int, now: float) -> Stats:
+        """The state now, as the figures of a step that did nothing."""
+        stats = Stats(step_id, now)
+        self.describe_state(stats)
+        stats.forecast = self._forecaster.forecast(now)
+        return stats
+
+    def describe_state(self, stats: Stats) -> None:
+        """Write down how the scheduler stands."""
+        scheduler, kv = self._scheduler, self._scheduler.kv
+        tier, block_bytes = scheduler.swap.tier, scheduler.config.block_bytes
+        stats.num_running = len(scheduler.running)
+        stats.num_waiting = len(scheduler.waiting) + len(scheduler.aside)
+        stats.num_aside = Counter(request.waits_for or "" for request in scheduler.aside.values())
+        stats.num_disk_blocks = len(scheduler.swap.on_disk)
+        stats.disk_bytes = stats.num_disk_blocks * block_bytes
+        stats.num_preempted = scheduler.num_preempted
+        stats.num_blocks = kv.pool.num_blocks
+        stats.num_used_blocks = kv.pool.num_used
+        stats.num_cached_blocks = kv.pool.num_cached
+        stats.num_logical_blocks = kv.num_logical_blocks
+        stats.num_kv_tokens = kv.num_kv_tokens
+        stats.swap_bytes = tier.num_slots * block_bytes
+        stats.swap_used_bytes = (tier.num_slots - tier.num_available) * block_bytes
