@@ -157,7 +157,7 @@ def test_a_stage_that_one_rank_alone_cannot_serve_is_left_out_on_all(
             raise ModelLoadError("the adapter cannot be read")
         return read_stage_parts(manifest, number, model)
 
-    monkeypatch.setattr("quire.loading.layer_loader.read_stage_parts", read)
+    monkeypatch.setattr("quire.loading.assembly.loaded_stages.read_stage_parts", read)
     told: list[LoadProgress] = []
     token = load_listener.set(told.append)
     llm = JointLLM(tmp_path / "pack", is_progressive=True)

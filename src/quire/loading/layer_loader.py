@@ -14,13 +14,12 @@ from collections.abc import Callable
 from typing import Self
 
 import torch
-import xxhash
 from torch import nn
 
-from quire.loading.assembly.arriving import ArrivingLayers
 from quire.loading.assembly.fitting import choose_dtype, fit_model
 from quire.loading.assembly.incoming import IncomingTensors
-from quire.loading.assembly.stage_parts import check_sample, other_content, read_stage_parts
+from quire.loading.assembly.loaded_stages import LoadedStages
+from quire.loading.assembly.stage_parts import GroupCheck
 from quire.loading.assembly.units import Unit, tie_head, tied_head_bytes, units_of
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.digest import RunningDigest
@@ -129,9 +128,7 @@ class LayerLoader:
 
         self._changed = threading.Condition()
         self._in_place: set[str] = set()  # names of units
-        self._stages: dict[int, ServableStage] = {}
-        self._arriving: dict[int, ServableStage] = {}
-        self._left_out: dict[int, Exception] = {}  # stages that cannot be served, though their layers are there
+        self._stages = LoadedStages(self.model, self._manifest)
         self._reader: ByteReader | None = None
         self._failure: BaseException | None = None
         self._status = LoadStatus(self.num_stages, self.last_stage, self.bytes_until(self.last_stage))
@@ -163,9 +160,9 @@ class LayerLoader:
         """
         if not 1 <= number <= self.last_stage:
             raise ValueError(f"stage {number} is not one of the {self.last_stage} that are loaded")
-        self._wait(lambda: self.stage_ready >= number or number in self._left_out)
-        if number in self._left_out:
-            raise self._left_out[number]
+        self._wait(lambda: self.stage_ready >= number or self._stages.why_left_out(number) is not None)
+        if (error := self._stages.why_left_out(number)) is not None:
+            raise error
 
     def wait_input(self) -> None:
         """Return once the embeddings are in place, which a forward pass begins with; raises as `wait_stage`."""
@@ -187,9 +184,9 @@ class LayerLoader:
         """
         self.wait_stage(number)
         with self._changed:
-            if number not in self._stages:
+            if (stage := self._stages.get(number)) is None:
                 raise ValueError(f"stage {number} was let go of, since a later one is served")
-            return self._stages[number]
+            return stage
 
     def arriving_stage(self, number: int) -> ServableStage:
         """As `stage`, at once: forward passes wait for each of its layers (`ArrivingLayers`).
@@ -197,9 +194,7 @@ class LayerLoader:
         Raises:
             ValueError: its adapter or its linear map cannot be read.
         """
-        if number not in self._stages:
-            self._arriving[number] = self._make_stage(number, is_arriving=True)
-        return self._stages.get(number) or self._arriving[number]
+        return self._stages.arriving(number, self)
 
     @property
     def is_random(self) -> bool:
@@ -213,9 +208,7 @@ class LayerLoader:
     def set_served_stage(self, number: int) -> None:
         """The engine serves this stage now. Adapters and maps of those before it are let go of."""
         with self._changed:
-            for stages in (self._stages, self._arriving):
-                for earlier in [each for each in stages if each < number]:
-                    del stages[earlier]
+            self._stages.let_go_before(number)
         self._status.set_served(number)
 
     def progress(self) -> LoadProgress:
@@ -241,8 +234,7 @@ class LayerLoader:
         self.turns.close()
         with self._changed:
             self._changed.notify_all()
-        reader = self._reader
-        if reader is not None:
+        if (reader := self._reader) is not None:
             reader.stop()
         if self._thread is None:
             if self._reading is not None:
@@ -292,12 +284,11 @@ class LayerLoader:
             self._load_group(number)
             wrong: Exception | None = None
             try:
-                self._stages[number] = self._arriving.get(number) or self._make_stage(number)
+                self._stages.make(number)
             except Exception as error:
                 wrong = error
             wrong = self.agree(wrong)
             if wrong is not None:
-                self._stages.pop(number, None)
                 if not self._goes_on_after_errors:
                     raise wrong
                 self._leave_out(number, wrong)
@@ -378,9 +369,7 @@ class LayerLoader:
             self._reader = self._reading.reader(number - 1)
             if group.file is None and self._hash is None and self.model.split.group.size == 1:
                 self._reader.skip(entry for entry in self._reading.entries.values() if entry not in self._names)
-        checksum = xxhash.xxh3_128() if group.is_whole else None
-        if checksum is None and group.file is not None:
-            check_sample(self._reading.directory / group.file.name, group.file)
+        check = GroupCheck(self._reading.directory, group)
         for run in group.runs:
             for entry in run.tensors:
                 if not entry.num_bytes:
@@ -392,15 +381,13 @@ class LayerLoader:
                 if piece is None or self._closing.is_set():
                     raise _ClosedError
                 self._take_turn()
-                if checksum is not None:
-                    checksum.update(piece.data)
+                check.update(piece.data)
                 for entry, offset, data in piece.parts():
                     self._take_part(entry, offset, data)
                 self._reader.release(piece)
                 self._note_bytes(piece.end - at)
                 at = piece.end
-        if checksum is not None and group.file is not None and checksum.hexdigest() != group.file.xxh3:
-            raise other_content(self._reading.directory / group.file.name)
+        check.finish()
 
     def _take_part(self, entry: TensorEntry, offset: int, data: memoryview) -> None:
         """Bytes of a tensor, from an offset on."""
@@ -418,16 +405,6 @@ class LayerLoader:
         with self._changed:
             self._in_place.add(unit.name)
             self._changed.notify_all()
-
-    def _make_stage(self, number: int, *, is_arriving: bool = False) -> ServableStage:
-        """A stage: layers in place, or to be waited for, and what stands in for the others."""
-        stand_ins: dict[int, nn.Module] = {}
-        adapter = None
-        if self._manifest is not None:
-            stand_ins, adapter = read_stage_parts(self._manifest, number, self.model)
-        if is_arriving:
-            return ServableStage(number, ArrivingLayers(self, number, stand_ins), adapter)
-        return ServableStage(number, [stand_ins.get(i, layer) for i, layer in enumerate(self.model.layers)], adapter)
 
     def _reset(self, number: int) -> None:
         """What has arrived of a stage that failed gives its memory back; nobody has seen it."""
@@ -460,12 +437,8 @@ class LayerLoader:
         """Reading in the background failed."""
         logger.warning(
             "stage %d cannot be loaded, and the model goes on at stage %d; tried again %s: %s",
-            number,
-            self.stage_ready,
-            again,
-            error,
-            exc_info=_unless_known(error),
-        )
+            number, self.stage_ready, again, error, exc_info=_unless_known(error),
+        )  # fmt: skip
         self._status.set_error(str(error), is_stuck=True)
         self._status.tell()
 
@@ -474,7 +447,7 @@ class LayerLoader:
         logger.warning("stage %d is left out: %s", number, error, exc_info=_unless_known(error))
         self._status.set_error(f"stage {number} is left out: {error}", is_stuck=False)
         with self._changed:
-            self._left_out[number] = error
+            self._stages.leave_out(number, error)
             self._changed.notify_all()
         self._status.tell()
 

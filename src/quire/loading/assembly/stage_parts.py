@@ -1,4 +1,5 @@
-"""What a stage has beside its layers: identities, or a linear map, in the places of absent ones, and an adapter."""
+"""What a stage has beside its layers: identities, or a linear map, in the places of absent ones, and an adapter; and
+whether its files are what was packed."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from torch import nn
 
 from quire.loading.errors import ModelLoadError, unreadable
 from quire.loading.known_digest import sample_file
-from quire.loading.stage_manifest import PackedFile, StageManifest
+from quire.loading.reading.checkpoint_reading import ReadGroup
+from quire.loading.stage_manifest import StageManifest
 from quire.models.adapter import read_adapter
 from quire.models.base import CausalLM
 from quire.models.stages import Adapter, PassLayer, read_linear_map
@@ -53,17 +55,43 @@ def read_stage_parts(
     return stand_ins, adapter
 
 
-def other_content(path: Path) -> ModelLoadError:
+def _other_content(path: Path) -> ModelLoadError:
     """The error for a file of a pack whose checksum is another one."""
     return ModelLoadError(
         f"{path} is not what was packed: its checksum is another one; copy it again, and see `quire stages verify`"
     )
 
 
-def check_sample(path: Path, packed: PackedFile) -> None:
-    """Raise `other_content` unless a sample of a group's file is what was packed: for who does not read all of it."""
-    if packed.sample and sample_file(path, packed.num_bytes) != packed.sample:
-        raise other_content(path)
+class GroupCheck:
+    """Whether a group of a pack is what was packed: by its file's checksum, taken on the way, or by a sample, taken
+    beforehand, for who does not read all of the file. Nothing is known of a plain checkpoint.
+
+    Args:
+        directory: of the pack.
+        group: that is about to be read.
+
+    Raises:
+        ModelLoadError: its sample is another one.
+    """
+
+    def __init__(self, directory: Path, group: ReadGroup) -> None:
+        self._packed = packed = group.file
+        self._path = directory if packed is None else directory / packed.name
+        self._checksum = xxhash.xxh3_128() if packed is not None and group.is_whole else None
+        if packed is None or self._checksum is not None or not packed.sample:
+            return
+        if sample_file(self._path, packed.num_bytes) != packed.sample:
+            raise _other_content(self._path)
+
+    def update(self, data: memoryview) -> None:
+        """Bytes pass, in the order of the file."""
+        if self._checksum is not None:
+            self._checksum.update(data)
+
+    def finish(self) -> None:
+        """All have passed. Raises ModelLoadError where they are others than were packed."""
+        if self._checksum is not None and self._packed is not None and self._checksum.hexdigest() != self._packed.xxh3:
+            raise _other_content(self._path)
 
 
 def _read_checked(manifest: StageManifest, path: Path) -> bytes:
@@ -73,5 +101,5 @@ def _read_checked(manifest: StageManifest, path: Path) -> bytes:
     except OSError as error:
         raise unreadable(path, error) from None
     if xxhash.xxh3_128_hexdigest(data) != manifest.files[path.relative_to(manifest.directory).as_posix()].xxh3:
-        raise other_content(path)
+        raise _other_content(path)
     return data
