@@ -18,7 +18,7 @@ from quire.structured.bits import bits_of, words_of
 from quire.structured.checker import GrammarChecker, TooManyGrammars
 from quire.structured.grammar import GrammarError
 from quire.structured.matcher import Grammars
-from quire.system.child import ChildKilled, ChildTimeout
+from quire.system.child import ChildError, ChildKilled, ChildTimeout
 from quire.text.tokenizer import Tokenizer
 from text.conftest import BACKENDS
 
@@ -126,8 +126,11 @@ def test_a_grammar_that_cannot_be_tried_is_asked_for_again_and_keeps_nobody_wait
 ) -> None:
     checker = GrammarChecker()
     failing = [OSError("too many open files"), ChildTimeout("too late"), ChildKilled("no memory")] * 12
+    starts = False
 
     def ask(question: bytes) -> bytes:
+        if not starts:
+            raise ChildError("it ended with status 1")
         if question and failing:
             raise failing.pop()
         return b""
@@ -135,6 +138,10 @@ def test_a_grammar_that_cannot_be_tried_is_asked_for_again_and_keeps_nobody_wait
     monkeypatch.setattr(checker._child, "ask", ask)
 
     async def check() -> None:
+        nonlocal starts
+        with pytest.raises(TooManyGrammars, match="status 1"):
+            await checker.check(StructuredOutputsParams(regex="a"))
+        starts = True
         for _ in range(36):  # more than may wait
             with pytest.raises(TooManyGrammars, match=r"too many open files|too late|no memory"):
                 await checker.check(StructuredOutputsParams(regex="a"))

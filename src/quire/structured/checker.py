@@ -102,6 +102,10 @@ class GrammarChecker:
         """What is wrong with a grammar, or nothing. Raises TooManyGrammars where that says nothing about another time:
         a busy machine may take all of its time, and a machine without memory the process."""
         try:
+            self._child.ask(b"")  # so that it has started, and what ends it from here on is the grammar
+        except (ValueError, OSError, RuntimeError) as error:
+            raise _not_now(error) from None
+        try:
             self._child.ask(json.dumps(asdict(params)).encode())
             return ""
         except ValueError as error:
@@ -109,7 +113,7 @@ class GrammarChecker:
         except (OSError, RuntimeError) as error:
             if isinstance(error, ChildError) and not isinstance(error, ChildTimeout | ChildKilled):
                 return f"it is too complex: compiling it takes more than {CPU_S:g} s, or too much memory"
-            raise TooManyGrammars(f"it cannot be tried now ({error}); try again later") from None
+            raise _not_now(error) from None
 
     def _start(self) -> None:
         with suppress(ChildError, ValueError, OSError, RuntimeError):
@@ -122,6 +126,10 @@ class GrammarChecker:
         if self._thread is not None:
             self._thread.close()
         self._child.stop()
+
+
+def _not_now(error: Exception) -> TooManyGrammars:
+    return TooManyGrammars(f"it cannot be tried now ({error}); try again later")
 
 
 # -- in the process --------------------------------------------------------------------------------------------------
