@@ -61,6 +61,7 @@ class Sequence:
         "request",
         "seq_id",
         "stop_reason",
+        "stream_end",
         "swapped_keys",
         "token_ids",
     )  # fmt: skip
@@ -75,6 +76,9 @@ class Sequence:
         self.block_table: list[int] = []
         self.block_keys: list[bytes] = []  #: of full blocks, as far as they were asked for
         self.num_registered = 0  #: blocks at the front of the table whose keys were offered to the pool
+        #: While it has fewer computed tokens than that, all but the last of a block, nothing is to be decided of its next
+        #: one but that it is computed. The scheduler says so of a request of one sequence, and takes it back.
+        self.stream_end = 0
         self.is_in_runner = False
         self.swapped_keys: list[bytes] = []  #: of blocks that the swap tier holds for it until it goes on
         self.loading: Loading | None = None

@@ -123,48 +123,20 @@ class Scheduler:
         step, running, waiting, budget = self._step, self.running, self.waiting, self.budget
         step.stage, step.promised = stage, 0
         budget.begin()
-        ref_counts, block_size, last_place = self.kv.pool.ref_counts, self.kv.block_size, self.kv.block_size - 1
-        seq_ids, counts, appended = step.places()
-        num_decoded = context = 0
         at = 0
         while at < len(running) and budget.left > 0:
+            at += self._schedule_streams(at)
+            if at == len(running) or budget.left <= 0:
+                break
             request = running[at]
             if request.stage != stage:
                 self._promise_missing(request)
+            elif len(request.unfinished) == 1:
+                self._schedule_single(request, request.unfinished[0])
             else:
-                seq = request.unfinished[0]
-                start = seq.num_computed_tokens
-                is_alone = len(request.unfinished) == 1
-                # Nearly every token of a long answer: the next one in a block that is its own, and that it does not
-                # fill. What the other way would do for it is counted for all of them at once.
-                if (
-                    is_alone
-                    and len(seq.token_ids) == start + 1
-                    and 0 < start % block_size < last_place
-                    and seq.is_in_runner
-                    and ref_counts[seq.block_table[-1]] == 1
-                    and start >= seq.num_lost_tokens
-                    and seq.loading is None
-                    and seq.candidates is None
-                    and (not appended or seq.seq_id not in appended)
-                ):
-                    seq.num_computed_tokens = start + 1
-                    seq_ids.append(seq.seq_id)
-                    counts.append(1)
-                    budget.take(start, 1, is_stream=True)
-                    num_decoded += 1
-                    context += start
-                    at += 1
-                    continue
-                self._count_decodes(num_decoded, context)
-                num_decoded = context = 0
-                if is_alone:
-                    self._schedule_single(request, seq)
-                else:
-                    self._schedule_group(request)
+                self._schedule_group(request)
             if request.status is RequestStatus.RUNNING:  # else it preempted itself, and the next one has its place
                 at += 1
-        self._count_decodes(num_decoded, context)
         while waiting and budget.left > 0 and waiting[0].stage == stage and self._fits(self._first_waiting()):
             if not self._has_budget_for_newcomer():
                 break
@@ -176,10 +148,41 @@ class Scheduler:
             self._life.admit(request)
             self._schedule_group(request)
 
-    def _count_decodes(self, count: int, context: int) -> None:
-        """So many sequences were given their next token's place, which look back on so many tokens together."""
-        self.kv.num_kv_tokens += count
-        self._step.count_decodes(count, context)
+    def _schedule_streams(self, first: int) -> int:
+        """Nearly every token of a long answer: the next one in a block that is its own, and that it does not fill.
+
+        What `_schedule_single` would do for each is done for all of them at once, from this place among the running on
+        to the first of which more is to be decided.
+
+        Returns:
+            How many they are.
+        """
+        running, stage = self.running, self._step.stage
+        seq_ids: list[int] = []
+        context = 0
+        for request in running[first : first + self.budget.num_alike]:
+            seq = request.unfinished[0]
+            start = seq.num_computed_tokens
+            if start >= seq.stream_end or len(seq.token_ids) != start + 1 or request.stage != stage:
+                break
+            seq.num_computed_tokens = start + 1
+            seq_ids.append(seq.seq_id)
+            context += start
+        if seq_ids:
+            self.budget.take_streams(len(seq_ids))
+            self.kv.num_kv_tokens += len(seq_ids)
+            self._step.add_streams(seq_ids, context)
+        return len(seq_ids)
+
+    def _begin_stream(self, seq: Sequence) -> None:
+        """A sequence has computed all that it knows: how far does it go on in its last block without another look?
+
+        Nobody else has that block, nor will: blocks that are not full have no names, and a request of one sequence
+        never forks. Whoever gives it up has the runner forget it, which takes this back.
+        """
+        request, size = seq.request, self.config.block_size
+        if request.width == 1 and request.beam is None:
+            seq.stream_end = -(-seq.num_computed_tokens // size) * size - 1
 
     def _promise_missing(self, request: Request) -> None:
         """Leave a request whose stage does not have its turn the blocks for the tokens that it knows."""
@@ -290,6 +293,8 @@ class Scheduler:
         self.budget.take(start, num_new, is_stream=start + 1 == len(seq.token_ids))
         if seq.num_computed_tokens < len(seq.token_ids):
             self._step.promise(self._missing_blocks(seq))
+        else:
+            self._begin_stream(seq)
 
     def _missing_blocks(self, seq: Sequence) -> int:
         """What a sequence needs for the rest of the tokens that it knows."""

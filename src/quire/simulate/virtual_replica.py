@@ -98,7 +98,6 @@ class VirtualReplica:
         self.num_ongoing = 0
         self.wakes_at = self._changes_at  #: when it may next have something to do or to tell
         self._inbox: deque[tuple[int, Arrival, Sequence[bytes]]] = deque()
-        self._alive: dict[str, int] = {}  #: requests taken in, and their numbers
         self._news: deque[News] = deque()
         self.numbers: list[int] = []  #: of its requests, as they were taken in
 
@@ -197,14 +196,12 @@ class VirtualReplica:
                 raise ValueError(f"a request of {arrival.num_prompt_tokens} tokens fits no limits of this replica")
             taken.append(f"request-{number}")
             self.numbers.append(number)
-        self._alive.update(dict.fromkeys(taken, 0))
         return taken
 
     def _take_ended(self) -> list[str]:
-        requests = self.simulation.scheduler.requests
-        ended = [request_id for request_id in self._alive if request_id not in requests]
-        for request_id in ended:
-            del self._alive[request_id]
+        """The requests, of one sequence each, that have ended with the last step."""
+        seqs = [update.sequence for update in self.simulation.updates]
+        ended = [seq.request.request_id for seq in seqs if seq.finish_reason is not None]
         self.num_ongoing -= len(ended)
         return ended
 

@@ -5,8 +5,6 @@ The runner keeps block tables between steps, so it is told of a sequence whole o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from quire.core.costs.interface import StepShapeSum
 from quire.core.request import Sequence
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput
@@ -74,12 +72,15 @@ class StepBuilder:
             position = (seq.num_computed_tokens - num_new) // self._block_size
             out.replaced_blocks.append((seq_id, position, seq.block_table[position]))
 
-    def places(self) -> tuple[list[int], list[int], Mapping[int, list[int]]]:
-        """For whoever adds many sequences that decode, in blocks that they have: the lists of sequences and of their
-        tokens to append to, a 1 each, and those that cannot be added so, since the runner has to be told of tokens.
-        `count_decodes` counts them, and the caller takes them off the budget.
+    def add_streams(self, seq_ids: list[int], context: int) -> None:
+        """Compute a token each of sequences that the runner knows, in blocks that they have.
+
+        Args:
+            context: the tokens that they look back on together.
         """
-        return self._out.seq_ids, self._out.num_scheduled_tokens, self._appended
+        self._out.seq_ids += seq_ids
+        self._out.num_scheduled_tokens += [1] * len(seq_ids)
+        self.count_decodes(len(seq_ids), context)
 
     def count_decodes(self, count: int, context: int) -> None:
         """So many sequences decode, which look back on so many tokens together."""
@@ -101,6 +102,7 @@ class StepBuilder:
         """Have the runner forget a sequence; harmless where it does not know it."""
         if seq.is_in_runner:
             seq.is_in_runner = False
+            seq.stream_end = 0
             self._appended.pop(seq.seq_id, None)
             self._removed.append(seq.seq_id)
 
