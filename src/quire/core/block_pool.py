@@ -52,6 +52,16 @@ class BlockPool:
         self.ref_counts[block] = 1
         return block
 
+    def allocate_all(self, num_blocks: int) -> list[int]:
+        """So many, one after the other."""
+        num_free = min(num_blocks, len(self._free))
+        blocks = self._free[: -num_free - 1 : -1]
+        del self._free[len(self._free) - num_free :]
+        for block in blocks:
+            self.ref_counts[block] = 1
+        blocks += [self.allocate() for _ in range(num_blocks - num_free)]
+        return blocks
+
     def acquire(self, block: int) -> None:
         """Hold a used or cached block once more."""
         if self.ref_counts[block] == 0:
@@ -60,14 +70,20 @@ class BlockPool:
 
     def release(self, block: int) -> None:
         """Give up one hold. The last one makes the block cached if it has a key, else free."""
-        count = self.ref_counts[block] - 1
-        assert count >= 0, f"block {block} was given back more often than taken"
-        self.ref_counts[block] = count
-        if count == 0:
-            if self._keys[block] is None:
-                self._free.append(block)
-            else:
-                self._cached[block] = None
+        self.release_all((block,))
+
+    def release_all(self, blocks: Iterable[int]) -> None:
+        """`release` for each, in their order."""
+        ref_counts, keys, free, cached = self.ref_counts, self._keys, self._free, self._cached
+        for block in blocks:
+            count = ref_counts[block] - 1
+            assert count >= 0, f"block {block} was given back more often than taken"
+            ref_counts[block] = count
+            if count == 0:
+                if keys[block] is None:
+                    free.append(block)
+                else:
+                    cached[block] = None
 
     def touch(self, blocks: Iterable[int]) -> None:
         """Evict cached blocks later than all others, the last one last: somebody is about to hold them."""

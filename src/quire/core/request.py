@@ -76,8 +76,8 @@ class Sequence:
         self.block_table: list[int] = []
         self.block_keys: list[bytes] = []  #: of full blocks, as far as they were asked for
         self.num_registered = 0  #: blocks at the front of the table whose keys were offered to the pool
-        #: While it has fewer computed tokens than that, all but the last of a block, nothing is to be decided of its next
-        #: one but that it is computed. The scheduler says so of a request of one sequence, and takes it back.
+        #: Of a sequence that decodes, alone in its request and in blocks of its own: while it has fewer computed tokens
+        #: than that, its next one needs no block and fills none. 0 where more than its next token is to be decided.
         self.stream_end = 0
         self.is_in_runner = False
         self.swapped_keys: list[bytes] = []  #: of blocks that the swap tier holds for it until it goes on
@@ -154,6 +154,7 @@ class Request:
         self.prompt_token_ids = list(prompt_token_ids)
         self.sampling_params = sampling_params
         self.beam = beam
+        self.width = sampling_params.n if beam is None else beam.beam_width  #: how many sequences it may run at once
         self.order = (priority, arrival)
         self.seed = seed
         self.max_tokens = max_tokens
@@ -191,11 +192,6 @@ class Request:
     def is_restarted(self) -> bool:
         """Whether it gave its blocks up after it had begun, be it in another engine."""
         return self.num_preemptions > 0 or self.num_promotions > 0 or bool(self.outputs)
-
-    @property
-    def width(self) -> int:
-        """How many sequences it may run at once."""
-        return self.beam.beam_width if self.beam is not None else self.sampling_params.n
 
     def __repr__(self) -> str:
         return f"Request({self.request_id}, {self.status.name}, {len(self.prompt_token_ids)} prompt tokens)"

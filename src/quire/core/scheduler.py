@@ -149,40 +149,39 @@ class Scheduler:
             self._schedule_group(request)
 
     def _schedule_streams(self, first: int) -> int:
-        """Nearly every token of a long answer: the next one in a block that is its own, and that it does not fill.
+        """Nearly every token of a long answer: all that is decided is that it is computed.
 
         What `_schedule_single` would do for each is done for all of them at once, from this place among the running on
-        to the first of which more is to be decided.
+        to the first of which more is to be decided, or for which there is no block.
 
         Returns:
             How many they are.
         """
-        running, stage = self.running, self._step.stage
+        running, kv, stage, new_blocks = self.running, self.kv, self._step.stage, self._step.new_blocks
         seq_ids: list[int] = []
-        context = 0
+        context = num_placed = 0
         for request in running[first : first + self.budget.num_alike]:
             seq = request.unfinished[0]
             start = seq.num_computed_tokens
-            if start >= seq.stream_end or len(seq.token_ids) != start + 1 or request.stage != stage:
-                break
-            seq.num_computed_tokens = start + 1
+            if start < seq.stream_end:
+                if len(seq.token_ids) != start + 1 or request.stage != stage:
+                    break
+                seq.num_computed_tokens = start + 1
+                num_placed += 1
+            else:
+                if not seq.stream_end or len(seq.token_ids) != start + 1 or request.stage != stage:
+                    break
+                if (placed := kv.append_to_stream(seq)) is None:
+                    break
+                if placed:
+                    new_blocks[seq.seq_id] = placed
             seq_ids.append(seq.seq_id)
             context += start
+        kv.num_kv_tokens += num_placed
         if seq_ids:
             self.budget.take_streams(len(seq_ids))
-            self.kv.num_kv_tokens += len(seq_ids)
             self._step.add_streams(seq_ids, context)
         return len(seq_ids)
-
-    def _begin_stream(self, seq: Sequence) -> None:
-        """A sequence has computed all that it knows: how far does it go on in its last block without another look?
-
-        Nobody else has that block, nor will: blocks that are not full have no names, and a request of one sequence
-        never forks. Whoever gives it up has the runner forget it, which takes this back.
-        """
-        request, size = seq.request, self.config.block_size
-        if request.width == 1 and request.beam is None:
-            seq.stream_end = -(-seq.num_computed_tokens // size) * size - 1
 
     def _promise_missing(self, request: Request) -> None:
         """Leave a request whose stage does not have its turn the blocks for the tokens that it knows."""
@@ -293,8 +292,8 @@ class Scheduler:
         self.budget.take(start, num_new, is_stream=start + 1 == len(seq.token_ids))
         if seq.num_computed_tokens < len(seq.token_ids):
             self._step.promise(self._missing_blocks(seq))
-        else:
-            self._begin_stream(seq)
+        elif seq.request.width == 1 and seq.request.beam is None:
+            self.kv.begin_stream(seq)
 
     def _missing_blocks(self, seq: Sequence) -> int:
         """What a sequence needs for the rest of the tokens that it knows."""
@@ -519,8 +518,11 @@ class Scheduler:
 
     # -- what a step brought -----------------------------------------------------------------------------------------
 
-    def update(self, result: StepOutput) -> list[SequenceUpdate]:
+    def update(self, result: StepOutput, *, only_ended: bool = False) -> list[SequenceUpdate]:
         """Take in a step's tokens: append, stop, fork.
+
+        Args:
+            only_ended: the caller has no use for sequences that go on; some may be returned.
 
         Returns:
             The sequences that got tokens, with these. A request whose last sequence has ended is gone from
@@ -536,7 +538,7 @@ class Scheduler:
         if self.disk is not None:
             self.disk.end_saves(ended)
             self.disk.keep_computed()
-        return self._outcome.take_in(result)
+        return self._outcome.take_in(result, only_ended=only_ended)
 
     def fail_step(self, error: str) -> list[Request]:
         """The step under way did not happen: nothing that it was to write is trusted, and its requests fail.

@@ -154,7 +154,7 @@ class Simulation:
         self.timeline = Timeline()
         self.started: list[tuple[int, Arrival]] = []  #: seq_id, and its arrival as the limits cut it
         self.figures = SimulationFigures()
-        self.updates: list[SequenceUpdate] = []  #: what the last step brought
+        self.updates: list[SequenceUpdate] = []  #: of the last step: those that ended, and maybe others
         self._num_added = 0
         self._steady = SteadySteps(scheduler)
 
@@ -236,7 +236,7 @@ class Simulation:
             self.observer.note(took.shape, took.compute_s, result.transfers)
         else:
             note_recomputed(scheduler.recovery.log, runner.hardware.costs, took.shape, took.compute_s)
-        self.updates = scheduler.update(result)
+        self.updates = scheduler.update(result, only_ended=True)
         over = scheduler.recovery.log.over
         while over:  # the log keeps the latest only
             self.recoveries.append(over.popleft())

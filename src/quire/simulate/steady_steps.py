@@ -60,27 +60,9 @@ class SteadySteps:
 
         That stays so for as long as they run together and get a token each.
         """
-        seqs = []
-        kv = self._scheduler.kv
-        ref_counts, size = kv.pool.ref_counts, kv.block_size
-        for request in self._scheduler.running:
-            if len(request.unfinished) != 1:
-                return None
-            seq = request.unfinished[0]
-            start = seq.num_computed_tokens
-            if len(seq.token_ids) != start + 1 or not seq.is_in_runner or start < seq.num_lost_tokens:
-                return None
-            if (
-                seq.loading is not None
-                or seq.candidates is not None
-                or not seq.block_table
-                or seq.num_output_tokens < 1
-            ):
-                return None
-            if start % size and ref_counts[seq.block_table[-1]] > 1:
-                return None
-            seqs.append(seq)
-        return seqs
+        seqs = [request.unfinished[0] for request in self._scheduler.running]
+        is_steady = all(seq.stream_end and len(seq.token_ids) == seq.num_computed_tokens + 1 for seq in seqs)
+        return seqs if is_steady else None
 
     def make(self, seqs: list[Sequence], num_steps: int, token_id: int) -> int:
         """Make so many steps at once, each of which brings every one of these sequences the same token.
@@ -105,35 +87,36 @@ class SteadySteps:
         return num_made
 
     def _append_in_turns(self, seqs: list[Sequence], num_steps: int) -> int:
-        """As `append_slots` of one token for each of these in their order, so many times, with the same outcome.
+        """As `append_to_stream` for each of these in their order, so many times, with the same outcome.
 
         Returns:
             The number of steps for which the pool has room.
         """
-        kv = self._scheduler.kv
-        size = kv.block_size
-        turns: list[tuple[int, int, int]] = []  # of those that need a block, or fill one
+        kv, size, num_seqs = self._scheduler.kv, self._scheduler.kv.block_size, len(seqs)
+        turns: list[int] = []  # of those that need a block, or fill one: by their step, and by their place in it
         starts = [seq.num_computed_tokens for seq in seqs]
         for place, start in enumerate(starts):
-            turns += [(step, place, start) for step in range(-start % size, num_steps, size)]
+            turns += range(-start % size * num_seqs + place, num_steps * num_seqs, size * num_seqs)
             if size > 1:
-                turns += [(step, place, start) for step in range(-(start + 1) % size, num_steps, size)]
+                turns += range(-(start + 1) % size * num_seqs + place, num_steps * num_seqs, size * num_seqs)
         turns.sort()
         left = kv.pool.num_available
-        for step, _, start in turns:
-            if (start + step) % size == 0:
-                left -= 1
-                if left < 0:
-                    num_steps = step
-                    break
+        if len(turns) > left:  # are there so many that need one?
+            for step, place in (divmod(turn, num_seqs) for turn in turns):
+                if (starts[place] + step) % size == 0:
+                    left -= 1
+                    if left < 0:
+                        num_steps = step
+                        break
         num_appended = 0
-        for step, place, start in turns:
+        for turn in turns:
+            step, place = divmod(turn, num_seqs)
             if step >= num_steps:
                 break
-            seqs[place].num_computed_tokens = start + step
-            kv.append_slots(seqs[place], 1)
+            seqs[place].num_computed_tokens = starts[place] + step
+            kv.append_to_stream(seqs[place])
             num_appended += 1
         for seq, start in zip(seqs, starts, strict=True):
             seq.num_computed_tokens = start + num_steps
-        kv.num_kv_tokens += num_steps * len(seqs) - num_appended
+        kv.num_kv_tokens += num_steps * num_seqs - num_appended
         return num_steps

@@ -35,8 +35,15 @@ class Outcome:
         self._swap = swap
         self._step = step
 
-    def take_in(self, result: StepOutput) -> list[SequenceUpdate]:
-        """Append a step's tokens, and end what they end. Returns the sequences that got tokens, with these."""
+    def take_in(self, result: StepOutput, *, only_ended: bool = False) -> list[SequenceUpdate]:
+        """Append a step's tokens, and end what they end.
+
+        Args:
+            only_ended: the caller has no use for sequences that go on; some may be returned.
+
+        Returns:
+            The sequences that got tokens, with these.
+        """
         updates: list[SequenceUpdate] = []
         sequences = self._life.sequences
         logprobs = result.logprobs
@@ -49,9 +56,11 @@ class Outcome:
             if not logprobs and len(sampled) == 1:  # nearly every token: as `_append`, without the call
                 token_ids, token_id = seq.token_ids, sampled[0]
                 token_ids.append(token_id)
-                updates.append(SequenceUpdate(seq, [token_id]))
                 if token_id in request.stop_token_ids or len(token_ids) - seq.num_prompt_tokens >= request.max_tokens:
+                    updates.append(SequenceUpdate(seq, [token_id]))
                     self._end_if_over(seq, token_id)
+                elif not only_ended:
+                    updates.append(SequenceUpdate(seq, [token_id]))
                 continue
             entries = logprobs.get(seq_id)
             if request.beam is not None:

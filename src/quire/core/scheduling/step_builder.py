@@ -72,8 +72,13 @@ class StepBuilder:
             position = (seq.num_computed_tokens - num_new) // self._block_size
             out.replaced_blocks.append((seq_id, position, seq.block_table[position]))
 
+    @property
+    def new_blocks(self) -> dict[int, list[int]]:
+        """By seq_id, the blocks that the runner has to be told of. May be added to, with `add_streams`."""
+        return self._out.new_blocks
+
     def add_streams(self, seq_ids: list[int], context: int) -> None:
-        """Compute a token each of sequences that the runner knows, in blocks that they have.
+        """Compute a token each of sequences that the runner knows.
 
         Args:
             context: the tokens that they look back on together.

@@ -66,13 +66,14 @@ class Replica:
 
     def predict(self, request: RoutedRequest, num_resident: int, now: float) -> float:
         """Seconds to a request's first token, if it is sent there now."""
-        return self.forecast_at(now).predict(request.num_tokens, num_resident).ttft_s
+        return self.forecast_at(now).predict_ttft(request.num_tokens, num_resident)
 
     def forecast_at(self, now: float) -> Forecast:
         """Its forecast, with the time since, and the requests that it has not counted yet."""
         known = self.forecast
         known.age_s = now - self.reported_at
-        known.num_sent, known.sent_tokens = len(self.untaken), sum(self.untaken.values())
+        untaken = self.untaken
+        known.num_sent, known.sent_tokens = len(untaken), sum(untaken.values()) if untaken else 0
         return known
 
 
