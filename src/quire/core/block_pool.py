@@ -12,7 +12,7 @@ Every operation is O(1).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class BlockPool:
@@ -100,11 +100,18 @@ class BlockPool:
 
     def register(self, block: int, key: bytes) -> bool:
         """Name a used block's content. False where another block has that name already: this one stays nameless."""
-        if key in self._block_of_key or self._keys[block] is not None:
-            return False
-        self._keys[block] = key
-        self._block_of_key[key] = block
-        return True
+        return bool(self.register_all((block,), (key,)))
+
+    def register_all(self, blocks: Sequence[int], keys: Sequence[bytes]) -> list[int]:
+        """`register` for each, in their order. Returns those that have got the names."""
+        known, names = self._block_of_key, self._keys
+        named = []
+        for block, key in zip(blocks, keys, strict=True):
+            if key not in known and names[block] is None:
+                names[block] = key
+                known[key] = block
+                named.append(block)
+        return named
 
     def withdraw(self, block: int) -> None:
         """Take a block's name away, because its content cannot be trusted."""

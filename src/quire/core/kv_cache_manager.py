@@ -145,14 +145,16 @@ class KVCacheManager:
         return new_blocks, transfer
 
     def begin_stream(self, seq: Sequence) -> None:
-        """All that `seq` knows is computed. It decodes, alone in its request, which never forks: nobody else has its last
-        block, nor will, as blocks that are not full have no names. So until it gives it up, and the runner forgets it,
-        `append_to_stream` may be asked for the places of its next tokens.
+        """All that `seq` knows is computed, and it decodes alone: its request never has another sequence.
+
+        Nobody else has its last block, nor will, since blocks that are not full have no names. So until it gives that
+        up, and the runner forgets it, it is its request's `stream`.
         """
+        seq.request.stream = seq
         seq.stream_end = -(-seq.num_computed_tokens // self.block_size) * self.block_size - 1
 
     def append_to_stream(self, seq: Sequence) -> list[int] | None:
-        """As `append_slots` for the next token of a sequence that decodes (`begin_stream`).
+        """As `append_slots` for the next token of a `stream`.
 
         Returns:
             The block appended, if it needs one; None, with nothing changed, where the pool has no room.
@@ -320,10 +322,8 @@ class KVCacheManager:
 
     def _register_full_blocks(self, seq: Sequence, num_full: int) -> None:
         self._extend_keys(seq, num_full)
-        table, keys, register = seq.block_table, seq.block_keys, self.pool.register
-        for i in range(seq.num_registered, num_full):
-            if register(table[i], keys[i]):
-                self._registered.append(table[i])
+        new = slice(seq.num_registered, num_full)
+        self._registered += self.pool.register_all(seq.block_table[new], seq.block_keys[new])
         seq.num_registered = num_full
 
     def _writes_shared_block(self, seq: Sequence) -> bool:

@@ -58,9 +58,11 @@ class Sequence:
         "num_lost_tokens",
         "num_prompt_tokens",
         "num_registered",
+        "num_tokens_at_end",
         "request",
         "seq_id",
         "stop_reason",
+        "stop_token_ids",
         "stream_end",
         "swapped_keys",
         "token_ids",
@@ -76,9 +78,7 @@ class Sequence:
         self.block_table: list[int] = []
         self.block_keys: list[bytes] = []  #: of full blocks, as far as they were asked for
         self.num_registered = 0  #: blocks at the front of the table whose keys were offered to the pool
-        #: Of a sequence that decodes, alone in its request and in blocks of its own: while it has fewer computed tokens
-        #: than that, its next one needs no block and fills none. 0 where more than its next token is to be decided.
-        self.stream_end = 0
+        self.stream_end = 0  #: of a stream: with fewer computed tokens, the next one needs no block and fills none
         self.is_in_runner = False
         self.swapped_keys: list[bytes] = []  #: of blocks that the swap tier holds for it until it goes on
         self.loading: Loading | None = None
@@ -86,6 +86,8 @@ class Sequence:
         #: A beam's continuations (token, log-probability), until those of its siblings are there too.
         self.candidates: list[tuple[int, float]] | None = None
         self.cumulative_logprob = 0.0
+        self.stop_token_ids = request.stop_token_ids
+        self.num_tokens_at_end = self.num_prompt_tokens + request.max_tokens  #: that it has at most
         self.finish_reason: RequestStatus | None = None
         self.stop_reason: int | str | None = None
 
@@ -175,6 +177,9 @@ class Request:
         self.status = RequestStatus.WAITING
         self.sequences: list[Sequence] = []  #: all, by index; of a beam search the running beams
         self.unfinished: list[Sequence] = []  #: sequences that still want tokens
+        #: Its one sequence, while that decodes in blocks of its own and the runner knows it: but for room, all to be
+        #: decided is that its next token is computed.
+        self.stream: Sequence | None = None
         #: Tokens whose KV was found when it first began, by tier ("device" among them); None before that.
         self.cached_tokens: dict[str, int] | None = None
         self.outputs = outputs

@@ -102,8 +102,9 @@ class Scheduler:
         assert self._in_flight is None, "the last step has neither been updated nor failed"
         self.num_steps += 1
         self.kv.begin_step()
-        self.recovery.begin_step(self.step_shape, self.requests)
-        self.prefixes.begin_step(self.step_shape if self.running else EMPTY_STEP)
+        last_shape = self.step_shape
+        self.recovery.begin_step(last_shape, self.requests)
+        self.prefixes.begin_step(last_shape if self.running else EMPTY_STEP)
         step, running, waiting = self._step, self.running, self.waiting
         self.has_older_stage()
         step.begin(self.num_steps)
@@ -157,24 +158,24 @@ class Scheduler:
         Returns:
             How many they are.
         """
-        running, kv, stage, new_blocks = self.running, self.kv, self._step.stage, self._step.new_blocks
+        running, kv, new_blocks = self.running, self.kv, self._step.new_blocks
+        stage = self._step.stage if self.stages.older is not None else None  # else there is one stage alone
         seq_ids: list[int] = []
         context = num_placed = 0
         for request in running[first : first + self.budget.num_alike]:
-            seq = request.unfinished[0]
+            seq = request.stream
+            if seq is None or (stage is not None and request.stage != stage):
+                break
             start = seq.num_computed_tokens
+            if len(seq.token_ids) != start + 1:
+                break
             if start < seq.stream_end:
-                if len(seq.token_ids) != start + 1 or request.stage != stage:
-                    break
                 seq.num_computed_tokens = start + 1
                 num_placed += 1
-            else:
-                if not seq.stream_end or len(seq.token_ids) != start + 1 or request.stage != stage:
-                    break
-                if (placed := kv.append_to_stream(seq)) is None:
-                    break
-                if placed:
-                    new_blocks[seq.seq_id] = placed
+            elif (placed := kv.append_to_stream(seq)) is None:
+                break
+            elif placed:
+                new_blocks[seq.seq_id] = placed
             seq_ids.append(seq.seq_id)
             context += start
         kv.num_kv_tokens += num_placed
@@ -381,8 +382,7 @@ class Scheduler:
         assert self._in_flight is None, "the last step has neither been updated nor failed"
         self.num_steps += num_steps
         self.counts.sampled_tokens += num_steps * num_seqs
-        self._step.begin(self.num_steps)
-        self._step.count_decodes(num_seqs, context)
+        self._step.pass_over(num_seqs, context)
 
     # -- requests come and go ------------------------------------------------------------------------------------
 

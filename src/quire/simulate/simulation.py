@@ -325,14 +325,19 @@ class Simulation:
 
 
 _PARAMS = SamplingParams(max_tokens=None, ignore_eos=True)
+_PLACES: list[bytes] = []  #: of blocks in their prompts and answers, as their names have them
 ROOT = b""  #: of the namespace in which simulated requests have their KV
 
 
 def _names(number: int, num_blocks: int) -> list[bytes]:
-    """Of the blocks of a request, answer and all, that begins as no other does: that is all that names are to tell. (The
-    scheduler makes digests where it is given no names, which takes longer than all that it decides.)"""
+    """Of the blocks of a request, answer and all, that begins as no other does: names have nothing more to tell.
+
+    (Where it is given none, the scheduler makes digests, which takes as long as all that it decides.)
+    """
     own = number.to_bytes(8, "little")
-    return [own + at.to_bytes(4, "little") for at in range(num_blocks)]
+    while len(_PLACES) < num_blocks:
+        _PLACES.append(len(_PLACES).to_bytes(4, "little"))
+    return [own + place for place in _PLACES[:num_blocks]]
 
 
 def prompt_keys(arrival: Arrival, block_size: int) -> list[bytes]:

@@ -36,7 +36,7 @@ class SteadySteps:
             seqs = self._sequences()
             # A request that was just let in may stand before others from the next step on.
             if seqs is not None and [seq.seq_id for seq in seqs] == ids:
-                left = min(seq.request.max_tokens - seq.num_output_tokens for seq in seqs)
+                left = min([seq.num_tokens_at_end - len(seq.token_ids) for seq in seqs])
                 self._seqs, self._first_end = seqs, scheduler.num_steps + left
         most = min(most, self._first_end - scheduler.num_steps - 1)
         return (self._seqs, most) if most > 1 else ([], 0)
@@ -60,9 +60,13 @@ class SteadySteps:
 
         That stays so for as long as they run together and get a token each.
         """
-        seqs = [request.unfinished[0] for request in self._scheduler.running]
-        is_steady = all(seq.stream_end and len(seq.token_ids) == seq.num_computed_tokens + 1 for seq in seqs)
-        return seqs if is_steady else None
+        seqs = []
+        for request in self._scheduler.running:
+            seq = request.stream
+            if seq is None or len(seq.token_ids) != seq.num_computed_tokens + 1:
+                return None
+            seqs.append(seq)
+        return seqs
 
     def make(self, seqs: list[Sequence], num_steps: int, token_id: int) -> int:
         """Make so many steps at once, each of which brings every one of these sequences the same token.
@@ -75,9 +79,10 @@ class SteadySteps:
         Returns:
             How many steps there were: fewer where the pool has no room for more.
         """
-        context = sum(seq.num_computed_tokens for seq in seqs)
+        context = sum([seq.num_computed_tokens for seq in seqs])
+        more = [token_id] * num_steps
         for seq in seqs:
-            seq.token_ids.extend([token_id] * num_steps)
+            seq.token_ids += more
         num_made = self._append_in_turns(seqs, num_steps)
         if num_made < num_steps:
             for seq in seqs:

@@ -20,6 +20,7 @@ from quire.simulate.table_costs import TableCosts
 from quire.simulate.virtual_batch import VirtualBatch
 from quire.tiers.piece_size import PieceSize, take_piece
 
+
 @dataclass(frozen=True, slots=True)
 class StepTime:
     """Where the seconds of one step went."""

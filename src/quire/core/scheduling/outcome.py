@@ -52,17 +52,16 @@ class Outcome:
             seq = sequences.get(seq_id)
             if seq is None or seq.finish_reason is not None or not seq.is_in_runner:
                 continue  # ended while the step was under way
-            request = seq.request
             if not logprobs and len(sampled) == 1:  # nearly every token: as `_append`, without the call
                 token_ids, token_id = seq.token_ids, sampled[0]
                 token_ids.append(token_id)
-                if token_id in request.stop_token_ids or len(token_ids) - seq.num_prompt_tokens >= request.max_tokens:
+                if token_id in seq.stop_token_ids or len(token_ids) >= seq.num_tokens_at_end:
                     updates.append(SequenceUpdate(seq, [token_id]))
                     self._end_if_over(seq, token_id)
                 elif not only_ended:
                     updates.append(SequenceUpdate(seq, [token_id]))
                 continue
-            entries = logprobs.get(seq_id)
+            request, entries = seq.request, logprobs.get(seq_id)
             if request.beam is not None:
                 assert entries is not None
                 seq.candidates = list(zip(entries[0].top_ids, entries[0].top_logprobs, strict=True))

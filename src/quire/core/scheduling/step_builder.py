@@ -36,6 +36,13 @@ class StepBuilder:
         self.promised = 0
         self.shape = StepShapeSum()
 
+    def pass_over(self, num_seqs: int, context: int) -> None:
+        """Steps were made elsewhere; in the last one these sequences decoded."""
+        self.promised = 0
+        self.shape = StepShapeSum()
+        self.shape.num_tokens = self.shape.num_seqs = num_seqs
+        self.shape.context_decode = context
+
     @property
     def has_to_tell(self) -> bool:
         """Whether the runner has to be told of something that happened since the last step."""
@@ -85,13 +92,9 @@ class StepBuilder:
         """
         self._out.seq_ids += seq_ids
         self._out.num_scheduled_tokens += [1] * len(seq_ids)
-        self.count_decodes(len(seq_ids), context)
-
-    def count_decodes(self, count: int, context: int) -> None:
-        """So many sequences decode, which look back on so many tokens together."""
-        self._out.total_tokens += count
-        self.shape.num_tokens += count
-        self.shape.num_seqs += count
+        self._out.total_tokens += len(seq_ids)
+        self.shape.num_tokens += len(seq_ids)
+        self.shape.num_seqs += len(seq_ids)
         self.shape.context_decode += context
 
     def promise(self, num_blocks: int) -> None:
@@ -107,7 +110,7 @@ class StepBuilder:
         """Have the runner forget a sequence; harmless where it does not know it."""
         if seq.is_in_runner:
             seq.is_in_runner = False
-            seq.stream_end = 0
+            seq.request.stream = None
             self._appended.pop(seq.seq_id, None)
             self._removed.append(seq.seq_id)
 
