@@ -158,28 +158,31 @@ class Scheduler:
         Returns:
             How many they are.
         """
+        if self.stages.older is not None:  # some compute with another stage
+            return 0
         running, kv, new_blocks = self.running, self.kv, self._step.new_blocks
-        stage = self._step.stage if self.stages.older is not None else None  # else there is one stage alone
         seq_ids: list[int] = []
-        context = num_placed = 0
+        context = num_counted = 0
         for request in running[first : first + self.budget.num_alike]:
             seq = request.stream
-            if seq is None or (stage is not None and request.stage != stage):
+            if seq is None:
                 break
             start = seq.num_computed_tokens
-            if len(seq.token_ids) != start + 1:
+            after = start + 1
+            if len(seq.token_ids) != after:
                 break
             if start < seq.stream_end:
-                seq.num_computed_tokens = start + 1
-                num_placed += 1
+                seq.num_computed_tokens = after
             elif (placed := kv.append_to_stream(seq)) is None:
                 break
-            elif placed:
-                new_blocks[seq.seq_id] = placed
+            else:
+                num_counted += 1
+                if placed:
+                    new_blocks[seq.seq_id] = placed
             seq_ids.append(seq.seq_id)
             context += start
-        kv.num_kv_tokens += num_placed
         if seq_ids:
+            kv.num_kv_tokens += len(seq_ids) - num_counted
             self.budget.take_streams(len(seq_ids))
             self._step.add_streams(seq_ids, context)
         return len(seq_ids)
