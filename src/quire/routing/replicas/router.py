@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import NamedTuple
 
 from quire.forecast import Forecast
@@ -200,14 +201,13 @@ class ReplicaRouter:
         return best, Routed(best.name, -best_rank[0] * best.block_size)
 
     def _by_forecast(self, candidates: list[Replica], request: RoutedRequest, now: float) -> tuple[Replica, Routed]:
-        best, best_rank, best_resident = candidates[0], None, 0
+        best, best_s, best_resident = candidates[0], inf, 0
         for each in candidates:
             num_resident = each.residency.count_prefix(request.keys) * each.block_size if request.keys else 0
-            rank = each.predict(request, num_resident, now), each.load, -each.stage
-            if best_rank is None or rank < best_rank:
-                best, best_rank, best_resident = each, rank, num_resident
-        assert best_rank is not None
-        return best, Routed(best.name, best_resident, best_rank[0])
+            ttft_s = each.predict(request, num_resident, now)
+            if ttft_s < best_s or (ttft_s == best_s and _load_and_stage(each) < _load_and_stage(best)):
+                best, best_s, best_resident = each, ttft_s, num_resident
+        return best, Routed(best.name, best_resident, best_s)
 
 
 def _load_and_stage(replica: Replica) -> tuple[int, int]:
