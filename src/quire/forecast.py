@@ -51,29 +51,42 @@ class Forecast:
             num_tokens: of its prompt; a good guess will do.
             num_cached: of these, tokens whose KV the engine is known to have.
         """
-        own = max(1, num_tokens - num_cached)
+        ttft_s, num_lacking = self._first_token(num_tokens, num_cached)
+        # Ends that do not know of each other: their number has the variance of its mean (Poisson).
+        spread = sqrt(num_lacking) * self.seconds_to_an_end if num_lacking else 0.0
+        return Prediction(ttft_s, self.tpot_s, spread)
+
+    def predict_ttft(self, num_tokens: int, num_cached: int = 0) -> float:
+        """Of `predict` the seconds to the first token: a router asks every replica for these about every request."""
+        return self._first_token(num_tokens, num_cached)[0]
+
+    def _first_token(self, num_tokens: int, num_cached: int) -> tuple[float, float]:
+        """Seconds to the first token, and how many requests have to end before, where that is what takes longest."""
+        own = num_tokens - num_cached
+        if own < 1:
+            own = 1
         cached = num_tokens - own
         pairs = own * (cached + own / 2)
         sent = self.sent_tokens * (1 - self.found_share)
+        queued, chunk, decode_s, queued_token_s = self.queued_tokens, self.chunk, self.decode_s, self._queued_token_s
         # The step under way is closed: a newcomer shares the next one at the earliest.
-        under_way = min(self.queued_tokens, self.chunk)
+        under_way = chunk if chunk < queued else queued
         wait = 0.0
         if self.num_running or under_way:
-            wait = self.decode_s + under_way * self._queued_token_s
+            wait = decode_s + under_way * queued_token_s
             wait = wait - self.age_s if self.age_s < wait else wait / 2  # an old forecast: somewhere within a step
-        ahead = self.queued_tokens - under_way + sent
-        num_full = ahead // self.chunk
-        wait += num_full * self.decode_s + ahead * self._queued_token_s
-        num_steps = ceil((ahead + own) / self.chunk) - num_full
-        own_s = num_steps * self.decode_s + own * self.token_s + pairs * self.pair_s
+        ahead = queued - under_way + sent
+        num_full = ahead // chunk
+        wait += num_full * decode_s + ahead * queued_token_s
+        num_steps = ceil((ahead + own) / chunk) - num_full
+        own_s = num_steps * decode_s + own * self.token_s + pairs * self.pair_s
         # For a seat, or for blocks, some of those that run have to end.
         num_lacking = max(0.0, 1 + self.num_sent - self.free_seats)
         if (short := sent + num_tokens - self.free_tokens) > 0 and self.tokens_per_seq > 0:
             num_lacking = max(num_lacking, short / self.tokens_per_seq)
-        for_room = num_lacking * self.seconds_to_an_end
-        # Ends that do not know of each other: their number has the variance of its mean (Poisson).
-        spread = sqrt(num_lacking) * self.seconds_to_an_end if for_room > wait else 0.0
-        return Prediction(max(wait, for_room) + own_s, self.tpot_s, spread)
+        if num_lacking and (for_room := num_lacking * self.seconds_to_an_end) > wait:
+            return for_room + own_s, num_lacking
+        return wait + own_s, 0.0
 
     @property
     def is_idle(self) -> bool:

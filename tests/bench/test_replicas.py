@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from command_line import app
 from quire.bench import replicas
 from quire.bench.recovery.settings import SimulateSettings
+from quire.simulate.simulation import Arrival
 
 
 def test_sizes_and_policies_are_compared(tmp_path: Path) -> None:
@@ -44,6 +45,18 @@ def test_processes_of_their_own_find_the_same(monkeypatch: pytest.MonkeyPatch) -
     here = played(settings)
     monkeypatch.setattr("quire.bench.replicas._FEW", 0)
     assert played(settings) == here
+
+
+def test_where_nobody_shares_a_prefix_routing_by_it_is_routing_by_load() -> None:
+    settings = made(replicas="3", routing="prefix,least-loaded")
+    arrivals = [Arrival(0.01 * at, 50 + 37 * at % 400, 20 + 53 * at % 90) for at in range(60)]
+    config = replicas.scheduler_config(settings, replicas.make_profile(settings, 1.0))
+    both = [
+        replicas._play_one(replicas._Run(settings, config, "cost", arrivals, (3, routing)), lambda count: None)
+        for routing in settings.routing
+    ]
+    assert both[0] == both[1]
+    assert {replicas._same((3, routing), settings, arrivals) for routing in settings.routing} == {(3, "least-loaded")}
 
 
 def test_a_fleet_may_follow_its_load() -> None:

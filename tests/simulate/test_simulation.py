@@ -129,6 +129,19 @@ def test_prompts_share_prefixes_only_where_they_are_given() -> None:
     assert apart.num_scheduled_tokens - run(alike, enable_prefix_caching=True).num_scheduled_tokens == 28
 
 
+@pytest.mark.parametrize("policy", ["recompute", "swap"])
+def test_prompts_that_share_nothing_need_no_digests(policy: str) -> None:
+    config = limits(num_blocks=24, enable_prefix_caching=True, max_num_seqs=4)
+    plain = [Arrival(float(at % 5), 3 + 7 * at % 30, 2 + 5 * at % 25) for at in range(20)]
+    ordered = sorted(plain, key=lambda arrival: arrival.time_s)
+    told = [
+        arrival._replace(prompt_token_ids=[at + 1] * arrival.num_prompt_tokens) for at, arrival in enumerate(ordered)
+    ]
+    found = [simulate(load, machine(), config, make_policy(policy, machine().costs)) for load in (plain, told)]
+    assert found[0] == found[1]
+    assert found[0].num_preemptions > 0
+
+
 def test_a_prompt_has_the_tokens_that_it_is_said_to_have() -> None:
     with pytest.raises(ValueError, match="a prompt has 2 tokens, and num_prompt_tokens says 3"):
         run([Arrival(0.0, 3, 1, [7, 7])])

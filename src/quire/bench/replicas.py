@@ -7,15 +7,11 @@ are cores: what they find does not depend on it.
 
 from __future__ import annotations
 
-import gc
-import multiprocessing
-import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from quire.bench.plots import COLOURS
 from quire.bench.progress import progress
@@ -32,6 +28,7 @@ from quire.simulate.loads import draw_conversations, speed_up
 from quire.simulate.replicas import FleetFigures, simulate_replicas
 from quire.simulate.simulation import Arrival
 from quire.simulate.virtual_replica import ColdStart
+from quire.system.runs import Note, num_usable_cores, run_all
 
 _FEW = 20_000  #: requests of all runs together, for which starting processes does not pay
 
@@ -105,45 +102,48 @@ def cases(settings: SimulateSettings) -> list[Case]:
 def play(
     settings: SimulateSettings, config: SchedulerConfig, recovery: str, arrivals: Sequence[Arrival]
 ) -> dict[Case, FleetFigures]:
-    """Every size under every policy. One replica alone that is there at once leaves nothing to route: it runs once."""
+    """Every size under every policy, but for those that must come to the same (`_same`): they run once."""
     wanted = cases(settings)
-    same = {case: (1, settings.routing[0]) for case in wanted if case[0] == 1 and settings.cold_start is None}
-    todo = sorted({same.get(case, case) for case in wanted}, key=lambda case: -case[0])
-    found: dict[Case, FleetFigures] = {}
-    with progress(len(todo)) as show:
-        for number, (case, figures) in enumerate(_play_all(settings, config, recovery, arrivals, todo), start=1):
-            found[case] = figures
-            show(number, f"{case[0]} {case[1]}")
-    return {case: found[same.get(case, case)] for case in wanted}
+    same = {case: _same(case, settings, arrivals) for case in wanted}
+    todo = sorted(set(same.values()), key=lambda case: (-case[0], settings.routing.index(case[1])))
+    num_cores = num_usable_cores()
+    few = len(arrivals) * len(todo) < _FEW
+    # Every process gets the load once more with each run: that takes hundredths of a second.
+    runs = [_Run(settings, config, recovery, arrivals, case) for case in todo]
+    with progress(len(todo) * len(arrivals)) as show:
+        remark = f"requests of {len(todo)} runs"
+        played = run_all(_play_one, runs, 1 if few else min(num_cores, len(todo)), lambda done: show(done, remark))
+    found = dict(zip(todo, played, strict=True))
+    return {case: found[same[case]] for case in wanted}
 
 
-def _play_all(
-    settings: SimulateSettings,
-    config: SchedulerConfig,
-    recovery: str,
-    arrivals: Sequence[Arrival],
-    todo: Sequence[Case],
-) -> Iterator[tuple[Case, FleetFigures]]:
-    """The runs, in as many processes as there are cores; few requests are sooner played here."""
-    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    num_processes = min(num_cores, len(todo))
-    if num_processes == 1 or len(arrivals) * len(todo) < _FEW:
-        for case in todo:
-            yield _play_one(settings, config, recovery, arrivals, case)
-        return
-    # Lists of tokens and of blocks are most of what there is, and none of them is in a circle.
-    with ProcessPoolExecutor(
-        num_processes, multiprocessing.get_context("spawn"), gc.set_threshold, (100_000, 50, 50)
-    ) as pool:
-        runs = [pool.submit(_play_one, settings, config, recovery, arrivals, case) for case in todo]
-        for future in as_completed(runs):
-            yield future.result()
+def _same(case: Case, settings: SimulateSettings, arrivals: Sequence[Arrival]) -> Case:
+    """The run that a case shares with others.
 
-
-def _play_one(
-    settings: SimulateSettings, config: SchedulerConfig, recovery: str, arrivals: Sequence[Arrival], case: Case
-) -> tuple[Case, FleetFigures]:
+    One replica alone that is there at once leaves nothing to route. Where no two prompts share anything, none has a
+    prefix anywhere, and the least loaded replica is what is left to go by.
+    """
     num_replicas, routing = case
+    if num_replicas == 1 and settings.cold_start is None:
+        return 1, settings.routing[0]
+    shares = any(each.prompt_token_ids is not None for each in arrivals)
+    if routing == "prefix" and "least-loaded" in settings.routing and not shares:
+        return num_replicas, "least-loaded"
+    return case
+
+
+class _Run(NamedTuple):
+    """One size under one policy, and all that it depends on."""
+
+    settings: SimulateSettings
+    config: SchedulerConfig
+    recovery: str
+    arrivals: Sequence[Arrival]
+    case: Case
+
+
+def _play_one(run: _Run, note: Note) -> FleetFigures:
+    settings, (num_replicas, routing) = run.settings, run.case
     profile, slo = make_profile(settings, 1.0), SLO(settings.slo.get("ttft"), settings.slo.get("tpot"))
     cold_start = scaling = None
     if settings.cold_start is not None:
@@ -153,18 +153,18 @@ def _play_one(
         scaling = Autoscaling(
             min(settings.min_replicas, num_replicas), num_replicas, settings.target_requests, ttft_s, settings.idle
         )
-    figures = simulate_replicas(
-        arrivals,
+    return simulate_replicas(
+        run.arrivals,
         profile,
-        config,
+        run.config,
         num_replicas,
         routing=routing,
-        recovery=recovery,
+        recovery=run.recovery,
         slo=slo,
         cold_start=cold_start,
         scaling=scaling,
+        note_ended=note,
     )
-    return case, figures
 
 
 # -- what it comes to --------------------------------------------------------------------------------------------------

@@ -85,4 +85,7 @@ class Admission:
 
 def needs_peace(requests: Seq[Request]) -> bool:
     """Whether one of them has been preempted as often as it may be."""
-    return any(request.num_preemptions >= MAX_PREEMPTIONS for request in requests)
+    for request in requests:  # noqa: SIM110 - asked in every step that somebody waits: a third of the time of `any`
+        if request.num_preemptions >= MAX_PREEMPTIONS:
+            return True
+    return False

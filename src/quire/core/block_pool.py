@@ -12,7 +12,7 @@ Every operation is O(1).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class BlockPool:
@@ -52,6 +52,20 @@ class BlockPool:
         self.ref_counts[block] = 1
         return block
 
+    def allocate_all(self, num_blocks: int) -> list[int]:
+        """So many, one after the other."""
+        num_free = min(num_blocks, len(self._free))
+        blocks = self._free[: -num_free - 1 : -1]
+        del self._free[len(self._free) - num_free :]
+        for block in blocks:
+            self.ref_counts[block] = 1
+        for _ in range(num_blocks - num_free):
+            block, _ = self._cached.popitem(last=False)
+            self._forget(block)
+            self.ref_counts[block] = 1
+            blocks.append(block)
+        return blocks
+
     def acquire(self, block: int) -> None:
         """Hold a used or cached block once more."""
         if self.ref_counts[block] == 0:
@@ -60,14 +74,20 @@ class BlockPool:
 
     def release(self, block: int) -> None:
         """Give up one hold. The last one makes the block cached if it has a key, else free."""
-        count = self.ref_counts[block] - 1
-        assert count >= 0, f"block {block} was given back more often than taken"
-        self.ref_counts[block] = count
-        if count == 0:
-            if self._keys[block] is None:
-                self._free.append(block)
-            else:
-                self._cached[block] = None
+        self.release_all((block,))
+
+    def release_all(self, blocks: Iterable[int]) -> None:
+        """`release` for each, in their order."""
+        ref_counts, keys, free, cached = self.ref_counts, self._keys, self._free, self._cached
+        for block in blocks:
+            count = ref_counts[block] - 1
+            assert count >= 0, f"block {block} was given back more often than taken"
+            ref_counts[block] = count
+            if count == 0:
+                if keys[block] is None:
+                    free.append(block)
+                else:
+                    cached[block] = None
 
     def touch(self, blocks: Iterable[int]) -> None:
         """Evict cached blocks later than all others, the last one last: somebody is about to hold them."""
@@ -84,11 +104,18 @@ class BlockPool:
 
     def register(self, block: int, key: bytes) -> bool:
         """Name a used block's content. False where another block has that name already: this one stays nameless."""
-        if key in self._block_of_key or self._keys[block] is not None:
-            return False
-        self._keys[block] = key
-        self._block_of_key[key] = block
-        return True
+        return bool(self.register_all((block,), (key,)))
+
+    def register_all(self, blocks: Sequence[int], keys: Sequence[bytes]) -> list[int]:
+        """`register` for each, in their order. Returns those that have got the names."""
+        known, names = self._block_of_key, self._keys
+        named = []
+        for block, key in zip(blocks, keys, strict=True):
+            if key not in known and names[block] is None:
+                names[block] = key
+                known[key] = block
+                named.append(block)
+        return named
 
     def withdraw(self, block: int) -> None:
         """Take a block's name away, because its content cannot be trusted."""

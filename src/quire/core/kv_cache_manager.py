@@ -136,13 +136,44 @@ class KVCacheManager:
             if pool.num_available < missing + copies:
                 return None
             transfer = self._copy_on_write(seq) if copies else None
-            new_blocks = [pool.allocate() for _ in range(missing)]
+            new_blocks = pool.allocate_all(missing)
             self.extend_table(seq, new_blocks)
         seq.num_computed_tokens = after
         self.num_kv_tokens += num_new_tokens
         if after // self.block_size > seq.num_registered:
             self._register_full_blocks(seq, after // self.block_size)
         return new_blocks, transfer
+
+    def begin_stream(self, seq: Sequence) -> None:
+        """All that `seq` knows is computed, and it decodes alone: its request never has another sequence.
+
+        Nobody else has its last block, nor will, since blocks that are not full have no names. So until it gives that
+        up, and the runner forgets it, it is its request's `stream`.
+        """
+        seq.request.stream = seq
+        seq.stream_end = -(-seq.num_computed_tokens // self.block_size) * self.block_size - 1
+
+    def append_to_stream(self, seq: Sequence) -> list[int] | None:
+        """As `append_slots` for the next token of a `stream`.
+
+        Returns:
+            The block appended, if it needs one; None, with nothing changed, where the pool has no room.
+        """
+        after = seq.num_computed_tokens + 1
+        new_blocks: list[int] = []
+        size = self.block_size
+        if after > len(seq.block_table) * size:
+            if not self.pool.num_available:
+                return None
+            new_blocks = [self.pool.allocate()]
+            seq.block_table += new_blocks
+            self.num_logical_blocks += 1
+            seq.stream_end = after + size - 2
+        seq.num_computed_tokens = after
+        self.num_kv_tokens += 1
+        if not after % size:
+            self._register_full_blocks(seq, after // size)
+        return new_blocks
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """Let `child`, whose tokens begin with `parent`'s computed ones, hold all of `parent`'s blocks too."""
@@ -160,8 +191,7 @@ class KVCacheManager:
         """Give up all of `seq`'s blocks; again is harmless. Tokens and keys stay. Returns blocks made available."""
         before = self.pool.num_available
         assert seq.loading is None, "who gives its blocks up waits for none"
-        for block in reversed(seq.block_table):
-            self.pool.release(block)
+        self.pool.release_all(reversed(seq.block_table))
         self.num_logical_blocks -= len(seq.block_table)
         self.num_kv_tokens -= seq.num_computed_tokens
         seq.block_table = []
@@ -292,9 +322,8 @@ class KVCacheManager:
 
     def _register_full_blocks(self, seq: Sequence, num_full: int) -> None:
         self._extend_keys(seq, num_full)
-        for i in range(seq.num_registered, num_full):
-            if self.pool.register(seq.block_table[i], seq.block_keys[i]):
-                self._registered.append(seq.block_table[i])
+        new = slice(seq.num_registered, num_full)
+        self._registered += self.pool.register_all(seq.block_table[new], seq.block_keys[new])
         seq.num_registered = num_full
 
     def _writes_shared_block(self, seq: Sequence) -> bool:

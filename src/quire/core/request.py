@@ -58,9 +58,12 @@ class Sequence:
         "num_lost_tokens",
         "num_prompt_tokens",
         "num_registered",
+        "num_tokens_at_end",
         "request",
         "seq_id",
         "stop_reason",
+        "stop_token_ids",
+        "stream_end",
         "swapped_keys",
         "token_ids",
     )  # fmt: skip
@@ -75,6 +78,7 @@ class Sequence:
         self.block_table: list[int] = []
         self.block_keys: list[bytes] = []  #: of full blocks, as far as they were asked for
         self.num_registered = 0  #: blocks at the front of the table whose keys were offered to the pool
+        self.stream_end = 0  #: of a stream: with fewer computed tokens, the next one needs no block and fills none
         self.is_in_runner = False
         self.swapped_keys: list[bytes] = []  #: of blocks that the swap tier holds for it until it goes on
         self.loading: Loading | None = None
@@ -82,6 +86,8 @@ class Sequence:
         #: A beam's continuations (token, log-probability), until those of its siblings are there too.
         self.candidates: list[tuple[int, float]] | None = None
         self.cumulative_logprob = 0.0
+        self.stop_token_ids = request.stop_token_ids
+        self.num_tokens_at_end = self.num_prompt_tokens + request.max_tokens  #: that it has at most
         self.finish_reason: RequestStatus | None = None
         self.stop_reason: int | str | None = None
 
@@ -150,6 +156,7 @@ class Request:
         self.prompt_token_ids = list(prompt_token_ids)
         self.sampling_params = sampling_params
         self.beam = beam
+        self.width = sampling_params.n if beam is None else beam.beam_width  #: how many sequences it may run at once
         self.order = (priority, arrival)
         self.seed = seed
         self.max_tokens = max_tokens
@@ -170,6 +177,9 @@ class Request:
         self.status = RequestStatus.WAITING
         self.sequences: list[Sequence] = []  #: all, by index; of a beam search the running beams
         self.unfinished: list[Sequence] = []  #: sequences that still want tokens
+        #: Its one sequence, while that decodes in blocks of its own and the runner knows it: but for room, all to be
+        #: decided is that its next token is computed.
+        self.stream: Sequence | None = None
         #: Tokens whose KV was found when it first began, by tier ("device" among them); None before that.
         self.cached_tokens: dict[str, int] | None = None
         self.outputs = outputs
@@ -187,11 +197,6 @@ class Request:
     def is_restarted(self) -> bool:
         """Whether it gave its blocks up after it had begun, be it in another engine."""
         return self.num_preemptions > 0 or self.num_promotions > 0 or bool(self.outputs)
-
-    @property
-    def width(self) -> int:
-        """How many sequences it may run at once."""
-        return self.beam.beam_width if self.beam is not None else self.sampling_params.n
 
     def __repr__(self) -> str:
         return f"Request({self.request_id}, {self.status.name}, {len(self.prompt_token_ids)} prompt tokens)"

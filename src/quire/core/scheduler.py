@@ -102,8 +102,9 @@ class Scheduler:
         assert self._in_flight is None, "the last step has neither been updated nor failed"
         self.num_steps += 1
         self.kv.begin_step()
-        self.recovery.begin_step(self.step_shape, self.requests)
-        self.prefixes.begin_step(self.step_shape if self.running else EMPTY_STEP)
+        last_shape = self.step_shape
+        self.recovery.begin_step(last_shape, self.requests)
+        self.prefixes.begin_step(last_shape if self.running else EMPTY_STEP)
         step, running, waiting = self._step, self.running, self.waiting
         self.has_older_stage()
         step.begin(self.num_steps)
@@ -123,48 +124,20 @@ class Scheduler:
         step, running, waiting, budget = self._step, self.running, self.waiting, self.budget
         step.stage, step.promised = stage, 0
         budget.begin()
-        ref_counts, block_size, last_place = self.kv.pool.ref_counts, self.kv.block_size, self.kv.block_size - 1
-        seq_ids, counts, appended = step.places()
-        num_decoded = context = 0
         at = 0
         while at < len(running) and budget.left > 0:
+            at += self._schedule_streams(at)
+            if at == len(running) or budget.left <= 0:
+                break
             request = running[at]
             if request.stage != stage:
                 self._promise_missing(request)
+            elif len(request.unfinished) == 1:
+                self._schedule_single(request, request.unfinished[0])
             else:
-                seq = request.unfinished[0]
-                start = seq.num_computed_tokens
-                is_alone = len(request.unfinished) == 1
-                # Nearly every token of a long answer: the next one in a block that is its own, and that it does not
-                # fill. What the other way would do for it is counted for all of them at once.
-                if (
-                    is_alone
-                    and len(seq.token_ids) == start + 1
-                    and 0 < start % block_size < last_place
-                    and seq.is_in_runner
-                    and ref_counts[seq.block_table[-1]] == 1
-                    and start >= seq.num_lost_tokens
-                    and seq.loading is None
-                    and seq.candidates is None
-                    and (not appended or seq.seq_id not in appended)
-                ):
-                    seq.num_computed_tokens = start + 1
-                    seq_ids.append(seq.seq_id)
-                    counts.append(1)
-                    budget.take(start, 1, is_stream=True)
-                    num_decoded += 1
-                    context += start
-                    at += 1
-                    continue
-                self._count_decodes(num_decoded, context)
-                num_decoded = context = 0
-                if is_alone:
-                    self._schedule_single(request, seq)
-                else:
-                    self._schedule_group(request)
+                self._schedule_group(request)
             if request.status is RequestStatus.RUNNING:  # else it preempted itself, and the next one has its place
                 at += 1
-        self._count_decodes(num_decoded, context)
         while waiting and budget.left > 0 and waiting[0].stage == stage and self._fits(self._first_waiting()):
             if not self._has_budget_for_newcomer():
                 break
@@ -176,10 +149,43 @@ class Scheduler:
             self._life.admit(request)
             self._schedule_group(request)
 
-    def _count_decodes(self, count: int, context: int) -> None:
-        """So many sequences were given their next token's place, which look back on so many tokens together."""
-        self.kv.num_kv_tokens += count
-        self._step.count_decodes(count, context)
+    def _schedule_streams(self, first: int) -> int:
+        """Nearly every token of a long answer: all that is decided is that it is computed.
+
+        What `_schedule_single` would do for each is done for all of them at once, from this place among the running on
+        to the first of which more is to be decided, or for which there is no block.
+
+        Returns:
+            How many they are.
+        """
+        if self.stages.older is not None:  # some compute with another stage
+            return 0
+        running, kv, new_blocks = self.running, self.kv, self._step.new_blocks
+        seq_ids: list[int] = []
+        context = num_counted = 0
+        for request in running[first : first + self.budget.num_alike]:
+            seq = request.stream
+            if seq is None:
+                break
+            start = seq.num_computed_tokens
+            after = start + 1
+            if len(seq.token_ids) != after:
+                break
+            if start < seq.stream_end:
+                seq.num_computed_tokens = after
+            elif (placed := kv.append_to_stream(seq)) is None:
+                break
+            else:
+                num_counted += 1
+                if placed:
+                    new_blocks[seq.seq_id] = placed
+            seq_ids.append(seq.seq_id)
+            context += start
+        if seq_ids:
+            kv.num_kv_tokens += len(seq_ids) - num_counted
+            self.budget.take_streams(len(seq_ids))
+            self._step.add_streams(seq_ids, context)
+        return len(seq_ids)
 
     def _promise_missing(self, request: Request) -> None:
         """Leave a request whose stage does not have its turn the blocks for the tokens that it knows."""
@@ -290,6 +296,8 @@ class Scheduler:
         self.budget.take(start, num_new, is_stream=start + 1 == len(seq.token_ids))
         if seq.num_computed_tokens < len(seq.token_ids):
             self._step.promise(self._missing_blocks(seq))
+        elif seq.request.width == 1 and seq.request.beam is None:
+            self.kv.begin_stream(seq)
 
     def _missing_blocks(self, seq: Sequence) -> int:
         """What a sequence needs for the rest of the tokens that it knows."""
@@ -377,8 +385,7 @@ class Scheduler:
         assert self._in_flight is None, "the last step has neither been updated nor failed"
         self.num_steps += num_steps
         self.counts.sampled_tokens += num_steps * num_seqs
-        self._step.begin(self.num_steps)
-        self._step.count_decodes(num_seqs, context)
+        self._step.pass_over(num_seqs, context)
 
     # -- requests come and go ------------------------------------------------------------------------------------
 
@@ -514,8 +521,11 @@ class Scheduler:
 
     # -- what a step brought -----------------------------------------------------------------------------------------
 
-    def update(self, result: StepOutput) -> list[SequenceUpdate]:
+    def update(self, result: StepOutput, *, only_ended: bool = False) -> list[SequenceUpdate]:
         """Take in a step's tokens: append, stop, fork.
+
+        Args:
+            only_ended: the caller has no use for sequences that go on; some may be returned.
 
         Returns:
             The sequences that got tokens, with these. A request whose last sequence has ended is gone from
@@ -531,7 +541,7 @@ class Scheduler:
         if self.disk is not None:
             self.disk.end_saves(ended)
             self.disk.keep_computed()
-        return self._outcome.take_in(result)
+        return self._outcome.take_in(result, only_ended=only_ended)
 
     def fail_step(self, error: str) -> list[Request]:
         """The step under way did not happen: nothing that it was to write is trusted, and its requests fail.

@@ -142,9 +142,11 @@ class SwapManager:
         and with prefix caching all that any tier has."""
         if not seq.swapped_keys and not (self.on_disk or self.tier.num_slots):
             return None
-        swapped = set(seq.swapped_keys)
         num_full = (len(seq.token_ids) - 1) // self.kv.block_size  # a token is left to compute
         keys = self.kv.keys_of(seq, num_full)[first:]
+        if self.on_disk.isdisjoint(keys) and not self.tier.has_any(keys):
+            return None
+        swapped = set(seq.swapped_keys)
         may_load_others = not seq.must_compute  # what it has not computed itself brings no logits
         return _first_run(
             [(key in swapped and self._is_coming(key)) or (may_load_others and self.can_load(key)) for key in keys],

@@ -10,6 +10,7 @@ Every operation is O(1).
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 
 class Entry:
@@ -42,6 +43,10 @@ class TierIndex:
 
     def __contains__(self, key: bytes) -> bool:
         return key in self._entries
+
+    def has_any(self, keys: Iterable[bytes]) -> bool:
+        """Whether one of these is present."""
+        return not self._entries.keys().isdisjoint(keys)
 
     def is_idle(self, key: bytes) -> bool:
         """Whether a key is present and nobody holds it: its slot counts among `num_available`."""

@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -88,20 +89,25 @@ class Timeline:
             self._note_change(seq_ids, now)
         self._now = now
 
+    def note_again(self, ends: Sequence[float]) -> None:
+        """Steps are over, the last of them at `ends[-1]`, in which the same sequences as before got a token each."""
+        count = len(self._going_on)
+        if count:
+            self._gaps += [(now - before, count) for before, now in pairwise((self._now, *ends))]
+        self._now = ends[-1]
+
     def _note_change(self, seq_ids: list[int], now: float) -> None:
         before, current = set(self._going_on), set(seq_ids)
-        for seq_id in self._going_on:
-            if seq_id not in current:
-                self._last[seq_id] = self._now
-        num_going_on = 0
-        for seq_id in seq_ids:
-            if seq_id in before:
-                num_going_on += 1
-            elif (last := self._last.pop(seq_id, None)) is not None:
+        for seq_id in before - current:
+            self._last[seq_id] = self._now
+        coming = current - before
+        # In their order, since the sum of many gaps depends on it; nearly always it is one that comes.
+        for seq_id in coming if len(coming) <= 1 else [each for each in seq_ids if each in coming]:
+            if (last := self._last.pop(seq_id, None)) is not None:
                 self._gaps.append((now - last, 1))
             else:
                 self.first[seq_id] = now
-        if num_going_on:
+        if num_going_on := len(current) - len(coming):
             self._gaps.append((now - self._now, num_going_on))
         self._going_on = list(seq_ids)
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterable
 
 from quire.simulate.simulation import Arrival
-from quire.simulate.virtual_runner import TOKEN
+from quire.simulate.virtual_batch import TOKEN
 
 SHORTEST, LONGEST = 128, 2048  #: prompt and answer together, in the mix of the CPS paper (section 4.1)
 BOUNDARY = 1024  #: the longest of the short ones

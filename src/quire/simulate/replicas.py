@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from quire.config import SchedulerConfig
@@ -66,6 +66,7 @@ def simulate_replicas(
     cold_start: ColdStart | None = None,
     scaling: Autoscaling | None = None,
     keys: Sequence[Sequence[bytes]] | None = None,
+    note_ended: Callable[[int], None] = lambda count: None,
 ) -> FleetFigures:
     """Play a load to its end.
 
@@ -81,13 +82,14 @@ def simulate_replicas(
         scaling: how many replicas there are, instead of `num_replicas`.
         keys: of the prompts' blocks, in the order of the arrivals' times, where they have been made before
             (`prompt_keys`).
+        note_ended: takes how many requests have ended so far, whenever some have.
 
     Raises:
         ValueError: no request of the load fits the limits, or a prompt has not the tokens that it is said to have.
         RoutingError: there is no such policy.
     """
     ordered = check_arrivals(arrivals)
-    fleet = Fleet(hardware, config, routing, recovery, slo, cold_start or ColdStart(), scaling)
+    fleet = Fleet(hardware, config, routing, recovery, slo, cold_start or ColdStart(), scaling, note_ended)
     for _ in range(num_replicas if scaling is None else 0):
         fleet.start(0.0, is_warm=True)
     return fleet.play(ordered, [prompt_keys(each, config.block_size) for each in ordered] if keys is None else keys)
@@ -105,6 +107,7 @@ class Fleet:
         slo: SLO,
         cold_start: ColdStart,
         scaling: Autoscaling | None,
+        note_ended: Callable[[int], None],
     ) -> None:
         self.router = ReplicaRouter(routing)
         self.replicas: list[VirtualReplica] = []  #: all that there ever were, by their start
@@ -116,6 +119,7 @@ class Fleet:
         self._held: deque[tuple[int, Arrival, Sequence[bytes]]] = deque()  #: requests that no replica may have yet
         self._next_tick = 0.0 if scaling is not None else math.inf
         self._figures = FleetFigures()
+        self._num_ended, self._note_ended = 0, note_ended
         self._needs_forecasts = routing == "slo" or (scaling is not None and scaling.ttft_s is not None)
 
     # -- replicas ------------------------------------------------------------------------------------------------------
@@ -130,6 +134,7 @@ class Fleet:
             started_at=now,
             cold_start=None if is_warm else self._cold_start,
             has_forecasts=self._needs_forecasts,
+            note_ended=self._count_ended,
         )
         self.replicas.append(replica)
         self._alive[replica.name] = replica
@@ -148,6 +153,10 @@ class Fleet:
         held, self._held = self._held, deque()
         for request in held:
             self._send(*request, now)
+
+    def _count_ended(self, count: int) -> None:
+        self._num_ended += count
+        self._note_ended(self._num_ended)
 
     def _scale(self, now: float) -> None:
         assert self._scaler is not None

@@ -7,27 +7,31 @@ profile, limits and policy give the same figures.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import accumulate
 from typing import NamedTuple
 
 from quire.config import SchedulerConfig
 from quire.core.block_keys import PUBLIC_ONLY, extend_keys
 from quire.core.costs.cost_model import CostModel
+from quire.core.costs.interface import StepShape
 from quire.core.recovery.interface import RecoveryPolicy
 from quire.core.recovery.log import Recovery
 from quire.core.recovery.observer import CostObserver, note_recomputed
 from quire.core.request import Request
 from quire.core.scheduler import Scheduler
+from quire.core.scheduling.outcome import SequenceUpdate
 from quire.outputs import SchedulerOutput
 from quire.sampling_params import SamplingParams
 from quire.simulate.figures import Distribution, Timeline, distribution
 from quire.simulate.hardware import HardwareProfile
 from quire.simulate.steady_steps import SteadySteps
-from quire.simulate.virtual_runner import TOKEN, VirtualRunner
+from quire.simulate.virtual_batch import TOKEN
+from quire.simulate.virtual_runner import VirtualRunner
 
 _MOST_AT_ONCE = 256  #: steps
 
@@ -150,6 +154,7 @@ class Simulation:
         self.timeline = Timeline()
         self.started: list[tuple[int, Arrival]] = []  #: seq_id, and its arrival as the limits cut it
         self.figures = SimulationFigures()
+        self.updates: list[SequenceUpdate] = []  #: of the last step: those that ended, and maybe others
         self._num_added = 0
         self._steady = SteadySteps(scheduler)
 
@@ -211,7 +216,8 @@ class Simulation:
         took = arrival._replace(num_output_tokens=request.max_tokens, prompt_token_ids=None, documents=())
         first = request.sequences[0]
         if request.root == ROOT:
-            first.block_keys = list(keys)
+            num_full = (arrival.num_prompt_tokens + request.max_tokens) // self.scheduler.config.block_size
+            first.block_keys = list(keys) if prompt is arrival.prompt_token_ids else _names(number, num_full)
         self.started.append((first.seq_id, took))
         return first.seq_id
 
@@ -230,7 +236,7 @@ class Simulation:
             self.observer.note(took.shape, took.compute_s, result.transfers)
         else:
             note_recomputed(scheduler.recovery.log, runner.hardware.costs, took.shape, took.compute_s)
-        scheduler.update(result)
+        self.updates = scheduler.update(result, only_ended=True)
         over = scheduler.recovery.log.over
         while over:  # the log keeps the latest only
             self.recoveries.append(over.popleft())
@@ -259,23 +265,23 @@ class Simulation:
         scheduler, runner = self.scheduler, self.runner
         if runner.now >= before:
             return []
-        seqs, most = self._steady.ahead(runner.steady_ids, most)
+        seqs, most = self._steady.ahead(runner.batch.steady_ids, most)
         if not seqs:
             return []
-        seconds, now = [], runner.now
-        for each in islice(runner.step_seconds_ahead(scheduler.stages.current), most):
-            if now >= before:
-                break
-            seconds.append(each)
-            now += each
+        seconds = runner.seconds_ahead(scheduler.stages.current, most)
+        begins = accumulate(seconds, initial=runner.now)
+        del seconds[bisect_left(list(begins), before) :]
         del seconds[self._steady.make(seqs, len(seconds), TOKEN) :]
-        figures, note = self.figures, self.timeline.note
-        for took in runner.repeat(seconds):
+        if not seconds:
+            return []
+        context = runner.batch.context
+        self.timeline.note_again(runner.repeat(seconds))
+        figures = self.figures
+        figures.makespan_s = runner.now
+        for number, each in enumerate(seconds):
+            figures.compute_s += each
             if self.observer is not None:
-                self.observer.note(took.shape, took.compute_s, ())
-            note(runner.steady_ids, runner.now)
-            figures.makespan_s = runner.now
-            figures.compute_s += took.compute_s
+                self.observer.note(StepShape(len(seqs), len(seqs), 0.0, context + number * len(seqs)), each, ())
         figures.num_steps += len(seconds)
         figures.num_scheduled_tokens += len(seconds) * len(seqs)
         return seconds
@@ -283,9 +289,9 @@ class Simulation:
     def goes_on_until(self, most: int = _MOST_AT_ONCE) -> float:
         """When `repeat` will have run its steps, if nobody comes before: until then nothing is decided."""
         scheduler, now = self.scheduler, self.runner.now
-        seqs, most = self._steady.ahead(self.runner.steady_ids, most)
+        seqs, most = self._steady.ahead(self.runner.batch.steady_ids, most)
         if seqs and len(seqs) * scheduler.kv.blocks_for(most + 1) <= scheduler.kv.pool.num_available:
-            for each in islice(self.runner.step_seconds_ahead(scheduler.stages.current), most):
+            for each in self.runner.seconds_ahead(scheduler.stages.current, most):
                 now += each
         return now
 
@@ -319,7 +325,19 @@ class Simulation:
 
 
 _PARAMS = SamplingParams(max_tokens=None, ignore_eos=True)
+_PLACES: list[bytes] = []  #: of blocks in their prompts and answers, as their names have them
 ROOT = b""  #: of the namespace in which simulated requests have their KV
+
+
+def _names(number: int, num_blocks: int) -> list[bytes]:
+    """Of the blocks of a request, answer and all, that begins as no other does: names have nothing more to tell.
+
+    (Where it is given none, the scheduler makes digests, which takes as long as all that it decides.)
+    """
+    own = number.to_bytes(8, "little")
+    while len(_PLACES) < num_blocks:
+        _PLACES.append(len(_PLACES).to_bytes(4, "little"))
+    return [own + place for place in _PLACES[:num_blocks]]
 
 
 def prompt_keys(arrival: Arrival, block_size: int) -> list[bytes]:

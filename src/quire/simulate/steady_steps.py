@@ -36,7 +36,7 @@ class SteadySteps:
             seqs = self._sequences()
             # A request that was just let in may stand before others from the next step on.
             if seqs is not None and [seq.seq_id for seq in seqs] == ids:
-                left = min(seq.request.max_tokens - seq.num_output_tokens for seq in seqs)
+                left = min([seq.num_tokens_at_end - len(seq.token_ids) for seq in seqs])
                 self._seqs, self._first_end = seqs, scheduler.num_steps + left
         most = min(most, self._first_end - scheduler.num_steps - 1)
         return (self._seqs, most) if most > 1 else ([], 0)
@@ -61,23 +61,9 @@ class SteadySteps:
         That stays so for as long as they run together and get a token each.
         """
         seqs = []
-        kv = self._scheduler.kv
-        ref_counts, size = kv.pool.ref_counts, kv.block_size
         for request in self._scheduler.running:
-            if len(request.unfinished) != 1:
-                return None
-            seq = request.unfinished[0]
-            start = seq.num_computed_tokens
-            if len(seq.token_ids) != start + 1 or not seq.is_in_runner or start < seq.num_lost_tokens:
-                return None
-            if (
-                seq.loading is not None
-                or seq.candidates is not None
-                or not seq.block_table
-                or seq.num_output_tokens < 1
-            ):
-                return None
-            if start % size and ref_counts[seq.block_table[-1]] > 1:
+            seq = request.stream
+            if seq is None or len(seq.token_ids) != seq.num_computed_tokens + 1:
                 return None
             seqs.append(seq)
         return seqs
@@ -93,9 +79,10 @@ class SteadySteps:
         Returns:
             How many steps there were: fewer where the pool has no room for more.
         """
-        context = sum(seq.num_computed_tokens for seq in seqs)
+        context = sum([seq.num_computed_tokens for seq in seqs])
+        more = [token_id] * num_steps
         for seq in seqs:
-            seq.token_ids.extend([token_id] * num_steps)
+            seq.token_ids += more
         num_made = self._append_in_turns(seqs, num_steps)
         if num_made < num_steps:
             for seq in seqs:
@@ -105,35 +92,36 @@ class SteadySteps:
         return num_made
 
     def _append_in_turns(self, seqs: list[Sequence], num_steps: int) -> int:
-        """As `append_slots` of one token for each of these in their order, so many times, with the same outcome.
+        """As `append_to_stream` for each of these in their order, so many times, with the same outcome.
 
         Returns:
             The number of steps for which the pool has room.
         """
-        kv = self._scheduler.kv
-        size = kv.block_size
-        turns: list[tuple[int, int, int]] = []  # of those that need a block, or fill one
+        kv, size, num_seqs = self._scheduler.kv, self._scheduler.kv.block_size, len(seqs)
+        turns: list[int] = []  # of those that need a block, or fill one: by their step, and by their place in it
         starts = [seq.num_computed_tokens for seq in seqs]
         for place, start in enumerate(starts):
-            turns += [(step, place, start) for step in range(-start % size, num_steps, size)]
+            turns += range(-start % size * num_seqs + place, num_steps * num_seqs, size * num_seqs)
             if size > 1:
-                turns += [(step, place, start) for step in range(-(start + 1) % size, num_steps, size)]
+                turns += range(-(start + 1) % size * num_seqs + place, num_steps * num_seqs, size * num_seqs)
         turns.sort()
         left = kv.pool.num_available
-        for step, _, start in turns:
-            if (start + step) % size == 0:
-                left -= 1
-                if left < 0:
-                    num_steps = step
-                    break
+        if len(turns) > left:  # are there so many that need one?
+            for step, place in (divmod(turn, num_seqs) for turn in turns):
+                if (starts[place] + step) % size == 0:
+                    left -= 1
+                    if left < 0:
+                        num_steps = step
+                        break
         num_appended = 0
-        for step, place, start in turns:
+        for turn in turns:
+            step, place = divmod(turn, num_seqs)
             if step >= num_steps:
                 break
-            seqs[place].num_computed_tokens = start + step
-            kv.append_slots(seqs[place], 1)
+            seqs[place].num_computed_tokens = starts[place] + step
+            kv.append_to_stream(seqs[place])
             num_appended += 1
         for seq, start in zip(seqs, starts, strict=True):
             seq.num_computed_tokens = start + num_steps
-        kv.num_kv_tokens += num_steps * len(seqs) - num_appended
+        kv.num_kv_tokens += num_steps * num_seqs - num_appended
         return num_steps

@@ -81,6 +81,16 @@ class TableCosts:
             seconds += self._recompute(start + num_prefill) - self._recompute(start)
         return fixed + seconds
 
+    def decode_steps(self, num_seqs: int, context: int, num_steps: int) -> list[float]:
+        """Seconds of steps that bring each of so many sequences its next token: as `step`, one after the other.
+
+        Args:
+            context: the tokens that those of the first step look back on together.
+        """
+        fixed, of_seqs, of_token = self.decode.step, self.decode.sequence * num_seqs, self.decode.context_token
+        ahead = range(context, context + num_steps * num_seqs, num_seqs)
+        return [fixed + (of_seqs + of_token * each) for each in ahead]
+
     def recompute(self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None) -> float:
         """Seconds that computing tokens [start, start + num_tokens) adds, in chunks of at most `chunk` tokens.
 

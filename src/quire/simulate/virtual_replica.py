@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -68,6 +68,7 @@ class VirtualReplica:
     started_at: when it was asked for, on the fleet's clock.
     cold_start: None where it is there at once, whole.
     has_forecasts: somebody asks for them; making one takes longer than a small step.
+    note_ended: is told how many requests have ended with a step.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class VirtualReplica:
         started_at: float = 0.0,
         cold_start: ColdStart | None = None,
         has_forecasts: bool = True,
+        note_ended: Callable[[int], None] = lambda count: None,
     ) -> None:
         self.name = name
         self.started_at = started_at
@@ -96,9 +98,9 @@ class VirtualReplica:
             self.simulation.runner.stage_shares[FIRST_STAGE] = cold.share
         self.simulation.runner.wait_until(self.serves_at)
         self.num_ongoing = 0
+        self._note_ended = note_ended
         self.wakes_at = self._changes_at  #: when it may next have something to do or to tell
         self._inbox: deque[tuple[int, Arrival, Sequence[bytes]]] = deque()
-        self._alive: dict[str, int] = {}  #: requests taken in, and their numbers
         self._news: deque[News] = deque()
         self.numbers: list[int] = []  #: of its requests, as they were taken in
 
@@ -197,15 +199,14 @@ class VirtualReplica:
                 raise ValueError(f"a request of {arrival.num_prompt_tokens} tokens fits no limits of this replica")
             taken.append(f"request-{number}")
             self.numbers.append(number)
-        self._alive.update(dict.fromkeys(taken, 0))
         return taken
 
     def _take_ended(self) -> list[str]:
-        requests = self.simulation.scheduler.requests
-        ended = [request_id for request_id in self._alive if request_id not in requests]
-        for request_id in ended:
-            del self._alive[request_id]
+        """The requests, of one sequence each, that have ended with the last step."""
+        seqs = [update.sequence for update in self.simulation.updates]
+        ended = [seq.request.request_id for seq in seqs if seq.finish_reason is not None]
         self.num_ongoing -= len(ended)
+        self._note_ended(len(ended))
         return ended
 
     def outcomes(self) -> dict[int, tuple[float, float]]:

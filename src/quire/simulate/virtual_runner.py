@@ -9,31 +9,16 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from quire.core.costs.interface import EMPTY_STEP, TIERS, Costs, StepShape, transfer_seconds
-from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, StoreChanges, TokenLogprobs, TransferReport
+from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, StoreChanges, TransferReport
 from quire.simulate.hardware import HardwareProfile
+from quire.simulate.table_costs import TableCosts
+from quire.simulate.virtual_batch import VirtualBatch
 from quire.tiers.piece_size import PieceSize, take_piece
-
-TOKEN = 0  #: every token that is made up
-
-
-@dataclass(slots=True)
-class _Row:
-    """A sequence that the runner knows."""
-
-    num_computed: int
-    num_tokens: int
-    num_prompt_tokens: int
-    num_samples: int
-    num_candidates: int
-
-    @property
-    def is_plain(self) -> bool:
-        """Computing its last token brings one more."""
-        return self.num_candidates == 0 and (self.num_samples == 1 or self.num_tokens > self.num_prompt_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +155,7 @@ class VirtualRunner:
         self.links = {tier: VirtualLink(hardware.costs, block_bytes, tier) for tier in TIERS}
         self.store = VirtualStore()
         self.stage_shares: dict[int, float] = {}  #: by stage, what its steps take of the whole model's
-        self._rows: dict[int, _Row] = {}
-        self._steady_ids: list[int] = []  #: of a step in which all got their next token from one
-        self._steady_context = 0  #: what these have computed together
-        self._num_unnoted = 0  #: such steps since, which their rows do not know of yet
+        self.batch = VirtualBatch()
 
     def execute(self, out: SchedulerOutput, until: float = math.inf) -> StepOutput:
         """Run a step: the contract of `Runner`.
@@ -191,7 +173,7 @@ class VirtualRunner:
             for link in self.links.values():
                 link.cancel(out.cancelled)
         self.store.tell(out)
-        shape = self._advance(out, result)
+        shape = self.batch.advance(out, result)
         compute_s = self._seconds(shape, out.stage)
         self.now += compute_s
         self._take_reports(result)
@@ -208,27 +190,23 @@ class VirtualRunner:
         seconds = self.hardware.costs.step(shape)
         return seconds * self.stage_shares[stage] if stage in self.stage_shares else seconds
 
-    @property
-    def steady_ids(self) -> list[int]:
-        """The sequences of the last step, where each of them is now to compute the one token that it got."""
-        return self._steady_ids
+    def seconds_ahead(self, stage: int, num_steps: int) -> list[float]:
+        """What each of the next steps takes, as long as they only bring every stream of the batch its next token."""
+        num_seqs, context, costs = len(self.batch.streams), self.batch.context, self.hardware.costs
+        if isinstance(costs, TableCosts) and stage not in self.stage_shares:
+            return costs.decode_steps(num_seqs, context, num_steps)
+        ahead = range(context, context + num_steps * num_seqs, num_seqs)
+        return [self._seconds(StepShape(num_seqs, num_seqs, 0.0, each), stage) for each in ahead]
 
-    def step_seconds_ahead(self, stage: int) -> Iterator[float]:
-        """What each of the next steps takes, as long as they only bring every steady sequence its next token."""
-        num_seqs, context = len(self._steady_ids), self._steady_context
-        while True:
-            yield self._seconds(StepShape(num_seqs, num_seqs, 0.0, context), stage)
-            context += num_seqs
-
-    def repeat(self, seconds: Sequence[float]) -> Iterator[StepTime]:
-        """Run such steps, of which each took what `step_seconds_ahead` said."""
-        num_seqs = len(self._steady_ids)
-        for each in seconds:
-            self.now += each
-            self.last = StepTime(StepShape(num_seqs, num_seqs, 0.0, self._steady_context), each)
-            self._num_unnoted += 1
-            self._steady_context += num_seqs
-            yield self.last
+    def repeat(self, seconds: Sequence[float]) -> list[float]:
+        """Run such steps, of which each took what `seconds_ahead` said. Returns when each has ended."""
+        ends = list(accumulate(seconds, initial=self.now))[1:]
+        if ends:
+            self.batch.repeat(len(ends))
+            self.now = ends[-1]
+            num_seqs = len(self.batch.streams)
+            self.last = StepTime(StepShape(num_seqs, num_seqs, 0.0, self.batch.context - num_seqs), seconds[-1])
+        return ends
 
     def poll_store(self) -> StoreChanges | None:
         """What has changed in the disk tier, before a step is made."""
@@ -264,75 +242,3 @@ class VirtualRunner:
             return 0.0
         began, self.now = self.now, min(*ends, max(self.now, until))
         return self.now - began
-
-    # -- sequences -----------------------------------------------------------------------------------------------
-
-    def _advance(self, out: SchedulerOutput, result: StepOutput) -> StepShape:
-        """Count the step's tokens as computed and make up the next ones. Returns the step's shape."""
-        is_delta_free = not (out.new_sequences or out.removed_seq_ids or out.new_tokens)
-        if is_delta_free and out.seq_ids and out.seq_ids == self._steady_ids:
-            num_seqs = len(out.seq_ids)
-            if out.total_tokens == num_seqs:  # one more token each, as in the step before
-                shape = StepShape(num_seqs, num_seqs, 0.0, self._steady_context)
-                self._num_unnoted += 1
-                self._steady_context += num_seqs
-                result.seq_ids = list(out.seq_ids)
-                result.sampled = [[TOKEN]] * num_seqs
-                return shape
-        self._note_steady_steps()
-        rows = self._rows
-        for seq_id in out.removed_seq_ids:
-            rows.pop(seq_id, None)
-        for new in out.new_sequences:
-            counts = (new.num_computed_tokens, len(new.token_ids), new.num_prompt_tokens)
-            rows[new.seq_id] = _Row(*counts, new.num_samples, new.num_candidates)
-        for seq_id, tokens in out.new_tokens.items():
-            rows[seq_id].num_tokens += len(tokens)
-        return self._compute(out, result)
-
-    def _compute(self, out: SchedulerOutput, result: StepOutput) -> StepShape:
-        rows, ids, sampled = self._rows, result.seq_ids, result.sampled
-        attended = 0.0
-        context = after = 0
-        is_steady = True
-        for seq_id, num_new in zip(out.seq_ids, out.num_scheduled_tokens, strict=True):
-            row = rows[seq_id]
-            start = row.num_computed
-            if num_new == 1:
-                context += start
-            else:
-                attended += num_new * (start + num_new / 2)
-            row.num_computed = end = start + num_new
-            after += end
-            assert end <= row.num_tokens, "more tokens are computed than there are"
-            if end < row.num_tokens:
-                is_steady = False
-            elif row.num_candidates == 0 and row.num_samples == 1:
-                row.num_tokens += 1
-                ids.append(seq_id)
-                sampled.append([TOKEN])
-            else:
-                self._sample(seq_id, row, result)
-                is_steady &= row.is_plain and row.num_tokens == end + 1
-        self._steady_ids = list(out.seq_ids) if is_steady else []
-        self._steady_context = after
-        return StepShape(out.total_tokens, len(out.seq_ids), attended, context)
-
-    def _sample(self, seq_id: int, row: _Row, result: StepOutput) -> None:
-        result.seq_ids.append(seq_id)
-        if row.num_candidates:  # a beam: which token it goes on with is decided elsewhere
-            spread = [-0.01 * (rank + 1) for rank in range(row.num_candidates)]
-            result.sampled.append([])
-            result.logprobs[seq_id] = [TokenLogprobs(list(range(row.num_candidates)), spread, 0, spread[0], 1)]
-            return
-        is_first = row.num_tokens == row.num_prompt_tokens
-        result.sampled.append([TOKEN] * (row.num_samples if is_first else 1))
-        row.num_tokens += 1
-
-    def _note_steady_steps(self) -> None:
-        if self._num_unnoted:
-            for seq_id in self._steady_ids:
-                row = self._rows[seq_id]
-                row.num_computed += self._num_unnoted
-                row.num_tokens += self._num_unnoted
-            self._num_unnoted = 0

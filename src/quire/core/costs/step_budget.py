@@ -97,6 +97,17 @@ class StepBudget:
         elif self._beside is not None:
             self._beside = self._beside.plus_chunk(start, num_tokens)
 
+    @property
+    def num_alike(self) -> int:
+        """How many streams `take_streams` may take now."""
+        return self.left if self._beside is None else min(self.left, self._num_waiting)
+
+    def take_streams(self, count: int) -> None:
+        """The step computes the tokens of so many streams: as `take` for each."""
+        self.left -= count
+        if self._beside is not None:
+            self._num_waiting -= count
+
     def chunk_beside(self, streams: StepShape | None) -> int:
         """How many tokens of a prompt a step is going to compute beside these streams: at least one."""
         if streams is None or streams.num_tokens == 0:

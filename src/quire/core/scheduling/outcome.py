@@ -35,8 +35,15 @@ class Outcome:
         self._swap = swap
         self._step = step
 
-    def take_in(self, result: StepOutput) -> list[SequenceUpdate]:
-        """Append a step's tokens, and end what they end. Returns the sequences that got tokens, with these."""
+    def take_in(self, result: StepOutput, *, only_ended: bool = False) -> list[SequenceUpdate]:
+        """Append a step's tokens, and end what they end.
+
+        Args:
+            only_ended: the caller has no use for sequences that go on; some may be returned.
+
+        Returns:
+            The sequences that got tokens, with these.
+        """
         updates: list[SequenceUpdate] = []
         sequences = self._life.sequences
         logprobs = result.logprobs
@@ -45,8 +52,16 @@ class Outcome:
             seq = sequences.get(seq_id)
             if seq is None or seq.finish_reason is not None or not seq.is_in_runner:
                 continue  # ended while the step was under way
-            entries = logprobs.get(seq_id) if logprobs else None
-            request = seq.request
+            if not logprobs and len(sampled) == 1:  # nearly every token: as `_append`, without the call
+                token_ids, token_id = seq.token_ids, sampled[0]
+                token_ids.append(token_id)
+                if token_id in seq.stop_token_ids or len(token_ids) >= seq.num_tokens_at_end:
+                    updates.append(SequenceUpdate(seq, [token_id]))
+                    self._end_if_over(seq, token_id)
+                elif not only_ended:
+                    updates.append(SequenceUpdate(seq, [token_id]))
+                continue
+            request, entries = seq.request, logprobs.get(seq_id)
             if request.beam is not None:
                 assert entries is not None
                 seq.candidates = list(zip(entries[0].top_ids, entries[0].top_logprobs, strict=True))
@@ -61,12 +76,15 @@ class Outcome:
     def _append(
         self, seq: Sequence, token_id: int, entries: list[TokenLogprobs] | None, updates: list[SequenceUpdate]
     ) -> None:
-        token_ids, request = seq.token_ids, seq.request
-        token_ids.append(token_id)
+        seq.token_ids.append(token_id)
         if entries is not None:
             seq.cumulative_logprob += entries[0].logprob
         updates.append(SequenceUpdate(seq, [token_id], entries))
-        num_output_tokens = len(token_ids) - seq.num_prompt_tokens
+        self._end_if_over(seq, token_id)
+
+    def _end_if_over(self, seq: Sequence, token_id: int) -> None:
+        """A sequence's latest token may be one to stop at, or the last that it may have."""
+        request, num_output_tokens = seq.request, seq.num_output_tokens
         params = request.sampling_params
         may_end = num_output_tokens >= params.min_tokens or params.structured_outputs is not None
         if token_id in request.stop_token_ids and may_end:

@@ -5,8 +5,6 @@ The runner keeps block tables between steps, so it is told of a sequence whole o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from quire.core.costs.interface import StepShapeSum
 from quire.core.request import Sequence
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput
@@ -37,6 +35,13 @@ class StepBuilder:
         self._out = SchedulerOutput(step_id)
         self.promised = 0
         self.shape = StepShapeSum()
+
+    def pass_over(self, num_seqs: int, context: int) -> None:
+        """Steps were made elsewhere; in the last one these sequences decoded."""
+        self.promised = 0
+        self.shape = StepShapeSum()
+        self.shape.num_tokens = self.shape.num_seqs = num_seqs
+        self.shape.context_decode = context
 
     @property
     def has_to_tell(self) -> bool:
@@ -74,18 +79,22 @@ class StepBuilder:
             position = (seq.num_computed_tokens - num_new) // self._block_size
             out.replaced_blocks.append((seq_id, position, seq.block_table[position]))
 
-    def places(self) -> tuple[list[int], list[int], Mapping[int, list[int]]]:
-        """For whoever adds many sequences that decode, in blocks that they have: the lists of sequences and of their
-        tokens to append to, a 1 each, and those that cannot be added so, since the runner has to be told of tokens.
-        `count_decodes` counts them, and the caller takes them off the budget.
-        """
-        return self._out.seq_ids, self._out.num_scheduled_tokens, self._appended
+    @property
+    def new_blocks(self) -> dict[int, list[int]]:
+        """By seq_id, the blocks that the runner has to be told of. May be added to, with `add_streams`."""
+        return self._out.new_blocks
 
-    def count_decodes(self, count: int, context: int) -> None:
-        """So many sequences decode, which look back on so many tokens together."""
-        self._out.total_tokens += count
-        self.shape.num_tokens += count
-        self.shape.num_seqs += count
+    def add_streams(self, seq_ids: list[int], context: int) -> None:
+        """Compute a token each of sequences that the runner knows.
+
+        Args:
+            context: the tokens that they look back on together.
+        """
+        self._out.seq_ids += seq_ids
+        self._out.num_scheduled_tokens += [1] * len(seq_ids)
+        self._out.total_tokens += len(seq_ids)
+        self.shape.num_tokens += len(seq_ids)
+        self.shape.num_seqs += len(seq_ids)
         self.shape.context_decode += context
 
     def promise(self, num_blocks: int) -> None:
@@ -101,6 +110,7 @@ class StepBuilder:
         """Have the runner forget a sequence; harmless where it does not know it."""
         if seq.is_in_runner:
             seq.is_in_runner = False
+            seq.request.stream = None
             self._appended.pop(seq.seq_id, None)
             self._removed.append(seq.seq_id)
 

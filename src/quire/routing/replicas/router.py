@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import NamedTuple
 
 from quire.forecast import Forecast
@@ -66,13 +67,14 @@ class Replica:
 
     def predict(self, request: RoutedRequest, num_resident: int, now: float) -> float:
         """Seconds to a request's first token, if it is sent there now."""
-        return self.forecast_at(now).predict(request.num_tokens, num_resident).ttft_s
+        return self.forecast_at(now).predict_ttft(request.num_tokens, num_resident)
 
     def forecast_at(self, now: float) -> Forecast:
         """Its forecast, with the time since, and the requests that it has not counted yet."""
         known = self.forecast
         known.age_s = now - self.reported_at
-        known.num_sent, known.sent_tokens = len(self.untaken), sum(self.untaken.values())
+        untaken = self.untaken
+        known.num_sent, known.sent_tokens = len(untaken), sum(untaken.values()) if untaken else 0
         return known
 
 
@@ -199,14 +201,13 @@ class ReplicaRouter:
         return best, Routed(best.name, -best_rank[0] * best.block_size)
 
     def _by_forecast(self, candidates: list[Replica], request: RoutedRequest, now: float) -> tuple[Replica, Routed]:
-        best, best_rank, best_resident = candidates[0], None, 0
+        best, best_s, best_resident = candidates[0], inf, 0
         for each in candidates:
             num_resident = each.residency.count_prefix(request.keys) * each.block_size if request.keys else 0
-            rank = each.predict(request, num_resident, now), each.load, -each.stage
-            if best_rank is None or rank < best_rank:
-                best, best_rank, best_resident = each, rank, num_resident
-        assert best_rank is not None
-        return best, Routed(best.name, best_resident, best_rank[0])
+            ttft_s = each.predict(request, num_resident, now)
+            if ttft_s < best_s or (ttft_s == best_s and _load_and_stage(each) < _load_and_stage(best)):
+                best, best_s, best_resident = each, ttft_s, num_resident
+        return best, Routed(best.name, best_resident, best_s)
 
 
 def _load_and_stage(replica: Replica) -> tuple[int, int]:

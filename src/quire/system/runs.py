@@ -1,0 +1,102 @@
+"""Runs that do not depend on each other, spread over processes: how far they have come, and what each came to."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeVar
+
+from quire.system.child_processes import GROUP_SIGNALS, end_with_parent, signals_blocked
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+Note = Callable[[int], None]  #: takes how much of a run is done
+
+_LOOK_S = 0.5  #: between two looks at how far runs have come
+
+_counts: Any = None  #: in a child: what is done of each run
+
+
+def num_usable_cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_all(
+    function: Callable[[Task, Note], Result], tasks: Sequence[Task], num_processes: int, show: Note
+) -> list[Result]:
+    """Run a function on each task. Whatever ends this early, as Ctrl-C or an error, ends all processes at once.
+
+    Args:
+        function: of a module; its second argument takes how much of this run is done.
+        tasks: those that take long first. They and results travel by pickle.
+        num_processes: that are started; 1 runs here.
+        show: takes how much of all runs is done, now and then.
+
+    Returns:
+        What the function returned, in the order of the tasks.
+
+    Raises:
+        ValueError: a process was ended from outside.
+        Exception: what the function raised, of the first run that failed.
+    """
+    counts = [0] * len(tasks)
+
+    def note(number: int, count: int) -> None:
+        counts[number] = count
+        show(sum(counts))
+
+    if num_processes == 1:
+        return [function(task, lambda count, at=number: note(at, count)) for number, task in enumerate(tasks)]  # type: ignore[misc]
+    spawn = multiprocessing.get_context("spawn")
+    shared = spawn.Array("q", len(tasks), lock=False)
+    before = multiprocessing.active_children()
+    pool = ProcessPoolExecutor(num_processes, spawn, _begin, (shared,))
+    try:
+        with signals_blocked():
+            runs = [pool.submit(_run, function, task, number) for number, task in enumerate(tasks)]
+        pending = set(runs)
+        while pending:
+            done, pending = wait(pending, _LOOK_S, FIRST_EXCEPTION)
+            for each in done:
+                each.result()
+            show(sum(shared))
+        return [each.result() for each in runs]
+    except BrokenProcessPool:
+        _end(multiprocessing.active_children(), before)
+        raise ValueError(
+            f"one of {num_processes} processes was ended from outside, as happens where memory is short; "
+            "give this less to do, or fewer cores (taskset -c 0 runs it in one process)"
+        ) from None
+    except BaseException:
+        _end(multiprocessing.active_children(), before)
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _end(children: Sequence[BaseProcess], others: Sequence[BaseProcess]) -> None:
+    """End children, but for others; they hold nothing that would be lost."""
+    for each in children:
+        if each not in others:
+            each.kill()
+
+
+def _begin(shared: Any) -> None:
+    global _counts
+    _counts = shared
+    end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends this one
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
+    # Lists are most of what there is, and none of them is in a circle.
+    gc.set_threshold(100_000, 50, 50)
+
+
+def _run(function: Callable[[Task, Note], Result], task: Task, number: int) -> Result:
+    return function(task, lambda count: _counts.__setitem__(number, count))
