@@ -28,7 +28,8 @@ from quire.simulate.loads import draw_conversations, speed_up
 from quire.simulate.replicas import FleetFigures, simulate_replicas
 from quire.simulate.simulation import Arrival
 from quire.simulate.virtual_replica import ColdStart
-from quire.system.runs import Note, num_usable_cores, run_all
+from quire.system.runs import Note, run_all
+from quire.system.threads import num_cores
 
 _FEW = 20_000  #: requests of all runs together, for which starting processes does not pay
 
@@ -106,13 +107,12 @@ def play(
     wanted = cases(settings)
     same = {case: _same(case, settings, arrivals) for case in wanted}
     todo = sorted(set(same.values()), key=lambda case: (-case[0], settings.routing.index(case[1])))
-    num_cores = num_usable_cores()
     few = len(arrivals) * len(todo) < _FEW
     # Every process gets the load once more with each run: that takes hundredths of a second.
     runs = [_Run(settings, config, recovery, arrivals, case) for case in todo]
     with progress(len(todo) * len(arrivals)) as show:
         remark = f"requests of {len(todo)} runs"
-        played = run_all(_play_one, runs, 1 if few else min(num_cores, len(todo)), lambda done: show(done, remark))
+        played = run_all(_play_one, runs, 1 if few else min(num_cores(), len(todo)), lambda done: show(done, remark))
     found = dict(zip(todo, played, strict=True))
     return {case: found[same[case]] for case in wanted}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import os
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
@@ -21,11 +20,6 @@ Note = Callable[[int], None]  #: takes how much of a run is done
 _LOOK_S = 0.5  #: between two looks at how far runs have come
 
 _counts: Any = None  #: in a child: what is done of each run
-
-
-def num_usable_cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_all(
