@@ -59,11 +59,7 @@ class BlockPool:
         del self._free[len(self._free) - num_free :]
         for block in blocks:
             self.ref_counts[block] = 1
-        for _ in range(num_blocks - num_free):
-            block, _ = self._cached.popitem(last=False)
-            self._forget(block)
-            self.ref_counts[block] = 1
-            blocks.append(block)
+        blocks += [self.allocate() for _ in range(num_blocks - num_free)]
         return blocks
 
     def acquire(self, block: int) -> None:

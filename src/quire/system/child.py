@@ -137,7 +137,7 @@ class Child:
             target=_serve, args=(theirs, self._make, self._limits, niceness), name=self._name, daemon=True
         )
         with ThreadPoolExecutor(1) as thread:  # the process inherits what it can never give back
-            thread.submit(_start, process, niceness).result()
+            thread.submit(_start_niced, process, niceness).result()
         self._process = process
         theirs.close()
         atexit.register(self._end)
@@ -164,7 +164,7 @@ class Child:
         self.close()
 
 
-def _start(process: BaseProcess, niceness: int) -> None:
+def _start_niced(process: BaseProcess, niceness: int) -> None:
     """Start a process that gives way from its first instruction on: what it imports takes longer than many answers. In
     a thread, where threads have a niceness of their own (Linux); elsewhere the process itself sees to it."""
     if sys.platform == "linux":
