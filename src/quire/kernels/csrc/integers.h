@@ -54,8 +54,8 @@ __attribute__((noinline)) void multiply_integers(const int8_t* x, int64_t x_stri
     for (int i = 0; i < (rows + 2) / 3; ++i) at[i] = x + 3 * i * x_stride;
     for (int64_t step = 0; step < steps; ++step, weights += BYTES) {
         const __m512i left = _mm512_loadu_si512(weights), right = _mm512_loadu_si512(weights + 64);
-        __builtin_prefetch(weights + 24 * BYTES);
-        __builtin_prefetch(weights + 24 * BYTES + 64);
+        if (ASKS_AHEAD)
+            for (int64_t line = 0; line < BYTES; line += 64) __builtin_prefetch(weights + 24 * BYTES + line);
 #pragma GCC unroll 16
         for (int row = 0; row < rows; ++row) {
             const __m512i four = _mm512_set1_epi32(load_four(at[row / 3] + row % 3 * x_stride));
@@ -77,8 +77,8 @@ __attribute__((noinline)) void multiply_integers(const int8_t* x, int64_t x_stri
         for (auto& sum : row) sum = _mm256_setzero_si256();
     const __m256i ones = _mm256_set1_epi16(1), sign = _mm256_set1_epi8(-128);
     for (int64_t step = 0; step < steps; ++step, weights += BYTES, x += STEP) {
-        __builtin_prefetch(weights + 24 * BYTES);
-        __builtin_prefetch(weights + 24 * BYTES + 64);
+        if (ASKS_AHEAD)
+            for (int64_t line = 0; line < BYTES; line += 64) __builtin_prefetch(weights + 24 * BYTES + line);
         for (int part = 0; part < 4; ++part) {
             const __m256i eight =
                 _mm256_xor_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + 32 * part)), sign);

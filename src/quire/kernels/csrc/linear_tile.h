@@ -86,11 +86,14 @@ struct RowTile {
                                                  float* sums) {
         const int64_t between = stride(depth);
         Floats sum[rows][2] = {};
+        // All loops over the sums are unrolled: as an array they would be stored in every step that prefetches.
         if (adds)
+#pragma GCC unroll 12
             for (int64_t row = 0; row < rows; ++row)
+#pragma GCC unroll 2
                 for (int half = 0; half < 2; ++half) sum[row][half] = load_floats(sums + row * OUTPUTS + half * W);
         for (int64_t step = 0; step < depth; step += EACH<T>, panel += EACH<T> * OUTPUTS) {
-            if (streams)
+            if (streams && ASKS_AHEAD)
                 for (int64_t line = 0; line < 4 * OUTPUTS; line += 64)
                     __builtin_prefetch(reinterpret_cast<const char*>(panel) + AHEAD + line);
             const Words words[2] = {load<Words>(panel), load<Words>(panel + EACH<T> * W)};
@@ -98,6 +101,7 @@ struct RowTile {
             if constexpr (sizeof(T) == 2) {
 #pragma GCC unroll 12
                 for (int64_t row = 0; row < rows; ++row)
+#pragma GCC unroll 2
                     for (int half = 0; half < 2; ++half)
                         sum[row][half] = (Floats)_mm512_dpbf16_ps((__m512)sum[row][half], (__m512bh)words[half],
                                                                   (__m512bh)_mm512_set1_epi32(
@@ -122,7 +126,9 @@ struct RowTile {
                 }
             }
         }
+#pragma GCC unroll 12
         for (int64_t row = 0; row < rows; ++row)
+#pragma GCC unroll 2
             for (int half = 0; half < 2; ++half) store(sums + row * OUTPUTS + half * W, sum[row][half]);
     }
 };
