@@ -147,7 +147,8 @@ def measure(config: EngineConfig, settings: ProfileSettings) -> tuple[list[dict[
         config,
         device="cpu",
         max_num_seqs=most,
-        max_num_batched_tokens=max(most, longest, config.max_num_batched_tokens or 0),
+        # All contexts in one step: who waits for others' would meanwhile decode.
+        max_num_batched_tokens=max(most * settings.context, longest, config.max_num_batched_tokens or 0),
         max_model_len=length,
         num_kv_blocks=int(1.1 * most * -(-length // config.block_size)) + 8,
         enable_prefix_caching=False,
