@@ -13,6 +13,7 @@ import torch
 
 from quire.attention.interface import AttentionBatch, KVLayout
 from quire.attention.torch_attention import TorchAttention
+from quire.kernels.recorder import call_kernel, new_output
 
 _SPAN = 256  # keys of one query that one thread takes at once, as csrc/paged_attention.cpp has it
 _TILE_ROWS = 96  # queries times heads of a group that share a tile of keys
@@ -20,16 +21,13 @@ _SERIAL_ELEMENTS = 2**18  # of K and V that a layer's queries see: up to this on
 _FUNCTIONS = {torch.float32: "quire_attend_float32", torch.bfloat16: "quire_attend_bfloat16"}
 
 
-class _Call(ctypes.Structure):
-    """`QuireAttention` in csrc/paged_attention.h."""
+class _Plan(ctypes.Structure):
+    """`QuirePlan` in csrc/paged_attention.h."""
 
     _fields_ = (
-        ("cache", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("block_stride", "num_kv_heads", "num_groups", "block_size", "head_dim")),
         ("scale", ctypes.c_float),
         ("num_threads", ctypes.c_int32),
-        *((name, ctypes.c_void_p) for name in ("q", "k", "v", "out")),
-        *((f"{name}_{axis}_stride", ctypes.c_int64) for name in ("q", "k", "v") for axis in ("token", "head")),
         ("num_tokens", ctypes.c_int64),
         ("slot_mapping", ctypes.c_void_p),
         ("block_tables", ctypes.c_void_p),
@@ -40,6 +38,15 @@ class _Call(ctypes.Structure):
         ("merges", ctypes.c_void_p),
         ("places", ctypes.c_void_p),
         ("partials", ctypes.c_void_p),
+    )
+
+
+class _Call(ctypes.Structure):
+    """`QuireAttention` there."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("plan", "cache", "q", "k", "v", "out")),
+        *((f"{name}_{axis}_stride", ctypes.c_int64) for name in ("q", "k", "v") for axis in ("token", "head")),
     )
 
 
@@ -73,8 +80,9 @@ class CpuAttention:
             takes_prompts = cache.dtype == torch.float32 or bool(library.quire_has_bfloat16_products())
         self._prompts = None if takes_prompts else TorchAttention(cache, layout, num_heads)
         self._partials = torch.empty(0, dtype=torch.float32)
+        self.is_recordable = False  #: whether the planned step is one kernel call a layer, and nothing else
         self._planned: tuple[np.ndarray, ...] = ()  # what the call points into
-        self._call = _Call(
+        self._plan = _Plan(
             block_stride=cache.stride(0),
             num_kv_heads=layout.num_kv_heads,
             num_groups=num_heads // layout.num_kv_heads,
@@ -82,6 +90,7 @@ class CpuAttention:
             head_dim=layout.head_dim,
             scale=layout.head_dim**-0.5,
         )
+        self._call = _Call(plan=ctypes.addressof(self._plan))
 
     @staticmethod
     def supports(dtype: torch.dtype) -> bool:
@@ -100,13 +109,14 @@ class CpuAttention:
         if self._partials.numel() < len(places) * partial_size:
             self._partials = torch.empty(len(places) * partial_size, dtype=torch.float32)
         num_elements = int(batch.query_lens @ batch.seq_lens) * 2 * self.layout.num_kv_heads * self.layout.head_dim
-        call = self._call
-        call.num_threads = torch.get_num_threads() if num_elements > _SERIAL_ELEMENTS else 1
-        call.num_tokens, call.slot_mapping = len(slots), slots.ctypes.data
-        call.block_tables, call.table_stride = tables.ctypes.data, tables.shape[1]
-        call.num_units, call.units = len(units), units.ctypes.data
-        call.num_merges, call.merges = len(merges), merges.ctypes.data
-        call.places, call.partials = places.ctypes.data, self._partials.data_ptr()
+        plan = self._plan
+        plan.num_threads = torch.get_num_threads() if num_elements > _SERIAL_ELEMENTS else 1
+        plan.num_tokens, plan.slot_mapping = len(slots), slots.ctypes.data
+        plan.block_tables, plan.table_stride = tables.ctypes.data, tables.shape[1]
+        plan.num_units, plan.units = len(units), units.ctypes.data
+        plan.num_merges, plan.merges = len(merges), merges.ctypes.data
+        plan.places, plan.partials = places.ctypes.data, self._partials.data_ptr()
+        self.is_recordable = self._prompts is None or int(batch.query_lens.max(initial=1)) == 1
 
     def _divide(self, batch: AttentionBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The units, merges and places of a step, as csrc/paged_attention.h has them.
@@ -115,7 +125,7 @@ class CpuAttention:
         """
         starts, query_lens = batch.query_start_loc[:-1].astype(np.int64), batch.query_lens
         contexts = batch.seq_lens.astype(np.int64) - query_lens
-        tile_queries = max(1, _TILE_ROWS // self._call.num_groups)
+        tile_queries = max(1, _TILE_ROWS // self._plan.num_groups)
         tiles = [
             (i, starts[i] + first, min(tile_queries, query_lens[i] - first), contexts[i] + first)
             for i in (np.flatnonzero(query_lens > 1).tolist() if self._prompts is None else ())
@@ -178,14 +188,14 @@ class CpuAttention:
     def attend(self, layer_index: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         assert q.dtype == k.dtype == v.dtype == self.dtype
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
-        out = torch.empty(q.shape, dtype=self.dtype)
+        out = new_output(q.shape, self.dtype)
         call = self._call
         call.cache = self.cache.data_ptr() + layer_index * self._layer_bytes
         call.q, call.k, call.v, call.out = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()
         call.q_token_stride, call.q_head_stride, _ = q.stride()
         call.k_token_stride, call.k_head_stride, _ = k.stride()
         call.v_token_stride, call.v_head_stride, _ = v.stride()
-        self._attend(ctypes.byref(call))
+        call_kernel(self._attend, call)
         if self._prompts is not None:
             self._prompts.attend_prefills(layer_index, q, k, v, out)
         return out

@@ -8,12 +8,36 @@ import os
 from typing import Any
 
 from quire.kernels.loaded import load_kernels
+from quire.kernels.recorder import call_kernel
 
 #: By the names that torch's dtypes have.
 DTYPES = ("float32", "bfloat16")
 _SERIAL_ELEMENTS = 2**17  # up to this many, waking another thread takes longer than it helps
 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
+
+
+class _Norm(ctypes.Structure):
+    """`QuireNorm` in csrc/elementwise.h."""
+
+    _fields_ = (
+        *((name, _POINTER) for name in ("x", "y", "weight", "out")),
+        *((name, _INT) for name in ("num_rows", "size")),
+        ("eps", ctypes.c_float),
+        ("num_threads", ctypes.c_int32),
+    )
+
+
+class _Rotate(ctypes.Structure):
+    """`QuireRotate` there."""
+
+    _fields_ = (
+        ("heads", _POINTER),
+        *((name, _INT) for name in ("num_tokens", "stride", "num_query_heads", "num_key_heads", "head_dim")),
+        *((name, _POINTER) for name in ("cosines", "sines", "query_weight", "key_weight")),
+        ("eps", ctypes.c_float),
+        ("num_threads", ctypes.c_int32),
+    )
 
 
 class Elementwise:
@@ -25,18 +49,24 @@ class Elementwise:
     """
 
     def __init__(self, library: ctypes.CDLL, dtype: str) -> None:
-        rows, last = (_INT, _INT), (ctypes.c_float, ctypes.c_int32)
-        #: norm(x or None, y, weight, out, num_rows, size, eps, num_threads)
-        self.norm = _typed(library, f"quire_norm_{dtype}", *4 * [_POINTER], *rows, *last)
-        #: rotate(heads, num_tokens, stride, num_query_heads, num_key_heads, head_dim, cosines, sines,
-        #: query_weight or None, key_weight or None, eps, num_threads)
-        self.rotate = _typed(library, f"quire_rotate_{dtype}", _POINTER, *5 * [_INT], *4 * [_POINTER], *last)
+        rows = (_INT, _INT)
+        self._norm = _typed(library, f"quire_norm_{dtype}", _POINTER)
+        self._rotate = _typed(library, f"quire_rotate_{dtype}", _POINTER)
         #: best(rows, num_rows, size, stride, values, places, num_threads)
         self.best = _typed(library, f"quire_best_{dtype}", _POINTER, *rows, _INT, _POINTER, _POINTER, ctypes.c_int32)
         #: ban(rows, stride, size, places, num_masks, masks, words, num_threads), of csrc/token_mask.h
         self.ban = _typed(
             library, f"quire_ban_{dtype}", _POINTER, *rows, _POINTER, _INT, _POINTER, _INT, ctypes.c_int32
         )
+
+    def norm(self, *arguments: Any) -> None:
+        """x or None, y, weight, out, num_rows, size, eps, num_threads"""
+        call_kernel(self._norm, _Norm(*arguments))
+
+    def rotate(self, *arguments: Any) -> None:
+        """heads, num_tokens, stride, num_query_heads, num_key_heads, head_dim, cosines, sines, query_weight or None,
+        key_weight or None, eps, num_threads"""
+        call_kernel(self._rotate, _Rotate(*arguments))
 
 
 def _typed(library: ctypes.CDLL, name: str, *types: Any) -> Any:

@@ -17,6 +17,7 @@ from quire.models.layers import Embedding, Linear, Projection
 from quire.models.model_config import ModelConfig
 from quire.models.parallel.group import ALONE, ParallelGroup
 from quire.models.parallel.split import ModelSplit, TensorShare
+from quire.models.recorded_passes import RecordedPasses
 from quire.models.stages import ServableStage
 from quire.models.weights.quantized_weight import DTYPES as QUANTIZED_DTYPES
 from quire.models.weights.quantized_weight import HEAD_QUANTIZATION
@@ -57,6 +58,7 @@ class CausalLM(nn.Module):
         self.device = torch.device(device)
         self.quantization = "none"  #: of the linear layers
         self._stage: ServableStage | None = None
+        self._passes = RecordedPasses()  # through all layers; a stage has its own
         self.waited_s = 0.0  #: seconds that forward passes have waited for layers that were still arriving
         size = config.embedding_dim
         self.embed_tokens = Embedding(self.split.vocab, size, dtype=dtype, device=device)
@@ -79,6 +81,17 @@ class CausalLM(nn.Module):
         if stage.adapter is not None:
             stage.adapter.attach()
         self._stage = stage
+
+    @property
+    def recorded_passes(self) -> RecordedPasses:
+        """Those of the stage that is on, or else through all layers."""
+        return self._passes if self._stage is None else self._stage.recorded_passes
+
+    def recorded(self, compute: Callable[..., Tensor], attend: Attend, *inputs: Tensor) -> Tensor:
+        """compute(attend, *inputs), which goes through `stack`: kernel by kernel where it has been recorded."""
+        if self.split.group.size > 1 or not getattr(self.stack, "has_arrived", True):
+            return compute(attend, *inputs)
+        return self.recorded_passes.run(compute, attend, *inputs)
 
     def take_waited_s(self) -> float:
         """`waited_s` since this was last asked."""

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from quire.kernels.elementwise import Elementwise, elementwise, threads_for
+from quire.kernels.recorder import new_output
 from quire.models.model_config import RopeConfig, UnsupportedModelError
 from quire.models.parallel.group import ALONE, ParallelGroup
 from quire.models.parallel.split import Share, TensorShare
@@ -260,7 +261,7 @@ class RMSNorm(nn.Module):
         return y, self._norm(x.data_ptr(), y, self._kernels)
 
     def _norm(self, x: int | None, y: Tensor, kernels: Elementwise) -> Tensor:
-        out = torch.empty_like(y)
+        out = new_output(y.shape, y.dtype)
         size, num_elements = self.size[0], y.numel()
         threads = threads_for(num_elements, torch.get_num_threads())
         kernels.norm(

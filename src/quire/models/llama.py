@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from quire.kernels.recorder import begin_layer
 from quire.models.base import Attend, CausalLM
 from quire.models.layers import Linear, MergedLinear, RMSNorm, RotaryEmbedding, Sum, kernels_for, rotate_heads
 from quire.models.model_config import ConfigReader, ModelConfig, RopeConfig
@@ -124,7 +125,11 @@ class LlamaForCausalLM(CausalLM):
 
     def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         x = self.split.group.all_reduce(self.embed_tokens(input_ids))
-        rotation = self.rotary(positions, x.dtype)
+        return self.recorded(self._through_layers, attend, x, *self.rotary(positions, x.dtype))
+
+    def _through_layers(self, attend: Attend, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+        state: Tensor | Sum = x
         for layer in self.stack:
-            x = layer(x, rotation, attend)
-        return self.norm.of_sum(x)[1]
+            begin_layer()
+            state = layer(state, (cosines, sines), attend)
+        return self.norm.of_sum(state)[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from quire.models.layers import Linear, Sum
 from quire.models.parallel.group import ALONE, ParallelGroup
 from quire.models.parallel.split import Share, gather
+from quire.models.recorded_passes import RecordedPasses
 from quire.models.tensor_file import read_tensors, wrong_file
 
 
@@ -98,3 +99,4 @@ class ServableStage:
     number: int  #: from 1
     layers: Sequence[nn.Module]  #: by index in the full model: layers, PassLayers, or the map in the gap
     adapter: Adapter | None = None
+    recorded_passes: RecordedPasses = field(default_factory=RecordedPasses)

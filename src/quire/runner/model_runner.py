@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from quire.attention.interface import AttentionBackend
 from quire.models.base import CausalLM
 from quire.models.stages import ServableStage
+from quire.models.weights.panel_weight import panel_kernels
 from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, StoreChanges
 from quire.runner.batch import Batch, InputBatch
 from quire.runner.kv_cache import KVCache
@@ -104,6 +105,7 @@ class ModelRunner:
         self.sampler = Sampler(vocab_size, grammars)
         self._states: list[RowState | None] = [None] * len(batch.info)
         self._draws = draws
+        self._pads = self.device.type == "cpu" and panel_kernels(model.dtype) is None
         self._max_logits_rows = max(1, _LOGITS_BYTES // (4 * vocab_size))
 
     @property
@@ -206,8 +208,8 @@ class ModelRunner:
         return self.model.compute_logits(F.pad(hidden, (0, 0, 0, num_rows - len(hidden))))[: len(hidden)]
 
     def _padded(self, num_rows: int) -> int:
-        """On CPU, one of few numbers of rows: oneDNN makes a kernel for each, and keeps it."""
-        return padded_rows(num_rows) if self.device.type == "cpu" else num_rows
+        """Where oneDNN multiplies, one of few numbers of rows: it makes a kernel for each, and keeps it."""
+        return padded_rows(num_rows) if self._pads else num_rows
 
     def _to_device(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array).to(self.device, non_blocking=True)

@@ -5,6 +5,7 @@ Every moment belongs to one part: what is called inside a part is taken out of i
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from quire.engine.engine import Engine
+    from quire.models.base import CausalLM
     from quire.runner.model_runner import ModelRunner
 
 QKV, ATTENTION_OUT, GATE_UP, DOWN, HEAD = "qkv", "o", "gate, up", "down", "head"
@@ -51,7 +53,7 @@ class PartClock:
     def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, whose seconds count as the part's."""
 
-        @wraps(function)
+        @wraps(function)  # and what is recorded of a method of attention still is
         def call(*args: Any, **more: Any) -> Any:
             self._pass_to(part)
             try:
@@ -59,7 +61,13 @@ class PartClock:
             finally:
                 self._pass_to(None)
 
+        call.__self__ = getattr(function, "__self__", None)  # type: ignore[attr-defined]
         return call
+
+    def move(self, seconds: float, to: str) -> None:
+        """Part of what a forward pass took was another part's."""
+        self.seconds[ELEMENTWISE] -= seconds
+        self.seconds[to] += seconds
 
     def _pass_to(self, part: str | None) -> None:
         """From here on time is a part's, or again that of the one that it stands in."""
@@ -81,6 +89,25 @@ def linear_layers(model: nn.Module) -> Iterator[tuple[str, Linear]]:
             part = _LINEAR_NAMES.get(names[-1]) or _LINEAR_NAMES.get(".".join(names[-2:]))
             if part is not None:
                 yield part, module
+
+
+_PART_OF_KERNEL = {"norm": NORMS, "rotate": ROTARY, "attend": ATTENTION}
+
+
+@contextmanager
+def _recorded_timed(model: CausalLM, clock: PartClock) -> Iterator[None]:
+    """Kernels that a recorded pass calls, without modules around them."""
+    linear = {getattr(module.packed, "address", None): part for part, module in linear_layers(model)}
+    passes = model.recorded_passes.values()
+    for each in passes:
+        each.seconds = (ctypes.c_double * len(each.calls))()
+    yield
+    for each in passes:
+        assert each.seconds is not None
+        for call, seconds in zip(each.calls, each.seconds, strict=True):
+            part = _PART_OF_KERNEL.get(call.function.__name__.split("_")[1])
+            clock.move(seconds, part or linear.get(call.arguments.weight, REST))
+        each.seconds = None
 
 
 @contextmanager
@@ -121,4 +148,5 @@ def parts_timed(engine: Engine, runner: ModelRunner, clock: PartClock) -> Iterat
             else:
                 part = ELEMENTWISE  # what a block does between its layers
             time_call(module, "forward", part)
+        undo.enter_context(_recorded_timed(model, clock))
         yield

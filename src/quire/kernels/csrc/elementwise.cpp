@@ -44,16 +44,16 @@ struct Squares {
 };
 
 template <class T>
-void norm(const void* x_, void* y_, const void* weight_, void* out_, int64_t num_rows, int64_t size, float eps,
-          int32_t num_threads) {
-    const T* weight = static_cast<const T*>(weight_);
-#pragma omp parallel for schedule(static) num_threads(num_threads) if (num_threads > 1)
-    for (int64_t row = 0; row < num_rows; ++row) {
-        const T* x = static_cast<const T*>(x_) + row * size;
-        T* y = static_cast<T*>(y_) + row * size;
-        T* out = static_cast<T*>(out_) + row * size;
+void norm(const QuireNorm& call) {
+    const T* weight = static_cast<const T*>(call.weight);
+    const int64_t size = call.size;
+#pragma omp parallel for schedule(static) num_threads(call.num_threads) if (call.num_threads > 1)
+    for (int64_t row = 0; row < call.num_rows; ++row) {
+        const T* x = static_cast<const T*>(call.x) + row * size;
+        T* y = static_cast<T*>(call.y) + row * size;
+        T* out = static_cast<T*>(call.out) + row * size;
         Squares squares;
-        if (x_ == nullptr) {
+        if (call.x == nullptr) {
             each_vector(size, [&](int64_t at, auto lanes) { squares.add(get(y + at, lanes)); });
         } else {
             each_vector(size, [&](int64_t at, auto lanes) {
@@ -62,7 +62,7 @@ void norm(const void* x_, void* y_, const void* weight_, void* out_, int64_t num
                 squares.add(sum);
             });
         }
-        const float factor = squares.reciprocal(size, eps);
+        const float factor = squares.reciprocal(size, call.eps);
         each_vector(size, [&](int64_t at, auto lanes) {
             put(out + at, get(y + at, lanes) * factor * get(weight + at, lanes));
         });
@@ -91,17 +91,16 @@ inline void rotate_head(T* head, int64_t half, const T* cosines, const T* sines,
 }
 
 template <class T>
-void rotate(void* heads, int64_t num_tokens, int64_t stride, int64_t num_query_heads, int64_t num_key_heads,
-            int64_t head_dim, const void* cosines, const void* sines, const void* query_weight, const void* key_weight,
-            float eps, int32_t num_threads) {
-#pragma omp parallel for schedule(static) num_threads(num_threads) if (num_threads > 1)
-    for (int64_t token = 0; token < num_tokens; ++token) {
-        T* head = static_cast<T*>(heads) + token * stride;
-        const T* turn = static_cast<const T*>(cosines) + token * head_dim;
-        const T* cross = static_cast<const T*>(sines) + token * head_dim;
-        for (int64_t i = 0; i < num_query_heads + num_key_heads; ++i, head += head_dim) {
-            const void* weight = i < num_query_heads ? query_weight : key_weight;
-            rotate_head(head, head_dim / 2, turn, cross, static_cast<const T*>(weight), eps);
+void rotate(const QuireRotate& call) {
+    const int64_t head_dim = call.head_dim;
+#pragma omp parallel for schedule(static) num_threads(call.num_threads) if (call.num_threads > 1)
+    for (int64_t token = 0; token < call.num_tokens; ++token) {
+        T* head = static_cast<T*>(call.heads) + token * call.stride;
+        const T* turn = static_cast<const T*>(call.cosines) + token * head_dim;
+        const T* cross = static_cast<const T*>(call.sines) + token * head_dim;
+        for (int64_t i = 0; i < call.num_query_heads + call.num_key_heads; ++i, head += head_dim) {
+            const void* weight = i < call.num_query_heads ? call.query_weight : call.key_weight;
+            rotate_head(head, head_dim / 2, turn, cross, static_cast<const T*>(weight), call.eps);
         }
     }
 }
@@ -149,26 +148,10 @@ void best(const void* rows, int64_t num_rows, int64_t size, int64_t stride, floa
 
 }  // namespace
 
-void quire_norm_float32(const void* x, void* y, const void* weight, void* out, int64_t num_rows, int64_t size, float eps,
-                        int32_t num_threads) {
-    norm<float>(x, y, weight, out, num_rows, size, eps, num_threads);
-}
-void quire_norm_bfloat16(const void* x, void* y, const void* weight, void* out, int64_t num_rows, int64_t size,
-                         float eps, int32_t num_threads) {
-    norm<BFloat16>(x, y, weight, out, num_rows, size, eps, num_threads);
-}
-void quire_rotate_float32(void* heads, int64_t num_tokens, int64_t stride, int64_t num_query_heads,
-                          int64_t num_key_heads, int64_t head_dim, const void* cosines, const void* sines,
-                          const void* query_weight, const void* key_weight, float eps, int32_t num_threads) {
-    rotate<float>(heads, num_tokens, stride, num_query_heads, num_key_heads, head_dim, cosines, sines, query_weight,
-                  key_weight, eps, num_threads);
-}
-void quire_rotate_bfloat16(void* heads, int64_t num_tokens, int64_t stride, int64_t num_query_heads,
-                           int64_t num_key_heads, int64_t head_dim, const void* cosines, const void* sines,
-                           const void* query_weight, const void* key_weight, float eps, int32_t num_threads) {
-    rotate<BFloat16>(heads, num_tokens, stride, num_query_heads, num_key_heads, head_dim, cosines, sines, query_weight,
-                     key_weight, eps, num_threads);
-}
+void quire_norm_float32(const QuireNorm* call) { norm<float>(*call); }
+void quire_norm_bfloat16(const QuireNorm* call) { norm<BFloat16>(*call); }
+void quire_rotate_float32(const QuireRotate* call) { rotate<float>(*call); }
+void quire_rotate_bfloat16(const QuireRotate* call) { rotate<BFloat16>(*call); }
 void quire_best_float32(const void* rows, int64_t num_rows, int64_t size, int64_t stride, float* values,
                         int64_t* places, int32_t num_threads) {
     best<float>(rows, num_rows, size, stride, values, places, num_threads);

@@ -12,22 +12,30 @@ extern "C" {
 #define QUIRE_EXPORT __attribute__((visibility("default")))
 
 // out = y / rms(y) * weight, with y += x first where there is an x. All are [num_rows][size], dense.
-QUIRE_EXPORT void quire_norm_float32(const void* x, void* y, const void* weight, void* out, int64_t num_rows,
-                                     int64_t size, float eps, int32_t num_threads);
-QUIRE_EXPORT void quire_norm_bfloat16(const void* x, void* y, const void* weight, void* out, int64_t num_rows,
-                                      int64_t size, float eps, int32_t num_threads);
+struct QuireNorm {
+    const void* x;  // or null
+    void* y;
+    const void* weight;
+    void* out;
+    int64_t num_rows, size;
+    float eps;
+    int32_t num_threads;
+};
+QUIRE_EXPORT void quire_norm_float32(const QuireNorm*);
+QUIRE_EXPORT void quire_norm_bfloat16(const QuireNorm*);
 
 // Turns the pairs (i, i + head_dim / 2) of query and key heads in place. Of a token, they stand one after the other,
-// queries first; tokens are `stride` elements apart. cosines, sines: [num_tokens][head_dim], the first half of the sines
-// negative. Where there are weights, [head_dim], each head is normed first.
-QUIRE_EXPORT void quire_rotate_float32(void* heads, int64_t num_tokens, int64_t stride, int64_t num_query_heads,
-                                       int64_t num_key_heads, int64_t head_dim, const void* cosines, const void* sines,
-                                       const void* query_weight, const void* key_weight, float eps,
-                                       int32_t num_threads);
-QUIRE_EXPORT void quire_rotate_bfloat16(void* heads, int64_t num_tokens, int64_t stride, int64_t num_query_heads,
-                                        int64_t num_key_heads, int64_t head_dim, const void* cosines,
-                                        const void* sines, const void* query_weight, const void* key_weight, float eps,
-                                        int32_t num_threads);
+// queries first; tokens are `stride` elements apart.
+struct QuireRotate {
+    void* heads;
+    int64_t num_tokens, stride, num_query_heads, num_key_heads, head_dim;
+    const void *cosines, *sines;            // [num_tokens][head_dim], the first half of the sines negative
+    const void *query_weight, *key_weight;  // [head_dim], of the norms that each head goes through first; or null
+    float eps;
+    int32_t num_threads;
+};
+QUIRE_EXPORT void quire_rotate_float32(const QuireRotate*);
+QUIRE_EXPORT void quire_rotate_bfloat16(const QuireRotate*);
 
 // The largest value of each row and the first place where it stands. NaN, at place 0, where the row has any.
 QUIRE_EXPORT void quire_best_float32(const void* rows, int64_t num_rows, int64_t size, int64_t stride, float* values,

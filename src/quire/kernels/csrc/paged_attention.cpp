@@ -15,6 +15,8 @@
 
 namespace {
 
+struct Call : QuirePlan, QuireAttention {};
+
 constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 constexpr float LOG2_E = 1.44269504f;
 constexpr int64_t SPAN = 256;  // keys of one query that are taken at once, at most
@@ -133,10 +135,10 @@ struct Task {
     const QuireUnit& unit;
     const int64_t head;
 
-    Task(const QuireAttention& call, int64_t index)
+    Task(const Call& call, int64_t index)
         : unit(call.units[index / call.num_kv_heads]), head(index % call.num_kv_heads) {}
 
-    void find(const QuireAttention& call, int64_t first, const T* zeros, TileRows<T>& tile) const {
+    void find(const Call& call, int64_t first, const T* zeros, TileRows<T>& tile) const {
         const int64_t head_size = call.block_size * call.head_dim;
         const T* layer = static_cast<const T*>(call.cache) + head * head_size;
         const int32_t* table = call.block_tables + unit.sequence * call.table_stride;
@@ -147,7 +149,7 @@ struct Task {
 
 // A row's share of its unit: the answer, or what is to be merged.
 template <class T>
-void finish(const QuireAttention& call, const Task<T>& task, int64_t row, const float* sums, const float* totals,
+void finish(const Call& call, const Task<T>& task, int64_t row, const float* sums, const float* totals,
             float maximum) {
     const QuireUnit& unit = task.unit;
     const int64_t head_dim = call.head_dim, groups = call.num_groups, num_heads = call.num_kv_heads * groups;
@@ -166,7 +168,7 @@ void finish(const QuireAttention& call, const Task<T>& task, int64_t row, const 
 
 // tile: the first one. When it returns, this is the first one of `following`.
 template <class T>
-void attend(const QuireAttention& call, const Task<T>& task, const Task<T>* following, TileRows<T>& tile,
+void attend(const Call& call, const Task<T>& task, const Task<T>* following, TileRows<T>& tile,
             Scratch<T>& scratch) {
     const QuireUnit& unit = task.unit;
     const int64_t head_dim = call.head_dim, width = scratch.width, q_width = scratch.q_width, groups = call.num_groups;
@@ -220,7 +222,7 @@ struct Pieces {
     const BFloat16 *keys[SPAN / 16], *values[SPAN / 16];
     int64_t count = 0;
 
-    void find(const QuireAttention& call, const Task<BFloat16>& task) {
+    void find(const Call& call, const Task<BFloat16>& task) {
         const int64_t head_size = call.block_size * call.head_dim, first = task.unit.first_key;
         const BFloat16* layer = static_cast<const BFloat16*>(call.cache) + task.head * head_size;
         const int32_t* table = call.block_tables + task.unit.sequence * call.table_stride;
@@ -240,7 +242,7 @@ struct Pieces {
 // A span of keys, none of which is packed: see amx.h. All scores come first, so that there is one maximum.
 // first_query, num_rows: of the unit's queries, as many as a tile register has rows for.
 template <int max_rows, class EachKey, class EachValue>
-void attend_rows(const QuireAttention& call, const Task<BFloat16>& task, int64_t first_query, int64_t num_rows,
+void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_query, int64_t num_rows,
                  const Pieces& pieces, Scratch<BFloat16>& scratch, EachKey&& each_key, EachValue&& each_value) {
     const QuireUnit& unit = task.unit;
     const int64_t head_dim = call.head_dim, groups = call.num_groups, num_keys = unit.end_key - unit.first_key;
@@ -294,7 +296,7 @@ void attend_rows(const QuireAttention& call, const Task<BFloat16>& task, int64_t
 }
 
 // pieces: the unit's; when it returns, those of `following`.
-void attend_span(const QuireAttention& call, const Task<BFloat16>& task, const Task<BFloat16>* following,
+void attend_span(const Call& call, const Task<BFloat16>& task, const Task<BFloat16>* following,
                  Pieces& pieces, Scratch<BFloat16>& scratch) {
     const QuireUnit& unit = task.unit;
     const int64_t head_dim = call.head_dim, groups = call.num_groups;
@@ -335,7 +337,7 @@ void attend_span(const QuireAttention& call, const Task<BFloat16>& task, const T
 
 // The spans of one query and head, added up.
 template <class T>
-void merge(const QuireAttention& call, const QuireMerge& merge, int64_t head, Scratch<T>& scratch) {
+void merge(const Call& call, const QuireMerge& merge, int64_t head, Scratch<T>& scratch) {
     const int64_t head_dim = call.head_dim, num_heads = call.num_kv_heads * call.num_groups;
     const int64_t stride = num_heads * (head_dim + 2);
     const float* shares = call.partials + head * (head_dim + 2);
@@ -357,7 +359,7 @@ void merge(const QuireAttention& call, const QuireMerge& merge, int64_t head, Sc
 
 // Stores a token's K and V in its slot.
 template <class T>
-void write(const QuireAttention& call, int64_t token) {
+void write(const Call& call, int64_t token) {
     const int64_t slot = call.slot_mapping[token];
     if (slot < 0) return;
     const int64_t head_size = call.block_size * call.head_dim;
@@ -374,7 +376,7 @@ void write(const QuireAttention& call, int64_t token) {
 
 // Tasks in turns. A thread knows the one that it takes next, so that its first keys are asked for in time.
 template <class T>
-void attend_all(const QuireAttention& call, std::atomic<int64_t>& turn, Scratch<T>& scratch) {
+void attend_all(const Call& call, std::atomic<int64_t>& turn, Scratch<T>& scratch) {
     const int64_t num_tasks = call.num_units * call.num_kv_heads;
     TileRows<T> tile;
     for (int64_t index = turn++, next; index < num_tasks; index = next) {
@@ -387,7 +389,7 @@ void attend_all(const QuireAttention& call, std::atomic<int64_t>& turn, Scratch<
 
 #if defined(__AMX_BF16__)
 template <>
-void attend_all(const QuireAttention& call, std::atomic<int64_t>& turn, Scratch<BFloat16>& scratch) {
+void attend_all(const Call& call, std::atomic<int64_t>& turn, Scratch<BFloat16>& scratch) {
     const int64_t num_tasks = call.num_units * call.num_kv_heads;
     const bool reads_in_place = call.num_groups <= 16 && call.head_dim % 64 == 0 && call.block_size % 16 == 0;
     const Tiles tiles;
@@ -411,7 +413,7 @@ void attend_all(const QuireAttention& call, std::atomic<int64_t>& turn, Scratch<
 #endif
 
 template <class T>
-void run(const QuireAttention& call) {
+void run(const Call& call) {
     int64_t max_queries = 1;
     for (int64_t i = 0; i < call.num_units; ++i)
         max_queries = call.units[i].num_queries > max_queries ? call.units[i].num_queries : max_queries;
@@ -434,8 +436,8 @@ void run(const QuireAttention& call) {
 
 }  // namespace
 
-void quire_attend_float32(const QuireAttention* call) { run<float>(*call); }
-void quire_attend_bfloat16(const QuireAttention* call) { run<BFloat16>(*call); }
+void quire_attend_float32(const QuireAttention* call) { run<float>({*call->plan, *call}); }
+void quire_attend_bfloat16(const QuireAttention* call) { run<BFloat16>({*call->plan, *call}); }
 int quire_has_bfloat16_products() {
 #if defined(__AVX512BF16__)
     return 1;

@@ -26,15 +26,12 @@ struct QuireMerge {
     int64_t first_place, num_places;
 };
 
-struct QuireAttention {
-    void* cache;  // of the layer: where the first block's part begins
+// What all layers of a step have in common.
+struct QuirePlan {
     int64_t block_stride;
     int64_t num_kv_heads, num_groups, block_size, head_dim;  // query head = KV head * num_groups + member of the group
     float scale;
     int32_t num_threads;
-    const void *q, *k, *v;  // [num_tokens, heads, head_dim], strides in elements, head_dim is dense
-    void* out;              // [num_tokens, num_kv_heads * num_groups, head_dim], dense
-    int64_t q_token_stride, q_head_stride, k_token_stride, k_head_stride, v_token_stride, v_head_stride;
     int64_t num_tokens;
     const int64_t* slot_mapping;  // [num_tokens] block * block_size + offset; negative: stored nowhere
     const int32_t* block_tables;
@@ -45,6 +42,14 @@ struct QuireAttention {
     const QuireMerge* merges;
     const int64_t* places;  // where in `partials` a query's shares are, in the order of its keys
     float* partials;  // [partials][num_kv_heads * num_groups][head_dim + 2]: sums, their weight, its exponent
+};
+
+struct QuireAttention {
+    const QuirePlan* plan;
+    void* cache;            // of the layer: where the first block's part begins
+    const void *q, *k, *v;  // [num_tokens, heads, head_dim], strides in elements, head_dim is dense
+    void* out;              // [num_tokens, num_kv_heads * num_groups, head_dim], dense
+    int64_t q_token_stride, q_head_stride, k_token_stride, k_head_stride, v_token_stride, v_head_stride;
 };
 
 #define QUIRE_EXPORT __attribute__((visibility("default")))

@@ -500,6 +500,21 @@ void quantize(const QuireQuantize& call) {
     }
 }
 
+template <class T>
+void multiply(const QuireQuantizedLinear& call) {
+    run<T>({{call.weight, call.up},
+            {static_cast<const T*>(call.bias), static_cast<const T*>(call.up_bias)},
+            call.weight->depth,
+            call.weight->columns,
+            call.weight->bits,
+            static_cast<const T*>(call.x),
+            call.x_stride,
+            call.num_rows,
+            static_cast<T*>(call.out),
+            call.form,
+            call.num_threads});
+}
+
 }  // namespace
 
 int64_t quire_quantized_bytes(int64_t columns, int64_t depth, int32_t bits) {
@@ -509,19 +524,5 @@ int64_t quire_quantized_bytes(int64_t columns, int64_t depth, int32_t bits) {
 void quire_quantize_float32(const QuireQuantize* call) { quantize<float>(*call); }
 void quire_quantize_bfloat16(const QuireQuantize* call) { quantize<BFloat16>(*call); }
 
-#define QUIRE_RUN(name, T)                                                                                           \
-    QUIRE_QUANTIZED_LINEAR(name) {                                                                                   \
-        run<T>({{weight, up},                                                                                        \
-                {static_cast<const T*>(bias), static_cast<const T*>(up_bias)},                                       \
-                weight->depth,                                                                                       \
-                weight->columns,                                                                                     \
-                weight->bits,                                                                                        \
-                static_cast<const T*>(x),                                                                            \
-                x_stride,                                                                                            \
-                num_rows,                                                                                            \
-                static_cast<T*>(out),                                                                                \
-                form,                                                                                                \
-                num_threads});                                                                                       \
-    }
-QUIRE_RUN(quire_quantized_linear_float32, float)
-QUIRE_RUN(quire_quantized_linear_bfloat16, BFloat16)
+void quire_quantized_linear_float32(const QuireQuantizedLinear* call) { multiply<float>(*call); }
+void quire_quantized_linear_bfloat16(const QuireQuantizedLinear* call) { multiply<BFloat16>(*call); }

@@ -34,11 +34,16 @@ QUIRE_EXPORT void quire_quantize_float32(const QuireQuantize*);
 QUIRE_EXPORT void quire_quantize_bfloat16(const QuireQuantize*);
 
 // out = x W^T + b, silu of it, or that times up's product with the same x.
-// x: [num_rows, depth], rows are x_stride elements apart. out: [num_rows, columns], dense; of x's type, as biases are.
-#define QUIRE_QUANTIZED_LINEAR(name)                                                                                 \
-    QUIRE_EXPORT void name(const QuireQuantizedWeight* weight, const void* bias, const QuireQuantizedWeight* up,     \
-                           const void* up_bias, const void* x, int64_t x_stride, int64_t num_rows, void* out,        \
-                           int32_t form, int32_t num_threads)
-QUIRE_QUANTIZED_LINEAR(quire_quantized_linear_float32);
-QUIRE_QUANTIZED_LINEAR(quire_quantized_linear_bfloat16);
+struct QuireQuantizedLinear {
+    const QuireQuantizedWeight* weight;
+    const void* bias;  // or null
+    const QuireQuantizedWeight* up;
+    const void* up_bias;
+    const void* x;  // [num_rows, depth], rows are x_stride elements apart
+    int64_t x_stride, num_rows;
+    void* out;  // [num_rows, columns], dense; of x's type, as biases are
+    int32_t form, num_threads;
+};
+QUIRE_EXPORT void quire_quantized_linear_float32(const QuireQuantizedLinear*);
+QUIRE_EXPORT void quire_quantized_linear_bfloat16(const QuireQuantizedLinear*);
 }

@@ -22,6 +22,7 @@ class ArrivingLayers(Sequence[nn.Module]):
     def __init__(self, loader: LayerLoader, number: int, stand_ins: Mapping[int, nn.Module]) -> None:
         self._loader = loader
         self._number = number
+        self.has_arrived = False  #: from the end of the first pass on
         self._stand_ins = stand_ins  # by index: for layers that the stage does not have
 
     def __len__(self) -> int:
@@ -46,3 +47,4 @@ class ArrivingLayers(Sequence[nn.Module]):
         started = time.monotonic()
         self._loader.wait_stage(self._number)
         model.waited_s += time.monotonic() - started
+        self.has_arrived = True

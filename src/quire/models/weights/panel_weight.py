@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from quire.kernels.loaded import load_kernels
+from quire.kernels.recorder import call_kernel, new_output
 
 if TYPE_CHECKING:
     from quire.models.weights.packed_weight import Activation
@@ -86,6 +87,11 @@ class PanelWeight:
             )
         )
 
+    @property
+    def address(self) -> int:
+        """What kernel calls name it by."""
+        return self._packed.data_ptr()
+
     @staticmethod
     def supports(dtype: torch.dtype) -> bool:
         return dtype in _NAMES
@@ -127,7 +133,7 @@ class PanelWeight:
         if x.stride(1) != 1:
             x = x.contiguous()
         num_rows = len(x)
-        out = x.new_empty(num_rows, self.out_features)
+        out = new_output((num_rows, self.out_features), x.dtype)
         is_small = num_rows * self.in_features * self.out_features <= _SERIAL_PRODUCTS
         call = _Linear(
             x.data_ptr(),
@@ -144,7 +150,7 @@ class PanelWeight:
             silu,
             1 if is_small else torch.get_num_threads(),
         )
-        self._multiply(ctypes.byref(call))
+        call_kernel(self._multiply, call)
         return out
 
 

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from quire.kernels.loaded import load_kernels
+from quire.kernels.recorder import call_kernel, new_output
 from quire.models.weights.packed_weight import Activation, PackedWeight
 
 logger = logging.getLogger("quire")
@@ -47,12 +48,15 @@ class _Weight(ctypes.Structure):
     ]
 
 
-_ARGUMENTS = (
-    *(ctypes.c_void_p,) * 5,  # weight, bias, up, up's bias, x
-    *(ctypes.c_int64,) * 2,  # x's stride, rows
-    ctypes.c_void_p,  # out
-    *(ctypes.c_int32,) * 2,  # form, threads
-)
+class _Linear(ctypes.Structure):
+    """`QuireQuantizedLinear`."""
+
+    _fields_: ClassVar = [
+        *((name, ctypes.c_void_p) for name in ("weight", "bias", "up", "up_bias", "x")),
+        *((name, ctypes.c_int64) for name in ("x_stride", "num_rows")),
+        ("out", ctypes.c_void_p),
+        *((name, ctypes.c_int32) for name in ("form", "num_threads")),
+    ]
 
 
 class _Quantize(ctypes.Structure):
@@ -140,7 +144,7 @@ class QuantizedWeight:
             columns=self.out_features,
             bits=bits,
         )
-        self._at = ctypes.addressof(self._weight)
+        self.address = ctypes.addressof(self._weight)  #: what kernel calls name it by
         self._functions = {dtype: _bind(library, dtype) for dtype in DTYPES}
 
     def product(self, x: Tensor, bias: Tensor | None, activation: Activation = "none") -> Tensor:
@@ -148,16 +152,16 @@ class QuantizedWeight:
 
     def gated_product(self, x: Tensor, bias: Tensor | None, up: QuantizedWeight, up_bias: Tensor | None) -> Tensor:
         """silu(x W^T + b) times x's product with another weight of the same shape and bits, in one pass over x."""
-        return self._multiply(x, bias, up._at, up_bias, _GATED)
+        return self._multiply(x, bias, up.address, up_bias, _GATED)
 
     def _multiply(self, x: Tensor, bias: Tensor | None, up: int | None, up_bias: Tensor | None, form: int) -> Tensor:
         num_rows = len(x)
-        out = torch.empty((num_rows, self.out_features), dtype=x.dtype)
+        out = new_output((num_rows, self.out_features), x.dtype)
         if not num_rows:
             return out
         x = x if x.stride(1) == 1 else x.contiguous()
-        self._functions[x.dtype](
-            self._at,
+        call = _Linear(
+            self.address,
             None if bias is None else bias.data_ptr(),
             up,
             None if up_bias is None else up_bias.data_ptr(),
@@ -168,13 +172,14 @@ class QuantizedWeight:
             form,
             torch.get_num_threads(),
         )
+        call_kernel(self._functions[x.dtype], call)
         return out
 
 
 @functools.cache
 def _bind(library: ctypes.CDLL, dtype: torch.dtype) -> Callable[..., None]:
     function = getattr(library, f"quire_quantized_linear_{_name(dtype)}")
-    function.argtypes, function.restype = _ARGUMENTS, None
+    function.restype = None
     return cast(Callable[..., None], function)
 
 

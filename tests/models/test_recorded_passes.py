@@ -1,0 +1,172 @@
+"""Passes that go from kernel to kernel compute what the modules compute, to the bit; what cannot be recorded is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from quire.attention.cpu_attention import CpuAttention
+from quire.attention.interface import AttentionBatch, KVLayout
+from quire.kernels.loaded import load_kernels
+from quire.kernels.recorder import PassMemory
+from quire.loading import load_model, resolve_model
+from quire.models.base import CausalLM
+from quire.models.recorded_passes import MAX_TOKENS
+from quire.models.stages import PassLayer, ServableStage
+
+pytestmark = pytest.mark.skipif(load_kernels().functions is None, reason="there are no kernels")
+
+
+class Steps:
+    """A model over a cache of its own, a block a sequence."""
+
+    def __init__(self, model: str = "random:tiny", **config: str) -> None:
+        self.model = load_model(resolve_model(model), use_tqdm=False, **config)
+        split = self.model.split
+        self.layout = KVLayout(self.model.config.num_layers, split.num_kv_heads, 16, self.model.config.head_dim)
+        self.cache = torch.zeros(self.layout.shape(MAX_TOKENS + 2), dtype=self.model.dtype)
+        functions = load_kernels().functions
+        assert functions is not None
+        self.attention = CpuAttention(self.cache, self.layout, split.num_heads, functions)
+
+    def step(self, lens: list[tuple[int, int]], seed: int = 0) -> torch.Tensor:
+        """Hidden states of sequences of (length before, new tokens)."""
+        query_lens = np.array([new for _, new in lens])
+        starts = np.array([length for length, _ in lens])
+        positions = np.concatenate([length + np.arange(new) for length, new in lens])
+        blocks = np.repeat(np.arange(len(lens)) + 1, query_lens)
+        self.attention.plan(
+            AttentionBatch(
+                query_start_loc=np.concatenate(([0], np.cumsum(query_lens))),
+                seq_lens=starts + query_lens,
+                block_tables=np.arange(1, len(lens) + 1, dtype=np.int32)[:, None],
+                slot_mapping=blocks * 16 + positions,
+            )
+        )
+        ids = torch.randint(self.model.config.vocab_size, (len(positions),), generator=torch.manual_seed(seed))
+        with torch.inference_mode():
+            return self.model(ids, torch.from_numpy(positions), self.attention.attend)
+
+
+def calls(model: CausalLM) -> int:
+    return sum(len(each.calls) for each in model.recorded_passes.values())
+
+
+def fresh(steps: Steps, lens: list[tuple[int, int]], seed: int = 0) -> torch.Tensor:
+    """As `step`, but computed by the modules; over the same cache."""
+    steps.model._passes = type(steps.model._passes)()
+    return steps.step(lens, seed)
+
+
+@pytest.mark.parametrize(
+    ("model", "config"),
+    [
+        ("random:tiny", {"dtype": "float32"}),
+        ("random:tiny", {"dtype": "bfloat16"}),
+        ("random:tiny", {"dtype": "bfloat16", "quantization": "int8"}),
+        ("random:tiny", {"dtype": "float32", "quantization": "int4"}),
+        ("random:smollm2-135m", {"dtype": "bfloat16"}),
+    ],
+)
+def test_a_recorded_pass_computes_what_the_modules_do_to_the_bit(model: str, config: dict[str, str]) -> None:
+    steps = Steps(model, **config)
+    full = [(i % 15, 1) for i in range(MAX_TOKENS)]
+    for lens in ([(0, 1)], [(3, 1), (9, 1), (0, 1)], [(2, 1), (0, 5), (7, 1)], full):
+        expected = [fresh(steps, lens, seed) for seed in range(3)]
+        cache = steps.cache.clone()
+        steps.step(lens, 3)
+        if config["dtype"] == "float32" or steps.attention._prompts is None:
+            assert calls(steps.model)
+        for seed, each in enumerate(expected):
+            assert torch.equal(steps.step(lens, seed), each)
+        assert torch.equal(steps.cache, cache)
+
+
+def test_passes_share_memory_and_a_result_outlives_the_next() -> None:
+    steps = Steps("random:tiny", dtype="float32")
+    first = steps.step([(0, 1)] * 2)
+    again = steps.step([(0, 1)] * 2)
+    copy = again.clone()
+    for count in range(1, MAX_TOKENS + 1):
+        steps.step([(0, 1)] * count, seed=count)
+    assert torch.equal(first, copy)
+    assert torch.equal(again, copy)
+    assert len(steps.model.recorded_passes.values()) == MAX_TOKENS
+    assert steps.model.recorded_passes._memory.num_bytes <= 4 * 2**20
+
+
+def test_a_longer_batch_is_not_recorded() -> None:
+    steps = Steps("random:tiny", dtype="float32")
+    steps.step([(0, 1)] * (MAX_TOKENS + 1))
+    assert not steps.model.recorded_passes.values()
+
+
+def test_a_pass_in_which_torch_computes_is_not_recorded() -> None:
+    class Twice(nn.Module):
+        def add_to(self, y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            return y * 2
+
+    steps = Steps("random:tiny", dtype="float32")
+    steps.model.layers[1].self_attn.o_proj.adapter = Twice()
+    for seed in range(3):
+        assert torch.equal(steps.step([(0, 1)], seed), fresh(steps, [(0, 1)], seed))
+    assert not steps.model.recorded_passes.values()
+    gpt2 = Steps("random:gpt2", dtype="float32")
+    gpt2.step([(0, 1)])
+    assert not gpt2.model.recorded_passes.values()
+
+
+def test_nothing_is_recorded_where_somebody_may_want_gradients() -> None:
+    steps = Steps("random:tiny", dtype="float32")
+    steps.step([(0, 1)])
+    passes = steps.model.recorded_passes.values()
+    hidden = torch.randn(1, steps.model.config.hidden_size)
+    found = steps.model.recorded(lambda _, x: x + 1, steps.attention.attend, hidden)
+    assert torch.equal(found, hidden + 1)
+    assert steps.model.recorded_passes.values() == passes
+
+
+def test_each_stage_has_its_own_and_identities_leave_what_they_pass_alone() -> None:
+    steps = Steps("random:tiny", dtype="float32")
+    layers = list(steps.model.layers)
+    stages = [
+        ServableStage(1, [layers[0], PassLayer(), PassLayer(), layers[3]]),
+        ServableStage(2, [layers[0], layers[1], PassLayer(), layers[3]]),
+        ServableStage(3, layers),
+    ]
+    expected = []
+    for stage in stages:
+        steps.model.switch_to(stage)
+        expected.append(steps.step([(0, 1)] * 3))
+    assert not torch.equal(expected[0], expected[1])
+    for _ in range(2):
+        for stage, each in zip(stages, expected, strict=True):
+            steps.model.switch_to(stage)
+            assert torch.equal(steps.step([(0, 1)] * 3), each)
+    assert [len(stage.recorded_passes.values()) for stage in stages] == [1, 1, 1]
+
+
+def test_another_cache_is_read_by_passes_of_its_own() -> None:
+    first, second = Steps("random:tiny", dtype="float32"), Steps("random:tiny", dtype="float32")
+    second.model = first.model
+    expected = first.step([(0, 1)])
+    for steps in (second, first, second):
+        assert torch.equal(steps.step([(0, 1)]), expected)
+        assert steps.cache[1].any()
+
+
+def test_layers_take_turns_with_two_parts_of_memory() -> None:
+    memory = PassMemory()
+    memory.begin_pass()
+    given = memory.take((4,), torch.float32)
+    places = []
+    for takes in (True, True, False, False, True, True):
+        memory.begin_layer()
+        if takes:
+            places.append(memory.take((4,), torch.float32).data_ptr())
+    assert places[0] == places[2] != places[1] == places[3]
+    assert given.data_ptr() not in places
+    assert all(place % 64 == 0 for place in places)
+    assert memory.take((2**20,), torch.float32).data_ptr() not in places  # a chunk of its own
