@@ -55,11 +55,14 @@ def run_all(
     try:
         with signals_blocked():
             runs = [pool.submit(_run, function, task, number) for number, task in enumerate(tasks)]
+        processes = [each for each in multiprocessing.active_children() if each not in before]
         pending = set(runs)
         while pending:
             done, pending = wait(pending, _LOOK_S, FIRST_EXCEPTION)
             for each in done:
                 each.result()
+            if pending and any(each.exitcode is not None for each in processes):
+                raise BrokenProcessPool  # the pool itself may see it only when another process has news
             show(sum(shared))
         return [each.result() for each in runs]
     except BrokenProcessPool:
