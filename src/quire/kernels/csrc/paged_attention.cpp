@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "pairs.h"
 #include "tile.h"
 
 namespace {
@@ -69,11 +70,13 @@ class Scratch {
     float* maxima;      // [rows], of scores; weights are 2^(score - maximum)
     float* totals;      // [rows][W], of weights, lane by lane
     T* zeros;           // [head_dim], the key and value of tokens that are not there
-    // Of AMX, for one query.
+    // For one query in bfloat16.
     uint32_t* queries;  // [head_dim / 2][16]
-    float* by_key;      // [SPAN][16], scores
-    uint32_t* paired;   // [2][16][PAIRED], weights beside a zero
     BFloat16* tail;     // [2][16][head_dim], keys and values of a block that is not full
+    float* by_key;      // of AMX: [SPAN][16], scores
+    uint32_t* paired;   // [2][16][PAIRED], weights beside a zero
+    float* by_row;      // of products of pairs: [PAIR_ROWS][PAIRED], scores
+    BFloat16* by_pair;  // [PAIR_ROWS][PAIRED], weights
 
   private:
     void lay_out(char* memory, int64_t rows, int64_t head_dim) {
@@ -87,11 +90,18 @@ class Scratch {
         maxima = take<float>(rows + 16);
         totals = take<float>(rows * W);
         zeros = take<T>(head_dim);
-        if (!USES_TILES<T>) return;
+#if defined(__AVX512BF16__)
+        if (sizeof(T) != 2) return;
         queries = take<uint32_t>(head_dim / 2 * 16);
+        tail = take<BFloat16>(2 * 16 * head_dim);
+#if defined(__AMX_BF16__)
         by_key = take<float>(SPAN * 16);
         paired = take<uint32_t>(2 * 16 * PAIRED);
-        tail = take<BFloat16>(2 * 16 * head_dim);
+#else
+        by_row = take<float>(PAIR_ROWS * PAIRED);
+        by_pair = take<BFloat16>(PAIR_ROWS * PAIRED);
+#endif
+#endif
     }
     template <class X>
     X* take(int64_t count) {
@@ -216,7 +226,7 @@ void attend(const Call& call, const Task<T>& task, const Task<T>* following, Til
         finish(call, task, row, scratch.sums + row * width, scratch.totals + row * W, scratch.maxima[row]);
 }
 
-#if defined(__AMX_BF16__)
+#if defined(__AVX512BF16__)
 // The pieces of 16 keys and values that a unit's first tokens lie in.
 struct Pieces {
     const BFloat16 *keys[SPAN / 16], *values[SPAN / 16];
@@ -234,13 +244,18 @@ struct Pieces {
             values[count] = keys[count] + call.num_kv_heads * head_size;
         }
     }
+#if defined(__AMX_BF16__)
     void ask_for(const BFloat16* piece, int64_t head_dim) const {
         for (const BFloat16* line = piece; line < piece + 16 * head_dim; line += 32) __builtin_prefetch(line, 0, 3);
     }
+#endif
 };
 
+#if defined(__AMX_BF16__)
+constexpr int64_t SPAN_ROWS = 16;  // that are taken together: those of a tile register
+
 // A span of keys, none of which is packed: see amx.h. All scores come first, so that there is one maximum.
-// first_query, num_rows: of the unit's queries, as many as a tile register has rows for.
+// first_query, num_rows: of the unit's queries.
 template <int max_rows, class EachKey, class EachValue>
 void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_query, int64_t num_rows,
                  const Pieces& pieces, Scratch<BFloat16>& scratch, EachKey&& each_key, EachValue&& each_value) {
@@ -294,6 +309,42 @@ void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_que
         finish(call, task, first_query * groups + row, sums, scratch.totals + row * W, scratch.maxima[row]);
     }
 }
+#else
+constexpr int64_t SPAN_ROWS = PAIR_ROWS;
+
+// The same by products of pairs: see pairs.h.
+// ahead: a piece for each of values, asked for meanwhile.
+template <int rows>
+void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_query, const Pieces& pieces,
+                 const BFloat16* const* ahead, Scratch<BFloat16>& scratch) {
+    const QuireUnit& unit = task.unit;
+    const int64_t head_dim = call.head_dim, groups = call.num_groups, num_keys = unit.end_key - unit.first_key;
+    const BFloat16* q = static_cast<const BFloat16*>(call.q) + (unit.first_token + first_query) * call.q_token_stride +
+                        task.head * groups * call.q_head_stride;
+    for (int64_t row = 0; row < rows; ++row) {
+        const BFloat16* from = q + row / groups * call.q_token_stride + row % groups * call.q_head_stride;
+        for (int64_t dim = 0; dim < head_dim; dim += 2)
+            scratch.queries[dim / 2 * PAIR_ROWS + row] = load<uint32_t>(from + dim);
+    }
+    for (int64_t piece = 0; piece < pieces.count; ++piece)
+        score_keys<rows>(pieces.keys[piece], head_dim, scratch.queries, scratch.by_row + piece * 16, PAIRED,
+                         pieces.values[piece]);
+    for (int64_t row = 0; row < rows; ++row) {
+        scratch.maxima[row] = MINUS_INFINITY;
+        std::memset(scratch.totals + row * W, 0, W * sizeof(float));
+        weigh(scratch.by_row + row * PAIRED, pieces.count * 16, num_keys, call.scale * LOG2_E, scratch.maxima[row],
+              scratch.totals + row * W, scratch.by_pair + row * PAIRED);
+    }
+    constexpr int vectors = rows <= 4 ? 4 : 2;  // with few rows more of them, or products wait for their own sums
+    if (head_dim % (vectors * W) == 0)
+        sum_values<rows, vectors>(pieces.values, ahead, pieces.count, head_dim, scratch.by_pair, PAIRED, scratch.sums);
+    else
+        sum_values<rows, 2>(pieces.values, ahead, pieces.count, head_dim, scratch.by_pair, PAIRED, scratch.sums);
+    for (int64_t row = 0; row < rows; ++row)
+        finish(call, task, first_query * groups + row, scratch.sums + row * head_dim, scratch.totals + row * W,
+               scratch.maxima[row]);
+}
+#endif
 
 // pieces: the unit's; when it returns, those of `following`.
 void attend_span(const Call& call, const Task<BFloat16>& task, const Task<BFloat16>* following,
@@ -312,11 +363,17 @@ void attend_span(const Call& call, const Task<BFloat16>& task, const Task<BFloat
     }
     Pieces next;
     if (following) next.find(call, *following);
+#if !defined(__AMX_BF16__)
+    const BFloat16* ahead[SPAN / 16];
+    for (int64_t part = 0; part < pieces.count; ++part)
+        ahead[part] = part < next.count ? next.keys[part] : pieces.values[part];
+#endif
 
     for (int64_t query = 0, queries; query < unit.num_queries; query += queries) {
         const int64_t left = unit.num_queries - query;
-        queries = left < 16 / groups ? left : 16 / groups;
+        queries = left < SPAN_ROWS / groups ? left : SPAN_ROWS / groups;
         const int64_t num_rows = queries * groups;
+#if defined(__AMX_BF16__)
         const bool is_first = query == 0, is_last = query + queries == unit.num_queries;
         const auto each_key = [&](int64_t part) {
             if (is_first) pieces.ask_for(pieces.values[part], head_dim);
@@ -330,6 +387,9 @@ void attend_span(const Call& call, const Task<BFloat16>& task, const Task<BFloat
             attend_rows<8>(call, task, query, num_rows, pieces, scratch, each_key, each_value);
         else
             attend_rows<16>(call, task, query, num_rows, pieces, scratch, each_key, each_value);
+#else
+        with_rows<PAIR_ROWS>(num_rows, [&](auto rows) { attend_rows<rows>(call, task, query, pieces, ahead, scratch); });
+#endif
     }
     pieces = next;
 }
@@ -387,24 +447,31 @@ void attend_all(const Call& call, std::atomic<int64_t>& turn, Scratch<T>& scratc
     }
 }
 
-#if defined(__AMX_BF16__)
+#if defined(__AVX512BF16__)
+// Whether a unit's keys and values are read where they lie. It must not matter how many sequences share them: a sum's
+// order would differ.
+bool reads_in_place(const Call& call, const QuireUnit& unit) {
+    constexpr int64_t width = HAS_TILES ? 64 : 2 * W;
+    return call.num_groups <= SPAN_ROWS && call.head_dim % width == 0 && call.block_size % 16 == 0 &&
+           unit.first_position + 1 >= unit.end_key && unit.end_key - unit.first_key <= SPAN;
+}
+
 template <>
 void attend_all(const Call& call, std::atomic<int64_t>& turn, Scratch<BFloat16>& scratch) {
     const int64_t num_tasks = call.num_units * call.num_kv_heads;
-    const bool reads_in_place = call.num_groups <= 16 && call.head_dim % 64 == 0 && call.block_size % 16 == 0;
+#if defined(__AMX_BF16__)
     const Tiles tiles;
+#endif
     TileRows<BFloat16> tile;
     Pieces pieces;
     for (int64_t index = turn++, next; index < num_tasks; index = next) {
         next = turn++;
         const Task<BFloat16> task(call, index), following(call, next < num_tasks ? next : index);
-        const QuireUnit& unit = task.unit;
-        const bool sees_all = unit.first_position + 1 >= unit.end_key;
-        if (reads_in_place && sees_all && unit.end_key - unit.first_key <= SPAN) {
+        if (reads_in_place(call, task.unit)) {
             if (!pieces.count) pieces.find(call, task);
             attend_span(call, task, next < num_tasks ? &following : nullptr, pieces, scratch);
         } else {
-            task.find(call, unit.first_key, scratch.zeros, tile);
+            task.find(call, task.unit.first_key, scratch.zeros, tile);
             attend<BFloat16>(call, task, nullptr, tile, scratch);
             pieces.count = 0;
         }

@@ -1,0 +1,90 @@
+// A decoding query's keys and values by products of bfloat16 pairs, where there is no AMX: brought into registers, turned
+// there, and used at once for all rows. Packing them would be to write and read them once more for nobody else.
+#pragma once
+
+#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
+
+#include "vectors.h"
+
+namespace {
+
+constexpr int PAIR_ROWS = 8;  // most rows that are taken together
+constexpr int LINE = 32;      // numbers in a line of a cache
+
+inline void add_pairs(Floats& sum, Words pairs, uint32_t both) {
+    sum = bits_as<Floats>(_mm512_dpbf16_ps(bits_as<__m512>(sum), bits_as<__m512bh>(pairs),
+                                           bits_as<__m512bh>(_mm512_set1_epi32(int32_t(both)))));
+}
+
+// Into the second cache: the first one has fewer lines under way, and half of the memory's bandwidth with them.
+inline void ask_for_line(const BFloat16* line) { __builtin_prefetch(line, 0, 2); }
+
+// scores[row][at] of 16 keys. keys: [16][head_dim]; queries: [head_dim / 2][PAIR_ROWS] pairs; ahead: as large as the
+// keys, and asked for line by line: at once they would fill the queue.
+template <int rows>
+inline void score_keys(const BFloat16* keys, int64_t head_dim, const uint32_t* queries, float* scores, int64_t stride,
+                       const BFloat16* ahead) {
+    Floats sum[rows] = {};
+    for (int64_t word = 0; word < head_dim / 2; word += W, queries += W * PAIR_ROWS) {
+        Words lanes[W];
+#pragma GCC unroll 16
+        for (int i = 0; i < W; ++i) lanes[i] = load<Words>(keys + i * head_dim + 2 * word);
+        transpose(lanes);
+#pragma GCC unroll 16
+        for (int i = 0; i < W; ++i, ahead += LINE) {
+            ask_for_line(ahead);
+#pragma GCC unroll 8
+            for (int row = 0; row < rows; ++row) add_pairs(sum[row], lanes[i], queries[i * PAIR_ROWS + row]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int row = 0; row < rows; ++row) store(scores + row * stride, sum[row]);
+}
+
+// Pairs of neighbouring rows' numbers, 32 of them: what two vectors hold, interleaved.
+inline void interleave(const BFloat16* first, const BFloat16* second, Words (&pairs)[2]) {
+    alignas(64) static constexpr uint16_t places[2][32] = {
+        {0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15,
+         47},
+        {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55, 24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61,
+         30, 62, 31, 63}};
+    const __m512i a = load<__m512i>(first), b = load<__m512i>(second);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i)
+        pairs[i] = bits_as<Words>(_mm512_permutex2var_epi16(a, load<__m512i>(places[i]), b));
+}
+
+// sums[rows][head_dim] of 16 values a piece by weight. weights: [rows][stride] numbers, a piece's beside another's;
+// ahead: a piece for each, as above. head_dim is a multiple of 16 * vectors.
+template <int rows, int vectors>
+inline void sum_values(const BFloat16* const* pieces, const BFloat16* const* ahead, int64_t count, int64_t head_dim,
+                       const BFloat16* weights, int64_t stride, float* sums) {
+    for (int64_t dim = 0; dim < head_dim; dim += vectors * W) {
+        Floats sum[rows][vectors] = {};
+        for (int64_t piece = 0; piece < count; ++piece) {
+            const BFloat16 *values = pieces[piece] + dim, *line = ahead[piece] + 16 * dim;
+            const BFloat16* weight = weights + piece * 16;
+            for (int pair = 0; pair < 8; ++pair, values += 2 * head_dim, weight += 2)
+#pragma GCC unroll 2
+                for (int i = 0; i < vectors; i += 2, line += 2 * LINE) {
+                    ask_for_line(line);
+                    ask_for_line(line + LINE);
+                    Words pairs[2];
+                    interleave(values + i * W, values + head_dim + i * W, pairs);
+#pragma GCC unroll 8
+                    for (int row = 0; row < rows; ++row) {
+                        const uint32_t both = load<uint32_t>(weight + row * stride);
+                        add_pairs(sum[row][i], pairs[0], both);
+                        add_pairs(sum[row][i + 1], pairs[1], both);
+                    }
+                }
+        }
+#pragma GCC unroll 8
+        for (int row = 0; row < rows; ++row)
+#pragma GCC unroll 4
+            for (int i = 0; i < vectors; ++i) store(sums + row * head_dim + dim + i * W, sum[row][i]);
+    }
+}
+
+}  // namespace
+#endif
