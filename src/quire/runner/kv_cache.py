@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 
 from quire.attention.interface import KVLayout
-
-_ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
+from quire.system.pages import new_pages
 
 
 class KVCache:
@@ -37,11 +35,9 @@ class KVCache:
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Zeros that take memory only where they are written: an ample pool costs only its used part.
 
-    torch.zeros writes them all. numpy asks the system for zeroed pages, which come with their first use.
+    torch.zeros writes them all.
     """
-    if device.type != "cpu":
-        return torch.zeros(shape, dtype=dtype, device=device)
     num_bytes = math.prod(shape) * dtype.itemsize
-    buffer = np.zeros(num_bytes + _ALIGNMENT, dtype=np.uint8)
-    start = -buffer.ctypes.data % _ALIGNMENT
-    return torch.from_numpy(buffer[start : start + num_bytes]).view(dtype).view(shape)
+    if device.type != "cpu" or not num_bytes:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.frombuffer(new_pages(num_bytes), dtype=dtype).view(shape)

@@ -14,6 +14,7 @@ from quire.models.parallel import ALONE, ParallelGroup
 from quire.models.registry import build_model
 from quire.models.weights.packed_weight import can_pack
 from quire.models.weights.panel_weight import panel_kernels
+from quire.system.pages import is_large, new_pages
 
 
 class Unit:
@@ -114,8 +115,13 @@ def _give_memory(module: nn.Module, device: torch.device) -> None:
     """As `Module.to_empty`, but not by `empty_like`: from meta that imports 486 modules, half a second of them."""
     for child in module.modules():
         for name, parameter in child.named_parameters(recurse=False):
-            empty = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
-            setattr(child, name, nn.Parameter(empty, requires_grad=False))
+            setattr(child, name, nn.Parameter(_empty_like(parameter, device), requires_grad=False))
+
+
+def _empty_like(parameter: Tensor, device: torch.device) -> Tensor:
+    if device.type == "cpu" and is_large(parameter.nbytes):
+        return torch.frombuffer(new_pages(parameter.nbytes), dtype=parameter.dtype).view(parameter.shape)
+    return torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
 
 
 def _linears(module: nn.Module, name: str) -> Iterator[tuple[Linear, list[str]]]:
