@@ -20,7 +20,8 @@ struct Call : QuirePlan, QuireAttention {};
 
 constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 constexpr float LOG2_E = 1.44269504f;
-constexpr int64_t SPAN = 256;  // keys of one query that are taken at once, at most
+constexpr int64_t SPAN = 256;        // keys of one query that are taken at once, at most
+constexpr int64_t MAX_WEIGHED = 16;  // rows of scores
 constexpr int64_t PAIRED = SPAN + 16;  // rows that are 1,024 bytes apart would share the cache's sets
 
 // Memory that a thread keeps from one layer to the next.
@@ -113,30 +114,39 @@ class Scratch {
     char* end_ = nullptr;
 };
 
-// Turns a tile's scores of one row into weights. Returns the factor for what was summed before.
+// Turns scores of some rows into weights: the first `num_seen` columns of each row, all others become next to nothing.
+// maxima and totals, of what was seen before, become those with this; factors are for what was summed up before. These
+// three have room for whole vectors of rows; totals are W numbers a row.
 template <class To>
-inline float weigh(float* scores, int64_t columns, int64_t num_seen, float scale, float& maximum, float* totals,
-                   To* weights) {
+inline void weigh(float* scores, int64_t stride, int64_t rows, int64_t columns, const int64_t* num_seen, float scale,
+                  To* weights, int64_t weights_stride, float* maxima, float* totals, float* factors) {
     Floats lanes = Floats{};
     for (int i = 0; i < W; ++i) lanes[i] = float(i);
-    Floats tile_maximum = splat(MINUS_INFINITY);
-    for (int64_t at = 0; at < columns; at += W) {
-        Floats x = load_floats(scores + at) * scale;
-        if (num_seen < at + W) x = lanes < splat(float(num_seen - at)) ? x : splat(MINUS_INFINITY);
-        store(scores + at, x);
-        tile_maximum = max(tile_maximum, x);
+    float highest[MAX_WEIGHED + W];
+    for (int64_t row = 0; row < rows; row += W) store(highest + row, splat(MINUS_INFINITY));
+    for (int64_t row = 0; row < rows; ++row) {
+        float* x = scores + row * stride;
+        for (int64_t at = num_seen[row] / W * W; at < columns; at += W)
+            store(x + at, lanes < splat(float(num_seen[row] - at)) ? load_floats(x + at) : splat(MINUS_INFINITY));
+        Floats most = load_floats(x);
+        for (int64_t at = W; at < columns; at += W) most = max(most, load_floats(x + at));
+        highest[row] = reduce_max(most) * scale;
     }
-    const float old = maximum, highest = reduce_max(tile_maximum);
-    maximum = highest > old ? highest : old;
-    const float factor = maximum == old ? 1.0f : exp2_of_negative(old - maximum);
-    Floats total = load_floats(totals) * factor;
-    for (int64_t at = 0; at < columns; at += W) {
-        const Floats weight = exp2_of_negative(load_floats(scores + at) - maximum);
-        store_floats(weights + at, weight);
-        total += weight;
+    for (int64_t row = 0; row < rows; row += W) {
+        const Floats old = load_floats(maxima + row), now = max(load_floats(highest + row), old);
+        store(factors + row, now == old ? splat(1.0f) : exp2_of_negative(old - now));
+        store(maxima + row, now);
     }
-    store(totals, total);
-    return factor;
+    for (int64_t row = 0; row < rows; ++row) {
+        const float* x = scores + row * stride;
+        Floats total = load_floats(totals + row * W) * factors[row];
+        for (int64_t at = 0; at < columns; at += W) {
+            const Floats weight = exp2_of_negative<To>(load_floats(x + at) * scale - maxima[row]);
+            store_floats(weights + row * weights_stride + at, weight);
+            total += weight;
+        }
+        store(totals + row * W, total);
+    }
 }
 
 // What a thread computes: a unit, for one KV head.
@@ -209,13 +219,14 @@ void attend(const Call& call, const Task<T>& task, const Task<T>* following, Til
             rows = num_rows - row < MAX_ROWS<T> ? num_rows - row : MAX_ROWS<T>;
             multiply<T>(scratch.q + row * q_width, q_width, scratch.keys, TILE, scratch.scores, TILE, q_width, columns,
                         nullptr, rows, ahead);
-            float factors[MAX_ROWS<T>];
+            float factors[MAX_ROWS<T> + W];
+            int64_t num_seen[MAX_ROWS<T>];
             for (int64_t i = 0; i < rows; ++i) {
-                const int64_t num_seen = unit.first_position + (row + i) / groups + 1 - first;
-                factors[i] = weigh(scratch.scores + i * TILE, columns, num_seen < tile.count ? num_seen : tile.count,
-                                   call.scale * LOG2_E, scratch.maxima[row + i], scratch.totals + (row + i) * W,
-                                   scratch.weights + i * TILE);
+                num_seen[i] = unit.first_position + (row + i) / groups + 1 - first;
+                if (num_seen[i] > tile.count) num_seen[i] = tile.count;
             }
+            weigh(scratch.scores, TILE, rows, columns, num_seen, call.scale * LOG2_E, scratch.weights, TILE,
+                  scratch.maxima + row, scratch.totals + row * W, factors);
             multiply<T>(scratch.weights, TILE, scratch.values, width, scratch.sums + row * width, width,
                         round_up(tile.count, DEPTH<T>), width, factors, rows, ahead);
         }
@@ -288,7 +299,7 @@ void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_que
         for (int i = 0; i < W; ++i) rows[i] = load<Words>(scratch.by_key + (part * 16 + i) * 16);
         transpose<max_rows>(rows);
         for (int64_t row = 0; row < num_rows; ++row) {
-            Floats weight = exp2_of_negative(bits_as<Floats>(rows[row]) * scale - scratch.maxima[row]);
+            Floats weight = exp2_of_negative<BFloat16>(bits_as<Floats>(rows[row]) * scale - scratch.maxima[row]);
             if (tail && part == parts - 1) weight = lane < splat(float(tail)) ? weight : Floats{};
             store(scratch.totals + row * W, load_floats(scratch.totals + row * W) + weight);
             BFloat16 narrowed[16];
@@ -329,12 +340,13 @@ void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_que
     for (int64_t piece = 0; piece < pieces.count; ++piece)
         score_keys<rows>(pieces.keys[piece], head_dim, scratch.queries, scratch.by_row + piece * 16, PAIRED,
                          pieces.values[piece]);
-    for (int64_t row = 0; row < rows; ++row) {
-        scratch.maxima[row] = MINUS_INFINITY;
-        std::memset(scratch.totals + row * W, 0, W * sizeof(float));
-        weigh(scratch.by_row + row * PAIRED, pieces.count * 16, num_keys, call.scale * LOG2_E, scratch.maxima[row],
-              scratch.totals + row * W, scratch.by_pair + row * PAIRED);
-    }
+    int64_t num_seen[rows];
+    float factors[rows + W];
+    for (int64_t& each : num_seen) each = num_keys;
+    std::memset(scratch.totals, 0, rows * W * sizeof(float));
+    for (int64_t row = 0; row < rows; row += W) store(scratch.maxima + row, splat(MINUS_INFINITY));
+    weigh(scratch.by_row, PAIRED, rows, pieces.count * 16, num_seen, call.scale * LOG2_E, scratch.by_pair, PAIRED,
+          scratch.maxima, scratch.totals, factors);
     constexpr int vectors = rows <= 4 ? 4 : 2;  // with few rows more of them, or products wait for their own sums
     if (head_dim % (vectors * W) == 0)
         sum_values<rows, vectors>(pieces.values, ahead, pieces.count, head_dim, scratch.by_pair, PAIRED, scratch.sums);

@@ -60,7 +60,15 @@ inline To bits_as(From from) {
 }
 
 inline Floats splat(float x) { return x - Floats{}; }
-inline Floats max(Floats a, Floats b) { return a > b ? a : b; }
+inline Floats max(Floats a, Floats b) {  // b where either is NaN
+#if defined(__AVX512F__)  // compilers make a comparison and a choice of it
+    return bits_as<Floats>(_mm512_max_ps(bits_as<__m512>(a), bits_as<__m512>(b)));
+#elif defined(__AVX2__)
+    return bits_as<Floats>(_mm256_max_ps(bits_as<__m256>(a), bits_as<__m256>(b)));
+#else
+    return a > b ? a : b;
+#endif
+}
 
 // -- memory and float -------------------------------------------------------------------------------------------------
 
@@ -155,17 +163,25 @@ inline float reduce_sum(Floats x) {
 
 // -- exponential ------------------------------------------------------------------------------------------------------
 
-// 2^x for x <= 0, to about one unit in the last place; 2^-126 for all below. NaN stays NaN.
-// 2^x = 2^n 2^f with n the nearest integer: 2^f by its Taylor series in f ln 2, |f| <= 1/2.
+// 2^x for x <= 0; 2^-126 for all below. NaN stays NaN.
+// 2^x = 2^n 2^f with n the nearest integer, |f| <= 1/2: 2^f by its Taylor series in f ln 2, to about one unit in the last
+// place; or as exact as is needed where bfloat16 comes of it, to 3e-6.
+template <class To = float>
 inline Floats exp2_of_negative(Floats x) {
     constexpr float to_integer = 12582912.0f;  // 1.5 * 2^23: adding it rounds, and leaves n in the lowest bits
-    x = x < splat(-126.0f) ? splat(-126.0f) : x;
+    x = max(splat(-126.0f), x);
     const Floats shifted = x + to_integer;
     const Floats f = x - (shifted - to_integer);
-    Floats y = splat(1.5252734e-5f);
-    for (float coefficient : {1.5403530e-4f, 1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f,
-                              1.0f})
-        y = y * f + coefficient;
+    Floats y;
+    if constexpr (sizeof(To) == 2) {
+        y = splat(9.6003970e-3f);
+        for (float coefficient : {5.5916890e-2f, 2.4023718e-1f, 6.9312199e-1f, 1.0f}) y = y * f + coefficient;
+    } else {
+        y = splat(1.5252734e-5f);
+        for (float coefficient : {1.5403530e-4f, 1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f,
+                                  6.9314718e-1f, 1.0f})
+            y = y * f + coefficient;
+    }
     return bits_as<Floats>(bits_as<Words>(y) + (bits_as<Words>(shifted) << 23));
 }
 inline float exp2_of_negative(float x) { return exp2_of_negative(splat(x))[0]; }
