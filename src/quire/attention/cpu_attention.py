@@ -16,7 +16,9 @@ from quire.attention.torch_attention import TorchAttention
 from quire.kernels.recorder import call_kernel, new_output
 
 _SPAN = 256  # keys of one query that one thread takes at once, as csrc/paged_attention.cpp has it
-_TILE_ROWS = 96  # queries times heads of a group that share a tile of keys
+# Queries times heads of a group that share a tile of keys: the more, the less often it is packed, as long as there are
+# tiles for all threads.
+_TILE_ROWS, _LEAST_TILE_ROWS, _TILES_A_THREAD = 288, 96, 4
 _SERIAL_ELEMENTS = 2**18  # of K and V that a layer's queries see: up to this one thread does not wait for others
 _FUNCTIONS = {torch.float32: "quire_attend_float32", torch.bfloat16: "quire_attend_bfloat16"}
 
@@ -125,7 +127,9 @@ class CpuAttention:
         """
         starts, query_lens = batch.query_start_loc[:-1].astype(np.int64), batch.query_lens
         contexts = batch.seq_lens.astype(np.int64) - query_lens
-        tile_queries = max(1, _TILE_ROWS // self._plan.num_groups)
+        num_rows = int(query_lens[query_lens > 1].sum()) * self._num_heads
+        tile_rows = num_rows // (_TILES_A_THREAD * torch.get_num_threads())
+        tile_queries = max(1, min(_TILE_ROWS, max(_LEAST_TILE_ROWS, tile_rows)) // self._plan.num_groups)
         tiles = [
             (i, starts[i] + first, min(tile_queries, query_lens[i] - first), contexts[i] + first)
             for i in (np.flatnonzero(query_lens > 1).tolist() if self._prompts is None else ())

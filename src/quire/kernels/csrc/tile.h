@@ -9,7 +9,7 @@
 
 namespace {
 
-constexpr int TILE = HAS_TILES ? 128 : 64;  // tokens; whole panels
+constexpr int TILE = W == 16 ? 128 : 64;  // tokens; whole panels
 
 inline int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
