@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -170,3 +174,17 @@ def test_layers_take_turns_with_two_parts_of_memory() -> None:
     assert given.data_ptr() not in places
     assert all(place % 64 == 0 for place in places)
     assert memory.take((2**20,), torch.float32).data_ptr() not in places  # a chunk of its own
+
+
+def test_recording_imports_nothing_that_the_first_token_would_wait_for() -> None:
+    script = (
+        "import sys, torch\n"
+        "from models.test_recorded_passes import Steps\n"
+        "steps = Steps()\n"
+        "before = set(sys.modules)\n"
+        "steps.step([(5, 1)])\n"
+        "assert steps.model.recorded_passes.values(), 'it was not recorded'\n"
+        "assert len(set(sys.modules) - before) < 20, len(set(sys.modules) - before)\n"
+    )
+    paths = [str(Path(__file__).parents[1]), *sys.path]
+    subprocess.run([sys.executable, "-c", f"import sys; sys.path[:0] = {paths!r}\n{script}"], check=True)

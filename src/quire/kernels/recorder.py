@@ -134,12 +134,6 @@ class Recorder(TorchDispatchMode):
         _here.recorder = None
         super().__exit__(*error)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func._schema.name
-        if name not in _VIEWS:
-            self.other = name
-        return func(*args, **(kwargs or {}))
-
     def note(self, function: Any, arguments: ctypes.Structure) -> None:
         self._calls.append(KernelCall(function, type(arguments).from_buffer_copy(arguments)))
 
@@ -150,6 +144,17 @@ class Recorder(TorchDispatchMode):
         output: the same.
         """
         return RecordedPass(library, self._calls, inputs, output)
+
+
+def _take_operation(self: Recorder, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    name = func._schema.name
+    if name not in _VIEWS:
+        self.other = name
+    return func(*args, **(kwargs or {}))
+
+
+# Given to the class only now: one that it is made with is wrapped by torch, and its first call imports 800 modules.
+Recorder.__torch_dispatch__ = _take_operation  # type: ignore[method-assign, assignment]
 
 
 class _Call(ctypes.Structure):
