@@ -16,8 +16,8 @@ from quire.attention.torch_attention import TorchAttention
 from quire.kernels.recorder import call_kernel, new_output
 
 _SPAN = 256  # keys of one query that one thread takes at once, as csrc/paged_attention.cpp has it
-# Queries times heads of a group that share a tile of keys: the more, the less often it is packed, as long as there are
-# tiles for all threads.
+# Queries times heads of a group that share a tile of keys. Of prompts: the more, the less often it is packed, as long
+# as there are tiles for all threads; of sequences that decode the least.
 _TILE_ROWS, _LEAST_TILE_ROWS, _TILES_A_THREAD = 288, 96, 4
 _SERIAL_ELEMENTS = 2**18  # of K and V that a layer's queries see: up to this one thread does not wait for others
 _FUNCTIONS = {torch.float32: "quire_attend_float32", torch.bfloat16: "quire_attend_bfloat16"}
@@ -127,12 +127,12 @@ class CpuAttention:
         """
         starts, query_lens = batch.query_start_loc[:-1].astype(np.int64), batch.query_lens
         contexts = batch.seq_lens.astype(np.int64) - query_lens
-        num_rows = int(query_lens[query_lens > 1].sum()) * self._num_heads
-        tile_rows = num_rows // (_TILES_A_THREAD * torch.get_num_threads())
+        prompts = np.flatnonzero(query_lens > 1) if self._prompts is None else np.empty(0, dtype=np.int64)
+        tile_rows = int(query_lens[prompts].sum()) * self._num_heads // (_TILES_A_THREAD * torch.get_num_threads())
         tile_queries = max(1, min(_TILE_ROWS, max(_LEAST_TILE_ROWS, tile_rows)) // self._plan.num_groups)
         tiles = [
             (i, starts[i] + first, min(tile_queries, query_lens[i] - first), contexts[i] + first)
-            for i in (np.flatnonzero(query_lens > 1).tolist() if self._prompts is None else ())
+            for i in prompts.tolist()
             for first in range(0, int(query_lens[i]), tile_queries)
         ]
         seqs = np.flatnonzero(query_lens == 1)
@@ -146,7 +146,7 @@ class CpuAttention:
         if shares:
             order = np.lexsort((of, span))
             of, span = of[order], span[order]
-            firsts, counts = _runs(span < num_shared[of], tile_queries)
+            firsts, counts = _runs(span < num_shared[of], max(1, _LEAST_TILE_ROWS // self._plan.num_groups))
         else:
             firsts, counts = np.arange(len(of)), np.ones(len(of), dtype=np.int64)
         is_part = is_split[of]
@@ -159,10 +159,10 @@ class CpuAttention:
         seq, first_key = seqs[of[firsts]], span[firsts] * _SPAN
         units = np.empty((len(tiles) + len(seq), 7), dtype=np.int64)
         if tiles:
-            prompts = np.array(tiles, dtype=np.int64)
-            ends = prompts[:, 3] + prompts[:, 2]
-            order = np.argsort(-ends * prompts[:, 2], kind="stable")
-            units[: len(tiles), :4], units[: len(tiles), 4] = prompts[order], 0
+            parts = np.array(tiles, dtype=np.int64)
+            ends = parts[:, 3] + parts[:, 2]
+            order = np.argsort(-ends * parts[:, 2], kind="stable")
+            units[: len(tiles), :4], units[: len(tiles), 4] = parts[order], 0
             units[: len(tiles), 5], units[: len(tiles), 6] = ends[order], -1
         columns = units[len(tiles) :].T  # filled one by one: stacking them takes longer than all the rest
         columns[0], columns[1], columns[2], columns[3] = seq, starts[seq], counts, contexts[seq]

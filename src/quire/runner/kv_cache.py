@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from quire.attention.interface import KVLayout
-from quire.system.pages import new_pages
+from quire.system.pages import new_zeros
 
 
 class KVCache:
@@ -33,11 +31,5 @@ class KVCache:
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Zeros that take memory only where they are written: an ample pool costs only its used part.
-
-    torch.zeros writes them all.
-    """
-    num_bytes = math.prod(shape) * dtype.itemsize
-    if device.type != "cpu" or not num_bytes:
-        return torch.zeros(shape, dtype=dtype, device=device)
-    return torch.frombuffer(new_pages(num_bytes), dtype=dtype).view(shape)
+    """Zeros that in main memory take it only where they are written: an ample pool costs only its used part."""
+    return new_zeros(shape, dtype) if device.type == "cpu" else torch.zeros(shape, dtype=dtype, device=device)

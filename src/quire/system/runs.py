@@ -55,7 +55,7 @@ def run_all(
     try:
         with signals_blocked():
             runs = [pool.submit(_run, function, task, number) for number, task in enumerate(tasks)]
-        processes = [each for each in multiprocessing.active_children() if each not in before]
+        processes = _children_but(before)
         pending = set(runs)
         while pending:
             done, pending = wait(pending, _LOOK_S, FIRST_EXCEPTION)
@@ -66,23 +66,26 @@ def run_all(
             show(sum(shared))
         return [each.result() for each in runs]
     except BrokenProcessPool:
-        _end(multiprocessing.active_children(), before)
+        _end(_children_but(before))
         raise ValueError(
             f"one of {num_processes} processes was ended from outside, as happens where memory is short; "
             "give this less to do, or fewer cores (taskset -c 0 runs it in one process)"
         ) from None
     except BaseException:
-        _end(multiprocessing.active_children(), before)
+        _end(_children_but(before))
         raise
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _end(children: Sequence[BaseProcess], others: Sequence[BaseProcess]) -> None:
-    """End children, but for others; they hold nothing that would be lost."""
+def _children_but(others: Sequence[BaseProcess]) -> list[BaseProcess]:
+    return [each for each in multiprocessing.active_children() if each not in others]
+
+
+def _end(children: Sequence[BaseProcess]) -> None:
+    """End children, which hold nothing that would be lost."""
     for each in children:
-        if each not in others:
-            each.kill()
+        each.kill()
 
 
 def _begin(shared: Any) -> None:

@@ -72,7 +72,7 @@ class Scratch {
     float* totals;      // [rows][W], of weights, lane by lane
     T* zeros;           // [head_dim], the key and value of tokens that are not there
     // For one query in bfloat16.
-    uint32_t* queries;  // [head_dim / 2][16]
+    uint32_t* queries;  // [head_dim / 2][SPAN_ROWS], at most 16
     BFloat16* tail;     // [2][16][head_dim], keys and values of a block that is not full
     float* by_key;      // of AMX: [SPAN][16], scores
     uint32_t* paired;   // [2][16][PAIRED], weights beside a zero
@@ -238,6 +238,12 @@ void attend(const Call& call, const Task<T>& task, const Task<T>* following, Til
 }
 
 #if defined(__AVX512BF16__)
+#if defined(__AMX_BF16__)
+constexpr int64_t SPAN_ROWS = 16;  // that are taken together: those of a tile register
+#else
+constexpr int64_t SPAN_ROWS = PAIR_ROWS;
+#endif
+
 // The pieces of 16 keys and values that a unit's first tokens lie in.
 struct Pieces {
     const BFloat16 *keys[SPAN / 16], *values[SPAN / 16];
@@ -262,9 +268,21 @@ struct Pieces {
 #endif
 };
 
-#if defined(__AMX_BF16__)
-constexpr int64_t SPAN_ROWS = 16;  // that are taken together: those of a tile register
+// to[head_dim / 2][SPAN_ROWS] pairs of the unit's queries from one on, a row each and head of the group.
+inline void take_queries(const Call& call, const Task<BFloat16>& task, int64_t first_query, int64_t num_rows,
+                         uint32_t* to) {
+    const int64_t groups = call.num_groups;
+    const BFloat16* q = static_cast<const BFloat16*>(call.q) +
+                        (task.unit.first_token + first_query) * call.q_token_stride +
+                        task.head * groups * call.q_head_stride;
+    for (int64_t row = 0; row < num_rows; ++row) {
+        const BFloat16* from = q + row / groups * call.q_token_stride + row % groups * call.q_head_stride;
+        for (int64_t dim = 0; dim < call.head_dim; dim += 2)
+            to[dim / 2 * SPAN_ROWS + row] = load<uint32_t>(from + dim);
+    }
+}
 
+#if defined(__AMX_BF16__)
 // A span of keys, none of which is packed: see amx.h. All scores come first, so that there is one maximum.
 // first_query, num_rows: of the unit's queries.
 template <int max_rows, class EachKey, class EachValue>
@@ -272,13 +290,7 @@ void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_que
                  const Pieces& pieces, Scratch<BFloat16>& scratch, EachKey&& each_key, EachValue&& each_value) {
     const QuireUnit& unit = task.unit;
     const int64_t head_dim = call.head_dim, groups = call.num_groups, num_keys = unit.end_key - unit.first_key;
-    const BFloat16* q = static_cast<const BFloat16*>(call.q) + (unit.first_token + first_query) * call.q_token_stride +
-                        task.head * groups * call.q_head_stride;
-    for (int64_t row = 0; row < num_rows; ++row) {
-        const BFloat16* from = q + row / groups * call.q_token_stride + row % groups * call.q_head_stride;
-        for (int64_t dim = 0; dim < head_dim; dim += 2)
-            scratch.queries[dim / 2 * 16 + row] = load<uint32_t>(from + dim);
-    }
+    take_queries(call, task, first_query, num_rows, scratch.queries);
     const int64_t parts = pieces.count, tail = num_keys % 16;
     score_tiles(pieces.keys, parts, head_dim, scratch.queries, scratch.by_key, each_key);
     Floats maxima[4] = {splat(MINUS_INFINITY), splat(MINUS_INFINITY), splat(MINUS_INFINITY), splat(MINUS_INFINITY)};
@@ -321,8 +333,6 @@ void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_que
     }
 }
 #else
-constexpr int64_t SPAN_ROWS = PAIR_ROWS;
-
 // The same by products of pairs: see pairs.h.
 // ahead: a piece for each of values, asked for meanwhile.
 template <int rows>
@@ -330,13 +340,7 @@ void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_que
                  const BFloat16* const* ahead, Scratch<BFloat16>& scratch) {
     const QuireUnit& unit = task.unit;
     const int64_t head_dim = call.head_dim, groups = call.num_groups, num_keys = unit.end_key - unit.first_key;
-    const BFloat16* q = static_cast<const BFloat16*>(call.q) + (unit.first_token + first_query) * call.q_token_stride +
-                        task.head * groups * call.q_head_stride;
-    for (int64_t row = 0; row < rows; ++row) {
-        const BFloat16* from = q + row / groups * call.q_token_stride + row % groups * call.q_head_stride;
-        for (int64_t dim = 0; dim < head_dim; dim += 2)
-            scratch.queries[dim / 2 * PAIR_ROWS + row] = load<uint32_t>(from + dim);
-    }
+    take_queries(call, task, first_query, rows, scratch.queries);
     for (int64_t piece = 0; piece < pieces.count; ++piece)
         score_keys<rows>(pieces.keys[piece], head_dim, scratch.queries, scratch.by_row + piece * 16, PAIRED,
                          pieces.values[piece]);

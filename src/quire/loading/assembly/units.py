@@ -14,7 +14,7 @@ from quire.models.parallel import ALONE, ParallelGroup
 from quire.models.registry import build_model
 from quire.models.weights.packed_weight import can_pack
 from quire.models.weights.panel_weight import panel_kernels
-from quire.system.pages import is_large, new_pages
+from quire.system.pages import new_empty
 
 
 class Unit:
@@ -119,8 +119,8 @@ def _give_memory(module: nn.Module, device: torch.device) -> None:
 
 
 def _empty_like(parameter: Tensor, device: torch.device) -> Tensor:
-    if device.type == "cpu" and is_large(parameter.nbytes):
-        return torch.frombuffer(new_pages(parameter.nbytes), dtype=parameter.dtype).view(parameter.shape)
+    if device.type == "cpu":
+        return new_empty(parameter.shape, parameter.dtype)
     return torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import call_kernel, new_output
+from quire.system.pages import new_empty
 
 if TYPE_CHECKING:
     from quire.models.weights.packed_weight import Activation
@@ -77,7 +78,7 @@ class PanelWeight:
         is_whole = (num_rows, num_columns) == weight.shape and weight.is_contiguous()
         if weight.stride(1) != 1:
             weight = weight.contiguous()
-        self._packed = weight if is_whole else weight.new_empty(num_rows, num_columns)
+        self._packed = weight if is_whole else new_empty((num_rows, num_columns), weight.dtype)
         self.num_bytes = self._packed.numel() * self._packed.element_size()
         pack = getattr(library, f"quire_pack_{name}")
         pack.restype = self._multiply.restype = None

@@ -21,7 +21,7 @@ from torch import Tensor
 from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import call_kernel, new_output
 from quire.models.weights.packed_weight import Activation, PackedWeight
-from quire.system.pages import is_large, new_pages
+from quire.system.pages import new_empty
 
 logger = logging.getLogger("quire")
 
@@ -124,7 +124,7 @@ class QuantizedWeight:
         num_columns = -(-self.out_features // _PANEL) * _PANEL
         library.quire_quantized_bytes.restype = ctypes.c_int64
         sizes = (ctypes.c_int64(self.out_features), ctypes.c_int64(self.in_features), ctypes.c_int32(bits))
-        self._packed = _empty_bytes(library.quire_quantized_bytes(*sizes))
+        self._packed = new_empty((library.quire_quantized_bytes(*sizes),), torch.uint8)
         self._scales = torch.empty(num_columns if bits == 8 else 0, dtype=torch.float32, device="cpu")
         self.num_bytes = self._packed.nbytes + self._scales.nbytes
         call = _Quantize(
@@ -175,12 +175,6 @@ class QuantizedWeight:
         )
         call_kernel(self._functions[x.dtype], call)
         return out
-
-
-def _empty_bytes(count: int) -> Tensor:
-    if is_large(count):
-        return torch.frombuffer(new_pages(count), dtype=torch.uint8)
-    return torch.empty(count, dtype=torch.uint8, device="cpu")
 
 
 @functools.cache
