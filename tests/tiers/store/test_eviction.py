@@ -12,6 +12,7 @@ import pytest
 
 from quire.tiers.store import writer
 from quire.tiers.store.block_store import BlockStore
+from quire.tiers.store.layout.files import OpenFile
 from tiers.store.stores import RECORD_BYTES, chain, key, keys, open_store, poll_until, readable, segments, write
 
 SEGMENT_BYTES = 128 + 4 * RECORD_BYTES
@@ -68,6 +69,21 @@ def test_what_is_read_is_kept(tmp_path: Path) -> None:
     store._writer._max_bytes = used(tmp_path) - 1
     store._writer.check_room()
     assert (first.exists(), second.exists()) == (True, False)
+    store.close()
+
+
+def test_room_is_given_back_at_once_whoever_has_a_segment_open(tmp_path: Path) -> None:
+    store, reading = open_store(tmp_path), open_store(tmp_path)
+    path = fill(store, 0)
+    reading.refresh()
+    assert len(readable(reading, keys(0, 1))) == 2
+    held = OpenFile(path)
+    store._writer._max_bytes = 0
+    store._writer.check_room()
+    assert held.size == 0
+    assert readable(reading, keys(0, 1, 2)) == []
+    assert reading.stats.failed_checks == 0, "gone is not damaged"
+    reading.close()
     store.close()
 
 

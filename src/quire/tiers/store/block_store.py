@@ -335,6 +335,7 @@ class BlockStore:
             if any(segment.num_dead for segment in self._catalog.segments.values()):
                 compact(self._catalog, self._writer)
             self._generation.move()
+        self._reader.close()
         with self._catalog.lock:
             self._claims.close()
             self._deletions.close()

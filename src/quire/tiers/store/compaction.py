@@ -57,7 +57,7 @@ def _compact_segment(catalog: Catalog, writer: Writer, segment: Segment) -> bool
                 _copy(catalog, writer, segment, file, alive)
             except OSError as error:  # then what is alive has to be computed again
                 logger.warning("kv store: %s was removed, for it could not be compacted: %s", segment.path, error)
-        segment.path.unlink()
+        file.unlink_from(segment.path)
         segment.index_path.unlink(missing_ok=True)
     except FileNotFoundError:
         pass

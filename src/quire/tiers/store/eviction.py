@@ -163,13 +163,13 @@ def _scanned_cost(segment: SegmentFile) -> float | None:
 
 
 def evict(segment: SegmentFile) -> bool:
-    """Unlink a segment and its index, unless somebody writes it. Reads that are under way go on."""
+    """Unlink a segment and its index, unless somebody writes it. Reads that are under way find nothing."""
     try:
         file = OpenFile(segment.path, os.O_RDWR)
         is_ours = file.lock()
         if is_ours is False or (is_ours is None and not segment.has_index):
             return False
-        segment.path.unlink()
+        file.unlink_from(segment.path)
         segment.index_path.unlink(missing_ok=True)
     except OSError:
         return False

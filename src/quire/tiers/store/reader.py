@@ -39,11 +39,14 @@ class Reader:
         return missing
 
     def forget_gone(self) -> None:
-        """Close files that were unlinked, so that the disk gets their room back."""
+        """Close files that were unlinked."""
         numbers = {segment.number for segment in list(self._catalog.segments.values())}
         for number in list(self._files):  # another thread may be reading
             if number not in numbers:
                 self._files.pop(number, None)
+
+    def close(self) -> None:
+        self._files.clear()
 
     def _read(self, keys: Sequence[bytes], into: Sequence[memoryview], wanted: Sequence[int]) -> list[int]:
         by_segment: dict[int, tuple[Segment, list[_Wanted]]] = {}
@@ -77,11 +80,18 @@ class Reader:
                 num_bytes = os.preadv(file.fd, parts, segment.offset(run[0][0]))
             except OSError:
                 num_bytes = 0
+            bad: list[_Wanted] = []
             for n, (row, i) in enumerate(run):
                 is_whole = (n + 1) * segment.record_bytes <= num_bytes
                 if not is_whole or not is_intact(self._root, keys[i], parts[2 * n], into[i]):
-                    missing.append(i)
+                    bad.append((row, i))
+            if bad and not file.is_at(segment.path):  # gone since it was opened
+                self._files.pop(segment.number, None)
+                self._catalog.refresh()
+            else:
+                for row, i in bad:
                     self._catalog.lose(keys[i], segment, row)
+            missing += [i for _, i in bad]
         return missing
 
     def _open(self, segment: Segment) -> OpenFile:

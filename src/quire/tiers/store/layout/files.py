@@ -16,7 +16,7 @@ _LOCK_PATIENCE_S = 5.0  #: what is done under a lock takes milliseconds
 
 
 class OpenFile:
-    """A file that closes when nobody refers to it any more, so that it can be unlinked or dropped under a reader."""
+    """A file that closes when nobody refers to it any more, so that it can be dropped under a reader."""
 
     __slots__ = ("fd",)
 
@@ -51,6 +51,11 @@ class OpenFile:
         except OSError as error:
             return False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
         return True
+
+    def unlink_from(self, path: Path) -> None:
+        """Unlink the file, and give its room back at once: others may have it open for long. Their reads come short."""
+        path.unlink()
+        os.ftruncate(self.fd, 0)
 
     def wait_for_lock(self) -> None:
         """Lock the file, where the system has locks, when whoever has it is done.
