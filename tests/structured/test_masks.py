@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from typing import Any
 
@@ -16,8 +17,9 @@ from quire import StructuredOutputsParams
 from quire.runner.token_mask import apply_masks, apply_on_device
 from quire.structured.bits import bits_of, words_of
 from quire.structured.checker import GrammarChecker, TooManyGrammars
-from quire.structured.grammar import GrammarError
+from quire.structured.grammar import GrammarError, compile_grammar, grammar_text
 from quire.structured.matcher import Grammars
+from quire.structured.vocabulary import byte_vocabulary
 from quire.system.child import ChildError, ChildKilled, ChildTimeout
 from quire.text.tokenizer import Tokenizer
 from text.conftest import BACKENDS
@@ -88,6 +90,8 @@ def nested(depth: int) -> dict[str, Any]:
     return schema
 
 
+INTERSECTION = [{"type": "string", "pattern": f"(a|b)*a(a|b){{{i}}}c"} for i in range(20, 32)]
+
 HOSTILE = {
     "deep": ({"json": nested(300)}, "levels"),
     "large": ({"json": {"enum": ["x" * 10] * 20_000}}, "characters"),
@@ -103,6 +107,12 @@ HOSTILE = {
     "no JSON": ({"json": '{"type": '}, "not a JSON Schema"),
     "no grammar": ({"grammar": "start: nowhere"}, "nowhere"),
 }  # fmt: skip
+
+
+def test_an_intersection_that_is_not_found_to_be_empty_is_too_complex() -> None:
+    text = grammar_text(StructuredOutputsParams(json=json.dumps({"allOf": INTERSECTION})))
+    with pytest.raises(GrammarError, match="too complex"):  # by the compiler's own limit, and not by the time it takes
+        compile_grammar(text, byte_vocabulary())
 
 
 def test_what_cannot_be_served_is_refused_and_says_why() -> None:

@@ -122,7 +122,9 @@ def check(matcher: LLMatcher) -> None:
     if not matcher.is_error():
         return
     error = worded(matcher.get_error())
-    if error.startswith("NoExtension"):
+    if error.startswith("Unable to determine if regex is empty"):  # it gives up after so many steps
+        error = "it is too complex: finding out whether anything matches takes too long"
+    elif error.startswith("NoExtension"):
         error = "nothing matches, or there is a beginning that nothing can follow"
     raise GrammarError(error)
 
