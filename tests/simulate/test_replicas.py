@@ -15,7 +15,7 @@ from quire.routing import SLO
 from quire.routing.replicas import POLICIES, Autoscaling
 from quire.simulate.hardware import cps_paper
 from quire.simulate.loads import draw_conversations
-from quire.simulate.replicas import FleetFigures, simulate_replicas
+from quire.simulate.replicas import Fleet, FleetFigures, simulate_replicas
 from quire.simulate.simulation import Arrival, Simulation, simulate
 from quire.simulate.virtual_replica import ColdStart, VirtualReplica
 from simulate.machines import limits, machine
@@ -77,12 +77,17 @@ def test_every_request_is_answered_once_and_every_time_alike(
     lengths: list[tuple[float, int, int, int]], size: int, routing: str, more_s: float | None
 ) -> None:
     checked: list[VirtualReplica] = []
-    run_until = VirtualReplica._run_until
+    run_until, start = VirtualReplica._run_until, Fleet.start
 
     def run_and_check(self: VirtualReplica, now: float) -> None:
         run_until(self, now)
         self.simulation.scheduler.check_integrity()
         checked.append(self)
+
+    def start_and_check(self: Fleet, *args: Any, **kwargs: Any) -> None:
+        start(self, *args, **kwargs)
+        draining = [each for each in self.router.replicas.values() if each.is_draining]
+        assert len(self._alive) - len(draining) <= size
 
     scaled: dict[str, Any] = {}
     if more_s is not None:
@@ -90,6 +95,7 @@ def test_every_request_is_answered_once_and_every_time_alike(
     arrivals = load(lengths)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(VirtualReplica, "_run_until", run_and_check)
+        patch.setattr(Fleet, "start", start_and_check)
         found = play(arrivals, size, routing=routing, **scaled)
     numbers = [number for replica in set(checked) for number in replica.numbers]
     assert sorted(numbers) == list(range(len(arrivals)))
@@ -99,7 +105,8 @@ def test_every_request_is_answered_once_and_every_time_alike(
         min(each.num_output_tokens, longest - each.num_prompt_tokens) for each in arrivals
     )
     assert all(not replica.simulation.scheduler.requests for replica in checked)
-    assert found.most_replicas <= size
+    if more_s is None:
+        assert found.most_replicas == size
     assert asdict(play(arrivals, size, routing=routing, **scaled)) == asdict(found)
 
 

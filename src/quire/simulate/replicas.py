@@ -36,7 +36,7 @@ class FleetFigures:
     makespan_s: float = 0.0  #: from the start to the last token
     replica_s: float = 0.0  #: of all replicas, from when each was asked for to its end: the cost
     num_started: int = 0  #: replicas, over the run
-    most_replicas: int = 0  #: at once
+    most_replicas: int = 0  #: at once, with those that drain: Ray Serve starts new ones beside them
     hit_share: float = 0.0  #: of prompts' tokens, those whose KV was found
     busiest_share: float = 0.0  #: of the requests, that the replica with the most had; 1 / N is even
     ttft_s: Distribution | None = None
