@@ -141,45 +141,38 @@ inline void store_bytes(int8_t* to, Ints x) {
 #endif
 }
 
-inline Floats absolute(Floats x) { return bits_as<Floats>(bits_as<Words>(x) & 0x7fffffffu); }
-
 // x by a scale of its own that makes its largest value 127. A NaN or an infinity anywhere makes the scale NaN.
 // group_sums: of each 64 integers, or null. to: whole groups, with zeros past the end.
 template <class T>
 inline IntegerRow quantize_row(const T* x, int64_t depth, int8_t* to, float* group_sums) {
+    const auto numbers = [=](int64_t k) {
+        if (k + W <= depth) return load_floats(x + k);
+        T rest[W] = {};
+        if (k < depth) std::memcpy(rest, x + k, size_t(depth - k) * sizeof(T));
+        return load_floats(rest);
+    };
     Floats highest{}, poison{};
-    float last = 0, last_poison = 0;
-    int64_t k = 0;
-    for (; k + W <= depth; k += W) {
-        const Floats value = load_floats(x + k);
+    for (int64_t k = 0; k < depth; k += W) {
+        const Floats value = numbers(k);
         highest = max(absolute(value), highest);
         poison += value * 0.0f;
     }
-    for (; k < depth; ++k) {
-        const float value = to_float(x[k]);
-        last = value > last ? value : -value > last ? -value : last;
-        last_poison += value * 0.0f;
-    }
-    const float lanes = reduce_max(highest);
-    const float maximum = lanes > last ? lanes : last;
+    const float maximum = reduce_max(highest);
     const float factor = maximum > 1e-30f ? 127.0f / maximum : 0.0f;
-    for (k = 0; k + W <= depth; k += W) store_bytes(to + k, round_to_ints(load_floats(x + k) * factor));
-    if (k < depth) {
-        float rest[W] = {};
-        for (int64_t i = k; i < depth; ++i) rest[i - k] = to_float(x[i]);
-        store_bytes(to + k, round_to_ints(load_floats(rest) * factor));
-        k += W;
+    Ints sums{};
+    for (int64_t first = 0; first < depth; first += 64) {
+        Ints part{};
+        for (int64_t k = first; k < first + 64; k += W) {
+            const Ints integers = round_to_ints(numbers(k) * factor);
+            store_bytes(to + k, integers);
+            part += integers;
+        }
+        if (group_sums) group_sums[first / 64] = reduce_sum(__builtin_convertvector(part, Floats));
+        sums += part;
     }
-    const int64_t padded = (depth + 63) / 64 * 64;
-    if (k < padded) std::memset(to + k, 0, size_t(padded - k));
     int32_t sum = 0;
-    for (int64_t group = 0; group < padded / 64; ++group) {
-        int32_t part = 0;
-        for (int i = 0; i < 64; ++i) part += to[group * 64 + i];
-        if (group_sums) group_sums[group] = float(part);
-        sum += part;
-    }
-    return {(maximum > 1e-30f ? maximum / 127.0f : 0.0f) + (reduce_sum(poison) + last_poison), sum};
+    for (int i = 0; i < W; ++i) sum += sums[i];
+    return {(maximum > 1e-30f ? maximum / 127.0f : 0.0f) + reduce_sum(poison), sum};
 }
 
 }  // namespace

@@ -16,7 +16,6 @@ constexpr int64_t BLOCK_BYTES = 1 << 19;  // of rows that are laid out together:
 constexpr int64_t SLICE = 2048;           // most inputs of rows that are laid out together, where all are too many
 constexpr int64_t SUMS_BYTES = 8 << 20;   // of sums that wait for the next slice
 constexpr int64_t FEW_ROWS = 4;           // up to which AMX streams slower than plain vectors
-constexpr float LOG2_E = 1.44269504f;
 
 // Memory of a thread, which its next call finds again.
 class Kept {
@@ -41,11 +40,6 @@ class Kept {
     void* data_ = nullptr;
     size_t bytes_ = 0;
 };
-
-inline Floats silu(Floats x) {
-    const Floats small = exp2_of_negative((x < 0 ? x : -x) * LOG2_E);  // e^-|x|
-    return x * (x < 0 ? small : splat(1.0f)) / (1.0f + small);
-}
 
 // -- what becomes of a tile's sums ------------------------------------------------------------------------------------
 
@@ -96,7 +90,7 @@ void finish(const QuireLinear& call, const float* sums, const float* up_sums, in
     for (int64_t row = 0; row < rows; ++row, sums += OUTPUTS, out += call.out_stride) {
         Panel y = with_bias(sums, bias);
         if (call.silu)
-            for (Floats& half : y.half) half = silu(half);
+            for (Floats& half : y.half) half = silu<T>(half);
         if (up_sums) {
             const Panel up = with_bias(up_sums + row * OUTPUTS, up_bias);
             for (int i = 0; i < 2; ++i) y.half[i] *= up.half[i];

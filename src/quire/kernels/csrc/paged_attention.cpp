@@ -210,25 +210,25 @@ void attend(const Call& call, const Task<T>& task, const Task<T>* following, Til
         else if (following)
             following->find(call, following->unit.first_key, scratch.zeros, next);
         Ahead ahead(next, head_dim);
-        const int64_t columns = round_up(tile.count, PANEL);
-        pack_keys(tile, columns, head_dim, scratch.keys, ahead);
+        pack_keys(tile, round_up(tile.count, PANEL), head_dim, scratch.keys, ahead);
         pack_values(tile, head_dim, width, scratch.values, ahead);
         // Queries before the tile see nothing of it.
         const int64_t num_before = first - unit.first_position;
         for (int64_t row = num_before > 0 ? num_before * groups : 0, rows; row < num_rows; row += rows) {
             rows = num_rows - row < MAX_ROWS<T> ? num_rows - row : MAX_ROWS<T>;
-            multiply<T>(scratch.q + row * q_width, q_width, scratch.keys, TILE, scratch.scores, TILE, q_width, columns,
-                        nullptr, rows, ahead);
             float factors[MAX_ROWS<T> + W];
             int64_t num_seen[MAX_ROWS<T>];
             for (int64_t i = 0; i < rows; ++i) {
                 num_seen[i] = unit.first_position + (row + i) / groups + 1 - first;
                 if (num_seen[i] > tile.count) num_seen[i] = tile.count;
             }
+            const int64_t most_seen = num_seen[rows - 1], columns = round_up(most_seen, PANEL);
+            multiply<T>(scratch.q + row * q_width, q_width, scratch.keys, TILE, scratch.scores, TILE, q_width, columns,
+                        nullptr, rows, ahead);
             weigh(scratch.scores, TILE, rows, columns, num_seen, call.scale * LOG2_E, scratch.weights, TILE,
                   scratch.maxima + row, scratch.totals + row * W, factors);
             multiply<T>(scratch.weights, TILE, scratch.values, width, scratch.sums + row * width, width,
-                        round_up(tile.count, DEPTH<T>), width, factors, rows, ahead);
+                        round_up(most_seen, DEPTH<T>), width, factors, rows, ahead);
         }
         tile = next;
     }

@@ -232,11 +232,6 @@ __attribute__((noinline)) void multiply_nibbles(const Integers& x, int64_t row, 
 
 // -- what comes after the product -------------------------------------------------------------------------------------
 
-inline Floats silu(Floats x) {
-    const Floats e = exp2_of_negative(absolute(x) * -1.44269504f);  // in both branches no exponent is above 0
-    return x * (x > Floats{} ? splat(1.0f) : e) / (e + 1.0f);
-}
-
 // What a call is about. There may be two weights, of equal shapes.
 template <class T>
 struct Call {
@@ -249,36 +244,30 @@ struct Call {
     int32_t form, num_threads;
 };
 
-// A row of a tile, of one or two weights: scaled, biased, brought together.
+// Rows of a panel's tile, of one or two weights: scaled, biased, brought together.
 template <class T>
-inline void finish_row(const Call<T>& call, float scale, const float* tile, const float* second,
-                       int64_t first_column, T* out) {
+inline void finish_rows(const Call<T>& call, const IntegerRow* x, int64_t rows, const float* tile, const float* second,
+                        int64_t first_column, T* out) {
     const int64_t count = call.columns - first_column < COLUMNS ? call.columns - first_column : COLUMNS;
-    const T* biases[2] = {call.biases[0], call.biases[1]};
-    T last[COLUMNS], last_bias[2][COLUMNS];
-    T* to = out;
+    constexpr int vectors = COLUMNS / W;
+    Floats biases[2][vectors] = {};
     for (int which = 0; which < 2; ++which)
-        if (biases[which]) {
-            biases[which] += first_column;
-            if (count < COLUMNS) {  // the last panel is not read past its end, nor written
-                std::memset(last_bias[which], 0, sizeof last_bias[which]);
-                std::memcpy(last_bias[which], biases[which], size_t(count) * sizeof(T));
-                biases[which] = last_bias[which];
-            }
+        if (call.biases[which]) {
+            T padded[COLUMNS] = {};  // the last panel is not read past its end, nor written
+            std::memcpy(padded, call.biases[which] + first_column, size_t(count) * sizeof(T));
+            for (int i = 0; i < vectors; ++i) biases[which][i] = load_floats(padded + i * W);
         }
-    if (count < COLUMNS) to = last;
-    for (int column = 0; column < COLUMNS; column += W) {
-        Floats y = load_floats(tile + column) * scale;
-        if (biases[0]) y += load_floats(biases[0] + column);
-        if (call.form != QUIRE_PLAIN) y = silu(y);
-        if (call.form == QUIRE_GATED) {
-            Floats by = load_floats(second + column) * scale;
-            if (biases[1]) by += load_floats(biases[1] + column);
-            y *= by;
+    for (int64_t row = 0; row < rows; ++row, tile += COLUMNS, second += COLUMNS, out += call.columns) {
+        T padded[COLUMNS];
+        T* to = count < COLUMNS ? padded : out;
+        for (int i = 0; i < vectors; ++i) {
+            Floats y = load_floats(tile + i * W) * x[row].scale + biases[0][i];
+            if (call.form != QUIRE_PLAIN) y = silu<T>(y);
+            if (call.form == QUIRE_GATED) y *= load_floats(second + i * W) * x[row].scale + biases[1][i];
+            store_floats(to + i * W, y);
         }
-        store_floats(to + column, y);
+        if (count < COLUMNS) std::memcpy(out, padded, size_t(count) * sizeof(T));
     }
-    if (count < COLUMNS) std::memcpy(out, last, size_t(count) * sizeof(T));
 }
 
 // -- a whole call -----------------------------------------------------------------------------------------------------
@@ -311,8 +300,8 @@ inline void multiply_panel_by_tiles(const Call<T>& call, const Integers& x, int6
                           __builtin_convertvector(exact, Floats) *
                               load_floats(call.weights[which]->scales + panel * COLUMNS + column));
                 }
-            finish_row<T>(call, x.rows[row + i].scale, values[0], values[1], panel * COLUMNS,
-                          call.out + (row + i) * call.columns + panel * COLUMNS);
+            finish_rows<T>(call, x.rows + row + i, 1, values[0], values[1], panel * COLUMNS,
+                           call.out + (row + i) * call.columns + panel * COLUMNS);
         }
     }
 }
@@ -339,9 +328,8 @@ inline void multiply_panel(const Call<T>& call, const Integers& x, int64_t row, 
                     multiply_nibbles<rows>(x, row, packed, tiles[which]);
                 }
             }
-            for (int i = 0; i < rows; ++i)
-                finish_row<T>(call, x.rows[row + i].scale, tiles[0] + i * COLUMNS, tiles[1] + i * COLUMNS,
-                              panel * COLUMNS, call.out + (row + i) * call.columns + panel * COLUMNS);
+            finish_rows<T>(call, x.rows + row, rows, tiles[0], tiles[1], panel * COLUMNS,
+                           call.out + row * call.columns + panel * COLUMNS);
             row += rows;
         });
     }

@@ -163,27 +163,48 @@ inline float reduce_sum(Floats x) {
 
 // -- exponential ------------------------------------------------------------------------------------------------------
 
-// 2^x for x <= 0; 2^-126 for all below. NaN stays NaN.
-// 2^x = 2^n 2^f with n the nearest integer, |f| <= 1/2: 2^f by its Taylor series in f ln 2, to about one unit in the last
-// place; or as exact as is needed where bfloat16 comes of it, to 3e-6.
+// 2^x for x <= 0; of all below -126, 2^-126 or what is nearer. NaN stays NaN. As exact as a result in `To` needs: to about
+// one unit in the last place, or to 9e-5 where it becomes bfloat16.
+// 2^x = 2^n 2^f with an integer n: 2^f by its Taylor series in f ln 2 for |f| <= 1/2, or, for the shorter one, by the
+// polynomial with the least relative error that is 1 at 0, for 0 <= f < 1.
 template <class To = float>
 inline Floats exp2_of_negative(Floats x) {
+    constexpr bool is_short = sizeof(To) == 2;
+    const auto series = [](Floats f) {
+        Floats y = splat(is_short ? 7.7067051e-2f : 1.5252734e-5f);
+        if (is_short)
+            for (float coefficient : {2.2764498e-1f, 6.9511679e-1f, 1.0f}) y = y * f + coefficient;
+        else
+            for (float coefficient : {1.5403530e-4f, 1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f,
+                                      6.9314718e-1f, 1.0f})
+                y = y * f + coefficient;
+        return y;
+    };
+#if defined(__AVX512DQ__)
+    const __m512 given = bits_as<__m512>(x);
+    const Floats f = bits_as<Floats>(_mm512_reduce_ps(given, is_short ? _MM_FROUND_TO_NEG_INF : _MM_FROUND_TO_NEAREST_INT));
+    return bits_as<Floats>(_mm512_scalef_ps(bits_as<__m512>(series(f)), is_short ? given : bits_as<__m512>(x - f)));
+#else
     constexpr float to_integer = 12582912.0f;  // 1.5 * 2^23: adding it rounds, and leaves n in the lowest bits
     x = max(splat(-126.0f), x);
-    const Floats shifted = x + to_integer;
+    const Floats shifted = x - (is_short ? 0.5f : 0.0f) + to_integer;
     const Floats f = x - (shifted - to_integer);
-    Floats y;
-    if constexpr (sizeof(To) == 2) {
-        y = splat(9.6003970e-3f);
-        for (float coefficient : {5.5916890e-2f, 2.4023718e-1f, 6.9312199e-1f, 1.0f}) y = y * f + coefficient;
-    } else {
-        y = splat(1.5252734e-5f);
-        for (float coefficient : {1.5403530e-4f, 1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f,
-                                  6.9314718e-1f, 1.0f})
-            y = y * f + coefficient;
-    }
-    return bits_as<Floats>(bits_as<Words>(y) + (bits_as<Words>(shifted) << 23));
+    return bits_as<Floats>(bits_as<Words>(series(f)) + (bits_as<Words>(shifted) << 23));
+#endif
 }
 inline float exp2_of_negative(float x) { return exp2_of_negative(splat(x))[0]; }
+
+inline Floats absolute(Floats x) { return bits_as<Floats>(bits_as<Words>(x) & 0x7fffffffu); }
+
+// x / (1 + e^-x), as exact as a result in `To` needs.
+template <class To>
+inline Floats silu(Floats x) {
+    const Floats e = exp2_of_negative<To>(absolute(x) * -1.44269504f);  // in both branches no exponent is above 0
+    const Floats above = x * (x > Floats{} ? splat(1.0f) : e), below = e + 1.0f;
+#if defined(__AVX512F__)
+    if (sizeof(To) == 2) return above * bits_as<Floats>(_mm512_rcp14_ps(bits_as<__m512>(below)));
+#endif
+    return above / below;
+}
 
 }  // namespace
