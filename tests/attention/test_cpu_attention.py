@@ -137,7 +137,9 @@ def test_spans_that_sequences_have_in_common_change_no_bit(make: MakeBackend, dt
         return backend.attend(0, q[rows], k[rows], v[rows])
 
     together = attend(list(range(7)), cache)
-    units = make(cache, layout, 14)._divide(AttentionBatch(np.arange(8), lens, tables, slots))[0]
+    backend = make(cache, layout, 14)
+    backend.plan(AttentionBatch(np.arange(8), lens, tables, slots))
+    units = backend._units[: backend._plan.num_units]
     assert sorted(units[:, 2].tolist()) == [1] * 10 + [2, 3, 4]
     for row in range(7):
         assert torch.equal(together[row], attend([row], cache)[0])

@@ -15,11 +15,6 @@ from quire.attention.interface import AttentionBatch, KVLayout
 from quire.attention.torch_attention import TorchAttention
 from quire.kernels.recorder import call_kernel, new_output
 
-_SPAN = 256  # keys of one query that one thread takes at once, as csrc/paged_attention.cpp has it
-# Queries times heads of a group that share a tile of keys. Of prompts: the more, the less often it is packed, as long
-# as there are tiles for all threads; of sequences that decode the least.
-_TILE_ROWS, _LEAST_TILE_ROWS, _TILES_A_THREAD = 288, 96, 4
-_SERIAL_ELEMENTS = 2**18  # of K and V that a layer's queries see: up to this one thread does not wait for others
 _FUNCTIONS = {torch.float32: "quire_attend_float32", torch.bfloat16: "quire_attend_bfloat16"}
 
 
@@ -40,6 +35,17 @@ class _Plan(ctypes.Structure):
         ("merges", ctypes.c_void_p),
         ("places", ctypes.c_void_p),
         ("partials", ctypes.c_void_p),
+    )
+
+
+class _Batch(ctypes.Structure):
+    """`QuireBatch` there."""
+
+    _fields_ = (
+        ("num_seqs", ctypes.c_int64),
+        ("query_start_loc", ctypes.c_void_p),
+        ("seq_lens", ctypes.c_void_p),
+        ("takes_prompts", ctypes.c_int32),
     )
 
 
@@ -76,6 +82,9 @@ class CpuAttention:
         self.cache = cache
         self._attend = getattr(library, _FUNCTIONS[cache.dtype])
         self._attend.restype = None
+        self._divide = library.quire_divide
+        self._divide.restype = ctypes.c_int64
+        self._span: int = library.quire_span()
         self._layer_bytes = 2 * layout.num_kv_heads * layout.block_size * layout.head_dim * cache.element_size()
         self._num_heads = num_heads
         if takes_prompts is None:
@@ -83,7 +92,8 @@ class CpuAttention:
         self._prompts = None if takes_prompts else TorchAttention(cache, layout, num_heads)
         self._partials = torch.empty(0, dtype=torch.float32)
         self.is_recordable = False  #: whether the planned step is one kernel call a layer, and nothing else
-        self._planned: tuple[np.ndarray, ...] = ()  # what the call points into
+        self._planned: tuple[np.ndarray, ...] = ()  # what the plan points into
+        self._units, self._merges, self._places = (np.empty((0, width), dtype=np.int64) for width in (7, 3, 1))
         self._plan = _Plan(
             block_stride=cache.stride(0),
             num_kv_heads=layout.num_kv_heads,
@@ -101,91 +111,35 @@ class CpuAttention:
     # -- plan --------------------------------------------------------------------------------------------------------
 
     def plan(self, batch: AttentionBatch) -> None:
-        units, merges, places = self._divide(batch)
         if self._prompts is not None:
             self._prompts.plan_prefills(batch)
+        starts, lens = (np.ascontiguousarray(each, dtype=np.int64) for each in (batch.query_start_loc, batch.seq_lens))
         slots = np.ascontiguousarray(batch.slot_mapping, dtype=np.int64)
         tables = np.ascontiguousarray(batch.block_tables, dtype=np.int32)
-        self._planned = (units, merges, places, slots, tables)
-        partial_size = self._num_heads * (self.layout.head_dim + 2)
-        if self._partials.numel() < len(places) * partial_size:
-            self._partials = torch.empty(len(places) * partial_size, dtype=torch.float32)
-        num_elements = int(batch.query_lens @ batch.seq_lens) * 2 * self.layout.num_kv_heads * self.layout.head_dim
+        self._planned = (slots, tables)
         plan = self._plan
-        plan.num_threads = torch.get_num_threads() if num_elements > _SERIAL_ELEMENTS else 1
+        self._make_room(len(slots) + len(lens) + int(lens.sum()) // self._span)
+        plan.num_threads = torch.get_num_threads()
         plan.num_tokens, plan.slot_mapping = len(slots), slots.ctypes.data
         plan.block_tables, plan.table_stride = tables.ctypes.data, tables.shape[1]
-        plan.num_units, plan.units = len(units), units.ctypes.data
-        plan.num_merges, plan.merges = len(merges), merges.ctypes.data
-        plan.places, plan.partials = places.ctypes.data, self._partials.data_ptr()
-        self.is_recordable = self._prompts is None or int(batch.query_lens.max(initial=1)) == 1
+        sequences = _Batch(len(lens), starts.ctypes.data, lens.ctypes.data, self._prompts is None)
+        num_partials = self._divide(ctypes.byref(plan), ctypes.byref(sequences))
+        partial_size = self._num_heads * (self.layout.head_dim + 2)
+        if self._partials.numel() < num_partials * partial_size:
+            self._partials = torch.empty(num_partials * partial_size, dtype=torch.float32)
+            plan.partials = self._partials.data_ptr()
+        self.is_recordable = self._prompts is None or len(slots) == len(lens)
 
-    def _divide(self, batch: AttentionBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The units, merges and places of a step, as csrc/paged_attention.h has them.
-
-        Prompts come first, their last queries before all others: what takes long begins early.
-        """
-        starts, query_lens = batch.query_start_loc[:-1].astype(np.int64), batch.query_lens
-        contexts = batch.seq_lens.astype(np.int64) - query_lens
-        prompts = np.flatnonzero(query_lens > 1) if self._prompts is None else np.empty(0, dtype=np.int64)
-        tile_rows = int(query_lens[prompts].sum()) * self._num_heads // (_TILES_A_THREAD * torch.get_num_threads())
-        tile_queries = max(1, min(_TILE_ROWS, max(_LEAST_TILE_ROWS, tile_rows)) // self._plan.num_groups)
-        tiles = [
-            (i, starts[i] + first, min(tile_queries, query_lens[i] - first), contexts[i] + first)
-            for i in prompts.tolist()
-            for first in range(0, int(query_lens[i]), tile_queries)
-        ]
-        seqs = np.flatnonzero(query_lens == 1)
-        lens = batch.seq_lens[seqs].astype(np.int64)
-        num_spans = -(-lens // _SPAN)
-        of = np.repeat(np.arange(len(seqs)), num_spans)  # each span's sequence, among those that decode
-        span = np.arange(len(of)) - (np.cumsum(num_spans) - num_spans)[of]
-        is_split = num_spans > 1
-        num_shared = self._shared_spans(batch, seqs)
-        shares = bool(num_shared.any())
-        if shares:
-            order = np.lexsort((of, span))
-            of, span = of[order], span[order]
-            firsts, counts = _runs(span < num_shared[of], max(1, _LEAST_TILE_ROWS // self._plan.num_groups))
-        else:
-            firsts, counts = np.arange(len(of)), np.ones(len(of), dtype=np.int64)
-        is_part = is_split[of]
-        share = np.where(is_part, np.cumsum(is_part) - 1, -1)
-        places = share[np.lexsort((span, of))] if shares else share
-        places = np.ascontiguousarray(places[places >= 0])
-        num_places = np.where(is_split, num_spans, 0)
-        merges = np.array((starts[seqs], np.cumsum(num_places) - num_places, num_spans)).T[is_split]
-
-        seq, first_key = seqs[of[firsts]], span[firsts] * _SPAN
-        units = np.empty((len(tiles) + len(seq), 7), dtype=np.int64)
-        if tiles:
-            parts = np.array(tiles, dtype=np.int64)
-            ends = parts[:, 3] + parts[:, 2]
-            order = np.argsort(-ends * parts[:, 2], kind="stable")
-            units[: len(tiles), :4], units[: len(tiles), 4] = parts[order], 0
-            units[: len(tiles), 5], units[: len(tiles), 6] = ends[order], -1
-        columns = units[len(tiles) :].T  # filled one by one: stacking them takes longer than all the rest
-        columns[0], columns[1], columns[2], columns[3] = seq, starts[seq], counts, contexts[seq]
-        columns[4], columns[5] = first_key, np.minimum(first_key + _SPAN, batch.seq_lens[seq])
-        columns[6] = share[firsts]
-        return units, np.ascontiguousarray(merges, dtype=np.int64), places
-
-    def _shared_spans(self, batch: AttentionBatch, seqs: np.ndarray) -> np.ndarray:
-        """How many of its first spans a decoding sequence has in common with the one before it in the batch."""
-        shared = np.zeros(len(seqs), dtype=np.int64)
-        lens = batch.seq_lens[seqs]
-        whole = (np.minimum(lens[1:], lens[:-1]) - 1) // _SPAN  # the last token's span is always its own
-        tables, block_size = batch.block_tables, self.layout.block_size
-        pairs = np.flatnonzero((whole > 0) & (np.diff(batch.query_start_loc[seqs]) == 1))
-        if len(pairs):
-            last_block = -(-_SPAN // block_size) - 1  # of the first span: most sequences differ in it
-            pairs = pairs[tables[seqs[pairs], last_block] == tables[seqs[pairs + 1], last_block]]
-        if len(pairs):
-            num_blocks = -(-int(whole[pairs].max()) * _SPAN // block_size)
-            differ = tables[seqs[pairs], :num_blocks] != tables[seqs[pairs + 1], :num_blocks]
-            num_same = np.where(differ.any(axis=1), differ.argmax(axis=1), num_blocks)
-            shared[pairs + 1] = np.minimum(num_same * block_size // _SPAN, whole[pairs])
-        return shared
+    def _make_room(self, size: int) -> None:
+        """For what a step is divided into."""
+        if size > len(self._units):
+            self._units, self._merges, self._places = (
+                np.empty((2 * size, each.shape[1]), dtype=np.int64)
+                for each in (self._units, self._merges, self._places)
+            )
+            plan = self._plan
+            plan.units, plan.merges = self._units.ctypes.data, self._merges.ctypes.data
+            plan.places = self._places.ctypes.data
 
     # -- a layer -----------------------------------------------------------------------------------------------------
 
@@ -203,18 +157,3 @@ class CpuAttention:
         if self._prompts is not None:
             self._prompts.attend_prefills(layer_index, q, k, v, out)
         return out
-
-
-def _runs(continues: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:
-    """Runs of entries of which each but the first `continues` the one before, cut evenly where they are too long.
-
-    Returns:
-        where each begins, and how many entries it has.
-    """
-    begins = np.flatnonzero(~continues)
-    lengths = np.diff(begins, append=len(continues))
-    pieces = -(-lengths // longest)
-    run = np.repeat(np.arange(len(begins)), lengths)
-    place = np.arange(len(continues)) - begins[run]
-    firsts = np.flatnonzero(place % (-(-lengths // pieces))[run] == 0)
-    return firsts, np.diff(firsts, append=len(continues))

@@ -20,7 +20,7 @@ struct Call : QuirePlan, QuireAttention {};
 
 constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 constexpr float LOG2_E = 1.44269504f;
-constexpr int64_t SPAN = 256;        // keys of one query that are taken at once, at most
+constexpr int64_t SPAN = QUIRE_SPAN;
 constexpr int64_t MAX_WEIGHED = 16;  // rows of scores
 constexpr int64_t PAIRED = SPAN + 16;  // rows that are 1,024 bytes apart would share the cache's sets
 

@@ -9,6 +9,8 @@
 
 extern "C" {
 
+enum { QUIRE_SPAN = 256 };  // keys of a decoding query that are taken at once, at most
+
 // A tile of queries, and the span of keys that they attend to: queries of one sequence, or the decoding ones of several
 // whose blocks of that span are the same.
 struct QuireUnit {
@@ -36,12 +38,21 @@ struct QuirePlan {
     const int64_t* slot_mapping;  // [num_tokens] block * block_size + offset; negative: stored nowhere
     const int32_t* block_tables;
     int64_t table_stride;
+    // What `quire_divide` fills in.
     int64_t num_units;
-    const QuireUnit* units;
+    QuireUnit* units;
     int64_t num_merges;
-    const QuireMerge* merges;
-    const int64_t* places;  // where in `partials` a query's shares are, in the order of its keys
+    QuireMerge* merges;
+    int64_t* places;  // where in `partials` a query's shares are, in the order of its keys
     float* partials;  // [partials][num_kv_heads * num_groups][head_dim + 2]: sums, their weight, its exponent
+};
+
+// The sequences of a step, as `AttentionBatch` has them.
+struct QuireBatch {
+    int64_t num_seqs;
+    const int64_t* query_start_loc;  // [num_seqs + 1]
+    const int64_t* seq_lens;         // [num_seqs], their queries among them
+    int32_t takes_prompts;           // or leaves out sequences of several queries
 };
 
 struct QuireAttention {
@@ -53,6 +64,10 @@ struct QuireAttention {
 };
 
 #define QUIRE_EXPORT __attribute__((visibility("default")))
+QUIRE_EXPORT int64_t quire_span();
+// Divides a step into units and merges, for which there is room: one each for every token, every sequence and every whole
+// span of its keys. Returns the partials that there must be room for. Of few keys one thread takes all.
+QUIRE_EXPORT int64_t quire_divide(QuirePlan*, const QuireBatch*);
 QUIRE_EXPORT void quire_attend_float32(const QuireAttention*);
 QUIRE_EXPORT void quire_attend_bfloat16(const QuireAttention*);
 // Whether the level multiplies bfloat16 as it is, so that prompts in it are no slower than torch's.

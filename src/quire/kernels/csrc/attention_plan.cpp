@@ -1,0 +1,115 @@
+// How a step's attention is cut into units: tiles of prompts' queries, and spans of decoding queries' keys.
+#include <algorithm>
+#include <vector>
+
+#include "paged_attention.h"
+
+namespace {
+
+// Queries times heads of a group that share a tile of keys. Of prompts: the more, the less often it is packed, as long
+// as there are tiles for all threads; of sequences that decode the least.
+constexpr int64_t TILE_ROWS = 288, LEAST_TILE_ROWS = 96, TILES_A_THREAD = 4;
+constexpr int64_t SERIAL_ELEMENTS = 1 << 18;  // of K and V that a layer's queries see: to this one thread waits for no other
+
+inline int64_t divide_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
+
+// A sequence of which one token is computed.
+struct Decoding {
+    int64_t sequence, num_spans;
+    int64_t num_shared;   // first spans that it has in common with the sequence before it
+    int64_t first_place;  // of its shares
+};
+
+struct Division {
+    QuirePlan& plan;
+    const QuireBatch& batch;
+    QuireUnit* units = plan.units;
+    int64_t num_partials = 0;
+
+    int64_t start(int64_t i) const { return batch.query_start_loc[i]; }
+    int64_t num_queries(int64_t i) const { return start(i + 1) - start(i); }
+
+    // What takes long begins early: the last queries of the longest prompts.
+    void add_prompts() {
+        int64_t total = 0;
+        for (int64_t i = 0; i < batch.num_seqs; ++i) total += num_queries(i) > 1 ? num_queries(i) : 0;
+        const int64_t rows = total * plan.num_kv_heads * plan.num_groups / (TILES_A_THREAD * plan.num_threads);
+        const int64_t most = std::max<int64_t>(1, std::clamp(rows, LEAST_TILE_ROWS, TILE_ROWS) / plan.num_groups);
+        QuireUnit* first_unit = units;
+        for (int64_t i = 0; i < batch.num_seqs; ++i) {
+            if (num_queries(i) == 1) continue;
+            const int64_t context = batch.seq_lens[i] - num_queries(i);
+            for (int64_t first = 0, count; first < num_queries(i); first += count) {
+                count = std::min(most, num_queries(i) - first);
+                *units++ = {i, start(i) + first, count, context + first, 0, context + first + count, -1};
+            }
+        }
+        std::stable_sort(first_unit, units, [](const QuireUnit& a, const QuireUnit& b) {
+            return a.end_key * a.num_queries > b.end_key * b.num_queries;
+        });
+    }
+
+    // A span that several sequences have in common is one unit of all, or a few.
+    void add_decoding() {
+        const int64_t most = std::max<int64_t>(1, LEAST_TILE_ROWS / plan.num_groups);
+        std::vector<Decoding> left = find_decoding();
+        for (int64_t span = 0; !left.empty(); ++span) {
+            for (size_t first = 0, end; first < left.size(); first = end) {
+                for (end = first + 1; end < left.size() && span < left[end].num_shared;) ++end;
+                const int64_t run = int64_t(end - first), even = divide_up(run, divide_up(run, most));
+                for (int64_t at = 0; at < run; ++at) {
+                    const Decoding& each = left[first + size_t(at)];
+                    const bool is_part = each.num_spans > 1;
+                    const int64_t length = batch.seq_lens[each.sequence], first_key = span * QUIRE_SPAN;
+                    if (at % even == 0)
+                        *units++ = {each.sequence, start(each.sequence), std::min(even, run - at), length - 1, first_key,
+                                    std::min<int64_t>(first_key + QUIRE_SPAN, length), is_part ? num_partials : -1};
+                    if (is_part) plan.places[each.first_place + span] = num_partials++;
+                }
+            }
+            const auto is_done = [=](const Decoding& each) { return each.num_spans == span + 1; };
+            left.erase(std::remove_if(left.begin(), left.end(), is_done), left.end());
+        }
+    }
+
+    std::vector<Decoding> find_decoding() {
+        std::vector<Decoding> found;
+        int64_t num_places = 0;
+        for (int64_t i = 0; i < batch.num_seqs; ++i) {
+            if (num_queries(i) != 1) continue;
+            const bool follows = !found.empty() && found.back().sequence == i - 1;
+            found.push_back({i, divide_up(batch.seq_lens[i], QUIRE_SPAN), follows ? num_shared(i) : 0, num_places});
+            if (found.back().num_spans > 1) {
+                plan.merges[plan.num_merges++] = {start(i), num_places, found.back().num_spans};
+                num_places += found.back().num_spans;
+            }
+        }
+        return found;
+    }
+
+    // The last token's span is always its own.
+    int64_t num_shared(int64_t i) const {
+        const int64_t whole = (std::min(batch.seq_lens[i], batch.seq_lens[i - 1]) - 1) / QUIRE_SPAN;
+        const int32_t *own = plan.block_tables + i * plan.table_stride, *before = own - plan.table_stride;
+        const int64_t num_blocks = divide_up(whole * QUIRE_SPAN, plan.block_size);
+        const int64_t num_same = std::mismatch(own, own + num_blocks, before).first - own;
+        return std::min(num_same * plan.block_size / QUIRE_SPAN, whole);
+    }
+};
+
+}  // namespace
+
+int64_t quire_span() { return QUIRE_SPAN; }
+
+int64_t quire_divide(QuirePlan* plan, const QuireBatch* batch) {
+    int64_t num_seen = 0;
+    for (int64_t i = 0; i < batch->num_seqs; ++i)
+        num_seen += batch->seq_lens[i] * (batch->query_start_loc[i + 1] - batch->query_start_loc[i]);
+    if (num_seen * 2 * plan->num_kv_heads * plan->head_dim <= SERIAL_ELEMENTS) plan->num_threads = 1;
+    plan->num_merges = 0;
+    Division division{*plan, *batch};
+    if (batch->takes_prompts) division.add_prompts();
+    division.add_decoding();
+    plan->num_units = division.units - plan->units;
+    return division.num_partials;
+}
