@@ -78,6 +78,8 @@ class Scratch {
     uint32_t* paired;   // [2][16][PAIRED], weights beside a zero
     float* by_row;      // of products of pairs: [PAIR_ROWS][PAIRED], scores
     BFloat16* by_pair;  // [PAIR_ROWS][PAIRED], weights
+    uint32_t* packed_keys;    // [head_dim / 2][SPAN]
+    uint32_t* packed_values;  // [SPAN / 2][head_dim]
 
   private:
     void lay_out(char* memory, int64_t rows, int64_t head_dim) {
@@ -101,6 +103,8 @@ class Scratch {
 #else
         by_row = take<float>(PAIR_ROWS * PAIRED);
         by_pair = take<BFloat16>(PAIR_ROWS * PAIRED);
+        packed_keys = take<uint32_t>(head_dim / 2 * SPAN);
+        packed_values = take<uint32_t>(SPAN / 2 * head_dim);
 #endif
 #endif
     }
@@ -333,6 +337,17 @@ void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_que
     }
 }
 #else
+// The weights of some rows of scores, all of whose keys there are.
+inline void weigh_span(const Call& call, int64_t rows, int64_t num_keys, int64_t columns, Scratch<BFloat16>& scratch) {
+    int64_t num_seen[PAIR_ROWS];
+    float factors[PAIR_ROWS + W];
+    for (int64_t& each : num_seen) each = num_keys;
+    std::memset(scratch.totals, 0, size_t(rows * W) * sizeof(float));
+    store(scratch.maxima, splat(MINUS_INFINITY));
+    weigh(scratch.by_row, PAIRED, rows, columns, num_seen, call.scale * LOG2_E, scratch.by_pair, PAIRED, scratch.maxima,
+          scratch.totals, factors);
+}
+
 // The same by products of pairs: see pairs.h.
 // ahead: a piece for each of values, asked for meanwhile.
 template <int rows>
@@ -344,13 +359,7 @@ void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_que
     for (int64_t piece = 0; piece < pieces.count; ++piece)
         score_keys<rows>(pieces.keys[piece], head_dim, scratch.queries, scratch.by_row + piece * 16, PAIRED,
                          pieces.values[piece]);
-    int64_t num_seen[rows];
-    float factors[rows + W];
-    for (int64_t& each : num_seen) each = num_keys;
-    std::memset(scratch.totals, 0, rows * W * sizeof(float));
-    for (int64_t row = 0; row < rows; row += W) store(scratch.maxima + row, splat(MINUS_INFINITY));
-    weigh(scratch.by_row, PAIRED, rows, pieces.count * 16, num_seen, call.scale * LOG2_E, scratch.by_pair, PAIRED,
-          scratch.maxima, scratch.totals, factors);
+    weigh_span(call, rows, num_keys, pieces.count * 16, scratch);
     constexpr int vectors = rows <= 4 ? 4 : 2;  // with few rows more of them, or products wait for their own sums
     if (head_dim % (vectors * W) == 0)
         sum_values<rows, vectors>(pieces.values, ahead, pieces.count, head_dim, scratch.by_pair, PAIRED, scratch.sums);
@@ -359,6 +368,34 @@ void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_que
     for (int64_t row = 0; row < rows; ++row)
         finish(call, task, first_query * groups + row, scratch.sums + row * head_dim, scratch.totals + row * W,
                scratch.maxima[row]);
+}
+
+// A whole span that several queries share, packed once for all of them.
+void attend_shared(const Call& call, const Task<BFloat16>& task, const Pieces& pieces, const BFloat16* const* ahead,
+                   Scratch<BFloat16>& scratch) {
+    static_assert(MAX_ROWS<BFloat16> <= PAIR_ROWS);
+    const QuireUnit& unit = task.unit;
+    const int64_t head_dim = call.head_dim, groups = call.num_groups, num_rows = unit.num_queries * groups;
+    for (int64_t piece = 0; piece < pieces.count; ++piece)
+        pack_keys(pieces.keys[piece], head_dim, scratch.packed_keys + piece * 16, SPAN, pieces.values[piece]);
+    for (int64_t piece = 0; piece < pieces.count; ++piece)
+        pack_values(pieces.values[piece], head_dim, scratch.packed_values + piece * 8 * head_dim, ahead[piece]);
+    const BFloat16* q = static_cast<const BFloat16*>(call.q) + unit.first_token * call.q_token_stride +
+                        task.head * groups * call.q_head_stride;
+    auto nothing = [] {};
+    for (int64_t first = 0, rows; first < num_rows; first += rows) {
+        rows = num_rows - first < MAX_ROWS<BFloat16> ? num_rows - first : MAX_ROWS<BFloat16>;
+        for (int64_t i = 0, row = first; i < rows; ++i, ++row)
+            take_query(q + row / groups * call.q_token_stride + row % groups * call.q_head_stride, head_dim, head_dim,
+                       scratch.q + i * head_dim);
+        multiply<BFloat16>(scratch.q, head_dim, scratch.packed_keys, SPAN, scratch.by_row, PAIRED, head_dim, SPAN,
+                           nullptr, rows, nothing);
+        weigh_span(call, rows, SPAN, SPAN, scratch);
+        multiply<BFloat16>(scratch.by_pair, PAIRED, scratch.packed_values, head_dim, scratch.sums, head_dim, SPAN,
+                           head_dim, nullptr, rows, nothing);
+        for (int64_t i = 0; i < rows; ++i)
+            finish(call, task, first + i, scratch.sums + i * head_dim, scratch.totals + i * W, scratch.maxima[i]);
+    }
 }
 #endif
 
@@ -383,6 +420,11 @@ void attend_span(const Call& call, const Task<BFloat16>& task, const Task<BFloat
     const BFloat16* ahead[SPAN / 16];
     for (int64_t part = 0; part < pieces.count; ++part)
         ahead[part] = part < next.count ? next.keys[part] : pieces.values[part];
+    if (unit.num_queries > 1) {  // then the span is whole
+        attend_shared(call, task, pieces, ahead, scratch);
+        pieces = next;
+        return;
+    }
 #endif
 
     for (int64_t query = 0, queries; query < unit.num_queries; query += queries) {

@@ -1,5 +1,6 @@
 // A decoding query's keys and values by products of bfloat16 pairs, where there is no AMX: brought into registers, turned
-// there, and used at once for all rows. Packing them would be to write and read them once more for nobody else.
+// there, and used at once for all rows. To pack them would be to write and read them once more for nobody else; where
+// several sequences share them it is worth it, and every sum is added up in the same order.
 #pragma once
 
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
@@ -84,6 +85,34 @@ inline void sum_values(const BFloat16* const* pieces, const BFloat16* const* ahe
 #pragma GCC unroll 4
             for (int i = 0; i < vectors; ++i) store(sums + row * head_dim + dim + i * W, sum[row][i]);
     }
+}
+
+// to[head_dim / 2][stride] of 16 keys, a column each.
+inline void pack_keys(const BFloat16* keys, int64_t head_dim, uint32_t* to, int64_t stride, const BFloat16* ahead) {
+    for (int64_t word = 0; word < head_dim / 2; word += W) {
+        Words lanes[W];
+#pragma GCC unroll 16
+        for (int i = 0; i < W; ++i, ahead += LINE) {
+            ask_for_line(ahead);
+            lanes[i] = load<Words>(keys + i * head_dim + 2 * word);
+        }
+        transpose(lanes);
+#pragma GCC unroll 16
+        for (int i = 0; i < W; ++i) store(to + (word + i) * stride, lanes[i]);
+    }
+}
+
+// to[8][head_dim] of 16 values.
+inline void pack_values(const BFloat16* values, int64_t head_dim, uint32_t* to, const BFloat16* ahead) {
+    for (int pair = 0; pair < 8; ++pair, values += 2 * head_dim)
+        for (int64_t dim = 0; dim < head_dim; dim += 2 * W, to += 2 * W, ahead += 2 * LINE) {
+            ask_for_line(ahead);
+            ask_for_line(ahead + LINE);
+            Words pairs[2];
+            interleave(values + dim, values + head_dim + dim, pairs);
+            store(to, pairs[0]);
+            store(to + W, pairs[1]);
+        }
 }
 
 }  // namespace
