@@ -9,6 +9,8 @@ namespace {
 constexpr int COLUMNS = 32;            // of a panel
 constexpr int STEP = 4;                // depth of one step
 constexpr int BYTES = STEP * COLUMNS;  // of a panel in one step
+constexpr int64_t GROUP = 64;          // depth that is rounded up to
+constexpr int64_t GROUP_STEPS = GROUP / STEP;
 
 #if defined(__AVX512VNNI__)
 constexpr int INTEGER_ROWS = 12;  // 24 of 32 registers hold sums
@@ -17,6 +19,17 @@ constexpr int INTEGER_ROWS = 3;  // 12 of 16
 #else
 constexpr int INTEGER_ROWS = 4;
 #endif
+
+// Lines that are asked for while others are multiplied, so many in each group of steps.
+struct Ahead {
+    const uint8_t* at;
+    int64_t lines;
+
+    void ask(int64_t step, int64_t group_steps) {
+        for (int64_t line = step % group_steps; line < lines; line += group_steps, at += 64)
+            __builtin_prefetch(at, 0, 2);
+    }
+};
 
 inline int32_t load_four(const int8_t* from) {
     int32_t four;
@@ -43,7 +56,7 @@ inline __m256i products(__m256i weights, __m256i x, __m256i ones) {
 // Weights are what they stand for plus 128: `finish` has to take STORED_OFFSET times the row's sum of x away.
 template <int rows, class Finish>
 __attribute__((noinline)) void multiply_integers(const int8_t* x, int64_t x_stride, const uint8_t* weights,
-                                                 int64_t steps, Finish&& finish) {
+                                                 int64_t steps, Ahead ahead, Finish&& finish) {
 #if defined(__AVX512VNNI__)
     __m512i sums[rows][2];
 #pragma GCC unroll 16
@@ -54,8 +67,7 @@ __attribute__((noinline)) void multiply_integers(const int8_t* x, int64_t x_stri
     for (int i = 0; i < (rows + 2) / 3; ++i) at[i] = x + 3 * i * x_stride;
     for (int64_t step = 0; step < steps; ++step, weights += BYTES) {
         const __m512i left = _mm512_loadu_si512(weights), right = _mm512_loadu_si512(weights + 64);
-        if (ASKS_AHEAD)
-            for (int64_t line = 0; line < BYTES; line += 64) __builtin_prefetch(weights + 24 * BYTES + line);
+        ahead.ask(step, GROUP_STEPS);
 #pragma GCC unroll 16
         for (int row = 0; row < rows; ++row) {
             const __m512i four = _mm512_set1_epi32(load_four(at[row / 3] + row % 3 * x_stride));
@@ -77,8 +89,7 @@ __attribute__((noinline)) void multiply_integers(const int8_t* x, int64_t x_stri
         for (auto& sum : row) sum = _mm256_setzero_si256();
     const __m256i ones = _mm256_set1_epi16(1), sign = _mm256_set1_epi8(-128);
     for (int64_t step = 0; step < steps; ++step, weights += BYTES, x += STEP) {
-        if (ASKS_AHEAD)
-            for (int64_t line = 0; line < BYTES; line += 64) __builtin_prefetch(weights + 24 * BYTES + line);
+        ahead.ask(step, GROUP_STEPS);
         for (int part = 0; part < 4; ++part) {
             const __m256i eight =
                 _mm256_xor_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + 32 * part)), sign);

@@ -114,14 +114,14 @@ struct Block {
     int64_t first_row, rows, first, end;
 };
 
-// All rows of a block by one panel. With many rows the next panel is asked for meanwhile, a bit in each step: the first
-// rows would wait for memory otherwise, and the others would not use it.
+// All rows of a block by one panel. With several tiles of them the next panel is asked for meanwhile, a bit in each step:
+// the first tile would wait for memory otherwise, and the others would not use it.
 template <class T, class Tile, class Finish>
 inline void multiply(const Block<Tile>& block, const T* panel, int64_t depth, float* sums, Finish&& finish_tile) {
     const int64_t tiles = pieces(block.rows, Tile::MOST), slice = block.end - block.first;
     const int64_t tile_rows = pieces(pieces(block.rows, tiles), Tile::ROWS) * Tile::ROWS;
     const int64_t part = tiles > 1 ? smaller(slice, Tile::DEPTH_PART) : slice;
-    const int64_t lines = pieces(OUTPUTS * 32 * sizeof(T) / 64, tiles);
+    const int64_t lines = tiles > 1 || ASKS_AHEAD ? pieces(OUTPUTS * 32 * sizeof(T) / 64, tiles) : 0;
     panel += block.first * OUTPUTS;
     const char* ahead = reinterpret_cast<const char*>(panel) + (tiles > 1 ? depth * OUTPUTS * int64_t(sizeof(T)) : AHEAD);
     for (int64_t first = 0; first < slice; first += part) {

@@ -64,26 +64,22 @@ struct RowTile {
         }
     }
 
-    // sums[rows][OUTPUTS] of rows of x from `row` on; only the first rows of a panel ask for what comes next of it.
+    // sums[rows][OUTPUTS] of rows of x from `row` on; each 32 of depth ask for so many lines ahead.
     static void multiply(const Left* left, int64_t row, int64_t rows, int64_t depth, int64_t, int64_t, bool adds,
-                         const T* panel, float* sums, const char*, int64_t) {
-        left += row * stride(depth);
-        if (row)
-            with_rows<MOST_ROWS, false>(rows, left, depth, adds, panel, sums);
-        else
-            with_rows<MOST_ROWS, true>(rows, left, depth, adds, panel, sums);
+                         const T* panel, float* sums, const char* ahead, int64_t lines) {
+        with_rows<MOST_ROWS>(rows, left + row * stride(depth), depth, adds, panel, sums, ahead, lines);
     }
 
   private:
-    template <int64_t rows, bool streams>
-    static void with_rows(int64_t count, const Left* left, int64_t depth, bool adds, const T* panel, float* sums) {
-        if (count == rows) return add_up<rows, streams>(left, depth, adds, panel, sums);
-        if constexpr (rows > 1) with_rows<rows - 1, streams>(count, left, depth, adds, panel, sums);
+    template <int64_t rows, class... Arguments>
+    static void with_rows(int64_t count, Arguments... arguments) {
+        if (count == rows) return add_up<rows>(arguments...);
+        if constexpr (rows > 1) with_rows<rows - 1>(count, arguments...);
     }
 
-    template <int64_t rows, bool streams>
+    template <int64_t rows>
     __attribute__((noinline)) static void add_up(const Left* left, int64_t depth, bool adds, const T* panel,
-                                                 float* sums) {
+                                                 float* sums, const char* ahead, int64_t lines) {
         const int64_t between = stride(depth);
         Floats sum[rows][2] = {};
         // All loops over the sums are unrolled: as an array they would be stored in every step that prefetches.
@@ -93,9 +89,9 @@ struct RowTile {
 #pragma GCC unroll 2
                 for (int half = 0; half < 2; ++half) sum[row][half] = load_floats(sums + row * OUTPUTS + half * W);
         for (int64_t step = 0; step < depth; step += EACH<T>, panel += EACH<T> * OUTPUTS) {
-            if (streams && ASKS_AHEAD)
-                for (int64_t line = 0; line < 4 * OUTPUTS; line += 64)
-                    __builtin_prefetch(reinterpret_cast<const char*>(panel) + AHEAD + line);
+            constexpr int64_t steps = 32 / EACH<T>;
+            for (int64_t line = step / EACH<T> % steps; line < lines; line += steps, ahead += 64)
+                __builtin_prefetch(ahead, 0, 2);
             const Words words[2] = {load<Words>(panel), load<Words>(panel + EACH<T> * W)};
 #if defined(__AVX512BF16__)
             if constexpr (sizeof(T) == 2) {

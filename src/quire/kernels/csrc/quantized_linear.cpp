@@ -20,8 +20,6 @@
 
 namespace {
 
-constexpr int64_t GROUP = 64;
-constexpr int64_t GROUP_STEPS = GROUP / STEP;
 constexpr int64_t GROUP_BYTES = 2 * 2 * COLUMNS + GROUP * COLUMNS / 2;
 constexpr int64_t NIBBLES = 2 * 2 * COLUMNS;                   // where they begin in a group
 #if defined(__AMX_INT8__)
@@ -29,6 +27,7 @@ constexpr int64_t BLOCK_BYTES = 1024 * 1024;  // of activations: half of the sec
 #else
 constexpr int64_t BLOCK_BYTES = 512 * 1024;
 #endif
+constexpr int64_t AHEAD = 3456;  // bytes of a stream that are asked for before they are needed
 constexpr int64_t PARALLEL_WORK = 512 * 1024;                  // products; less is done before others are awake
 
 #if defined(__AVX512VNNI__)
@@ -99,9 +98,10 @@ struct Integers {
 
 // tile[rows][32] = x W^T, but for the rows' own scales.
 template <int rows>
-inline void multiply_bytes(const Integers& x, int64_t row, const uint8_t* panel, const float* scales, float* tile) {
+inline void multiply_bytes(const Integers& x, int64_t row, const uint8_t* panel, const float* scales, Ahead ahead,
+                           float* tile) {
     multiply_integers<rows>(
-        x.values + row * x.stride, x.stride, panel, x.groups * GROUP_STEPS, [&](int i, int column, Ints sums) {
+        x.values + row * x.stride, x.stride, panel, x.groups * GROUP_STEPS, ahead, [&](int i, int column, Ints sums) {
             const Ints exact = sums - x.rows[row + i].sum * STORED_OFFSET;
             store(tile + i * COLUMNS + column,
                   __builtin_convertvector(exact, Floats) * load_floats(scales + column));
@@ -127,7 +127,6 @@ inline void add_group(float* to, const uint8_t* group, int column, Ints sums, fl
 template <int rows>
 inline void sum_group(const int8_t* x, int64_t x_stride, const uint8_t* nibbles, int32_t (&sums)[rows][COLUMNS]) {
     const __m256i low_half = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
-    for (int at = 0; at < GROUP_BYTES; at += 64) __builtin_prefetch(nibbles + 3 * GROUP_BYTES + at);
     for (int part = 0; part < COLUMNS / 8; ++part) {
         __m256i words[rows];
 #pragma GCC unroll 16
@@ -173,7 +172,8 @@ inline void sum_group(const int8_t* x, int64_t x_stride, const uint8_t* nibbles,
 // tile[rows][32] = x W^T, but for the rows' own scales. Halves of bytes are taken apart in registers for each tile: that
 // costs less than to write them to memory for all tiles, and to add groups up there.
 template <int rows>
-__attribute__((noinline)) void multiply_nibbles(const Integers& x, int64_t row, const uint8_t* panel, float* tile) {
+__attribute__((noinline)) void multiply_nibbles(const Integers& x, int64_t row, const uint8_t* panel, Ahead ahead,
+                                               float* tile) {
     const int8_t* fours = x.values + row * x.stride;
     const float* x_sums = x.group_sums + row * x.groups;
 #if defined(__AVX512VNNI__)
@@ -183,9 +183,9 @@ __attribute__((noinline)) void multiply_nibbles(const Integers& x, int64_t row, 
         __m512i sums[rows][2];
 #pragma GCC unroll 16
         for (auto& each : sums) each[0] = each[1] = _mm512_setzero_si512();
-        for (int at = 0; at < GROUP_BYTES; at += 64) __builtin_prefetch(panel + 3 * GROUP_BYTES + at);
 #pragma GCC unroll 16
         for (int step = 0; step < 8; ++step) {
+            ahead.ask(step, 8);
             const __m512i left = _mm512_loadu_si512(panel + NIBBLES + step * BYTES);
             const __m512i right = _mm512_loadu_si512(panel + NIBBLES + step * BYTES + 64);
             const __m512i low_left = _mm512_and_si512(left, low_half), low_right = _mm512_and_si512(right, low_half);
@@ -221,6 +221,7 @@ __attribute__((noinline)) void multiply_nibbles(const Integers& x, int64_t row, 
     std::memset(tile, 0, rows * COLUMNS * sizeof(float));
     for (int64_t group = 0; group < x.groups; ++group, panel += GROUP_BYTES, fours += GROUP) {
         alignas(64) int32_t sums[rows][COLUMNS] = {};
+        for (int64_t step = 0; step < 8; ++step) ahead.ask(step, 8);
         sum_group<rows>(fours, x.stride, panel + NIBBLES, sums);
         for (int i = 0; i < rows; ++i)
             for (int column = 0; column < COLUMNS; column += W)
@@ -307,7 +308,8 @@ inline void multiply_panel_by_tiles(const Call<T>& call, const Integers& x, int6
 }
 #endif
 
-// Rows [row, end) by one panel of columns, in tiles of nearly equal size.
+// Rows [row, end) by one panel of columns, in tiles of nearly equal size. With several of them the next panel is asked
+// for meanwhile, a bit in each step: the first tile would wait for memory otherwise, and the others would not use it.
 template <class T>
 inline void multiply_panel(const Call<T>& call, const Integers& x, int64_t row, int64_t end, int64_t panel) {
     const int num_weights = call.form == QUIRE_GATED ? 2 : 1;
@@ -315,17 +317,20 @@ inline void multiply_panel(const Call<T>& call, const Integers& x, int64_t row, 
 #if defined(__AMX_INT8__)
     if (has_bytes && end - row >= LEAST_BLOCK) return multiply_panel_by_tiles<T>(call, x, row, end, panel);
 #endif
-    const int64_t panel_bytes = x.groups * (has_bytes ? GROUP * COLUMNS : GROUP_BYTES);
+    const int64_t group_bytes = has_bytes ? GROUP * COLUMNS : GROUP_BYTES, panel_bytes = x.groups * group_bytes;
     alignas(64) float tiles[2][INTEGER_ROWS * COLUMNS];
-    for (int64_t left = divide_up(end - row, has_bytes ? INTEGER_ROWS : NIBBLE_ROWS); row < end; --left) {
+    int64_t left = divide_up(end - row, has_bytes ? INTEGER_ROWS : NIBBLE_ROWS);
+    const int64_t lines = left > 1 || ASKS_AHEAD || !has_bytes ? divide_up(group_bytes / 64, left) : 0;
+    for (int64_t asked = left > 1 ? panel_bytes : AHEAD; row < end; --left, asked += x.groups * lines * 64) {
         with_integer_rows<INTEGER_ROWS>(divide_up(end - row, left), [&](auto rows) {
             for (int which = 0; which < num_weights; ++which) {
                 const QuireQuantizedWeight& weight = *call.weights[which];
                 const uint8_t* packed = weight.packed + panel * panel_bytes;
                 if (has_bytes) {
-                    multiply_bytes<rows>(x, row, packed, weight.scales + panel * COLUMNS, tiles[which]);
+                    multiply_bytes<rows>(x, row, packed, weight.scales + panel * COLUMNS, {packed + asked, lines},
+                                         tiles[which]);
                 } else if constexpr (rows <= NIBBLE_ROWS) {
-                    multiply_nibbles<rows>(x, row, packed, tiles[which]);
+                    multiply_nibbles<rows>(x, row, packed, {packed + asked, lines}, tiles[which]);
                 }
             }
             finish_rows<T>(call, x.rows + row, rows, tiles[0], tiles[1], panel * COLUMNS,
