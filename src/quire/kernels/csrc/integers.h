@@ -27,7 +27,7 @@ struct Ahead {
 
     void ask(int64_t step, int64_t group_steps) {
         for (int64_t line = step % group_steps; line < lines; line += group_steps, at += 64)
-            __builtin_prefetch(at, 0, 2);
+            ask_for(at);
     }
 };
 

@@ -91,7 +91,7 @@ struct RowTile {
         for (int64_t step = 0; step < depth; step += EACH<T>, panel += EACH<T> * OUTPUTS) {
             constexpr int64_t steps = 32 / EACH<T>;
             for (int64_t line = step / EACH<T> % steps; line < lines; line += steps, ahead += 64)
-                __builtin_prefetch(ahead, 0, 2);
+                ask_for(ahead);
             const Words words[2] = {load<Words>(panel), load<Words>(panel + EACH<T> * W)};
 #if defined(__AVX512BF16__)
             if constexpr (sizeof(T) == 2) {
