@@ -170,20 +170,21 @@ inline IntegerRow quantize_row(const T* x, int64_t depth, int8_t* to, float* gro
     }
     const float maximum = reduce_max(highest);
     const float factor = maximum > 1e-30f ? 127.0f / maximum : 0.0f;
-    Ints sums{};
+    Words sums{};  // of a row with a NaN they mean nothing, and may wrap around
     for (int64_t first = 0; first < depth; first += 64) {
-        Ints part{};
+        Words part{};
         for (int64_t k = first; k < first + 64; k += W) {
             const Ints integers = round_to_ints(numbers(k) * factor);
             store_bytes(to + k, integers);
-            part += integers;
+            part += bits_as<Words>(integers);
         }
-        if (group_sums) group_sums[first / 64] = reduce_sum(__builtin_convertvector(part, Floats));
+        if (group_sums) group_sums[first / 64] = reduce_sum(__builtin_convertvector(bits_as<Ints>(part), Floats));
         sums += part;
     }
-    int32_t sum = 0;
+    uint32_t sum = 0;
     for (int i = 0; i < W; ++i) sum += sums[i];
-    return {(maximum > 1e-30f ? maximum / 127.0f : 0.0f) + reduce_sum(poison), sum};
+    const float bad = reduce_sum(poison);
+    return {(maximum > 1e-30f ? maximum / 127.0f : 0.0f) + bad, bad == bad ? int32_t(sum) : 0};
 }
 
 }  // namespace
