@@ -17,9 +17,6 @@ inline void add_pairs(Floats& sum, Words pairs, uint32_t both) {
                                            bits_as<__m512bh>(_mm512_set1_epi32(int32_t(both)))));
 }
 
-// Into the second cache: the first one has fewer lines under way, and half of the memory's bandwidth with them.
-inline void ask_for_line(const BFloat16* line) { __builtin_prefetch(line, 0, 2); }
-
 // scores[row][at] of 16 keys. keys: [16][head_dim]; queries: [head_dim / 2][PAIR_ROWS] pairs; ahead: as large as the
 // keys, and asked for line by line: at once they would fill the queue.
 template <int rows>
@@ -33,7 +30,7 @@ inline void score_keys(const BFloat16* keys, int64_t head_dim, const uint32_t* q
         transpose(lanes);
 #pragma GCC unroll 16
         for (int i = 0; i < W; ++i, ahead += LINE) {
-            ask_for_line(ahead);
+            ask_for(ahead);
 #pragma GCC unroll 8
             for (int row = 0; row < rows; ++row) add_pairs(sum[row], lanes[i], queries[i * PAIR_ROWS + row]);
         }
@@ -68,8 +65,8 @@ inline void sum_values(const BFloat16* const* pieces, const BFloat16* const* ahe
             for (int pair = 0; pair < 8; ++pair, values += 2 * head_dim, weight += 2)
 #pragma GCC unroll 2
                 for (int i = 0; i < vectors; i += 2, line += 2 * LINE) {
-                    ask_for_line(line);
-                    ask_for_line(line + LINE);
+                    ask_for(line);
+                    ask_for(line + LINE);
                     Words pairs[2];
                     interleave(values + i * W, values + head_dim + i * W, pairs);
 #pragma GCC unroll 8
@@ -93,7 +90,7 @@ inline void pack_keys(const BFloat16* keys, int64_t head_dim, uint32_t* to, int6
         Words lanes[W];
 #pragma GCC unroll 16
         for (int i = 0; i < W; ++i, ahead += LINE) {
-            ask_for_line(ahead);
+            ask_for(ahead);
             lanes[i] = load<Words>(keys + i * head_dim + 2 * word);
         }
         transpose(lanes);
@@ -106,8 +103,8 @@ inline void pack_keys(const BFloat16* keys, int64_t head_dim, uint32_t* to, int6
 inline void pack_values(const BFloat16* values, int64_t head_dim, uint32_t* to, const BFloat16* ahead) {
     for (int pair = 0; pair < 8; ++pair, values += 2 * head_dim)
         for (int64_t dim = 0; dim < head_dim; dim += 2 * W, to += 2 * W, ahead += 2 * LINE) {
-            ask_for_line(ahead);
-            ask_for_line(ahead + LINE);
+            ask_for(ahead);
+            ask_for(ahead + LINE);
             Words pairs[2];
             interleave(values + dim, values + head_dim + dim, pairs);
             store(to, pairs[0]);

@@ -35,7 +35,7 @@ constexpr bool ASKS_AHEAD = false;
 constexpr bool ASKS_AHEAD = true;
 #endif
 
-// Of AMD's processors the second cache has more lines on their way.
+// Into the second cache of AMD's: the first one has fewer lines under way, and half of the memory's bandwidth with them.
 inline void ask_for(const void* line) { __builtin_prefetch(line, 0, ASKS_AHEAD ? 3 : 2); }
 
 struct BFloat16 {
