@@ -342,6 +342,7 @@ inline void multiply_panel(const Call<T>& call, const Integers& x, int64_t row, 
 
 template <class T>
 void run(const Call<T>& call) {
+    if (!call.num_rows) return;
     const Integers x(call.num_rows, call.depth, call.bits == 4);
     const int64_t panels = divide_up(call.columns, COLUMNS);
 #if defined(__AMX_INT8__)
@@ -349,9 +350,11 @@ void run(const Call<T>& call) {
 #else
     constexpr int64_t multiple = INTEGER_ROWS;
 #endif
-    int64_t block_rows = BLOCK_BYTES / x.stride / multiple * multiple;
-    block_rows = block_rows < multiple ? multiple : block_rows;
-    const int64_t num_blocks = divide_up(call.num_rows, block_rows);
+    const int64_t most_rows = BLOCK_BYTES / x.stride / multiple * multiple;
+    const int64_t num_blocks = divide_up(call.num_rows, most_rows < multiple ? multiple : most_rows);
+    const int64_t block_rows = divide_up(divide_up(call.num_rows, num_blocks), multiple) * multiple;
+    // The last of several blocks of rows is the smallest: halves of all panels would not be halves of the work.
+    const int64_t chunk = num_blocks > 1 ? 2 : divide_up(panels, call.num_threads);
     const bool is_parallel = call.num_threads > 1 && call.num_rows * call.depth * call.columns > PARALLEL_WORK;
 #pragma omp parallel num_threads(call.num_threads) if (is_parallel)
     {
@@ -363,7 +366,7 @@ void run(const Call<T>& call) {
             x.rows[row] =
                 quantize_row(call.x + row * call.x_stride, call.depth, x.values + row * x.stride,
                              x.group_sums ? x.group_sums + row * x.groups : nullptr);
-#pragma omp for schedule(static)
+#pragma omp for schedule(dynamic, chunk)
         for (int64_t i = 0; i < num_blocks * panels; ++i) {
             const int64_t row = i / panels * block_rows;
             const int64_t end = row + block_rows < call.num_rows ? row + block_rows : call.num_rows;
