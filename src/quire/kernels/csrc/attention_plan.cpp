@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "paged_attention.h"
+#include "sizes.h"
 
 namespace {
 
@@ -10,8 +11,6 @@ namespace {
 // as there are tiles for all threads; of sequences that decode the least.
 constexpr int64_t TILE_ROWS = 288, LEAST_TILE_ROWS = 96, TILES_A_THREAD = 4;
 constexpr int64_t SERIAL_ELEMENTS = 1 << 18;  // of K and V that a layer's queries see: to this one thread waits for no other
-
-inline int64_t divide_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
 
 // A sequence of which one token is computed.
 struct Decoding {

@@ -4,10 +4,10 @@
 // (bias, silu, times another product) is done while they are in the first cache.
 #include "linear.h"
 
-#include <cstdlib>
 #include <numeric>
 #include <type_traits>
 
+#include "kept.h"
 #include "linear_amx.h"
 
 namespace {
@@ -16,30 +16,6 @@ constexpr int64_t BLOCK_BYTES = 1 << 19;  // of rows that are laid out together:
 constexpr int64_t SLICE = 2048;           // most inputs of rows that are laid out together, where all are too many
 constexpr int64_t SUMS_BYTES = 8 << 20;   // of sums that wait for the next slice
 constexpr int64_t FEW_ROWS = 4;           // up to which AMX streams slower than plain vectors
-
-// Memory of a thread, which its next call finds again.
-class Kept {
-  public:
-    Kept() = default;
-    Kept(const Kept&) = delete;
-    ~Kept() { std::free(data_); }
-
-    template <class T>
-    T* of(int64_t count) {
-        const size_t bytes = size_t(pieces(count * int64_t(sizeof(T)), 4096)) * 4096;
-        if (bytes > bytes_) {
-            std::free(data_);
-            bytes_ = bytes;
-            data_ = std::aligned_alloc(64, bytes);
-            if (!data_) std::abort();
-        }
-        return static_cast<T*>(data_);
-    }
-
-  private:
-    void* data_ = nullptr;
-    size_t bytes_ = 0;
-};
 
 // -- what becomes of a tile's sums ------------------------------------------------------------------------------------
 
@@ -118,10 +94,10 @@ struct Block {
 // the first tile would wait for memory otherwise, and the others would not use it.
 template <class T, class Tile, class Finish>
 inline void multiply(const Block<Tile>& block, const T* panel, int64_t depth, float* sums, Finish&& finish_tile) {
-    const int64_t tiles = pieces(block.rows, Tile::MOST), slice = block.end - block.first;
-    const int64_t tile_rows = pieces(pieces(block.rows, tiles), Tile::ROWS) * Tile::ROWS;
+    const int64_t tiles = divide_up(block.rows, Tile::MOST), slice = block.end - block.first;
+    const int64_t tile_rows = round_up(divide_up(block.rows, tiles), Tile::ROWS);
     const int64_t part = tiles > 1 ? smaller(slice, Tile::DEPTH_PART) : slice;
-    const int64_t lines = tiles > 1 || ASKS_AHEAD ? pieces(OUTPUTS * 32 * sizeof(T) / 64, tiles) : 0;
+    const int64_t lines = tiles > 1 || ASKS_AHEAD ? divide_up(OUTPUTS * 32 * sizeof(T) / 64, tiles) : 0;
     panel += block.first * OUTPUTS;
     const char* ahead = reinterpret_cast<const char*>(panel) + (tiles > 1 ? depth * OUTPUTS * int64_t(sizeof(T)) : AHEAD);
     for (int64_t first = 0; first < slice; first += part) {
@@ -142,19 +118,19 @@ inline void multiply(const Block<Tile>& block, const T* panel, int64_t depth, fl
 template <class T, class Tile>
 struct Cut {
     explicit Cut(const QuireLinear& call)
-        : depth(pieces(call.in_features, DEPTH<T>) * DEPTH<T>), panels(pieces(call.out_features, OUTPUTS)) {
+        : depth(round_up(call.in_features, DEPTH<T>)), panels(divide_up(call.out_features, OUTPUTS)) {
         constexpr int64_t bytes = sizeof(typename Tile::Left);
-        const int64_t slices = call.num_rows * depth * bytes <= BLOCK_BYTES ? 1 : pieces(depth, SLICE);
-        slice = pieces(pieces(depth, slices), DEPTH<T>) * DEPTH<T>;
+        const int64_t slices = call.num_rows * depth * bytes <= BLOCK_BYTES ? 1 : divide_up(depth, SLICE);
+        slice = round_up(divide_up(depth, slices), DEPTH<T>);
         const int64_t most = larger(1, BLOCK_BYTES / (slice * bytes) / Tile::MOST) * Tile::MOST;
-        blocks = pieces(call.num_rows, most);
-        block_rows = pieces(pieces(call.num_rows, blocks), Tile::ROWS) * Tile::ROWS;
+        blocks = divide_up(call.num_rows, most);
+        block_rows = round_up(divide_up(call.num_rows, blocks), Tile::ROWS);
         num_sums = (block_rows + Tile::MOST) * OUTPUTS;
         // Every group of a block lays it out again: no more of them than give each thread as much to do, or than fit.
         groups = call.num_threads / std::gcd(blocks, int64_t(call.num_threads));
-        if (slices > 1) groups = larger(groups, pieces(panels * 2 * num_sums * int64_t(sizeof(float)), SUMS_BYTES));
+        if (slices > 1) groups = larger(groups, divide_up(panels * 2 * num_sums * int64_t(sizeof(float)), SUMS_BYTES));
         groups = smaller(groups, panels);
-        panels_kept = slices > 1 ? pieces(panels, groups) : 1;
+        panels_kept = slices > 1 ? divide_up(panels, groups) : 1;
     }
 
     int64_t depth, panels, slice, blocks, block_rows, groups;
@@ -222,10 +198,10 @@ void run(const QuireLinear& call) {
 // The inputs that lie together are one word, so that packing is to transpose words, of either type.
 template <class T>
 void pack(const QuirePack& call) {
-    const int64_t depth = pieces(call.in_features, DEPTH<T>) * DEPTH<T>, words = depth / EACH<T>;
+    const int64_t depth = round_up(call.in_features, DEPTH<T>), words = depth / EACH<T>;
     Kept kept;
     uint32_t* rows = kept.of<uint32_t>(OUTPUTS * words);  // of a panel, which may be packed where it lies
-    for (int64_t panel = 0; panel < pieces(call.out_features, OUTPUTS); ++panel) {
+    for (int64_t panel = 0; panel < divide_up(call.out_features, OUTPUTS); ++panel) {
         for (int64_t i = 0; i < OUTPUTS; ++i) {
             const int64_t row = panel * OUTPUTS + i, count = row < call.out_features ? call.in_features : 0;
             char* to = reinterpret_cast<char*>(rows + i * words);
@@ -250,7 +226,7 @@ template <class T>
 int32_t unpack(const QuireRows& call) {
     for (int64_t i = 0; i < call.num_ids; ++i)
         if (call.ids[i] < 0 || call.ids[i] >= call.out_features) return 0;
-    const int64_t words = pieces(call.in_features, DEPTH<T>) * DEPTH<T> / EACH<T>;
+    const int64_t words = round_up(call.in_features, DEPTH<T>) / EACH<T>;
 #pragma omp parallel for num_threads(call.num_threads) if (call.num_threads > 1) schedule(static)
     for (int64_t i = 0; i < call.num_ids; ++i) {
         const int64_t id = call.ids[i];

@@ -14,7 +14,7 @@ struct AmxTile {
     static constexpr int64_t ROWS = 16, MOST = 32;
     static constexpr int64_t DEPTH_PART = 224;  // of a panel that stays in the first cache for all rows
 
-    static int64_t size(int64_t rows, int64_t depth) { return pieces(rows, ROWS) * ROWS * depth; }
+    static int64_t size(int64_t rows, int64_t depth) { return round_up(rows, ROWS) * depth; }
 
     // left[row / 16][depth / 32][row % 16][32]
     static void lay_out(const BFloat16* x, int64_t x_stride, int64_t rows, int64_t count, int64_t depth, BFloat16* left) {

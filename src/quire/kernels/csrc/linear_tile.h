@@ -4,6 +4,7 @@
 // to, or AMX (linear_amx.h). All read the same panels.
 #pragma once
 
+#include "sizes.h"
 #include "vectors.h"
 
 namespace {
@@ -29,7 +30,6 @@ constexpr int64_t MOST_ROWS = 6;  // 12 of 16
 
 constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-constexpr int64_t pieces(int64_t x, int64_t of) { return (x + of - 1) / of; }
 
 #if defined(__AVX512BF16__)
 inline int32_t word_at(const BFloat16* x) { return load<int32_t>(x); }
@@ -48,7 +48,7 @@ struct RowTile {
     static constexpr int64_t MOST = MOST_ROWS;
     static constexpr int64_t DEPTH_PART = INT64_MAX;
 
-    static int64_t stride(int64_t depth) { return (pieces(depth * int64_t(sizeof(Left)), 64) | 1) * 64 / sizeof(Left); }
+    static int64_t stride(int64_t depth) { return (divide_up(depth * int64_t(sizeof(Left)), 64) | 1) * 64 / sizeof(Left); }
     static int64_t size(int64_t rows, int64_t depth) { return rows * stride(depth); }
 
     static void lay_out(const T* x, int64_t x_stride, int64_t rows, int64_t count, int64_t depth, Left* left) {

@@ -8,9 +8,9 @@
 #include "paged_attention.h"
 
 #include <atomic>
-#include <cstdlib>
 #include <limits>
 
+#include "kept.h"
 #include "pairs.h"
 #include "tile.h"
 
@@ -24,29 +24,6 @@ constexpr int64_t SPAN = QUIRE_SPAN;
 constexpr int64_t MAX_WEIGHED = 16;  // rows of scores
 constexpr int64_t PAIRED = SPAN + 16;  // rows that are 1,024 bytes apart would share the cache's sets
 
-// Memory that a thread keeps from one layer to the next.
-class Kept {
-  public:
-    Kept() = default;
-    Kept(const Kept&) = delete;
-    Kept& operator=(const Kept&) = delete;
-    ~Kept() { std::free(memory_); }
-
-    char* of(size_t bytes) {
-        if (bytes > bytes_) {
-            std::free(memory_);
-            memory_ = static_cast<char*>(std::aligned_alloc(64, bytes));
-            if (!memory_) std::abort();
-            bytes_ = bytes;
-        }
-        return memory_;
-    }
-
-  private:
-    char* memory_ = nullptr;
-    size_t bytes_ = 0;
-};
-
 // What a thread needs for one unit, of so many rows.
 template <class T>
 class Scratch {
@@ -55,7 +32,7 @@ class Scratch {
         : q_width(round_up(head_dim, DEPTH<T>)), width(round_up(head_dim, PANEL)) {
         const int64_t rows = max_rows + MAX_ROWS<T> - 1;  // a product takes MAX_ROWS of them, from any on
         lay_out(nullptr, rows, head_dim);
-        lay_out(kept.of(size_t(end_ - static_cast<char*>(nullptr))), rows, head_dim);
+        lay_out(kept.of<char>(end_ - static_cast<char*>(nullptr)), rows, head_dim);
         std::memset(keys, 0, size_t(q_width / EACH<T> * TILE) * sizeof(uint32_t));
         std::memset(values, 0, size_t(TILE / EACH<T> * width) * sizeof(uint32_t));
         std::memset(zeros, 0, size_t(head_dim) * sizeof(T));

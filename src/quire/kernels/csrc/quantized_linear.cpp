@@ -10,56 +10,27 @@
 // changes a bit.
 #include "quantized_linear.h"
 
-#include <cstdlib>
-#include <memory>
-
 #include "integers.h"
 #include "integers_amx.h"
-
-#include <omp.h>
+#include "kept.h"
 
 namespace {
 
 constexpr int64_t GROUP_BYTES = 2 * 2 * COLUMNS + GROUP * COLUMNS / 2;
-constexpr int64_t NIBBLES = 2 * 2 * COLUMNS;                   // where they begin in a group
+constexpr int64_t NIBBLES = 2 * 2 * COLUMNS;  // where they begin in a group
 #if defined(__AMX_INT8__)
 constexpr int64_t BLOCK_BYTES = 1024 * 1024;  // of activations: half of the second cache of processors with tiles
 #else
 constexpr int64_t BLOCK_BYTES = 512 * 1024;
 #endif
 constexpr int64_t AHEAD = 3456;  // bytes of a stream that are asked for before they are needed
-constexpr int64_t PARALLEL_WORK = 512 * 1024;                  // products; less is done before others are awake
+constexpr int64_t PARALLEL_WORK = 512 * 1024;  // products; less is done before others are awake
 
 #if defined(__AVX512VNNI__)
 constexpr int NIBBLE_ROWS = 6;  // of a tile of 4-bit weights: 12 integer and 12 float sums
 #else
 constexpr int NIBBLE_ROWS = INTEGER_ROWS;
 #endif
-
-inline int64_t divide_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
-
-struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-};
-using Memory = std::unique_ptr<char, Free>;
-
-inline Memory allocate(int64_t bytes) {
-    Memory memory(static_cast<char*>(std::aligned_alloc(64, size_t(divide_up(bytes + 64, 64) * 64))));
-    if (!memory) std::abort();
-    return memory;
-}
-
-// Memory of the calling thread that is used again: fresh pages cost more than what is written to them.
-inline char* scratch(int64_t bytes) {
-    thread_local Memory memory;
-    thread_local int64_t size = 0;
-    if (bytes > size) {
-        memory.reset();
-        memory = allocate(bytes);
-        size = bytes;
-    }
-    return memory.get();
-}
 
 // Calls body(std::integral_constant<int, rows>) for a number of rows that is known only when it runs.
 template <int rows, class Body>
@@ -80,9 +51,10 @@ constexpr int64_t ROW_PADDING = 1;
 struct Integers {
     Integers(int64_t num_rows, int64_t depth, bool has_groups)
         : groups(divide_up(depth, GROUP)), stride(groups * GROUP + (groups % 2 ? 0 : GROUP)) {
-        const int64_t value_bytes = divide_up(num_rows, ROW_PADDING) * ROW_PADDING * stride;
-        const int64_t sum_bytes = has_groups ? divide_up(num_rows * groups * 4, 64) * 64 : 0;
-        char* memory = scratch(value_bytes + sum_bytes + num_rows * int64_t(sizeof(IntegerRow)));
+        const int64_t value_bytes = round_up(num_rows, ROW_PADDING) * stride;
+        const int64_t sum_bytes = has_groups ? round_up(num_rows * groups * 4, 64) : 0;
+        static thread_local Kept kept;
+        char* memory = kept.of<char>(value_bytes + sum_bytes + num_rows * int64_t(sizeof(IntegerRow)));
         values = reinterpret_cast<int8_t*>(memory);
         group_sums = has_groups ? reinterpret_cast<float*>(memory + value_bytes) : nullptr;
         rows = reinterpret_cast<IntegerRow*>(memory + value_bytes + sum_bytes);
@@ -352,7 +324,7 @@ void run(const Call<T>& call) {
 #endif
     const int64_t most_rows = BLOCK_BYTES / x.stride / multiple * multiple;
     const int64_t num_blocks = divide_up(call.num_rows, most_rows < multiple ? multiple : most_rows);
-    const int64_t block_rows = divide_up(divide_up(call.num_rows, num_blocks), multiple) * multiple;
+    const int64_t block_rows = round_up(divide_up(call.num_rows, num_blocks), multiple);
     // The last of several blocks of rows is the smallest: halves of all panels would not be halves of the work.
     const int64_t chunk = num_blocks > 1 ? 2 : divide_up(panels, call.num_threads);
     const bool is_parallel = call.num_threads > 1 && call.num_rows * call.depth * call.columns > PARALLEL_WORK;
@@ -466,8 +438,8 @@ void quantize(const QuireQuantize& call) {
     const int64_t panels = divide_up(call.columns, COLUMNS);
 #pragma omp parallel num_threads(call.num_threads) if (call.num_threads > 1)
     {
-        const Memory memory = allocate(depth * 5);
-        float* weights = reinterpret_cast<float*>(memory.get());
+        Kept kept;
+        float* weights = kept.of<float>(divide_up(depth * 5, 4));
         uint8_t* bytes = reinterpret_cast<uint8_t*>(weights + depth);
         float integers[GROUP];
 #pragma omp for schedule(static)

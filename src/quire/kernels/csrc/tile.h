@@ -6,12 +6,11 @@
 #pragma once
 
 #include "product.h"
+#include "sizes.h"
 
 namespace {
 
 constexpr int TILE = W == 16 ? 128 : 64;  // tokens; whole panels
-
-inline int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
 // Where a tile's keys and values lie. Those past the tile's end are zeros: what a former owner left is never read.
 template <class T>
@@ -73,7 +72,7 @@ inline uint32_t to_word(const BFloat16* from, int64_t count) {
 // to[words][TILE], of which `columns` are filled in: whole panels.
 template <class T>
 inline void pack_keys(const TileRows<T>& rows, int64_t columns, int64_t head_dim, uint32_t* to, Ahead& ahead) {
-    const int64_t words = (head_dim + EACH<T> - 1) / EACH<T>;
+    const int64_t words = divide_up(head_dim, EACH<T>);
     for (int64_t token = 0; token < columns; token += W) {
         int64_t word = 0;
         for (; word + W <= head_dim / EACH<T>; word += W) {
