@@ -333,20 +333,18 @@ class RotaryEmbedding:
     """
 
     def __init__(self, config: RopeConfig) -> None:
-        self.inv_freq, self.scale = inverse_frequencies(config)  # [dim / 2], float32
+        inv_freq, self.scale = inverse_frequencies(config)
+        self.frequencies = torch.cat((-inv_freq, inv_freq))  # [dim], float32
 
     def __call__(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """cos and sin for `rotate`, each [num_tokens, 1, dim]; sin's first half is negated."""
-        if self.inv_freq.device != positions.device:
-            self.inv_freq = self.inv_freq.to(positions.device)
-        angles = positions[:, None].float() * self.inv_freq
+        if self.frequencies.device != positions.device:
+            self.frequencies = self.frequencies.to(positions.device)
+        angles = positions[:, None, None].float() * self.frequencies
         cos, sin = angles.cos(), angles.sin()
         if self.scale != 1.0:
             cos, sin = cos * self.scale, sin * self.scale
-        return (
-            torch.cat((cos, cos), dim=-1).to(dtype).unsqueeze(1),
-            torch.cat((-sin, sin), dim=-1).to(dtype).unsqueeze(1),
-        )
+        return cos.to(dtype), sin.to(dtype)
 
 
 def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
