@@ -108,7 +108,7 @@ class InputBatch:
         start = self.num_computed[rows]
         seq_lens = start + query_lens
         query_start_loc = np.zeros(num_seqs + 1, dtype=np.int64)
-        np.cumsum(query_lens, out=query_start_loc[1:])
+        query_lens.cumsum(out=query_start_loc[1:])
         if out.total_tokens == num_seqs:  # one token each
             positions, token_rows = start, rows
         else:

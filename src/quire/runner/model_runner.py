@@ -215,20 +215,20 @@ class ModelRunner:
         return torch.from_numpy(array).to(self.device, non_blocking=True)
 
     def _sample(self, batch: Batch, out: SchedulerOutput, hidden: torch.Tensor, result: StepOutput) -> None:
-        last_tokens = batch.attention.query_start_loc[batch.sampled + 1] - 1
-        is_every_row = len(last_tokens) == len(batch.token_ids)
-        for at in range(0, len(last_tokens), self._max_logits_rows):
+        is_every_token = len(batch.sampled) == len(batch.token_ids)
+        for at in range(0, len(batch.sampled), self._max_logits_rows):
             sampled = batch.sampled[at : at + self._max_logits_rows]
-            if is_every_row:
-                rows = hidden[at : at + len(sampled)]
+            if is_every_token:
+                last = hidden[at : at + len(sampled)]
             else:
-                rows = hidden.index_select(0, self._to_device(last_tokens[at : at + len(sampled)]))
-            logits = self._logits(rows)
+                last = hidden.index_select(0, self._to_device(batch.attention.query_start_loc[sampled + 1] - 1))
+            logits = self._logits(last)
             if not self._draws:
                 continue
-            states = [self._state(int(row)) for row in batch.rows[sampled]]
-            tokens, logprobs, failed = self.sampler.sample(logits, states)
-            for i, state, drawn, entries, why in zip(sampled.tolist(), states, tokens, logprobs, failed, strict=True):
+            rows = batch.rows[sampled].tolist()
+            states = [self._state(row) for row in rows]
+            drawn_by_row = zip(sampled.tolist(), rows, states, *self.sampler.sample(logits, states), strict=True)
+            for i, row, state, drawn, entries, why in drawn_by_row:
                 seq_id = out.seq_ids[i]
                 if why is not None:
                     result.failed[seq_id] = why
@@ -238,7 +238,7 @@ class ModelRunner:
                 if entries is not None:
                     result.logprobs[seq_id] = entries
                 if drawn:
-                    self.batch.append_token(int(batch.rows[i]), drawn[0])
+                    self.batch.append_token(row, drawn[0])
                     state.append(drawn[0])
 
     def _state(self, row: int) -> RowState:
