@@ -36,9 +36,9 @@ class Wrapped:
     def __init__(self, model: Any, before: Callable[[torch.Tensor], None], after: Callable[[Any], Any]) -> None:
         self.model, self.before, self.after = model, before, after
 
-    def __call__(self, input_ids: torch.Tensor, positions: torch.Tensor, attend: Any) -> Any:
+    def __call__(self, input_ids: torch.Tensor, positions: torch.Tensor, attend: Any, **more: Any) -> Any:
         self.before(input_ids)
-        return self.model(input_ids, positions, attend)
+        return self.model(input_ids, positions, attend, **more)
 
     def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return self.after(self.model.compute_logits(hidden))
@@ -58,7 +58,7 @@ class Poisoned:
         self.model = model
         self.poison = poison
 
-    def __call__(self, input_ids: torch.Tensor, positions: torch.Tensor, attend: Any) -> Any:
+    def __call__(self, input_ids: torch.Tensor, positions: torch.Tensor, attend: Any, **more: Any) -> Any:
         is_bad = input_ids == self.poison
 
         def attend_badly(layer_index: int, q: Any, k: Any, v: Any) -> Any:
@@ -67,7 +67,7 @@ class Poisoned:
             v[is_bad] = torch.nan
             return attend(layer_index, q, k, v)
 
-        return self.model(input_ids, positions, attend_badly)
+        return self.model(input_ids, positions, attend_badly, **more)
 
     def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return self.model.compute_logits(hidden)

@@ -83,10 +83,10 @@ class FailsAt:
         self.steps = steps
         self.step = -1
 
-    def __call__(self, input_ids: Any, positions: Any, attend: Any) -> Any:
+    def __call__(self, input_ids: Any, positions: Any, attend: Any, **more: Any) -> Any:
         self.step += 1
         if self.step not in self.steps:
-            return self.model(input_ids, positions, attend)
+            return self.model(input_ids, positions, attend, **more)
 
         def attend_once(layer_index: int, *qkv: Any) -> Any:
             if layer_index:

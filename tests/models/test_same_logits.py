@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from checkpoints import ARCHITECTURES, make_checkpoint
 from quire.loading import load_model, resolve_model
+from quire.models.stages import LinearMap, PassLayer, ServableStage
 
 NUM_TOKENS = 200  # longer than the original context of the tiny RoPE scalings
 
@@ -104,3 +105,41 @@ def test_a_batch_is_flattened_without_padding(name: str, tmp_path: Path, ids: Te
         positions = torch.cat([torch.arange(n) for n in lengths])
         together = model(ids, positions, attend_to_each)
     torch.testing.assert_close(together, torch.cat(alone), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("num_tokens", [20, NUM_TOKENS])
+def test_rows_that_are_wanted_are_what_they_are_among_all(
+    name: str, num_tokens: int, tmp_path: Path, ids: Tensor
+) -> None:
+    model = load_model(resolve_model(str(make_checkpoint(name, tmp_path))), use_tqdm=False)
+    ids, positions = ids[:num_tokens], torch.arange(num_tokens)
+    seen: list[tuple[int, int]] = []
+
+    def attend(layer_index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        seen.append((layer_index, len(k)))
+        return attend_to_one_sequence(layer_index, q, k, v)
+
+    with torch.inference_mode():
+        of_all = model(ids, positions, attend)
+        for places in ([], [num_tokens - 1], [3, 11, num_tokens - 1]):
+            rows = torch.tensor(places, dtype=torch.int64)
+            found = model(ids, positions, attend, rows=rows)
+            torch.testing.assert_close(found, of_all[rows], rtol=1e-4, atol=1e-4)
+    every_layer = [(index, num_tokens) for index in range(model.config.num_layers)]
+    assert seen == 4 * every_layer, "each layer keeps K and V of every token"
+
+
+@pytest.mark.parametrize("name", ["qwen2", "gpt2"])
+def test_identities_and_maps_know_which_rows_are_wanted(name: str, tmp_path: Path, ids: Tensor) -> None:
+    model = load_model(resolve_model(str(make_checkpoint(name, tmp_path))), use_tqdm=False)
+    config, positions, rows = model.config, torch.arange(NUM_TOKENS), torch.tensor([7, NUM_TOKENS - 1])
+    linear_map = LinearMap(config.hidden_size, dtype=model.dtype, device="cpu")
+    for parameter in linear_map.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    for last in (PassLayer(), linear_map):
+        model.switch_to(ServableStage(1, [*model.layers[:-1], last]))
+        with torch.inference_mode():
+            of_all = model(ids, positions, attend_to_one_sequence)
+            found = model(ids, positions, attend_to_one_sequence, rows=rows)
+        torch.testing.assert_close(found, of_all[rows], rtol=1e-4, atol=1e-4)

@@ -13,11 +13,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from quire.models.layers import Embedding, Linear, Projection
+from quire.models.layers import Embedding, Linear, Projection, take_rows
 from quire.models.model_config import ModelConfig
 from quire.models.parallel.group import ALONE, ParallelGroup
 from quire.models.parallel.split import ModelSplit, TensorShare
-from quire.models.recorded_passes import RecordedPasses
+from quire.models.recorded_passes import MAX_TOKENS, RecordedPasses
 from quire.models.stages import ServableStage
 from quire.models.weights.quantized_weight import DTYPES as QUANTIZED_DTYPES
 from quire.models.weights.quantized_weight import HEAD_QUANTIZATION
@@ -87,26 +87,39 @@ class CausalLM(nn.Module):
         """Those of the stage that is on, or else through all layers."""
         return self._passes if self._stage is None else self._stage.recorded_passes
 
-    def recorded(self, compute: Callable[..., Tensor], attend: Attend, *inputs: Tensor) -> Tensor:
-        """compute(attend, *inputs), which goes through `stack`: kernel by kernel where it has been recorded."""
-        if self.split.group.size > 1 or not getattr(self.stack, "has_arrived", True):
-            return compute(attend, *inputs)
-        return self.recorded_passes.run(compute, attend, *inputs)
+    def layers_and_rows(self, rows: Tensor | None) -> Iterator[tuple[nn.Module, Tensor | None]]:
+        """`stack`, and of each layer the rows whose outputs are wanted: those given of the last one, all of the others.
+
+        What a layer leaves in the KV cache it computes of every row, and what follows only of those wanted: of a long
+        prompt the last layer's products are spared, but for K and V.
+        """
+        last = self.config.num_layers - 1
+        for index, layer in enumerate(self.stack):
+            yield layer, rows if index == last else None
+
+    def recorded(
+        self, compute: Callable[..., Tensor], attend: Attend, *inputs: Tensor, rows: Tensor | None = None
+    ) -> Tensor:
+        """compute(attend, *inputs, rows=rows), which goes through `stack`: by kernels alone where it was recorded."""
+        if self.split.group.size > 1 or not getattr(self.stack, "has_arrived", True) or len(inputs[0]) > MAX_TOKENS:
+            return compute(attend, *inputs, rows=rows)
+        return take_rows(self.recorded_passes.run(compute, attend, *inputs), rows)
 
     def take_waited_s(self) -> float:
         """`waited_s` since this was last asked."""
         waited_s, self.waited_s = self.waited_s, 0.0
         return waited_s
 
-    def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+    def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend, *, rows: Tensor | None = None) -> Tensor:
         """Hidden states after the final norm.
 
         Args:
             input_ids: int64 [num_tokens], the flattened batch.
             positions: int64 [num_tokens], each token's place in its own sequence.
+            rows: int64 [num_rows], the tokens whose hidden states are wanted, which is less work; None is all.
 
         Returns:
-            [num_tokens, hidden_size]
+            [num_rows or num_tokens, hidden_size]
         """
         raise NotImplementedError
 

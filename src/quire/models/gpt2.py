@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from quire.models.base import Attend, CausalLM
-from quire.models.layers import ACTIVATIONS, Conv1DLinear, Embedding, LayerNorm, check_activation
+from quire.models.layers import ACTIVATIONS, Conv1DLinear, Embedding, LayerNorm, check_activation, take_rows
 from quire.models.model_config import ConfigReader, ModelConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
 
@@ -55,9 +55,10 @@ class GPT2Attention(nn.Module):
         self.c_attn = Conv1DLinear(config.hidden_size, split.q.repeated(3), bias=True, **factory)
         self.c_proj = Conv1DLinear(split.q, config.hidden_size, bias=True, group=split.group, **factory)
 
-    def forward(self, x: Tensor, attend: Attend) -> Tensor:
+    def forward(self, x: Tensor, attend: Attend, rows: Tensor | None) -> Tensor:
         q, k, v = self.c_attn(x).view(len(x), 3, self.num_heads, self.head_dim).unbind(1)
-        return self.c_proj(attend(self.index, q, k, v).reshape(len(x), self.num_heads * self.head_dim))
+        out = take_rows(attend(self.index, q, k, v), rows)
+        return self.c_proj(out.reshape(len(out), self.num_heads * self.head_dim))
 
 
 class GPT2MLP(nn.Module):
@@ -79,8 +80,8 @@ class GPT2Block(nn.Module):
         self.ln_2 = LayerNorm(config.hidden_size, config.norm_eps, **factory)
         self.mlp = GPT2MLP(config, split, **factory)
 
-    def forward(self, x: Tensor, attend: Attend) -> Tensor:
-        x = x + self.attn(self.ln_1(x), attend)
+    def forward(self, x: Tensor, attend: Attend, *, rows: Tensor | None = None) -> Tensor:
+        x = take_rows(x, rows) + self.attn(self.ln_1(x), attend, rows)
         return x + self.mlp(self.ln_2(x))
 
 
@@ -104,8 +105,8 @@ class GPT2LMHeadModel(CausalLM):
         )
         self.norm = LayerNorm(config.hidden_size, config.norm_eps, dtype=dtype, device=device)
 
-    def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+    def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend, *, rows: Tensor | None = None) -> Tensor:
         x = self.split.group.all_reduce(self.embed_tokens(input_ids) + self.embed_positions(positions))
-        for layer in self.stack:
-            x = layer(x, attend)
+        for layer, wanted in self.layers_and_rows(rows):
+            x = layer(x, attend, rows=wanted)
         return self.norm(x)

@@ -221,6 +221,11 @@ class Sum(NamedTuple):
     y: Tensor
 
 
+def take_rows(x: Tensor, rows: Tensor | None) -> Tensor:
+    """Some rows of x, by their numbers: int64 [num_rows]. None: all, as they are."""
+    return x if rows is None else x.index_select(0, rows)
+
+
 def kernels_for(dtype: torch.dtype) -> Elementwise | None:
     """The kernels between products, of a dtype that has them."""
     return elementwise(str(dtype).removeprefix("torch."))

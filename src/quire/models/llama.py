@@ -13,7 +13,16 @@ from torch import Tensor, nn
 
 from quire.kernels.recorder import begin_layer
 from quire.models.base import Attend, CausalLM
-from quire.models.layers import Linear, MergedLinear, RMSNorm, RotaryEmbedding, Sum, kernels_for, rotate_heads
+from quire.models.layers import (
+    Linear,
+    MergedLinear,
+    RMSNorm,
+    RotaryEmbedding,
+    Sum,
+    kernels_for,
+    rotate_heads,
+    take_rows,
+)
 from quire.models.model_config import ConfigReader, ModelConfig, RopeConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
 
@@ -72,12 +81,12 @@ class LlamaAttention(nn.Module):
         self.o_proj = Linear(split.q, config.hidden_size, bias=config.attention_out_bias, group=split.group, **factory)
         self._kernels = kernels_for(factory["dtype"])
 
-    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], attend: Attend, rows: Tensor | None = None) -> Tensor:
         qkv = self.qkv_proj(x).view(len(x), self.num_heads + 2 * self.num_kv_heads, self.head_dim)
         norms = (self.q_norm, self.k_norm) if self.q_norm is not None and self.k_norm is not None else None
         q, k, v = rotate_heads(qkv, rotation, self.num_heads, self.num_kv_heads, norms, self._kernels)
-        out = attend(self.index, q, k, v)
-        return self.o_proj(out.reshape(len(x), self.num_heads * self.head_dim))
+        out = take_rows(attend(self.index, q, k, v), rows)
+        return self.o_proj(out.reshape(len(out), self.num_heads * self.head_dim))
 
 
 class LlamaMLP(nn.Module):
@@ -100,9 +109,12 @@ class LlamaDecoderLayer(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.norm_eps, **factory)
         self.mlp = LlamaMLP(config, split, **factory)
 
-    def forward(self, x: Tensor | Sum, rotation: tuple[Tensor, Tensor], attend: Attend) -> Sum:
+    def forward(
+        self, x: Tensor | Sum, rotation: tuple[Tensor, Tensor], attend: Attend, *, rows: Tensor | None = None
+    ) -> Sum:
         x, normed = self.input_layernorm.of_sum(x)
-        x, normed = self.post_attention_layernorm.of_sum(Sum(x, self.self_attn(normed, rotation, attend)))
+        attended = self.self_attn(normed, rotation, attend, rows)
+        x, normed = self.post_attention_layernorm.of_sum(Sum(take_rows(x, rows), attended))
         return Sum(x, self.mlp(normed))
 
 
@@ -123,13 +135,15 @@ class LlamaForCausalLM(CausalLM):
         )
         self.norm = RMSNorm(config.hidden_size, config.norm_eps, dtype=dtype, device=device)
 
-    def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+    def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend, *, rows: Tensor | None = None) -> Tensor:
         x = self.split.group.all_reduce(self.embed_tokens(input_ids))
-        return self.recorded(self._through_layers, attend, x, *self.rotary(positions, x.dtype))
+        return self.recorded(self._through_layers, attend, x, *self.rotary(positions, x.dtype), rows=rows)
 
-    def _through_layers(self, attend: Attend, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    def _through_layers(
+        self, attend: Attend, x: Tensor, cosines: Tensor, sines: Tensor, rows: Tensor | None = None
+    ) -> Tensor:
         state: Tensor | Sum = x
-        for layer in self.stack:
+        for layer, wanted in self.layers_and_rows(rows):
             begin_layer()
-            state = layer(state, (cosines, sines), attend)
+            state = layer(state, (cosines, sines), attend, rows=wanted)
         return self.norm.of_sum(state)[1]

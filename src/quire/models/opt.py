@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from quire.models.base import Attend, CausalLM
-from quire.models.layers import ACTIVATIONS, Embedding, LayerNorm, Linear, MergedLinear, check_activation
+from quire.models.layers import ACTIVATIONS, Embedding, LayerNorm, Linear, MergedLinear, check_activation, take_rows
 from quire.models.model_config import ConfigReader, ModelConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
 
@@ -64,9 +64,10 @@ class OPTAttention(nn.Module):
         )
         self.out_proj = Linear(split.q, size, bias=config.attention_out_bias, group=split.group, **factory)
 
-    def forward(self, x: Tensor, attend: Attend) -> Tensor:
+    def forward(self, x: Tensor, attend: Attend, rows: Tensor | None) -> Tensor:
         q, k, v = self.qkv_proj(x).view(len(x), 3, self.num_heads, self.head_dim).unbind(1)
-        return self.out_proj(attend(self.index, q, k, v).reshape(len(x), self.num_heads * self.head_dim))
+        out = take_rows(attend(self.index, q, k, v), rows)
+        return self.out_proj(out.reshape(len(out), self.num_heads * self.head_dim))
 
 
 class OPTDecoderLayer(nn.Module):
@@ -81,11 +82,11 @@ class OPTDecoderLayer(nn.Module):
         self.fc2 = Linear(split.inner, config.hidden_size, bias=config.mlp_bias, group=split.group, **factory)
         self.final_layer_norm = LayerNorm(config.hidden_size, config.norm_eps, **norm)
 
-    def forward(self, x: Tensor, attend: Attend) -> Tensor:
+    def forward(self, x: Tensor, attend: Attend, *, rows: Tensor | None = None) -> Tensor:
         if self.norm_before:
-            x = x + self.self_attn(self.self_attn_layer_norm(x), attend)
+            x = take_rows(x, rows) + self.self_attn(self.self_attn_layer_norm(x), attend, rows)
             return x + self._mlp(self.final_layer_norm(x))
-        x = self.self_attn_layer_norm(x + self.self_attn(x, attend))
+        x = self.self_attn_layer_norm(take_rows(x, rows) + self.self_attn(x, attend, rows))
         return self.final_layer_norm(x + self._mlp(x))
 
     def _mlp(self, x: Tensor) -> Tensor:
@@ -122,15 +123,15 @@ class OPTForCausalLM(CausalLM):
         )
         self.project_out = Linear(hidden_size, split.embedding, bias=False, **factory) if projects else None
 
-    def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+    def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend, *, rows: Tensor | None = None) -> Tensor:
         all_reduce = self.split.group.all_reduce
         tokens, places = self.embed_tokens(input_ids), self.embed_positions(positions + POSITION_OFFSET)
         if self.project_in is None:
             x = all_reduce(tokens + places)
         else:
             x = self.split.gather(self.project_in(all_reduce(tokens)), self.split.hidden) + all_reduce(places)
-        for layer in self.stack:
-            x = layer(x, attend)
+        for layer, wanted in self.layers_and_rows(rows):
+            x = layer(x, attend, rows=wanted)
         return x if self.norm is None else self.norm(x)
 
     def compute_logits(self, hidden: Tensor) -> Tensor:

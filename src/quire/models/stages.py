@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from quire.models.layers import Linear, Sum
+from quire.models.layers import Linear, Sum, take_rows
 from quire.models.parallel.group import ALONE, ParallelGroup
 from quire.models.parallel.split import Share, gather
 from quire.models.recorded_passes import RecordedPasses
@@ -20,8 +20,8 @@ from quire.models.tensor_file import read_tensors, wrong_file
 class PassLayer(nn.Module):
     """The identity in the place of a layer that is not there: neither computes nor touches the KV cache."""
 
-    def forward(self, x: Tensor | Sum, *_: Any) -> Tensor | Sum:
-        return x
+    def forward(self, x: Tensor | Sum, *_: Any, rows: Tensor | None = None) -> Tensor | Sum:
+        return Sum(*(take_rows(each, rows) for each in x)) if isinstance(x, Sum) else take_rows(x, rows)
 
 
 class LinearMap(nn.Module):
@@ -37,9 +37,8 @@ class LinearMap(nn.Module):
         self._hidden, self._group = Share.of(hidden_size), group
         self.change = Linear(self._hidden.total, self._hidden, bias=True, dtype=dtype, device=device)
 
-    def forward(self, x: Tensor | Sum, *_: Any) -> Tensor:
-        if isinstance(x, Sum):
-            x = x.x + x.y
+    def forward(self, x: Tensor | Sum, *_: Any, rows: Tensor | None = None) -> Tensor:
+        x = take_rows(x.x + x.y if isinstance(x, Sum) else x, rows)
         return x + gather(self.change(x), self._hidden, self._group)
 
 

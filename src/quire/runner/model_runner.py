@@ -13,9 +13,10 @@ import torch.nn.functional as F
 
 from quire.attention.interface import AttentionBackend
 from quire.models.base import CausalLM
+from quire.models.layers import take_rows
 from quire.models.stages import ServableStage
 from quire.models.weights.panel_weight import panel_kernels
-from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, StoreChanges
+from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, StoreChanges
 from quire.runner.batch import Batch, InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.sampler import RowState, Sampler, token_logprobs
@@ -178,17 +179,27 @@ class ModelRunner:
             self.model.switch_to(self.stages[out.stage])
         batch = self.batch.build(out)
         self.attention.plan(batch.attention)
-        hidden = self._hidden_states(batch)
-        self._score_prompts(batch, out, hidden, result)
+        scored = self._scored(batch)
+        rows = None
+        if len(batch.sampled) < len(batch.token_ids):
+            rows = self._to_device(batch.attention.query_start_loc[batch.sampled + 1] - 1)
+        if scored:
+            hidden = self._hidden_states(batch, None)
+            self._score_prompts(scored, batch, out, hidden, result)
+            hidden = take_rows(hidden, rows)
+        else:
+            hidden = self._hidden_states(batch, rows)
         self._sample(batch, out, hidden, result)
 
-    def _hidden_states(self, batch: Batch) -> torch.Tensor:
-        """The model's output over the batch, and over a few rows of padding that nobody reads."""
+    def _hidden_states(self, batch: Batch, rows: torch.Tensor | None) -> torch.Tensor:
+        """The model's output of the batch's tokens, or of some rows of them, and then of a few that nobody reads."""
+        if rows is not None and (padding := self._padded(len(rows)) - len(rows)):
+            rows = F.pad(rows, (0, padding))
         num_tokens = len(batch.token_ids)
         num_rows = self._padded(num_tokens)
         if num_rows == num_tokens:
             ids, positions = self._to_device(batch.token_ids), self._to_device(batch.positions)
-            return self.model(ids, positions, self.attention.attend)
+            return self.model(ids, positions, self.attention.attend, rows=rows)
 
         more = (0, num_rows - num_tokens)
 
@@ -196,9 +207,8 @@ class ModelRunner:
             out = self.attention.attend(layer, q[:num_tokens], k[:num_tokens], v[:num_tokens])
             return F.pad(out, (0, 0, 0, 0, *more))
 
-        return self.model(
-            self._to_device(np.pad(batch.token_ids, more)), self._to_device(np.pad(batch.positions, more)), attend
-        )
+        ids, positions = (self._to_device(np.pad(each, more)) for each in (batch.token_ids, batch.positions))
+        return self.model(ids, positions, attend, rows=rows)
 
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[n, hidden_size] -> [n, vocab_size]"""
@@ -215,14 +225,10 @@ class ModelRunner:
         return torch.from_numpy(array).to(self.device, non_blocking=True)
 
     def _sample(self, batch: Batch, out: SchedulerOutput, hidden: torch.Tensor, result: StepOutput) -> None:
-        is_every_token = len(batch.sampled) == len(batch.token_ids)
+        """The next tokens of the sequences whose last known token was computed. `hidden`: a row of each, in order."""
         for at in range(0, len(batch.sampled), self._max_logits_rows):
             sampled = batch.sampled[at : at + self._max_logits_rows]
-            if is_every_token:
-                last = hidden[at : at + len(sampled)]
-            else:
-                last = hidden.index_select(0, self._to_device(batch.attention.query_start_loc[sampled + 1] - 1))
-            logits = self._logits(last)
+            logits = self._logits(hidden[at : at + len(sampled)])
             if not self._draws:
                 continue
             rows = batch.rows[sampled].tolist()
@@ -249,14 +255,25 @@ class ModelRunner:
             state = self._states[row] = RowState(info, self.grammars)
         return state
 
-    def _score_prompts(self, batch: Batch, out: SchedulerOutput, hidden: torch.Tensor, result: StepOutput) -> None:
-        """Log-probabilities of prompt tokens, for sequences that want them, in slices of bounded size."""
-        for i, row in enumerate(batch.rows.tolist()):
-            info = self.batch.info[row]
-            assert info is not None
-            count = info.sampling_params.prompt_logprobs
-            if count is None or info.index != 0:
-                continue
+    def _scored(self, batch: Batch) -> list[tuple[int, NewSequence]]:
+        """The step's sequences that want log-probabilities of their prompt's tokens, by their places in the batch."""
+        infos = [self.batch.info[row] for row in batch.rows.tolist()]
+        return [
+            (i, info)
+            for i, info in enumerate(infos)
+            if info is not None and info.sampling_params.prompt_logprobs is not None and info.index == 0
+        ]
+
+    def _score_prompts(
+        self,
+        scored: list[tuple[int, NewSequence]],
+        batch: Batch,
+        out: SchedulerOutput,
+        hidden: torch.Tensor,
+        result: StepOutput,
+    ) -> None:
+        """Log-probabilities of prompt tokens, in slices of bounded size. `hidden`: a row of each token."""
+        for i, info in scored:
             first, end = batch.attention.query_start_loc[i : i + 2].tolist()
             position = int(batch.positions[first]) + 1  # of the first token that these rows predict
             num_scored = min(end - first, info.num_prompt_tokens - position)
@@ -266,6 +283,6 @@ class ModelRunner:
                 logits = self._logits(hidden[first + at : first + at + size])
                 if not self._draws:
                     continue
-                targets = self.batch.token_ids[row, position + at : position + at + size].tolist()
-                scored = token_logprobs(logits.float(), targets, count)
-                entries.extend((position + at + j, entry) for j, entry in enumerate(scored))
+                targets = self.batch.token_ids[batch.rows[i], position + at : position + at + size].tolist()
+                found = token_logprobs(logits.float(), targets, info.sampling_params.prompt_logprobs or 0)
+                entries.extend((position + at + j, entry) for j, entry in enumerate(found))

@@ -18,6 +18,7 @@ from quire.bench.profile.parts import (
     EMBEDDING,
     HEAD,
     NORMS,
+    QKV,
     ROTARY,
     SAMPLING,
     linear_layers,
@@ -90,10 +91,12 @@ def work_of_step(model: CausalLM, num_tokens: int, contexts: Sequence[tuple[int,
     layers = config.num_layers
     num_bytes: Counter[str] = Counter()
     operations: Counter[str] = Counter()
+    last_layer = set(model.layers[-1].modules())
     for part, module in linear_layers(model):
+        is_late = part == HEAD or (module in last_layer and part != QKV)  # computed for the last tokens alone
         elements = module.out_features * module.in_features
         num_bytes[part] += elements * itemsize if module.packed is None else module.packed.num_bytes
-        operations[part] += 2 * elements * (len(contexts) if part == HEAD else num_tokens)
+        operations[part] += 2 * elements * (len(contexts) if is_late else num_tokens)
     kv_size, q_size, hidden = config.kv_size, config.q_size, config.hidden_size
     for end, count in contexts:
         num_bytes[ATTENTION] += layers * 2 * kv_size * end * itemsize
