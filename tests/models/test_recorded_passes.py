@@ -127,7 +127,7 @@ def test_nothing_is_recorded_where_somebody_may_want_gradients() -> None:
     steps.step([(0, 1)])
     passes = steps.model.recorded_passes.values()
     hidden = torch.randn(1, steps.model.config.hidden_size)
-    found = steps.model.recorded(lambda _, x: x + 1, steps.attention.attend, hidden)
+    found = steps.model.recorded(lambda _, x, rows: x + 1, steps.attention.attend, hidden)
     assert torch.equal(found, hidden + 1)
     assert steps.model.recorded_passes.values() == passes
 

@@ -13,11 +13,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from quire.models.layers import Embedding, Linear, Projection, take_rows
+from quire.models.layers import Embedding, Linear, Projection
 from quire.models.model_config import ModelConfig
 from quire.models.parallel.group import ALONE, ParallelGroup
 from quire.models.parallel.split import ModelSplit, TensorShare
-from quire.models.recorded_passes import MAX_TOKENS, RecordedPasses
+from quire.models.recorded_passes import RecordedPasses
 from quire.models.stages import ServableStage
 from quire.models.weights.quantized_weight import DTYPES as QUANTIZED_DTYPES
 from quire.models.weights.quantized_weight import HEAD_QUANTIZATION
@@ -101,9 +101,9 @@ class CausalLM(nn.Module):
         self, compute: Callable[..., Tensor], attend: Attend, *inputs: Tensor, rows: Tensor | None = None
     ) -> Tensor:
         """compute(attend, *inputs, rows=rows), which goes through `stack`: by kernels alone where it was recorded."""
-        if self.split.group.size > 1 or not getattr(self.stack, "has_arrived", True) or len(inputs[0]) > MAX_TOKENS:
+        if self.split.group.size > 1 or not getattr(self.stack, "has_arrived", True):
             return compute(attend, *inputs, rows=rows)
-        return take_rows(self.recorded_passes.run(compute, attend, *inputs), rows)
+        return self.recorded_passes.run(compute, attend, *inputs, rows=rows)
 
     def take_waited_s(self) -> float:
         """`waited_s` since this was last asked."""

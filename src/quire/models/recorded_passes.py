@@ -10,6 +10,7 @@ from torch import Tensor
 
 from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import PassMemory, RecordedPass, Recorder
+from quire.models.layers import take_rows
 
 #: Tokens of a pass that is recorded: with more of them products take so long that nothing between them counts.
 MAX_TOKENS = 64
@@ -31,12 +32,15 @@ class RecordedPasses:
         """Those that there are."""
         return [each for each in self._passes.values() if each is not None]
 
-    def run(self, compute: Callable[..., Tensor], attend: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-        """compute(attend, *inputs).
+    def run(
+        self, compute: Callable[..., Tensor], attend: Callable[..., Tensor], *inputs: Tensor, rows: Tensor | None = None
+    ) -> Tensor:
+        """compute(attend, *inputs, rows=rows).
 
         Args:
             compute: a function of its inputs' values, whose shapes say what it does.
             attend: recorded where it is a method of something whose `is_recordable` says so.
+            rows: of the output, that are wanted; a recorded pass computes all.
         """
         attention = getattr(attend, "__self__", None)
         first = inputs[0]
@@ -45,15 +49,15 @@ class RecordedPasses:
             or not getattr(attention, "is_recordable", False)
             or not (first.is_cpu and torch.is_inference_mode_enabled())
         ):
-            return compute(attend, *inputs)
+            return compute(attend, *inputs, rows=rows)
         if self._attention is not attention:
             self._passes.clear()
             self._attention = attention
         key = (len(first), torch.get_num_threads())
         if key not in self._passes:
-            return self._record(key, compute, attend, inputs)
+            return take_rows(self._record(key, compute, attend, inputs), rows)
         recorded = self._passes[key]
-        return compute(attend, *inputs) if recorded is None else recorded(*inputs)
+        return compute(attend, *inputs, rows=rows) if recorded is None else take_rows(recorded(*inputs), rows)
 
     def _record(
         self,

@@ -183,12 +183,10 @@ class ModelRunner:
         rows = None
         if len(batch.sampled) < len(batch.token_ids):
             rows = self._to_device(batch.attention.query_start_loc[batch.sampled + 1] - 1)
+        hidden = self._hidden_states(batch, None if scored else rows)
         if scored:
-            hidden = self._hidden_states(batch, None)
             self._score_prompts(scored, batch, out, hidden, result)
             hidden = take_rows(hidden, rows)
-        else:
-            hidden = self._hidden_states(batch, rows)
         self._sample(batch, out, hidden, result)
 
     def _hidden_states(self, batch: Batch, rows: torch.Tensor | None) -> torch.Tensor:
