@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from quire.build import LoadedModel, load, make_engine
+from quire.assembly import LoadedModel, load, make_engine
 from quire.config import EngineConfig
 from quire.core.costs.cost_model import CostModel
 from quire.engine.engine import Engine

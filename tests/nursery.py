@@ -89,7 +89,7 @@ def fork_what_is_spawned(patch: pytest.MonkeyPatch, module: str) -> None:
     command line see real spawns.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["quire.build", "quire.async_engine.process", "quire.server.app"])
+    context.set_forkserver_preload(["quire.assembly", "quire.async_engine.process", "quire.server.app"])
     patch.setattr(f"{module}.multiprocessing", SimpleNamespace(get_context=lambda method: context))
 
 

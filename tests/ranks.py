@@ -102,7 +102,7 @@ def load_in_processes(directory: Path, size: int, room: Path) -> list[Loaded]:
         room: a directory to meet in.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["quire.build", "quire.async_engine.process", "quire.server.app"])
+    context.set_forkserver_preload(["quire.assembly", "quire.async_engine.process", "quire.server.app"])
     queue: SimpleQueue[Loaded] = context.SimpleQueue()
     arguments = (size, f"file://{room}/{size}-ranks", str(directory), queue)
     processes = [context.Process(target=_load_as_rank, args=(rank, *arguments), daemon=True) for rank in range(size)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import tokenizers
 
-from quire.build import start_engine
+from quire.assembly import start_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.text.token_pieces import byte_level_alphabet

@@ -18,9 +18,9 @@ import openai
 import uvicorn
 import uvicorn.server
 
+from quire.assembly import start_engine
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import ModelState
-from quire.build import start_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.server.app import make_app

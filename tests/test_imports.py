@@ -135,7 +135,7 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     [
         ("server/http", "quire.server.openai"),
         ("core/costs", "quire.core.recovery"),
-        ("async_engine", "quire.build"),
+        ("async_engine", "quire.assembly"),
         ("engine", "quire.async_engine"),
     ],
 )

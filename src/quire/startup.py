@@ -23,7 +23,7 @@ def start_engine(config: EngineConfig, *, memory_share: float) -> Engine:
     reading = begin_reading(
         config.model, load_format=config.load_format, bandwidth=config.storage_bandwidth, last_stage=config.last_stage
     )
-    from quire.build import start_engine
+    from quire.assembly import start_engine
 
     return start_engine(config, memory_share=memory_share, reading=reading, is_progressive=True)
 
@@ -34,6 +34,6 @@ def _start_on_ranks(config: EngineConfig, memory_share: float) -> Engine:
     from quire.runner.ranks.process import start_rank_processes
 
     processes = start_rank_processes(config.tensor_parallel_size)
-    from quire.build import start_engine
+    from quire.assembly import start_engine
 
     return start_engine(config, memory_share=memory_share, is_progressive=True, processes=processes)

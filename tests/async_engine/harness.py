@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
 
+from quire.assembly import LoadedModel, load, make_engine
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.event_stream import EventStream
 from quire.async_engine.messages import Event, Finished, ModelState, Progress
-from quire.build import LoadedModel, load, make_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.outputs import Delta, RequestOutput

@@ -292,7 +292,7 @@ import asyncio, ctypes, functools, sys, threading, time
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.event_stream import EventStream
 from quire.config import EngineConfig
-from quire.build import start_engine
+from quire.assembly import start_engine
 
 async def main():
     config = EngineConfig("random:tiny", num_kv_blocks=64, use_tqdm=False)

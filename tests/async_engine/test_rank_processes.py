@@ -15,10 +15,10 @@ import pytest
 from async_engine.harness import OPTIONS, TIMEOUT_S, deltas_of, finish, generate, greedy, run, until
 from nursery import fork_what_is_spawned
 from quire import LLM
+from quire.assembly import start_engine
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import Event, ModelState, RequestFailed
 from quire.async_engine.process import ProcessEngine
-from quire.build import start_engine
 from quire.config import EngineConfig
 from quire.runner.ranks.interface import RankLost
 from quire.runner.ranks.process import RankProcess
@@ -155,7 +155,7 @@ def test_ctrl_c_ends_all_ranks_without_a_traceback() -> None:
 def test_ranks_that_cannot_share_a_model_are_refused_before_any_process_starts(
     options: dict[str, int], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quire.build.engine.start_rank_processes", None)
+    monkeypatch.setattr("quire.assembly.engine.start_rank_processes", None)
     with pytest.raises(ValueError, match=message):
         LLM("random:tiny", **OPTIONS, **options)
 

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attention.world import MakeBackend, World, check_reading_what_another_writes
+from quire.assembly.runner import make_attention
 from quire.attention.cpu_attention import CpuAttention
 from quire.attention.interface import AttentionBatch, KVLayout
 from quire.attention.torch_attention import TorchAttention
-from quire.build.runner import make_attention
 from quire.kernels.build import LEVELS
 from quire.kernels.loaded import load_kernels, load_library, runnable_levels
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from quire import EngineConfig
+from quire.assembly import load, make_engine
 from quire.bench.profile.parts import PARTS, PartClock, parts_timed
 from quire.bench.profile.profile import measure
 from quire.bench.settings import ProfileSettings
-from quire.build import load, make_engine
 from quire.runner.model_runner import ModelRunner
 
 CONFIG = EngineConfig(model="random:tiny", dtype="float32", use_tqdm=False, num_kv_blocks=8, max_model_len=32)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 from engine.harness import make_llm
+from quire.assembly import load
 from quire.bench.promotion import HeldStages, LayersOut, _make_engine, make_report, play
 from quire.bench.settings import PromotionSettings
-from quire.build import load
 
 
 def test_streams_go_through_the_stages_and_none_waits_for_nothing() -> None:

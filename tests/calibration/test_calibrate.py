@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from quire.build import LoadedModel, load, make_engine
+from quire.assembly import LoadedModel, load, make_engine
 from quire.calibration.calibrate import calibrate_engine, default_lengths, quick_profile
 from quire.calibration.microbenchmark import BlocksLost, Microbenchmark
 from quire.calibration.profiles import ProfilePlace, profile_place, profiles_directory

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from quire.assembly import LoadedModel, load, make_engine
 from quire.async_engine.async_engine import AsyncEngine
-from quire.build import LoadedModel, load, make_engine
 from quire.calibration.profiles import ProfilePlace, profile_place
 from quire.config import EngineConfig
 from quire.core.costs.cost_model import CostModel

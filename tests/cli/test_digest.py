@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from command_line import app
-from quire.build import load
-from quire.build.runner import namespace_of as namespace_of_loaded
+from quire.assembly import load
+from quire.assembly.runner import namespace_of as namespace_of_loaded
 from quire.config import EngineConfig
 from quire.core.block_keys import Namespace
 from quire.loading.known_digest import MANIFEST_FILE

@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.harness import Job, checkpoint, greedy_params, random_ids
 from quire import LLM, BeamSearchParams, SamplingParams
-from quire.build import LoadedModel, load, make_engine
+from quire.assembly import LoadedModel, load, make_engine
 from quire.config import EngineConfig
 from quire.core.block_keys import PUBLIC_ONLY, DomainSpans
 from quire.core.costs.cost_model import CostModel

@@ -77,7 +77,7 @@ def test_from_another_engine_of_the_process(tmp_path: Path) -> None:
 CHILD = """
 import json, sys
 from quire import SamplingParams
-from quire.build import load, make_engine
+from quire.assembly import load, make_engine
 from quire.config import EngineConfig
 from quire.core.costs.cost_model import CostModel
 from quire.prompt import Prompt

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-import quire.build.runner
+import quire.assembly.runner
 from engine.documents import DOCUMENT, NUM_FULL, QUESTIONS, DocumentLLM, ask, cached
 from engine.harness import Job, assert_all_greedy, checkpoint, drive, greedy_params, random_ids
 from quire import SamplingParams
-from quire.build import load
+from quire.assembly import load
 from quire.config import EngineConfig
 from quire.core import disk_tier
 from quire.core.block_keys import PUBLIC, Domain, DomainSpans, Namespace, collection_domain, tenant_domain
@@ -47,7 +47,7 @@ def test_another_model_dtype_block_size_or_adapter_finds_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kv_dir = tmp_path / "kv"
-    namespace_of = quire.build.runner.make_namespace
+    namespace_of = quire.assembly.runner.make_namespace
 
     def with_adapter(*arguments: Any, **more: Any) -> Namespace:
         return replace(namespace_of(*arguments, **more), layers=Namespace.name_layers(range(3), 3, "an adapter"))
@@ -64,7 +64,7 @@ def test_another_model_dtype_block_size_or_adapter_finds_nothing(
     for name, options in served:
         with monkeypatch.context() as patch:
             if options.pop("adapter", False):
-                patch.setattr(quire.build.runner, "make_namespace", with_adapter)
+                patch.setattr(quire.assembly.runner, "make_namespace", with_adapter)
             llm = DocumentLLM(name, kv_dir, **options)
         assert num_found(llm, ask(0)) == 0, (name, options)
         assert num_found(llm, ask(1)) == NUM_FULL

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from documents import config_of, run, start
-from quire.build import LoadedModel, load
+from quire.assembly import LoadedModel, load
 from quire.core.block_keys import PUBLIC, Domain, collection_domain, tenant_domain
 from quire.engine.document_warmer import DocumentWarmer
 from quire.engine.engine import Engine

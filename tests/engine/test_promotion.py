@@ -14,7 +14,7 @@ import torch
 from engine.documents import ChosenCosts
 from engine.harness import PROMPTS, checkpoint, greedy, random_ids
 from quire import BeamSearchParams, SamplingParams
-from quire.build import LoadedModel, load, make_engine
+from quire.assembly import LoadedModel, load, make_engine
 from quire.config import EngineConfig
 from quire.core.costs.cost_model import CostModel
 from quire.engine.engine import Engine

@@ -25,8 +25,8 @@ from engine.harness import (
 )
 from engine.thread_ranks import JointLLM
 from quire import BeamSearchParams, SamplingParams
-from quire.loading.assembly.stage_parts import read_stage_parts
 from quire.loading.errors import ModelLoadError
+from quire.loading.modules.stage_parts import read_stage_parts
 from quire.loading.progress import load_listener
 from quire.loading.stage_manifest import StageManifest
 from quire.models.base import CausalLM
@@ -157,7 +157,7 @@ def test_a_stage_that_one_rank_alone_cannot_serve_is_left_out_on_all(
             raise ModelLoadError("the adapter cannot be read")
         return read_stage_parts(manifest, number, model)
 
-    monkeypatch.setattr("quire.loading.assembly.loaded_stages.read_stage_parts", read)
+    monkeypatch.setattr("quire.loading.modules.loaded_stages.read_stage_parts", read)
     told: list[LoadProgress] = []
     token = load_listener.set(told.append)
     llm = JointLLM(tmp_path / "pack", is_progressive=True)

@@ -13,8 +13,8 @@ import torch.distributed as distributed
 
 from engine.harness import checkpoint
 from quire import LLM, EngineConfig
-from quire.build import make_engine
-from quire.build.rank import RankOptions, RankWorker
+from quire.assembly import make_engine
+from quire.assembly.rank import RankOptions, RankWorker
 from quire.core.costs.cost_model import CostModel
 
 

@@ -19,9 +19,9 @@ from safetensors.torch import load_file, save_file
 
 from checkpoints import make_checkpoint
 from quire.loading import ModelLoadError, load_model, resolve_model
-from quire.loading.assembly.units import Unit
 from quire.loading.digest import hash_checkpoint
 from quire.loading.layer_loader import LayerLoader
+from quire.loading.modules.units import Unit
 from quire.loading.progress import load_listener
 from quire.loading.random_weights import fill_random
 from quire.loading.reading.checkpoint_reading import CheckpointReading

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from checkpoints import make_checkpoint
-from quire.loading.assembly.fitting import part_of
 from quire.loading.checkpoint import read_headers
+from quire.loading.modules.fitting import part_of
 from quire.loading.reading.order import runs_in_order_of_use
 from quire.loading.reading.reader import ByteReader
 from quire.models.base import CausalLM

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from checkpoints import ARCHITECTURES, make_reference
-from quire.loading.assembly.units import tied_head_bytes
+from quire.loading.modules.units import tied_head_bytes
 from quire.models.layers import Linear, MergedLinear
 from quire.models.registry import build_model, read_model_config
 from quire.models.weights.packed_weight import can_pack

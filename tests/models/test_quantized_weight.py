@@ -16,8 +16,8 @@ from checkpoints import ARCHITECTURES, make_checkpoint
 from quire import LLM, SamplingParams
 from quire.kernels.loaded import load_library, runnable_levels
 from quire.loading import load_model, resolve_model
-from quire.loading.assembly.units import memory_of
 from quire.loading.layer_loader import LayerLoader
+from quire.loading.modules.units import memory_of
 from quire.models import layers
 from quire.models.layers import Linear
 from quire.models.weights.quantized_weight import QuantizedWeight, TorchQuantizedWeight

@@ -15,9 +15,9 @@ from fastapi import FastAPI
 
 import quire
 from async_engine.harness import collect
+from quire.assembly import LoadedModel, load, make_engine
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import ModelState
-from quire.build import LoadedModel, load, make_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.sampling_params import SamplingParams

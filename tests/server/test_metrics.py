@@ -11,8 +11,8 @@ import pytest
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
+from quire.assembly import LoadedModel, load, make_engine
 from quire.async_engine.async_engine import AsyncEngine
-from quire.build import LoadedModel, load, make_engine
 from quire.config import EngineConfig, SchedulerConfig
 from quire.core.recovery.interface import Candidate, Preemption, RecoveryMode, RecoveryPolicy, SystemState
 from quire.engine.engine import Engine

@@ -115,8 +115,8 @@ def _main(
     model: str = "random:tiny",
     log_format: str = "text",
 ) -> int:
+    from quire.assembly import start_engine
     from quire.async_engine.async_engine import AsyncEngine
-    from quire.build import start_engine
     from quire.config import EngineConfig
     from quire.engine.engine import Engine
     from quire.server.app import make_app
@@ -157,8 +157,8 @@ def _main(
 
 
 if __name__ == "__main__":
+    import quire.assembly
     import quire.async_engine.async_engine
-    import quire.build
     import quire.server.app
     import quire.server.lifecycle  # noqa: F401
 

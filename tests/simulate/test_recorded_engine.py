@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.build import LoadedModel, load, make_engine
+from quire.assembly import LoadedModel, load, make_engine
 from quire.config import EngineConfig
 from quire.core.costs.cost_model import CostModel
 from quire.core.costs.interface import StepShape

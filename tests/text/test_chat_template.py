@@ -11,7 +11,7 @@ import pytest
 import tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from quire.build import load_tokenizer
+from quire.assembly import load_tokenizer
 from quire.loading.source import ModelSource
 from quire.text.chat_template import answer_lead, read_chat_template, render
 from quire.text.tokenizer import Tokenizer

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 
+from quire.assembly import LoadedModel
+from quire.assembly import load as load_model
 from quire.attention.interface import KVLayout
 from quire.attention.torch_attention import TorchAttention
-from quire.build import LoadedModel
-from quire.build import load as load_model
 from quire.config import EngineConfig, SchedulerConfig
 from quire.engine.engine import Engine
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, TransferReport

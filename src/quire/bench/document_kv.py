@@ -268,7 +268,7 @@ class Bench:
 @contextlib.contextmanager
 def opened_bench(config: EngineConfig, settings: DocumentKvSettings) -> Iterator[Bench]:
     """An engine to measure, over `config.kv_dir` or a temporary directory."""
-    from quire.build import load, make_engine
+    from quire.assembly import load, make_engine
 
     loaded = load(config)
     with contextlib.ExitStack() as stack:

@@ -200,7 +200,7 @@ _Times = tuple[float, float]
 
 def _make_engine(config: EngineConfig, rows: int) -> Engine:
     """An engine whose tokens are pieces of text. Presets know bytes and nothing else: they get words."""
-    from quire.build import load, make_engine
+    from quire.assembly import load, make_engine
     from quire.loading.presets import PRESET_PREFIX
 
     config = replace(config, max_num_seqs=max(rows, config.max_num_seqs))

@@ -15,11 +15,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
+from quire.assembly import LoadedModel, load, make_engine
 from quire.bench.plots import Row, draw_rows
 from quire.bench.report import Column, Report, summarise
 from quire.bench.settings import PromotionSettings
 from quire.bench.workload import poisson_arrivals
-from quire.build import LoadedModel, load, make_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.engine.request_state import RequestState

@@ -33,11 +33,11 @@ def digest(
     given = {"dtype": dtype, "quantization": quantization, "block_size": block_size, "seed": seed}
     config = EngineConfig.from_env(model=model, **{name: value for name, value in given.items() if value is not None})
 
-    from quire.build import make_namespace
+    from quire.assembly import make_namespace
     from quire.loading import known_digest, resolve_model
-    from quire.loading.assembly.fitting import choose_dtype
     from quire.loading.checkpoint import checkpoint_dtype, read_headers
     from quire.loading.digest import random_digest
+    from quire.loading.modules.fitting import choose_dtype
 
     source = resolve_model(config.model)
     shape, in_files = source.config, None

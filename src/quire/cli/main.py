@@ -103,7 +103,7 @@ def info(
     from rich.table import Table
 
     from quire.loading import resolve_model
-    from quire.loading.assembly.units import memory_of
+    from quire.loading.modules.units import memory_of
     from quire.models.model_config import DTYPE_BYTES, ModelConfigError
 
     source = resolve_model(model, load_format="random")  # its config alone, no weights

@@ -49,7 +49,7 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: C
     for name, source in sources.items():
         _check_ranks(source, engines[name].tensor_parallel_size)
     # Then these: they import torch while the server imports what it needs.
-    children = {name: EngineChild(imports="quire.build") for name in engines} if settings.engine_process else {}
+    children = {name: EngineChild(imports="quire.assembly") for name in engines} if settings.engine_process else {}
 
     from quire.async_engine.async_engine import AsyncEngine
     from quire.async_engine.device_share import SharedDevice

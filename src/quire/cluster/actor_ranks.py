@@ -60,8 +60,8 @@ def start_engine(config: EngineConfig, room: Room, *, memory_share: float) -> En
     size, ranks_here = room.share.num_ranks, room.share.ranks_a_machine
     others = [ActorRank(rank, room) for rank in range(1, size)]  # which start while this process imports
     try:
-        from quire.build.engine import start_on_ranks
-        from quire.build.rank import RankOptions, RankWorker
+        from quire.assembly.engine import start_on_ranks
+        from quire.assembly.rank import RankOptions, RankWorker
         from quire.loading.source import resolve_model
         from quire.models.parallel import ModelSplit, ParallelGroup
         from quire.runner.ranks.group import TcpRendezvous

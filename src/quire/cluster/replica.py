@@ -70,7 +70,7 @@ class ModelReplica:
 
     def _make_engine(self, name: str, make_engine: Callable[[], Engine], **options: Any) -> AsyncEngine:
         with _no_main_module():
-            child = EngineChild(imports="quire.build")
+            child = EngineChild(imports="quire.assembly")
         return ProcessEngine(name, make_engine, child=child, **options)
 
     # -- requests ------------------------------------------------------------------------------------------------------

@@ -16,14 +16,14 @@ from typing import Self
 import torch
 from torch import nn
 
-from quire.loading.assembly.fitting import choose_dtype, fit_model
-from quire.loading.assembly.incoming import IncomingTensors
-from quire.loading.assembly.loaded_stages import LoadedStages
-from quire.loading.assembly.stage_parts import GroupCheck
-from quire.loading.assembly.units import Unit, tie_head, tied_head_bytes, units_of
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.digest import RunningDigest
 from quire.loading.errors import ModelLoadError, UnreadableError
+from quire.loading.modules.fitting import choose_dtype, fit_model
+from quire.loading.modules.incoming import IncomingTensors
+from quire.loading.modules.loaded_stages import LoadedStages
+from quire.loading.modules.stage_parts import GroupCheck
+from quire.loading.modules.units import Unit, tie_head, tied_head_bytes, units_of
 from quire.loading.progress import LoadStatus
 from quire.loading.random_weights import fill_random
 from quire.loading.reading.checkpoint_reading import CheckpointReading

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from quire.loading import ModelLoadError, ModelSource, resolve_model
-from quire.loading.assembly.fitting import choose_dtype
 from quire.loading.checkpoint import checkpoint_dtype, read_headers
+from quire.loading.modules.fitting import choose_dtype
 from quire.loading.random_weights import fill_random
 from quire.models.registry import build_model
 from quire.text.tokenizer import Tokenizer

@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from quire.loading.assembly.fill import load_tensors
 from quire.loading.checkpoint import match_tensors, read_headers
+from quire.loading.modules.fill import load_tensors
 from quire.models.base import checkpoint_tensors
 from quire.models.layers import ACTIVATIONS, Embedding, LayerNorm, Linear, MergedLinear, check_activation
 from quire.models.model_config import ConfigReader, UnsupportedModelError

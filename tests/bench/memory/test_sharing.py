@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from quire.assembly import LoadedModel, load, make_engine
 from quire.bench.memory.memory import measure_engine_waste, study
 from quire.bench.memory.sharing import CopyingKVCacheManager, copy_on_fork, run_once
 from quire.bench.workload import Lengths, fixed_lengths, make_workload
-from quire.build import LoadedModel, load, make_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.sampling_params import BeamSearchParams, SamplingParams

@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 
 from checkpoints import make_checkpoint
 from command_line import app
+from quire.assembly import LoadedModel, load, make_engine
 from quire.bench.recovery.load import MIXES, make_mix
 from quire.bench.recovery.recovery import add_ratios, figure, run
 from quire.bench.recovery.run import LinkPlan, Phase, RecoveryRun, first_difference, run_once
 from quire.bench.recovery.settings import RecoverySettings
 from quire.bench.report import Repetition
 from quire.bench.workload import token_range
-from quire.build import LoadedModel, load, make_engine
 from quire.config import EngineConfig
 from quire.core.costs.cost_model import CostModel
 from quire.core.costs.interface import EMPTY_STEP

@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 
-from quire.build import start_engine
+from quire.assembly import start_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from server.faults.clients import PATIENCE_S, connect, request_bytes

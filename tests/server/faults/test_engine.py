@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from nursery import fork_what_is_spawned
+from quire.assembly import start_engine
 from quire.async_engine.process import ProcessEngine
-from quire.build import start_engine
 from quire.engine.engine import Engine
 from quire.server.metrics import Metrics
 from quire.server.registry import ServedModel

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quire import LLM
-from quire.build import start_engine
+from quire.assembly import start_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.sampling_params import SamplingParams

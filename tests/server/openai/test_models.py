@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from quire.build import start_engine
+from quire.assembly import start_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.server.registry import ModelRegistry

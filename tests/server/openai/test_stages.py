@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from nursery import fork_what_is_spawned
+from quire.assembly import start_engine
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.event_stream import EventStream
 from quire.async_engine.messages import Add, Finished, LoadReport, Report, Started, StateReport, StepReport
 from quire.async_engine.process import ProcessEngine
-from quire.build import start_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.outputs import LoadProgress

@@ -50,9 +50,9 @@ def measure(config: EngineConfig, settings: AttentionSettings) -> list[dict[str,
     """
     import torch
 
+    from quire.assembly import load, make_engine
     from quire.attention.cpu_attention import CpuAttention
     from quire.attention.torch_attention import TorchAttention
-    from quire.build import load, make_engine
     from quire.calibration.microbenchmark import Microbenchmark
     from quire.kernels.loaded import load_kernels
     from quire.runner.model_runner import ModelRunner

@@ -114,7 +114,7 @@ def copy_on_fork(scheduler: Scheduler) -> None:
 
 def run(config: EngineConfig, settings: SharingSettings, json: Path | None, plot: Path | None) -> None:
     """Measure every kind, method and width with and without sharing, in turns, and publish the table."""
-    from quire.build import load, make_engine
+    from quire.assembly import load, make_engine
 
     config = replace(config, skip_tokenizer_init=True, enable_prefix_caching=False)
     loaded = load(config)

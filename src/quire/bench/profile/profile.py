@@ -138,7 +138,7 @@ class _Profile:
 
 def measure(config: EngineConfig, settings: ProfileSettings) -> tuple[list[dict[str, Any]], Machine]:
     """One figure a part and shape of step, and the rates that limits are made of."""
-    from quire.build import load, make_engine
+    from quire.assembly import load, make_engine
     from quire.runner.model_runner import ModelRunner
 
     most, longest = max(settings.running), max(settings.prefill or (1,))

@@ -147,7 +147,7 @@ def _serve(name: str, config: EngineConfig, memory_share: float) -> Served:
 
 def _start_engine(config: EngineConfig, *, memory_share: float) -> Engine:
     """As `start_engine`, which only the process that runs the engine imports, since torch comes with it."""
-    from quire.build import start_engine
+    from quire.assembly import start_engine
 
     return start_engine(config, memory_share=memory_share)
 

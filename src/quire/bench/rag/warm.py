@@ -53,7 +53,7 @@ def warm(config: EngineConfig, prompts: Sequence[Prompt], on_document: Callable[
 
 
 def _make_worker(config: EngineConfig) -> Worker:
-    from quire.build import start_engine
+    from quire.assembly import start_engine
     from quire.core.block_keys import Domain
     from quire.engine.document_warmer import DocumentWarmer
 

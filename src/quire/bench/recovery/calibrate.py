@@ -37,7 +37,7 @@ def run(
     Raises:
         ValueError: the model cannot be served, a length does not fit, or options contradict each other.
     """
-    from quire.build import load, make_engine
+    from quire.assembly import load, make_engine
     from quire.calibration.profiles import profile_place
 
     if config.swap_space == 0:

@@ -98,7 +98,7 @@ def run(
         ValueError: a setting makes no sense, or the model cannot be served.
     """
     check(config, settings)
-    from quire.build import load
+    from quire.assembly import load
 
     config = experiment_config(config)
     loaded = load(config)
@@ -265,7 +265,7 @@ def predict(config: SchedulerConfig, policy: str, prior: CostModel, workload: Wo
 
 def _make(config: EngineConfig, loaded: Any, policy: str) -> Engine:
     """An engine that measures nothing at its start: it is given its prior."""
-    from quire.build import make_engine
+    from quire.assembly import make_engine
 
     costs = CostModel()
     recovery = make_policy(policy, costs)

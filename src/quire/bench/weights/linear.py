@@ -34,7 +34,7 @@ def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, An
     import torch
 
     from quire.loading import resolve_model
-    from quire.loading.assembly.fitting import choose_dtype
+    from quire.loading.modules.fitting import choose_dtype
     from quire.models.layers import Linear
     from quire.models.registry import build_model
     from quire.models.weights.packed_weight import OneDnnWeight, pack_weight

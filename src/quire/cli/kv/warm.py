@@ -65,7 +65,7 @@ def _joiner(head: str, role: str | None = None, chat_template: str | None = None
 
 def _warm_all(config: EngineConfig, files: list[Path], join: Callable[[Any, str], Any]) -> list[dict[str, Any]]:
     """One row a file, as --json has them."""
-    from quire.build import start_engine
+    from quire.assembly import start_engine
     from quire.engine.document_warmer import DocumentWarmer
 
     texts = {file: _read(file) for file in dict.fromkeys(files)}  # mistakes show before the model is loaded

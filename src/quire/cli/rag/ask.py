@@ -237,7 +237,7 @@ def _with_kv_dir(config: EngineConfig, rag_dir: Path) -> EngineConfig:
 
 @contextmanager
 def _started(config: EngineConfig) -> Iterator[Engine]:
-    from quire.build import start_engine
+    from quire.assembly import start_engine
 
     engine = start_engine(config)
     try:

@@ -17,9 +17,9 @@ from typing import Any, Self
 import torch
 import xxhash
 
-from quire.loading.assembly.fitting import fit_model
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.errors import ModelLoadError, unreadable
+from quire.loading.modules.fitting import fit_model
 from quire.loading.stage_manifest import PackedFile
 from quire.models.model_config import ModelConfig
 from quire.models.registry import build_model

@@ -47,7 +47,7 @@ class RankProcess:
     """
 
     def __init__(
-        self, rank: int, size: int, *, environment: Mapping[str, str] | None = None, imports: str = "quire.build"
+        self, rank: int, size: int, *, environment: Mapping[str, str] | None = None, imports: str = "quire.assembly"
     ) -> None:
         self._name = f"rank {rank} of {size}"
         self._waiting: deque[_Answer] = deque()

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 import torch
 
-from quire.loading.assembly.fill import TensorFill
-from quire.loading.assembly.units import Unit
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.digest import RunningDigest
+from quire.loading.modules.fill import TensorFill
+from quire.loading.modules.units import Unit
 
 
 class IncomingTensors:

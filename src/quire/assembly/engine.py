@@ -14,9 +14,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from quire.build.model import LoadedModel, load
-from quire.build.rank import JointArrivals, RankOptions, RankWorker, check_ranks
-from quire.build.runner import BuiltRunner, make_runner
+from quire.assembly.model import LoadedModel, load
+from quire.assembly.rank import JointArrivals, RankOptions, RankWorker, check_ranks
+from quire.assembly.runner import BuiltRunner, make_runner
 from quire.calibration.calibrate import quick_profile
 from quire.calibration.profiles import ProfileKeeper, ProfilePlace, profile_place
 from quire.config import EngineConfig, SchedulerConfig

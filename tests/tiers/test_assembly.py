@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from quire import build, memory_plan
-from quire.build import runner as build_runner
+from quire import assembly, memory_plan
+from quire.assembly import runner as assembly_runner
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.memory_plan import PoolPlan, plan_swap_slots
@@ -84,7 +84,7 @@ def test_every_option_can_come_from_the_environment(monkeypatch: pytest.MonkeyPa
 
 
 def start(**options: object) -> Engine:
-    return build.start_engine(
+    return assembly.start_engine(
         EngineConfig("random:tiny", device="cpu", num_kv_blocks=32, use_tqdm=False, **options)  # type: ignore[arg-type]
     )
 
@@ -125,7 +125,7 @@ def test_memory_that_the_host_does_not_give_ends_the_start(monkeypatch: pytest.M
     def refuse(*arguments: object, **options: object) -> HostSpace:
         raise RuntimeError("can't allocate memory")
 
-    monkeypatch.setattr(build_runner, "HostSpace", refuse)
+    monkeypatch.setattr(assembly_runner, "HostSpace", refuse)
     with pytest.raises(ValueError, match=r"no 1.0 MiB to swap to: can't allocate memory; lower swap_space"):
         start(swap_space="1MiB")
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import torch
 
+from quire.assembly.model import LoadedModel, name_of
 from quire.attention.cpu_attention import CpuAttention
 from quire.attention.interface import AttentionBackend, KVLayout
 from quire.attention.torch_attention import TorchAttention
-from quire.build.model import LoadedModel, name_of
 from quire.config import EngineConfig, format_size
 from quire.core.block_keys import Namespace
 from quire.kernels.loaded import load_kernels

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from quire.loading.assembly.arriving import ArrivingLayers
-from quire.loading.assembly.stage_parts import read_stage_parts
+from quire.loading.modules.arriving import ArrivingLayers
+from quire.loading.modules.stage_parts import read_stage_parts
 from quire.loading.stage_manifest import StageManifest
 from quire.models.base import CausalLM
 from quire.models.stages import Adapter, ServableStage

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quire.build.model import LoadedModel, check_devices, choose_device, load
-from quire.build.runner import BuiltRunner, make_runner
+from quire.assembly.model import LoadedModel, check_devices, choose_device, load
+from quire.assembly.runner import BuiltRunner, make_runner
 from quire.config import EngineConfig
 from quire.engine.promotion import Arrivals, Turns
 from quire.loading.layer_loader import LayerLoader

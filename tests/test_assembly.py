@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-import quire.build.model as build_model
-from quire.build import LoadedModel, load, make_engine, start_engine
-from quire.build import runner as build_runner
-from quire.build.rank import config_of_rank
+import quire.assembly.model as assembly_model
+from quire.assembly import LoadedModel, load, make_engine, start_engine
+from quire.assembly import runner as assembly_runner
+from quire.assembly.rank import config_of_rank
 from quire.config import EngineConfig
 from quire.core.block_keys import Namespace
 from quire.loading import ModelLoadError
@@ -36,7 +36,7 @@ def config_of(model: str | Path, **options: Any) -> EngineConfig:
 
 def namespace_of(model: str | Path, *, is_persistent: bool = False, **options: Any) -> Namespace:
     config = config_of(model, **options)
-    return build_runner.namespace_of(load(config), config, is_persistent=is_persistent)
+    return assembly_runner.namespace_of(load(config), config, is_persistent=is_persistent)
 
 
 def test_weights_without_a_known_digest_are_named_after_the_process_and_not_read_again(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_random_weights_have_a_name_that_outlives_the_process(tmp_path: Path) ->
     ]
     assert len({tiny.weights, *(other.weights for other in others)}) == 5
     config = config_of("random:tiny")
-    assert build_runner.namespace_of(load(config), replace(config, seed=1)) == tiny, (
+    assert assembly_runner.namespace_of(load(config), replace(config, seed=1)) == tiny, (
         "the seed that the weights were made with"
     )
 
@@ -81,26 +81,26 @@ def test_weights_that_change_while_they_are_loaded_get_no_digest(
     model = write_model(tmp_path / "model")
     if is_known:
         checkpoint_digest(model, use_tqdm=False)
-    wait: Callable[..., Any] = build_model.wait_with_progress
+    wait: Callable[..., Any] = assembly_model.wait_with_progress
 
     def wait_and_change(*arguments: Any, **options: Any) -> None:
         wait(*arguments, **options)
         write_model(model, seed=1)
         age(model)
 
-    monkeypatch.setattr(build_model, "wait_with_progress", wait_and_change)
+    monkeypatch.setattr(assembly_model, "wait_with_progress", wait_and_change)
     config = config_of(model)
     loaded: LoadedModel = load(config)
-    assert build_runner.namespace_of(loaded, config).weights.startswith("process:")
+    assert assembly_runner.namespace_of(loaded, config).weights.startswith("process:")
     with pytest.raises(ModelLoadError, match="changed after they were loaded"):
-        build_runner.namespace_of(loaded, config, is_persistent=True)
+        assembly_runner.namespace_of(loaded, config, is_persistent=True)
 
 
 def test_an_engines_fingerprint_is_that_of_its_namespace() -> None:
     config = config_of("random:tiny")
     loaded = load(config)
     engines = [make_engine(config, loaded) for _ in range(2)]
-    root = build_runner.namespace_of(loaded, config).root()
+    root = assembly_runner.namespace_of(loaded, config).root()
     assert {engine.system_fingerprint for engine in engines} == {f"fp_{root.hex()[:10]}"}
 
 
@@ -161,7 +161,7 @@ def test_ranks_can_meet_while_layers_are_still_arriving(load_overlap: bool, monk
         places.append(Path(rendezvous.path).parent)
         return SimpleNamespace(promoter=None, on_close=[])
 
-    monkeypatch.setattr("quire.build.engine.start_on_ranks", start)
+    monkeypatch.setattr("quire.assembly.engine.start_on_ranks", start)
     process: Any = SimpleNamespace(build=lambda make: None, end=lambda: None)
     config = EngineConfig("random:tiny", device="cpu", tensor_parallel_size=2, load_overlap=load_overlap)
     engine = start_engine(config, processes=[process])

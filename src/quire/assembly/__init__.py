@@ -1,8 +1,8 @@
 """From an `EngineConfig` to a running engine: model, tokenizer, KV pool, runner, and the ranks that share them."""
 
-from quire.build.engine import make_engine, start_engine, start_on_ranks
-from quire.build.model import LoadedModel, load, load_tokenizer
-from quire.build.runner import make_namespace
+from quire.assembly.engine import make_engine, start_engine, start_on_ranks
+from quire.assembly.model import LoadedModel, load, load_tokenizer
+from quire.assembly.runner import make_namespace
 
 __all__ = [
     "LoadedModel",
