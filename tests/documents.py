@@ -7,7 +7,7 @@ from typing import Any
 
 from quire.assembly import LoadedModel, load, make_engine
 from quire.config import EngineConfig
-from quire.core.costs.cost_model import CostModel
+from quire.core.decisions.cost_model import CostModel
 from quire.engine.engine import Engine
 from quire.engine.request_state import RequestState
 from quire.prompt import Prompt

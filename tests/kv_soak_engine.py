@@ -14,8 +14,8 @@ from typing import Any
 
 from quire.assembly import load, make_engine
 from quire.config import EngineConfig
-from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import StepShape
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.costs import StepShape
 from quire.engine.engine import Engine
 from quire.engine.request_state import RequestState
 from quire.prompt import Prompt

@@ -18,9 +18,9 @@ from emulated_runner import Contents, DomainOf, EmulatedRunner, StepFailed, like
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
 from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, TENANT, DomainSpans, domain_of_block, extend_keys
-from quire.core.costs.interface import StepShape
-from quire.core.recovery.interface import MAX_PREEMPTIONS
-from quire.core.recovery.policies import Candidate, Preemption, RecoveryMode, RecoveryPolicy, SystemState
+from quire.core.decisions.costs import StepShape
+from quire.core.decisions.recovery_interface import MAX_PREEMPTIONS
+from quire.core.decisions.recovery_policies import Candidate, Preemption, RecoveryMode, RecoveryPolicy, SystemState
 from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.outputs import SchedulerOutput

@@ -134,7 +134,7 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     ("folder", "forbidden"),
     [
         ("server/http", "quire.server.openai"),
-        ("core/costs", "quire.core.recovery"),
+        ("core/decisions", "quire.core.scheduling"),
         ("async_engine", "quire.assembly"),
         ("engine", "quire.async_engine"),
     ],

@@ -33,7 +33,7 @@ TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,374,44\
 URL = "http://127.0.0.1:8000"
 SYSTEMS = {  # what the README's first table calls a system, and where its code lives or will live
     "paged engine": "core",
-    "recovery": "core/recovery",
+    "recovery": "core/decisions",
     "documents' KV": "tiers/store",
     "retrieval of documents": "rag",
     "progressive loading": "progressive",

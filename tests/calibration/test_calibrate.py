@@ -15,7 +15,7 @@ from quire.calibration.calibrate import calibrate_engine, default_lengths, quick
 from quire.calibration.microbenchmark import BlocksLost, Microbenchmark
 from quire.calibration.profiles import ProfilePlace, profile_place, profiles_directory
 from quire.config import EngineConfig, SchedulerConfig
-from quire.core.costs.cost_model import CostModel
+from quire.core.decisions.cost_model import CostModel
 from quire.engine.engine import Engine
 from quire.runner.batch import InputBatch
 from quire.runner.model_runner import ModelRunner

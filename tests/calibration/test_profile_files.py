@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from quire.calibration.profiles import ProfilePlace, describe_machine
-from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import StepShape
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.costs import StepShape
 
 FACTS = {"cpu": "a fast one", "cores": 2, "memory_gib": 8, "device": "cpu", "block_size": 16}
 
@@ -96,7 +96,7 @@ def test_this_machine_describes_itself_the_same_way_twice() -> None:
 
 _WRITER = """
 import pathlib, sys
-from quire.core.costs.cost_model import CostModel
+from quire.core.decisions.cost_model import CostModel
 from quire.calibration.profiles import ProfilePlace
 model = CostModel()
 for _ in range(40):

@@ -20,8 +20,8 @@ from quire.assembly import LoadedModel, load, make_engine
 from quire.async_engine.async_engine import AsyncEngine
 from quire.calibration.profiles import ProfilePlace, profile_place
 from quire.config import EngineConfig
-from quire.core.costs.cost_model import CostModel
-from quire.core.recovery.policies import make_policy
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.recovery_policies import make_policy
 from quire.engine.engine import Engine
 from quire.runner.model_runner import ModelRunner
 from quire.sampling_params import SamplingParams

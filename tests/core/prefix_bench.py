@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from quire.config import SchedulerConfig
 from quire.core.block_keys import PUBLIC_ONLY, extend_keys
-from quire.core.costs.interface import StepShape
+from quire.core.decisions.costs import StepShape
 from quire.core.request import Request
 from quire.core.scheduler import Scheduler
 from quire.outputs import SchedulerOutput, StepOutput, StoreChanges, TransferReport

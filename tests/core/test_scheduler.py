@@ -9,11 +9,18 @@ import pytest
 
 from emulated_runner import EmulatedRunner, StepFailed
 from quire.config import SchedulerConfig
-from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import Costs, StepShape
-from quire.core.recovery.interface import MAX_CANDIDATES
-from quire.core.recovery.log import Recovery
-from quire.core.recovery.policies import Candidate, Preemption, Recompute, RecoveryMode, RecoveryPolicy, SystemState
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.costs import Costs, StepShape
+from quire.core.decisions.recovery_interface import MAX_CANDIDATES
+from quire.core.decisions.recovery_log import Recovery
+from quire.core.decisions.recovery_policies import (
+    Candidate,
+    Preemption,
+    Recompute,
+    RecoveryMode,
+    RecoveryPolicy,
+    SystemState,
+)
 from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.core.scheduling.outcome import SequenceUpdate

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from emulated_runner import mix
 from quire.config import SchedulerConfig
-from quire.core.recovery.interface import (
+from quire.core.decisions.recovery_interface import (
     MAX_PREEMPTIONS,
     Candidate,
     Preemption,
@@ -22,7 +22,7 @@ from quire.core.recovery.interface import (
     RecoveryPolicy,
     SystemState,
 )
-from quire.core.recovery.policies import make_policy
+from quire.core.decisions.recovery_policies import make_policy
 from quire.outputs import SchedulerOutput
 from quire.sampling_params import BeamSearchParams
 from schedule_player import Plan, Player, Schedule, check_outcomes, note

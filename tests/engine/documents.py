@@ -14,8 +14,8 @@ from quire import LLM, BeamSearchParams, SamplingParams
 from quire.assembly import LoadedModel, load, make_engine
 from quire.config import EngineConfig
 from quire.core.block_keys import PUBLIC_ONLY, DomainSpans
-from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import StepShape
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.costs import StepShape
 from quire.outputs import Stats
 from quire.tiers.store.block_store import BlockStore
 

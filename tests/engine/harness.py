@@ -19,7 +19,7 @@ import torch
 from checkpoints import make_checkpoint, make_reference
 from quire import LLM, BeamSearchParams, SamplingParams
 from quire.core.block_keys import PUBLIC_ONLY, DomainSpans
-from quire.core.recovery.policies import Candidate, Preemption, RecoveryMode, SystemState
+from quire.core.decisions.recovery_policies import Candidate, Preemption, RecoveryMode, SystemState
 from quire.engine.engine import Engine
 from quire.engine.request_state import RequestState
 from quire.outputs import RequestOutput

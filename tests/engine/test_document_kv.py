@@ -79,7 +79,7 @@ import json, sys
 from quire import SamplingParams
 from quire.assembly import load, make_engine
 from quire.config import EngineConfig
-from quire.core.costs.cost_model import CostModel
+from quire.core.decisions.cost_model import CostModel
 from quire.prompt import Prompt
 class Costs(CostModel):
     def load(self, num_bytes, tier="host"):

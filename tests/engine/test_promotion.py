@@ -16,7 +16,7 @@ from engine.harness import PROMPTS, checkpoint, greedy, random_ids
 from quire import BeamSearchParams, SamplingParams
 from quire.assembly import LoadedModel, load, make_engine
 from quire.config import EngineConfig
-from quire.core.costs.cost_model import CostModel
+from quire.core.decisions.cost_model import CostModel
 from quire.engine.engine import Engine
 from quire.engine.request_state import RequestState
 from quire.loading.stage_manifest import LayerGroup, Stage, StageManifest

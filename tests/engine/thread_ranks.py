@@ -15,7 +15,7 @@ from engine.harness import checkpoint
 from quire import LLM, EngineConfig
 from quire.assembly import make_engine
 from quire.assembly.rank import RankOptions, RankWorker
-from quire.core.costs.cost_model import CostModel
+from quire.core.decisions.cost_model import CostModel
 
 
 class ThreadRendezvous:

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from quire.assembly import LoadedModel, load, make_engine
 from quire.async_engine.async_engine import AsyncEngine
 from quire.config import EngineConfig, SchedulerConfig
-from quire.core.recovery.interface import Candidate, Preemption, RecoveryMode, RecoveryPolicy, SystemState
+from quire.core.decisions.recovery_interface import Candidate, Preemption, RecoveryMode, RecoveryPolicy, SystemState
 from quire.engine.engine import Engine
 from quire.outputs import CompletionOutput, RecoveryStats, RequestMetrics, RequestOutput, Stats
 from quire.sampling_params import SamplingParams

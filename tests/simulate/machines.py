@@ -10,10 +10,10 @@ from pathlib import Path
 
 from emulated_runner import EmulatedRunner, StepFailed
 from quire.config import SchedulerConfig
-from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import StepShape
-from quire.core.recovery.observer import CostObserver
-from quire.core.recovery.policies import make_policy
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.cost_observer import CostObserver
+from quire.core.decisions.costs import StepShape
+from quire.core.decisions.recovery_policies import make_policy
 from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.sampling_params import BeamSearchParams, SamplingParams

@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 
 from quire.cli.main import Commands
 from quire.cli.simulate import EXAMPLE, simulate
-from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import StepShape
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.costs import StepShape
 from quire.simulate.hardware import cps_paper, find_profile, read_profile
 from quire.simulate.recording import Recording
 from simulate.machines import FakeEngine, limits, write_recording

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from quire.core.recovery.policies import make_policy
+from quire.core.decisions.recovery_policies import make_policy
 from quire.simulate.disk_costs import WithDisk
 from quire.simulate.hardware import with_disk
 from quire.simulate.loads import ask_about_documents, draw_short_long

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import EMPTY_STEP, Costs, StepShape
-from quire.core.recovery.interface import Candidate, Preemption, RecoveryMode, SystemState
-from quire.core.recovery.policies import Cost, make_policy
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.costs import EMPTY_STEP, Costs, StepShape
+from quire.core.decisions.recovery_interface import Candidate, Preemption, RecoveryMode, SystemState
+from quire.core.decisions.recovery_policies import Cost, make_policy
 from quire.outputs import TransferReport
 from quire.simulate.simulation import Arrival, SimulationFigures, simulate
 from quire.simulate.virtual_runner import VirtualLink

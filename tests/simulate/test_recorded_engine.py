@@ -9,9 +9,9 @@ import pytest
 
 from quire.assembly import LoadedModel, load, make_engine
 from quire.config import EngineConfig
-from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import StepShape
-from quire.core.recovery.policies import make_policy
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.costs import StepShape
+from quire.core.decisions.recovery_policies import make_policy
 from quire.engine.engine import Engine
 from quire.sampling_params import SamplingParams
 from quire.simulate.recording import Recording, record

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.core.recovery.policies import make_policy
+from quire.core.decisions.recovery_policies import make_policy
 from quire.core.scheduler import Scheduler
 from quire.routing import SLO
 from quire.routing.replicas import POLICIES, Autoscaling

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.core.costs.cost_model import CostModel
-from quire.core.recovery.policies import make_policy
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.recovery_policies import make_policy
 from quire.simulate.hardware import HardwareProfile, cps_paper
 from quire.simulate.loads import BOUNDARY, LONGEST, SHORTEST, draw_short_long, speed_up
 from quire.simulate.simulation import Arrival, SimulationFigures, simulate

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from quire.core.recovery.policies import make_policy
+from quire.core.decisions.recovery_policies import make_policy
 from quire.core.request import Request
 from quire.core.scheduler import Scheduler
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StoreChanges, TransferReport

@@ -21,9 +21,9 @@ from quire.calibration.calibrate import quick_profile
 from quire.calibration.profiles import ProfileKeeper, ProfilePlace, profile_place
 from quire.config import EngineConfig, SchedulerConfig
 from quire.core.block_keys import Namespace
-from quire.core.costs.cost_model import CostModel
-from quire.core.recovery.interface import RecoveryPolicy
-from quire.core.recovery.policies import make_policy
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.recovery_interface import RecoveryPolicy
+from quire.core.decisions.recovery_policies import make_policy
 from quire.engine.engine import Engine
 from quire.engine.promotion import Arrivals, Promoter, StageRunner
 from quire.loading.reading.checkpoint_reading import CheckpointReading

@@ -32,7 +32,7 @@ from quire.bench.settings import DocumentKvSettings
 from quire.bench.workload import fixed_lengths, make_workload, token_range
 from quire.config import EngineConfig, format_size
 from quire.core.block_keys import PUBLIC, Domain
-from quire.core.costs.interface import Costs, StepShape
+from quire.core.decisions.costs import Costs, StepShape
 from quire.engine.engine import Engine
 from quire.prompt import Prompt
 from quire.sampling_params import SamplingParams

@@ -20,7 +20,7 @@ from quire.bench.recovery.simulate import make_profile, scheduler_config
 from quire.bench.report import Column, Report
 from quire.bench.workload import read_trace
 from quire.config import SchedulerConfig
-from quire.core.recovery.policies import make_policy
+from quire.core.decisions.recovery_policies import make_policy
 from quire.routing import SLO
 from quire.routing.replicas import Autoscaling, ReplicaRouter
 from quire.simulate.hardware import HardwareProfile

@@ -18,7 +18,7 @@ from quire.bench.progress import progress
 from quire.bench.report import Column, Report
 from quire.bench.settings import SloSettings
 from quire.config import SchedulerConfig
-from quire.core.costs.cost_model import CostModel
+from quire.core.decisions.cost_model import CostModel
 from quire.forecast import Forecast
 from quire.routing import SLO, Router, RoutingConfig
 from quire.simulate.fleet import Route, Served, VirtualEngine, simulate_fleet

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from quire.calibration.microbenchmark import BlocksLost, Microbenchmark, StepTime, TransferTime
-from quire.core.costs.cost_model import CostModel
+from quire.core.decisions.cost_model import CostModel
 from quire.engine.engine import Engine
 
 logger = logging.getLogger("quire")

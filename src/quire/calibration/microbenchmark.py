@@ -14,7 +14,7 @@ from types import TracebackType
 
 import torch
 
-from quire.core.costs.interface import EMPTY_STEP, StepShape
+from quire.core.decisions.costs import EMPTY_STEP, StepShape
 from quire.core.request import Request
 from quire.core.request import Sequence as BlockSequence
 from quire.engine.engine import Engine

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from quire.config import EngineConfig
-from quire.core.costs.cost_model import CostModel
+from quire.core.decisions.cost_model import CostModel
 from quire.kernels.loaded import load_kernels
 from quire.models.base import CausalLM
 from quire.outputs import Stats

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 
 from quire.config import SchedulerConfig
+from quire.core.decisions.recovery_interface import MAX_PREEMPTIONS
 from quire.core.kv_cache_manager import KVCacheManager
-from quire.core.recovery.interface import MAX_PREEMPTIONS
 from quire.core.request import Request, Sequence
 from quire.core.swap_manager import SwapManager
 

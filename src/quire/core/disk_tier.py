@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from quire.core.costs.interface import Costs
+from quire.core.decisions.costs import Costs
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import Request
 from quire.core.swap_manager import SwapManager

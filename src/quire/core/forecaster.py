@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quire.core.costs.interface import Costs, StepShape
+from quire.core.decisions.costs import Costs, StepShape
 from quire.core.scheduler import Scheduler
 from quire.forecast import Forecast
 

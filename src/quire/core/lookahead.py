@@ -21,7 +21,7 @@ from itertools import islice
 
 from quire.config import SchedulerConfig
 from quire.core.admission import Admission, needs_peace
-from quire.core.costs.interface import StepShape
+from quire.core.decisions.costs import StepShape
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.prefix_loader import PrefixLoader
 from quire.core.request import Request, RequestStatus

@@ -17,8 +17,8 @@ from collections import Counter
 from math import ceil
 
 from quire.config import SchedulerConfig
-from quire.core.costs.interface import EMPTY_STEP, TIERS, Costs, StepShape, decoding_beside
-from quire.core.costs.step_budget import StepBudget
+from quire.core.decisions.costs import EMPTY_STEP, TIERS, Costs, StepShape, decoding_beside
+from quire.core.decisions.step_budget import StepBudget
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import Sequence
 from quire.core.swap_manager import BlockSpan, SwapManager

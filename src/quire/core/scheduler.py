@@ -28,15 +28,15 @@ from collections.abc import Iterable
 
 from quire.config import SchedulerConfig
 from quire.core.admission import Admission
-from quire.core.costs.interface import EMPTY_STEP, Costs, StepShape, StepShapeSum
-from quire.core.costs.step_budget import StepBudget
+from quire.core.decisions.costs import EMPTY_STEP, Costs, StepShape, StepShapeSum
+from quire.core.decisions.recovery import RecoveryCoordinator
+from quire.core.decisions.recovery_interface import RecoveryPolicy
+from quire.core.decisions.recovery_policies import Recompute
+from quire.core.decisions.step_budget import StepBudget
 from quire.core.disk_tier import DiskTier
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.lookahead import Lookahead
 from quire.core.prefix_loader import PrefixLoader
-from quire.core.recovery.coordinator import RecoveryCoordinator
-from quire.core.recovery.interface import RecoveryPolicy
-from quire.core.recovery.policies import Recompute
 from quire.core.request import Loading, Request, RequestStatus, Sequence
 from quire.core.scheduling.lifecycle import Lifecycle
 from quire.core.scheduling.outcome import Outcome, SequenceUpdate

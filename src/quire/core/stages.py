@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 
-from quire.core.costs.interface import Costs, StepShape
+from quire.core.decisions.costs import Costs, StepShape
 from quire.core.request import Request
 
 POLICIES = ("cost", "pin", "recompute")

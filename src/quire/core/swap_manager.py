@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
-from quire.core.costs.interface import TIERS
+from quire.core.decisions.costs import TIERS
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import Loading, Sequence
 from quire.core.tier_index import Entry, TierIndex

@@ -13,10 +13,10 @@ from typing import Any
 
 from quire.config import SchedulerConfig
 from quire.core.block_keys import Namespace, extend_keys
-from quire.core.costs.cost_model import CostModel
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.cost_observer import CostObserver
+from quire.core.decisions.recovery_interface import RecoveryPolicy
 from quire.core.forecaster import Forecaster
-from quire.core.recovery.interface import RecoveryPolicy
-from quire.core.recovery.observer import CostObserver
 from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.engine.input_processor import InputProcessor, ProcessedRequest

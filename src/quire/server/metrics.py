@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire.config import SchedulerConfig
-from quire.core.costs.interface import TIERS
+from quire.core.decisions.costs import TIERS
 from quire.outputs import LoadProgress, RecoveryStats, RequestMetrics, RequestOutput, Stats
 from quire.server.bodies.replies import ERROR_RESPONSES
 from quire.server.errors import ERROR_CODE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from quire.core.costs.interface import Costs, StepShape
+from quire.core.decisions.costs import Costs, StepShape
 
 LATENCY_S = 1e-4  #: until the first byte comes; a round guess for a solid-state disk
 

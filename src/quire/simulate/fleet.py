@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from quire.config import SchedulerConfig
-from quire.core.costs.cost_model import CostModel
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.recovery_policies import make_policy
 from quire.core.forecaster import Forecaster
-from quire.core.recovery.policies import make_policy
 from quire.core.scheduler import Scheduler
 from quire.forecast import Forecast, Prediction
 from quire.simulate.hardware import HardwareProfile

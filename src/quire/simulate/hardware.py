@@ -10,8 +10,8 @@ import json
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import Costs, StepShape
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.costs import Costs, StepShape
 from quire.simulate.disk_costs import LATENCY_S, WithDisk
 from quire.simulate.table_costs import DecodeCosts, TableCosts
 

@@ -26,7 +26,7 @@ from typing import Any, TextIO
 
 from quire.config import SchedulerConfig
 from quire.core.block_keys import Domain
-from quire.core.costs.interface import StepShape
+from quire.core.decisions.costs import StepShape
 from quire.core.request import Request, RequestStatus
 from quire.core.request import Sequence as RequestSequence
 from quire.core.scheduler import Scheduler

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quire.core.costs.cost_model import CostModel
-from quire.core.recovery.observer import CostObserver
-from quire.core.recovery.policies import make_policy
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.cost_observer import CostObserver
+from quire.core.decisions.recovery_policies import make_policy
 from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.outputs import StoreChanges, TransferReport

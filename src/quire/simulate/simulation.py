@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 from quire.config import SchedulerConfig
 from quire.core.block_keys import PUBLIC_ONLY, extend_keys
-from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import StepShape
-from quire.core.recovery.interface import RecoveryPolicy
-from quire.core.recovery.log import Recovery
-from quire.core.recovery.observer import CostObserver, note_recomputed
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.cost_observer import CostObserver, note_recomputed
+from quire.core.decisions.costs import StepShape
+from quire.core.decisions.recovery_interface import RecoveryPolicy
+from quire.core.decisions.recovery_log import Recovery
 from quire.core.request import Request
 from quire.core.scheduler import Scheduler
 from quire.core.scheduling.outcome import SequenceUpdate

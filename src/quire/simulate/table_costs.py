@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quire.core.costs.interface import EMPTY_STEP, StepShape
-from quire.core.costs.piecewise import PiecewiseLinear
+from quire.core.decisions.costs import EMPTY_STEP, StepShape
+from quire.core.decisions.piecewise import PiecewiseLinear
 
 Table = Sequence[tuple[float, float]]  #: (tokens, seconds)
 

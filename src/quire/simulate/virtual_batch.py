@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from quire.core.costs.interface import StepShape
+from quire.core.decisions.costs import StepShape
 from quire.outputs import SchedulerOutput, StepOutput, TokenLogprobs
 
 TOKEN = 0  #: every token that is made up

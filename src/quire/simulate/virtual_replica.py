@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from quire.config import SchedulerConfig
+from quire.core.decisions.recovery_policies import make_policy
 from quire.core.forecaster import Forecaster
-from quire.core.recovery.policies import make_policy
 from quire.core.scheduler import Scheduler
 from quire.forecast import Forecast
 from quire.simulate.hardware import HardwareProfile, SlowedCosts

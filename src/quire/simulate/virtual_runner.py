@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from quire.core.costs.interface import EMPTY_STEP, TIERS, Costs, StepShape, transfer_seconds
+from quire.core.decisions.costs import EMPTY_STEP, TIERS, Costs, StepShape, transfer_seconds
 from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, StoreChanges, TransferReport
 from quire.simulate.hardware import HardwareProfile
 from quire.simulate.table_costs import TableCosts

@@ -12,8 +12,8 @@ from command_line import app
 from quire.bench.recovery.calibrate import COLUMNS, describe_crossing, describe_dependence, make_report
 from quire.calibration.calibrate import Calibration, Row, Spread, Swapping
 from quire.config import EngineConfig
-from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import EMPTY_STEP
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.costs import EMPTY_STEP
 from quire.simulate.hardware import read_profile
 
 CHUNK = 4096

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quire.bench.recovery.crossing import bandwidth_for_crossing, crossing_range, crossings_at
-from quire.core.costs.piecewise import PiecewiseLinear
+from quire.core.decisions.piecewise import PiecewiseLinear
 from quire.simulate.table_costs import DecodeCosts, TableCosts
 
 BYTES = 1000

@@ -9,8 +9,8 @@ from quire.bench.recovery.recovery import predict
 from quire.bench.recovery.run import RecoveryRun
 from quire.bench.report import Repetition
 from quire.config import SchedulerConfig
-from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import StepShape
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.costs import StepShape
 from quire.simulate.figures import compare
 
 CONFIG = SchedulerConfig(

@@ -20,11 +20,11 @@ from quire.bench.recovery.settings import RecoverySettings
 from quire.bench.report import Repetition
 from quire.bench.workload import token_range
 from quire.config import EngineConfig
-from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import EMPTY_STEP
-from quire.core.recovery.interface import Candidate, Preemption, RecoveryPolicy, SystemState
-from quire.core.recovery.log import Recovery
-from quire.core.recovery.policies import RecoveryMode, make_policy
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.costs import EMPTY_STEP
+from quire.core.decisions.recovery_interface import Candidate, Preemption, RecoveryPolicy, SystemState
+from quire.core.decisions.recovery_log import Recovery
+from quire.core.decisions.recovery_policies import RecoveryMode, make_policy
 from quire.runner.model_runner import ModelRunner
 from quire.simulate.recording import Recording
 from simulate.machines import write_recording

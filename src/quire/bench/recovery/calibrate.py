@@ -16,7 +16,7 @@ from quire.bench.recovery.settings import CalibrateSettings
 from quire.bench.report import Column, Report
 from quire.calibration.calibrate import Calibration, Row, calibrate_engine
 from quire.config import EngineConfig, format_size
-from quire.core.costs.cost_model import CostModel
+from quire.core.decisions.cost_model import CostModel
 
 COLUMNS = (
     Column("num_tokens", "input length", digits=0),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from quire.core.costs.interface import Costs
+from quire.core.decisions.costs import Costs
 
 
 def even_bandwidth(costs: Costs, bytes_per_token: int, num_tokens: int, *, chunk: int) -> float:

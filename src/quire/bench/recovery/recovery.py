@@ -26,8 +26,8 @@ from quire.bench.report import Column, Report, summarise
 from quire.bench.timing import warm_up
 from quire.bench.workload import Workload, token_range
 from quire.config import EngineConfig, SchedulerConfig
-from quire.core.costs.cost_model import CostModel
-from quire.core.recovery.policies import make_policy
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.recovery_policies import make_policy
 from quire.engine.engine import Engine
 from quire.simulate.figures import compare, value_of
 from quire.simulate.hardware import HardwareProfile, read_profile

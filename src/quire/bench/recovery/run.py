@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from quire.bench.report import Repetition
 from quire.bench.timing import play
 from quire.bench.workload import Workload
-from quire.core.costs.interface import Costs
-from quire.core.recovery.interface import RecoveryMode
-from quire.core.recovery.log import Recovery
-from quire.core.recovery.policies import Cost
+from quire.core.decisions.costs import Costs
+from quire.core.decisions.recovery_interface import RecoveryMode
+from quire.core.decisions.recovery_log import Recovery
+from quire.core.decisions.recovery_policies import Cost
 from quire.engine.engine import Engine
 from quire.outputs import Stats
 from quire.simulate.figures import Distribution, distribution

@@ -20,7 +20,7 @@ from quire.bench.recovery.settings import SimulateSettings
 from quire.bench.report import Column, Report
 from quire.bench.workload import read_trace
 from quire.config import SchedulerConfig
-from quire.core.recovery.policies import make_policy
+from quire.core.decisions.recovery_policies import make_policy
 from quire.simulate.figures import interval, paired_changes, value_of
 from quire.simulate.hardware import PAPER, HardwareProfile, find_profile, with_disk
 from quire.simulate.loads import ask_about_documents, draw_short_long, speed_up

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
+from quire.core.decisions.recovery_log import RecoveryLog
 from quire.core.disk_tier import DiskTier
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.lookahead import Lookahead
-from quire.core.recovery.log import RecoveryLog
 from quire.core.request import Request, RequestStatus, Sequence, check_limits, check_outputs
 from quire.core.scheduling.step_builder import StepBuilder
 from quire.core.stages import Stages

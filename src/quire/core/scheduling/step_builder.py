@@ -5,7 +5,7 @@ The runner keeps block tables between steps, so it is told of a sequence whole o
 
 from __future__ import annotations
 
-from quire.core.costs.interface import StepShapeSum
+from quire.core.decisions.costs import StepShapeSum
 from quire.core.request import Sequence
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput
 

@@ -15,8 +15,8 @@ from collections import deque
 from statistics import median
 from typing import Any
 
-from quire.core.costs.change_detector import ChangeDetector
-from quire.core.costs.piecewise import PiecewiseLinear, isotonic
+from quire.core.decisions.change_detector import ChangeDetector
+from quire.core.decisions.piecewise import PiecewiseLinear, isotonic
 
 _BIN_SIZE = 12  #: with outliers in under a third of them, the middle third is clean
 _MAX_BINS = 64

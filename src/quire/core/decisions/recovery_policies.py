@@ -11,9 +11,9 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 from quire.config import read_recovery_policy
-from quire.core.costs.interface import Costs
-from quire.core.recovery.interface import Candidate, Preemption, RecoveryMode, RecoveryPolicy, SystemState
-from quire.core.recovery.recovery_cost import CandidateCosts, RecoveryCost
+from quire.core.decisions.costs import Costs
+from quire.core.decisions.recovery_cost import CandidateCosts, RecoveryCost
+from quire.core.decisions.recovery_interface import Candidate, Preemption, RecoveryMode, RecoveryPolicy, SystemState
 
 _FIRST_TRY, _RAREST_TRY = 2, 16  #: victims in a row that are computed before one tries the link
 

@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from quire.core.costs.interface import StepShape, decoding_beside
-from quire.core.recovery.eviction_stats import EvictionStats
+from quire.core.decisions.costs import StepShape, decoding_beside
+from quire.core.decisions.eviction_stats import EvictionStats
 from quire.core.request import Request
 
 MAX_PREEMPTIONS = 8  #: of a request, whatever the policy: then it comes back to stay (see `core.scheduler`)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quire.core.costs.interface import EMPTY_STEP, StepShape
+from quire.core.decisions.costs import EMPTY_STEP, StepShape
 
 DECODING = StepShape(num_tokens=3, num_seqs=3, context_decode=900)
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import StepShape
-from quire.core.recovery.log import RecoveryLog
-from quire.core.recovery.observer import CostObserver
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.cost_observer import CostObserver
+from quire.core.decisions.costs import StepShape
+from quire.core.decisions.recovery_log import RecoveryLog
 from quire.outputs import TransferReport
 
 STEP = StepShape(4, 4, 0.0, 2000)

@@ -20,8 +20,8 @@ import statistics
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from quire.core.costs.interface import Costs
-from quire.core.recovery.interface import Candidate, RecoveryMode, SystemState
+from quire.core.decisions.costs import Costs
+from quire.core.decisions.recovery_interface import Candidate, RecoveryMode, SystemState
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import Costs, StepShape, transfer_seconds
-from quire.core.recovery.log import Recomputed, RecoveryLog
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.costs import Costs, StepShape, transfer_seconds
+from quire.core.decisions.recovery_log import Recomputed, RecoveryLog
 from quire.outputs import TransferReport
 
 logger = logging.getLogger("quire")

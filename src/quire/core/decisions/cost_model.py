@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from quire.core.costs.change_detector import has_changed
-from quire.core.costs.interface import TIERS, StepShape, find_crossings
-from quire.core.costs.link_cost import LinkCost
-from quire.core.costs.step_cost import StepCost
+from quire.core.decisions.change_detector import has_changed
+from quire.core.decisions.costs import TIERS, StepShape, find_crossings
+from quire.core.decisions.link_cost import LinkCost
+from quire.core.decisions.step_cost import StepCost
 
 VERSION = 3  #: of `to_dict`
 

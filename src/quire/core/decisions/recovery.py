@@ -11,11 +11,9 @@ from collections.abc import Sequence as Seq
 from itertools import accumulate
 
 from quire.config import SchedulerConfig
-from quire.core.costs.interface import EMPTY_STEP, StepShape, decoding_beside
-from quire.core.costs.step_budget import StepBudget
-from quire.core.kv_cache_manager import KVCacheManager
-from quire.core.recovery.eviction_stats import EvictionStats
-from quire.core.recovery.interface import (
+from quire.core.decisions.costs import EMPTY_STEP, StepShape, decoding_beside
+from quire.core.decisions.eviction_stats import EvictionStats
+from quire.core.decisions.recovery_interface import (
     MAX_CANDIDATES,
     Candidate,
     Preemption,
@@ -23,7 +21,9 @@ from quire.core.recovery.interface import (
     RecoveryPolicy,
     SystemState,
 )
-from quire.core.recovery.log import RecoveryLog
+from quire.core.decisions.recovery_log import RecoveryLog
+from quire.core.decisions.step_budget import StepBudget
+from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import Request, RequestStatus, Sequence
 from quire.core.swap_manager import BlockSpan, SwapManager
 from quire.outputs import TransferReport

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.core.costs.cost_model import CostModel
-from quire.core.costs.interface import StepShape
-from quire.core.recovery.eviction_stats import EvictionStats
-from quire.core.recovery.interface import MAX_PREEMPTIONS
-from quire.core.recovery.log import RecoveryLog
-from quire.core.recovery.policies import (
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.costs import StepShape
+from quire.core.decisions.eviction_stats import EvictionStats
+from quire.core.decisions.recovery_cost import CandidateCosts
+from quire.core.decisions.recovery_interface import MAX_PREEMPTIONS
+from quire.core.decisions.recovery_log import RecoveryLog
+from quire.core.decisions.recovery_policies import (
     Candidate,
     Cost,
     Preemption,
@@ -27,7 +28,6 @@ from quire.core.recovery.policies import (
     Threshold,
     make_policy,
 )
-from quire.core.recovery.recovery_cost import CandidateCosts
 from quire.core.request import Request
 from quire.sampling_params import SamplingParams
 from quire.simulate.hardware import cps_paper

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from quire.core.recovery.interface import Preemption, RecoveryMode
+from quire.core.decisions.recovery_interface import Preemption, RecoveryMode
 from quire.outputs import RecoveryStats, TransferReport
 
 _MAX_OVER = 10_000  #: entries that are over

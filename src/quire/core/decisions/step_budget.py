@@ -7,7 +7,7 @@ every stream. With nobody decoding nothing but the step's memory speaks against 
 from __future__ import annotations
 
 from quire.config import SchedulerConfig
-from quire.core.costs.interface import Costs, StepShape
+from quire.core.decisions.costs import Costs, StepShape
 
 LEAST_CHUNK = 16  #: that a step computes of a prompt though streams miss their target by it, or it would never end
 _MARGIN = 0.9  #: of the target, that a step is predicted to take: beside computing there is deciding and telling

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from quire.core.costs.change_detector import has_changed
-from quire.core.costs.transfer_cost import TransferCost
+from quire.core.decisions.change_detector import has_changed
+from quire.core.decisions.transfer_cost import TransferCost
 
 _FAILING_AFTER = 3  #: transfers one way, one after the other, that did not arrive whole
 

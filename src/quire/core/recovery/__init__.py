@@ -1,1 +1,0 @@
-"""Whom to preempt, and by which mode the victim comes back."""
