@@ -162,7 +162,7 @@ def main() -> None:
     parser.add_argument("--num-compared", type=int, default=200, help="texts whose vectors are compared")
     parser.add_argument("--num-vectors", type=int, default=100_000)
     parser.add_argument("--num-queries", type=int, default=500)
-    parser.add_argument("--num-threads", type=int, default=2, help="of the embedders")
+    parser.add_argument("--num-threads", type=int, default=2, help="threads of each embedder")
     parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.num_threads)

@@ -1,0 +1,105 @@
+"""`python -m build` makes an sdist and a wheel; the wheel is installed in a fresh environment and serves."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import urllib.request
+import venv
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with an sdist, and with a wheel that was built from this sdist."""
+    directory = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory), str(ROOT)]
+    subprocess.run(command, check=True)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def environment(distributions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with the wheel, which finds the dependencies in this interpreter's site-packages."""
+    directory = tmp_path_factory.mktemp("environment")
+    venv.create(directory, with_pip=True)
+    python = directory / "bin" / "python"
+    (wheel,) = distributions.glob("*.whl")
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", wheel], check=True)
+    (packages,) = directory.glob("lib/python*/site-packages")
+    # Folders in a .pth file are importable, but their own .pth files (the editable install) are not read.
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return directory
+
+
+def clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
+@pytest.fixture(scope="module")
+def url(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    command = [environment / "bin" / "quire", "serve", "--port", "0", "--kv-cache-memory", "64MiB"]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+        cwd=tmp_path_factory.mktemp("cwd"),
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if match := re.search(r"http://\S+:\d+", line):
+            yield match[0]
+            break
+    else:
+        pytest.fail(f"quire serve ended with status {process.wait()}")
+    process.terminate()
+    process.wait(timeout=60)
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(distributions: Path) -> None:
+    (wheel,) = distributions.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"quire"}
+    assert any(name.endswith("embedded/quire-mini/model.safetensors") for name in names)
+    assert any(name.endswith("csrc/collective.cpp") for name in names)
+
+
+def test_the_sdist_holds_what_a_build_and_a_test_run_need(distributions: Path) -> None:
+    (sdist,) = distributions.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {"/".join(name.split("/")[1:]) for name in archive.getnames()}
+    assert {"pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "CHANGELOG.md", "Makefile"} <= names
+    assert {"tests/conftest.py", "src/quire/__init__.py", "docs/architecture.md"} <= names
+    assert not [name for name in names if name.endswith((".so", ".pyc"))]
+
+
+def test_the_installed_package_is_the_wheels(environment: Path) -> None:
+    code = "import quire; print(quire.__file__)"
+    command = [environment / "bin" / "python", "-c", code]
+    found = subprocess.run(
+        command, check=True, capture_output=True, text=True, env=clean_environment(), cwd=environment
+    ).stdout
+    assert found.startswith(str(environment))
+
+
+def test_the_installed_server_answers(url: str) -> None:
+    body = {"model": "quire-mini", "prompt": "Question: What is the capital of France?\nAnswer:", "temperature": 0}
+    request = urllib.request.Request(
+        f"{url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        assert json.load(reply)["choices"][0]["text"] == " Paris"
