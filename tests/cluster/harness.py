@@ -10,7 +10,7 @@ from typing import Any
 
 from async_engine.harness import make
 from quire.async_engine.async_engine import AsyncEngine
-from quire.cluster.call import Call
+from quire.cluster.placement import ReplicaCall
 from quire.cluster.remote_engine import RemoteEngine
 from quire.cluster.replica import ModelReplica
 from quire.cluster.share import ReplicaShare
@@ -73,7 +73,7 @@ class Cluster:
     def kill(self, name: str) -> None:
         self.replicas.pop(name).death.set_result(None)
 
-    async def find(self, call: Call) -> Replica:
+    async def find(self, call: ReplicaCall) -> Replica:
         """As Serve's router does, once a replica may have the call."""
         while True:
             stats = {name: replica.record_routing_stats() for name, replica in self.replicas.items()}
@@ -89,13 +89,13 @@ class Cluster:
         assert (method_name, stream) == ("generate", True)
         return self
 
-    def remote(self, call: Call) -> Frames:
+    def remote(self, call: ReplicaCall) -> Frames:
         return Frames(self, call)
 
     @property
     def facts(self) -> Any:
         class Facts:
-            async def remote(_, call: Call) -> Any:
+            async def remote(_, call: ReplicaCall) -> Any:
                 return await (await self.find(call)).facts(pickle.loads(pickle.dumps(call)))
 
         return Facts()
@@ -104,7 +104,7 @@ class Cluster:
 class Frames:
     """The answer of a replica, as its caller sees it."""
 
-    def __init__(self, cluster: Cluster, call: Call) -> None:
+    def __init__(self, cluster: Cluster, call: ReplicaCall) -> None:
         self._cluster = cluster
         self._call = call
         self._frames: AsyncIterator[bytes] | None = None

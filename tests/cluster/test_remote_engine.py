@@ -9,8 +9,7 @@ import pytest
 from async_engine.harness import check_nothing_leaks, collect, deltas_of, finish, generate, greedy, run, until
 from cluster.harness import cluster
 from quire.async_engine.messages import EngineLost, EngineUnavailable, ModelState, Preempted, Progress, Resumed
-from quire.cluster.call import Call
-from quire.cluster.placement import Placement
+from quire.cluster.placement import Placement, ReplicaCall
 from quire.cluster.wire import ReplicaNews
 from quire.routing.replicas import RoutedRequest
 from quire.sampling_params import SamplingParams
@@ -128,8 +127,8 @@ def test_a_model_that_cannot_be_loaded_says_why() -> None:
 def test_a_call_that_has_ended_counts_nowhere_though_a_replica_is_still_looked_for() -> None:
     placement = Placement("least-loaded")
     placement.update({name: ReplicaNews(1, stage=1, num_blocks=100).as_stats() for name in ("r1", "r2")})
-    ended = Call(placement, RoutedRequest("a", 1000))
+    ended = ReplicaCall(placement, RoutedRequest("a", 1000))
     ended.end()
     first = ended.choose(["r1", "r2"])
-    assert Call(placement, RoutedRequest("b", 1000)).choose(["r1", "r2"]) == first
-    assert Call(placement, RoutedRequest("c", 1000)).choose(["r1", "r2"]) not in (None, first)
+    assert ReplicaCall(placement, RoutedRequest("b", 1000)).choose(["r1", "r2"]) == first
+    assert ReplicaCall(placement, RoutedRequest("c", 1000)).choose(["r1", "r2"]) not in (None, first)

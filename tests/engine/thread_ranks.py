@@ -14,7 +14,7 @@ import torch.distributed as distributed
 from engine.harness import checkpoint
 from quire import LLM, EngineConfig
 from quire.assembly import make_engine
-from quire.assembly.rank import RankOptions, RankWorker
+from quire.assembly.rank import ModelRank, RankOptions
 from quire.core.decisions.cost_model import CostModel
 
 
@@ -37,7 +37,7 @@ class ThreadRank:
     def __init__(
         self, config: EngineConfig, rank: int, size: int, rendezvous: ThreadRendezvous, options: RankOptions
     ) -> None:
-        self.worker: RankWorker | None = None
+        self.worker: ModelRank | None = None
         self._asked: SimpleQueue[tuple[Future[Any], str, tuple[Any, ...]] | None] = SimpleQueue()
         self._built: Future[None] = Future()
         arguments = (config, rank, size, rendezvous, options)
@@ -46,7 +46,7 @@ class ThreadRank:
 
     def _serve(self, *arguments: Any) -> None:
         try:
-            worker = self.worker = RankWorker(*arguments)
+            worker = self.worker = ModelRank(*arguments)
         except Exception as error:
             self._built.set_exception(error)
             return
@@ -103,13 +103,13 @@ class JointLLM(LLM):
         config = EngineConfig(str(directory), tensor_parallel_size=num_ranks, **options)
         rendezvous, of_each = ThreadRendezvous(), RankOptions(ranks_here=num_ranks, is_progressive=is_progressive)
         self.ranks = [ThreadRank(config, rank, num_ranks, rendezvous, of_each) for rank in range(1, num_ranks)]
-        first = RankWorker(config, 0, num_ranks, rendezvous, of_each)
+        first = ModelRank(config, 0, num_ranks, rendezvous, of_each)
         for rank in self.ranks:
             rank.wait_built(None)
         self.config = first.config
         self.engine = make_engine(self.config, first.loaded, cost_model=costs, built=first.built, others=self.ranks)
 
     @property
-    def workers(self) -> list[RankWorker]:
+    def workers(self) -> list[ModelRank]:
         """Of the ranks but the first."""
         return [rank.worker for rank in self.ranks if rank.worker is not None]

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from quire.assembly.model import LoadedModel, load
-from quire.assembly.rank import JointArrivals, RankOptions, RankWorker, check_ranks
+from quire.assembly.rank import JointArrivals, ModelRank, RankOptions, check_ranks
 from quire.assembly.runner import BuiltRunner, make_runner
 from quire.calibration.calibrate import quick_profile
 from quire.calibration.profiles import ProfileKeeper, ProfilePlace, profile_place
@@ -93,7 +93,7 @@ def _start_on_processes(
         rendezvous = FileRendezvous(str(Path(directory.name) / "meeting"))
         options = RankOptions(memory_share=memory_share, ranks_here=size, is_progressive=is_progressive)
         for rank, process in enumerate(processes, start=1):
-            process.build(partial(RankWorker, config, rank, size, rendezvous, options))
+            process.build(partial(ModelRank, config, rank, size, rendezvous, options))
         engine = start_on_ranks(config, processes, rendezvous, options, reading=reading, start=start)
     except BaseException:
         for process in processes:
@@ -118,7 +118,7 @@ def start_on_ranks(
     """An engine over ranks wherever they are; the first one is made here.
 
     Args:
-        others: the other ranks, each of which makes a `RankWorker` by now.
+        others: the other ranks, each of which makes a `ModelRank` by now.
         rendezvous: of all of them.
         options: of the first one.
         reading: see `start_engine`.
@@ -136,7 +136,7 @@ def start_on_ranks(
                 raise RankLost(why)
 
     try:
-        worker = RankWorker(config, 0, size, rendezvous, options, check=check, reading=reading, start=start)
+        worker = ModelRank(config, 0, size, rendezvous, options, check=check, reading=reading, start=start)
         for rank in others:
             rank.wait_built(None)
         engine = make_engine(worker.config, worker.loaded, built=worker.built, others=others)

@@ -36,7 +36,7 @@ class RankOptions:
     is_progressive: bool = False
 
 
-class RankWorker:
+class ModelRank:
     """See `runner.ranks.interface.RankWorker`. Making one loads this rank's slice of the model, and returns when all
     ranks have theirs.
 

@@ -18,7 +18,7 @@ from quire.kernels.recorder import call_kernel, new_output
 _FUNCTIONS = {torch.float32: "quire_attend_float32", torch.bfloat16: "quire_attend_bfloat16"}
 
 
-class _Plan(ctypes.Structure):
+class _AttentionPlan(ctypes.Structure):
     """`QuirePlan` in csrc/paged_attention.h."""
 
     _fields_ = (
@@ -38,7 +38,7 @@ class _Plan(ctypes.Structure):
     )
 
 
-class _Batch(ctypes.Structure):
+class _AttentionBatch(ctypes.Structure):
     """`QuireBatch` there."""
 
     _fields_ = (
@@ -49,7 +49,7 @@ class _Batch(ctypes.Structure):
     )
 
 
-class _Call(ctypes.Structure):
+class _AttentionCall(ctypes.Structure):
     """`QuireAttention` there."""
 
     _fields_ = (
@@ -94,7 +94,7 @@ class CpuAttention:
         self.is_recordable = False  #: whether the planned step is one kernel call a layer, and nothing else
         self._planned: tuple[np.ndarray, ...] = ()  # what the plan points into
         self._units, self._merges, self._places = (np.empty((0, width), dtype=np.int64) for width in (7, 3, 1))
-        self._plan = _Plan(
+        self._plan = _AttentionPlan(
             block_stride=cache.stride(0),
             num_kv_heads=layout.num_kv_heads,
             num_groups=num_heads // layout.num_kv_heads,
@@ -102,7 +102,7 @@ class CpuAttention:
             head_dim=layout.head_dim,
             scale=layout.head_dim**-0.5,
         )
-        self._call = _Call(plan=ctypes.addressof(self._plan))
+        self._call = _AttentionCall(plan=ctypes.addressof(self._plan))
 
     @staticmethod
     def supports(dtype: torch.dtype) -> bool:
@@ -122,7 +122,7 @@ class CpuAttention:
         plan.num_threads = torch.get_num_threads()
         plan.num_tokens, plan.slot_mapping = len(slots), slots.ctypes.data
         plan.block_tables, plan.table_stride = tables.ctypes.data, tables.shape[1]
-        sequences = _Batch(len(lens), starts.ctypes.data, lens.ctypes.data, self._prompts is None)
+        sequences = _AttentionBatch(len(lens), starts.ctypes.data, lens.ctypes.data, self._prompts is None)
         num_partials = self._divide(ctypes.byref(plan), ctypes.byref(sequences))
         partial_size = self._num_heads * (self.layout.head_dim + 2)
         if self._partials.numel() < num_partials * partial_size:

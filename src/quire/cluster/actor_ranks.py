@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Room:
+class MachineGroup:
     """Where a replica's ranks are to be, as its actor sees it.
 
     Attributes:
@@ -41,7 +41,7 @@ class Room:
     share: ReplicaShare
 
     @classmethod
-    def of_this_actor(cls, share: ReplicaShare) -> Room:
+    def of_this_actor(cls, share: ReplicaShare) -> MachineGroup:
         import ray
 
         group = ray.util.get_current_placement_group()
@@ -50,27 +50,27 @@ class Room:
         return cls(context.gcs_address, ray.util.get_node_ip_address(), group.id.hex(), share)
 
 
-def start_engine(config: EngineConfig, room: Room, *, memory_share: float) -> Engine:
+def start_engine(config: EngineConfig, machines: MachineGroup, *, memory_share: float) -> Engine:
     """As `startup.start_engine`, with ranks on several machines. It may be called again after a rank was lost.
 
     Args:
         memory_share: of the free memory of each machine, that this engine may take.
     """
-    _join(room.address)
-    size, ranks_here = room.share.num_ranks, room.share.ranks_a_machine
-    others = [ActorRank(rank, room) for rank in range(1, size)]  # which start while this process imports
+    _join(machines.address)
+    size, ranks_here = machines.share.num_ranks, machines.share.ranks_a_machine
+    others = [ActorRank(rank, machines) for rank in range(1, size)]  # which start while this process imports
     try:
         from quire.assembly.engine import start_on_ranks
-        from quire.assembly.rank import RankOptions, RankWorker
+        from quire.assembly.rank import ModelRank, RankOptions
         from quire.loading.source import resolve_model
         from quire.models.parallel import ModelSplit, ParallelGroup
         from quire.runner.ranks.group import TcpRendezvous
 
         ModelSplit(resolve_model(config.model, load_format=config.load_format).config, ParallelGroup(0, size))
-        rendezvous = TcpRendezvous(room.host, _free_port())
+        rendezvous = TcpRendezvous(machines.host, _free_port())
         options = RankOptions(memory_share=memory_share, ranks_here=ranks_here, is_progressive=True)
         for rank, actor in enumerate(others, start=1):
-            actor.build(partial(RankWorker, config, rank, size, rendezvous, options))
+            actor.build(partial(ModelRank, config, rank, size, rendezvous, options))
         return start_on_ranks(config, others, rendezvous, options)
     except BaseException:
         for actor in others:
@@ -123,22 +123,22 @@ class RankActor:
 class ActorRank:
     """See `RankHandle`. An actor that waits to be told what to build."""
 
-    def __init__(self, rank: int, room: Room) -> None:
+    def __init__(self, rank: int, machines: MachineGroup) -> None:
         import ray
         from ray.util.placement_group import PlacementGroup, PlacementGroupID
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        self._name = f"rank {rank} of {room.share.num_ranks}"
+        self._name = f"rank {rank} of {machines.share.num_ranks}"
         self._end_words = f"{self._name}, an actor of Ray, has ended"
         self._why: str | None = None
         self._is_ended = False
         self._tell: list[Callable[[str], None]] = []
         self._lock = threading.Lock()
-        group = PlacementGroup(PlacementGroupID(bytes.fromhex(room.group)))
+        group = PlacementGroup(PlacementGroupID(bytes.fromhex(machines.group)))
         actor = ray.remote(concurrency_groups={"life": 1})(RankActor).options(
-            **room.share.of_rank(),
+            **machines.share.of_rank(),
             max_restarts=0,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank // room.share.ranks_a_machine),
+            scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank // machines.share.ranks_a_machine),
         )
         self._actor = actor.remote()
         life = self._actor.live.options(concurrency_group="life").remote()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quire.cluster.app_spec import AppSpec
 from quire.cluster.settings import ClusterSettings
 from quire.cluster.share import share_of
 from quire.config import EngineConfig
@@ -27,26 +27,6 @@ _LOOK_BACK_S = 2.0  # over which requests are counted; `Autoscaler` has a longer
 _COUNT_S = 1.0  # between two counts
 _HEALTH_PERIOD_S = 2.0
 _DRAIN_LOOK_S = 0.5
-
-
-@dataclass(frozen=True)
-class Served:
-    """What a cluster serves, and how: enough to make the application anywhere in it."""
-
-    engines: dict[str, EngineConfig]  #: by the names that they are served under, in order
-    settings: ServerSettings  #: with keys
-    cluster: ClusterSettings
-    template: str | None = None  #: stands in place of the models' own chat templates
-    aliases: tuple[str, ...] = ()  #: other names of the only model
-
-    @property
-    def deployments(self) -> dict[str, str]:
-        """The name of each model's deployment: a model's own may have what those may not."""
-        found: dict[str, str] = {}
-        for number, name in enumerate(self.engines):
-            plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
-            found[name] = plain if plain not in (*found.values(), "ingress") else f"{plain}-{number}"
-        return found
 
 
 def build_app(config: Mapping[str, Any] | str | Path) -> Application:
@@ -73,7 +53,7 @@ def describe(
     engines: dict[str, EngineConfig],
     settings: ServerSettings,
     cluster: ClusterSettings,
-) -> Served:
+) -> AppSpec:
     """What is to be served, with all that files of this machine say about it.
 
     Raises:
@@ -87,7 +67,7 @@ def describe(
         share_of(config, cluster)
     engines, aliases = settings.named(engines)
     template = read_chat_template(settings.chat_template) if settings.chat_template is not None else None
-    return Served(engines, with_keys(settings), cluster, template, aliases)
+    return AppSpec(engines, with_keys(settings), cluster, template, aliases)
 
 
 def _check(settings: ServerSettings) -> None:
@@ -101,7 +81,7 @@ def _check(settings: ServerSettings) -> None:
         raise ValueError("ssl_ca_certs is not there with ray: its proxy asks no client for a certificate; leave it out")
 
 
-def deploy(served: Served) -> Application:
+def deploy(spec: AppSpec) -> Application:
     """The application, for `serve.run`.
 
     Raises:
@@ -113,8 +93,8 @@ def deploy(served: Served) -> Application:
     from quire.cluster.ingress import start_app
     from quire.cluster.replica import ModelReplica
 
-    names = served.deployments
-    settings, cluster = served.settings, served.cluster
+    names = spec.deployments
+    settings, cluster = spec.settings, spec.cluster
     models = [
         serve.deployment(
             ModelReplica,
@@ -137,11 +117,11 @@ def deploy(served: Served) -> Application:
             hang_timeout_s=settings.hang_timeout_s,
             load_wait_s=settings.load_wait_s,
         )
-        for name, config in served.engines.items()
+        for name, config in spec.engines.items()
     ]
 
     def make_asgi_app() -> Any:  # Serve calls it in the ingress' replica
-        return start_app(served)
+        return start_app(spec)
 
     ingress = serve.deployment(
         serve.ingress(make_asgi_app)(),

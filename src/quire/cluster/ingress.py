@@ -12,6 +12,7 @@ from ray import serve
 from ray.exceptions import ActorDiedError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from quire.cluster.app_spec import AppSpec
 from quire.cluster.figures import ClusterMetrics
 from quire.cluster.remote_engine import RemoteEngine
 from quire.server.assemble import assemble
@@ -20,22 +21,20 @@ from quire.server.log_format import configure_logging
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from quire.cluster.application import Served
 
-
-def start_app(served: Served) -> FastAPI:
+def start_app(spec: AppSpec) -> FastAPI:
     """The application of this replica. It begins to ask the models' deployments as its lifespan begins."""
-    settings = served.settings
+    settings = spec.settings
     configure_logging(settings.log_format)
-    metrics = ClusterMetrics(served.engines)
+    metrics = ClusterMetrics(spec.engines)
     app_name = serve.get_replica_context().app_name
     engines = {
         name: RemoteEngine(
             name,
             serve.get_deployment_handle(deployment, app_name),
             is_dead=lambda error: isinstance(error, ActorDiedError),
-            policy=served.cluster.replica_routing,
-            starts_at_once=served.cluster.min_replicas > 0,
+            policy=spec.cluster.replica_routing,
+            starts_at_once=spec.cluster.min_replicas > 0,
             max_queue=settings.max_queue,
             load_wait_s=settings.load_wait_s,
             on_finished=partial(metrics.observe_finished, name),
@@ -44,10 +43,10 @@ def start_app(served: Served) -> FastAPI:
             on_load=partial(metrics.observe_load, name),
             on_figures=partial(metrics.observe_replicas, name),
         )
-        for name, deployment in served.deployments.items()
+        for name, deployment in spec.deployments.items()
     }
-    sources = {name: config.model for name, config in served.engines.items()}
-    app = assemble(engines, sources, settings, metrics, template=served.template, aliases=served.aliases).app
+    sources = {name: config.model for name, config in spec.engines.items()}
+    app = assemble(engines, sources, settings, metrics, template=spec.template, aliases=spec.aliases).app
     lifespan = app.router.lifespan_context
 
     @asynccontextmanager

@@ -1,7 +1,7 @@
-"""Where the requests of one model go: the router over replicas, kept in step with those that Ray Serve tells of.
+"""Choose a replica for each request of one model: the router, kept up to date with Ray Serve's replicas. Knows no Ray.
 
-Knows no Ray. Serve's own router asks it in a thread of its own, the application tells it what has become of requests in
-another; so each call is one turn under a lock.
+Serve's own router asks in a thread of its own, the application reports the requests' ends in another: so every method
+takes the lock.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from quire.routing.replicas import ReplicaRouter, RoutedRequest
 
 class Placement:
     """Args:
-    policy: of `ReplicaRouter`.
-    on_load: is told of the progress of the replica that has come furthest, whenever that changes.
-    on_figures: is told what the engine of each replica has counted, whenever there is news.
+    policy: see `ReplicaRouter`.
+    on_load: receives the progress of the replica that has loaded most, whenever it changes.
+    on_figures: receives the engines' counters by replica, whenever Serve reports.
     """
 
     def __init__(
@@ -31,26 +31,26 @@ class Placement:
         on_load: Callable[[LoadProgress], None] = lambda progress: None,
         on_figures: Callable[[Mapping[str, Sequence[float]]], None] = lambda figures: None,
     ) -> None:
-        self._router = ReplicaRouter(policy)  #: knows the replicas that serve; those that still load are none to it
+        self._router = ReplicaRouter(policy)  #: holds serving replicas only
         self._on_load = on_load
         self._on_figures = on_figures
         self._lock = threading.Lock()
-        self._heard: dict[str, int] = {}  #: by replica that serves, the number of the news that was taken last
-        self._dead: set[str] = set()  #: Serve may go on to name them for a while
+        self._heard: dict[str, int] = {}  #: number of the last report, by serving replica
+        self._dead: set[str] = set()  #: Serve may list them for a while longer
         self._progress: LoadProgress | None = None
-        self._sent: dict[str, str] = {}  #: by request, the replica that it was sent to
+        self._sent: dict[str, str] = {}  #: replica by request
 
-    # -- what Serve tells ----------------------------------------------------------------------------------------------
+    # -- replicas ------------------------------------------------------------------------------------------------------
 
     def update(self, replicas: Mapping[str, Mapping[str, Any]]) -> None:
-        """These are the replicas that there are, each with what it told last (`ReplicaNews.as_stats`)."""
+        """Apply Serve's list of replicas, each with its last report (`ReplicaNews.as_stats`)."""
         news = {name: ReplicaNews.of(stats) for name, stats in replicas.items()}
         with self._lock:
             for name in set(self._router.replicas) - set(news):
-                self._forget(name)
+                self._remove(name)
             for name, latest in news.items():
                 if latest is not None and latest.stage and name not in self._dead:
-                    self._take(name, latest)
+                    self._apply(name, latest)
             loads = (each.progress for each in news.values() if each is not None and each.progress is not None)
             best = max(loads, key=lambda progress: (progress.stage, progress.bytes_loaded), default=None)
             has_changed, self._progress = best != self._progress, best
@@ -60,29 +60,31 @@ class Placement:
         if has_changed and best is not None:
             self._on_load(best)
 
-    def _take(self, name: str, news: ReplicaNews) -> None:
+    def _apply(self, name: str, news: ReplicaNews) -> None:
         if name not in self._router.replicas:
             self._router.add(name, num_blocks=news.num_blocks, block_size=news.block_size, stage=news.stage)
         elif news.number <= self._heard[name]:
-            return  # Serve repeats what it knows of all whenever there is news of one
+            return  # Serve repeats all reports whenever one is new
         self._heard[name] = news.number
         self._router.report(name, time.monotonic(), news.forecast, stage=news.stage)
 
-    def _forget(self, name: str) -> None:
+    def _remove(self, name: str) -> None:
         self._router.remove(name)
         self._heard.pop(name, None)
 
     def lose(self, name: str) -> None:
-        """A replica has died."""
+        """Remove a dead replica."""
         with self._lock:
             self._dead.add(name)
-            self._forget(name)
+            self._remove(name)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def choose(self, request: RoutedRequest, names: Iterable[str]) -> str | None:
-        """The one of these replicas that a request goes to, which is counted as sent there; None where it has to wait.
-        Asked again for the same request, it has not been sent after all."""
+        """Choose among these replicas and count the request there; None if it must wait.
+
+        A second call for the same request replaces the first choice.
+        """
         able = set(names)
         with self._lock:
             self._end(request.request_id)
@@ -94,13 +96,13 @@ class Placement:
             self._sent[request.request_id] = routed.replica
             return routed.replica
 
-    def note_taken(self, name: str, request_id: str, forecast: Forecast | None) -> None:
-        """A replica has taken a request in, and its forecast counts it."""
+    def report_started(self, name: str, request_id: str, forecast: Forecast | None) -> None:
+        """Record that a replica has admitted a request, which its forecast includes."""
         with self._lock:
             self._router.report(name, time.monotonic(), forecast, (request_id,))
 
     def end(self, request_id: str) -> None:
-        """A request has ended, in whatever way."""
+        """Stop counting a request."""
         with self._lock:
             self._end(request_id)
 
@@ -109,13 +111,53 @@ class Placement:
         if name is not None:
             self._router.end(name, request_id)
 
-    # -- what it knows -------------------------------------------------------------------------------------------------
-
     @property
     def forecast(self) -> Forecast | None:
-        """Of the replica that would answer first; None where none serves."""
+        """Forecast of the replica that would answer first; None if none serves."""
         now = time.monotonic()
         with self._lock:
             serving = self._router.replicas.values()
             best = min(serving, key=lambda each: each.predict(RoutedRequest("", 1), 0, now), default=None)
             return None if best is None else replace(best.forecast_at(now))
+
+
+class ReplicaCall:
+    """One call of a replica. On the caller's side it chooses the replica; pickled, it is its data alone.
+
+    Args:
+        request: the features to choose by; None accepts any replica, even one that loads.
+        data: payload for the replica.
+
+    Attributes:
+        replica: the last choice; None while the call waits.
+        waits_since: start of the last wait (`time.monotonic`).
+    """
+
+    def __init__(self, placement: Placement, request: RoutedRequest | None = None, data: bytes = b"") -> None:
+        self.placement = placement
+        self.replica: str | None = None
+        self.waits_since = time.monotonic()
+        self._request = request
+        self._data = data
+        self._is_over = False
+
+    def choose(self, names: Iterable[str]) -> str | None:
+        """Choose among these replicas; None if the call must wait."""
+        if self.replica is not None:  # the last choice does not serve after all
+            self.waits_since = time.monotonic()
+        if self._request is None:
+            self.replica = next(iter(names), None)
+        else:
+            self.replica = self.placement.choose(self._request, names)
+            if self._is_over:  # Serve's thread does not know yet; the call must not be counted
+                self.end()
+        return self.replica
+
+    def end(self) -> None:
+        """End the call, which counts nowhere from now on."""
+        self._is_over = True
+        if self._request is not None:
+            self.placement.end(self._request.request_id)
+
+    def __reduce__(self) -> tuple[Callable[[bytes], bytes], tuple[bytes]]:
+        return bytes, (self._data,)

@@ -35,8 +35,7 @@ from quire.async_engine.messages import (
     StateReport,
     StepReport,
 )
-from quire.cluster.call import Call
-from quire.cluster.placement import Placement
+from quire.cluster.placement import Placement, ReplicaCall
 from quire.cluster.wire import Clock, pack_request
 from quire.core.block_keys import extend_keys
 from quire.engine.input_processor import InputProcessor
@@ -206,7 +205,7 @@ class _Replicas:
 
     async def _serve(self, add: Add) -> None:
         """One call of one replica, from a request to its last event there."""
-        call = Call(self._placement, self._describe(add), pack_request(add))
+        call = ReplicaCall(self._placement, self._describe(add), pack_request(add))
         patience = self._beside(self._give_up_waiting(add, call))
         response = self._generate.remote(call)
         try:
@@ -225,7 +224,7 @@ class _Replicas:
             logger.warning("%s: replica %s was lost with a request: %s", self._name, call.replica, why)
             self._report(Lost([add.key], f"replica {call.replica}: {why}"))
 
-    async def _hand_on(self, add: Add, call: Call, response: Any) -> str | None:
+    async def _hand_on(self, add: Add, call: ReplicaCall, response: Any) -> str | None:
         """Report what comes of a request. Returns why it has not ended, where it has not."""
         clock = Clock()
         async for frame in response:
@@ -234,7 +233,7 @@ class _Replicas:
             if isinstance(last, EngineLost | EngineUnavailable) and not isinstance(last, QueueFull):
                 return str(last)
             if call.replica is not None and any(isinstance(event, Started) for _, event in report.events):
-                self._placement.note_taken(call.replica, add.request_id, forecast)
+                self._placement.report_started(call.replica, add.request_id, forecast)
             self._report(report)
             if isinstance(last, Finished | Exception):
                 return None
@@ -248,7 +247,7 @@ class _Replicas:
         extend_keys(keys, b"", prompt.domains, prompt.token_ids, block_size, len(prompt.token_ids) // block_size)
         return RoutedRequest(add.request_id, add.num_known_tokens, keys, add.first_stage)
 
-    async def _give_up_waiting(self, add: Add, call: Call) -> None:
+    async def _give_up_waiting(self, add: Add, call: ReplicaCall) -> None:
         """End a request that no replica has taken in time."""
         while (left_s := call.waits_since + self._wait_s - time.monotonic()) > 0 or call.replica is not None:
             await asyncio.sleep(max(left_s, 1.0))
@@ -274,7 +273,7 @@ class _Replicas:
         """Have a replica started, where there is none, and ask it what the model's requests are judged by."""
         for attempts_left in reversed(range(_MAX_ATTEMPTS)):
             try:
-                facts = await self._handle.facts.remote(Call(self._placement))
+                facts = await self._handle.facts.remote(ReplicaCall(self._placement))
             except Exception as error:  # of Ray
                 if attempts_left and self._is_dead(error):
                     continue

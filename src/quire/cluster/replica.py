@@ -54,7 +54,7 @@ class ModelReplica:
             config = replace(config, num_threads=max(1, int(num_cpus)))
         config = replace(config, use_tqdm=False)  # nobody watches a terminal here
         if share.num_machines > 1:
-            start = partial(actor_ranks.start_engine, config, actor_ranks.Room.of_this_actor(share))
+            start = partial(actor_ranks.start_engine, config, actor_ranks.MachineGroup.of_this_actor(share))
         else:
             start = partial(start_engine, config)
         self._numbers = itertools.count()

@@ -7,11 +7,11 @@ from typing import Any
 
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 
-from quire.cluster.call import Call
+from quire.cluster.placement import ReplicaCall
 
 
 class PlacementRouter(RequestRouter):
-    """Sends a `Call` where its placement says, and other calls anywhere."""
+    """Sends a `ReplicaCall` where its placement says, and other calls anywhere."""
 
     def initialize_state(self, **options: Any) -> None:
         self._placement: Any = None  #: of the calls; they bring it along
@@ -21,7 +21,7 @@ class PlacementRouter(RequestRouter):
     ) -> list[list[RunningReplica]]:
         """The one replica that the call is to go to; none yet where all that there are still load."""
         call = pending_request.args[0] if pending_request is not None and pending_request.args else None
-        if pending_request is None or not isinstance(call, Call):
+        if pending_request is None or not isinstance(call, ReplicaCall):
             return [candidate_replicas]
         pending_request.routing_context.should_backoff = True  # or Serve asks again without a pause
         if self._placement is not call.placement:

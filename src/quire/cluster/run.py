@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from quire.cluster.application import APPLICATION, Served, deploy, need_ray
+from quire.cluster.app_spec import AppSpec
+from quire.cluster.application import APPLICATION, deploy, need_ray
 from quire.cluster.share import share_of
 
 logger = logging.getLogger("quire")
@@ -27,7 +28,7 @@ _LOOK_S = 0.5
 _LOOK_TIMEOUT_S = 10.0
 
 
-def run(served: Served, address: str | None, banner: Callable[[str], str]) -> int:
+def run(spec: AppSpec, address: str | None, banner: Callable[[str], str]) -> int:
     """Serve until told to stop. Call it in the main thread.
 
     Args:
@@ -42,7 +43,7 @@ def run(served: Served, address: str | None, banner: Callable[[str], str]) -> in
             else listens on the port.
     """
     need_ray()
-    settings = served.settings
+    settings = spec.settings
     if address is None:
         _check_port(settings.host, settings.port)
     with (
@@ -51,8 +52,8 @@ def run(served: Served, address: str | None, banner: Callable[[str], str]) -> in
     ):  # in this order: Ray takes signals for itself as it starts
         from ray import serve
 
-        for name, config in served.engines.items():
-            share_of(config, served.cluster).check_room(name, is_all=address is None)
+        for name, config in spec.engines.items():
+            share_of(config, spec.cluster).check_room(name, is_all=address is None)
         scheme = "https" if settings.ssl_certfile is not None else "http"
         serve.start(
             proxy_location="HeadOnly" if address is None else "EveryNode",
@@ -66,10 +67,10 @@ def run(served: Served, address: str | None, banner: Callable[[str], str]) -> in
             logging_config={"enable_access_log": False, "log_level": "WARNING"},
         )
         try:
-            serve.run(deploy(served), name=APPLICATION, route_prefix="/", logging_config={"enable_access_log": False})
+            serve.run(deploy(spec), name=APPLICATION, route_prefix="/", logging_config={"enable_access_log": False})
             host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
             url = f"{scheme}://{host}:{settings.port}"
-            if not _wait_until_loaded(url, served, heard):
+            if not _wait_until_loaded(url, spec, heard):
                 return _EXIT_NOT_LOADED
             if not heard:
                 print(banner(url), flush=True)
@@ -148,7 +149,7 @@ def _check_port(host: str, port: int) -> None:
         raise ValueError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --host or --port") from None
 
 
-def _wait_until_loaded(url: str, served: Served, heard: list[int]) -> bool:
+def _wait_until_loaded(url: str, spec: AppSpec, heard: list[int]) -> bool:
     """Wait until every model answers, or could be asked to. False where the only one cannot be loaded."""
     import httpx
 
@@ -158,6 +159,6 @@ def _wait_until_loaded(url: str, served: Served, heard: list[int]) -> bool:
         except (httpx.HTTPError, ValueError, AttributeError):
             status = None
         if status in ("ok", "failed"):
-            return bool(status == "ok") or len(served.engines) > 1
+            return bool(status == "ok") or len(spec.engines) > 1
         time.sleep(_LOOK_S)
     return True

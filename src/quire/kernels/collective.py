@@ -13,7 +13,7 @@ PART_BYTES = 1 << 18  #: of a buffer: what a step of a few sequences adds up at 
 _LINE = 64
 
 
-class _Call(ctypes.Structure):
+class _CollectiveCall(ctypes.Structure):
     """`QuireCollective` in csrc/collective.h."""
 
     _fields_ = (
@@ -40,7 +40,7 @@ class Collective:
     """
 
     def __init__(self, library: ctypes.CDLL, memory: int, rank: int, size: int, wait_s: float) -> None:
-        self._call = _Call(memory, PART_BYTES, rank, size, 0, 0, 0, int(wait_s * 1e6))
+        self._call = _CollectiveCall(memory, PART_BYTES, rank, size, 0, 0, 0, int(wait_s * 1e6))
         self._pointer = ctypes.pointer(self._call)
         self._sums = {dtype: self._typed(library, f"quire_all_reduce_{dtype}", 1, 1) for dtype in DTYPES}
         self._gather = self._typed(library, "quire_all_gather", 2, 2)
@@ -54,7 +54,7 @@ class Collective:
     def _typed(library: ctypes.CDLL, name: str, num_pointers: int, num_sizes: int) -> Any:
         function = library[name]  # an object of our own: its types are
         pointers, sizes = [ctypes.c_void_p] * num_pointers, [ctypes.c_int64] * num_sizes
-        function.argtypes, function.restype = (ctypes.POINTER(_Call), *pointers, *sizes), ctypes.c_int32
+        function.argtypes, function.restype = (ctypes.POINTER(_CollectiveCall), *pointers, *sizes), ctypes.c_int32
         return function
 
     def all_reduce(self, dtype: str, x: int, num_elements: int) -> bool:

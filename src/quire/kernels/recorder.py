@@ -55,7 +55,7 @@ class PassMemory:
     """
 
     def __init__(self) -> None:
-        self._parts = [_Part(), _Part(), _Part()]
+        self._parts = [_Arena(), _Arena(), _Arena()]
         self._part = self._parts[0]
 
     def begin_pass(self) -> None:
@@ -79,7 +79,7 @@ class PassMemory:
         return sum(chunk.numel() for part in self._parts for chunk in part.chunks)
 
 
-class _Part:
+class _Arena:
     """Memory that is given out piece by piece, and all at once again. It grows by chunks that stay where they are."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class KernelCall(NamedTuple):
     arguments: Any  #: its structure
 
 
-class Recorder(TorchDispatchMode):
+class PassRecorder(TorchDispatchMode):
     """While it is entered, this thread's kernel calls are noted, and whether torch computes anything itself.
 
     Args:
@@ -124,7 +124,7 @@ class Recorder(TorchDispatchMode):
         self.other: str | None = None  #: an operation of torch's that would be missing from the pass
         self._calls: list[KernelCall] = []
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> PassRecorder:
         self.memory.begin_pass()
         _here.recorder = self
         super().__enter__()
@@ -146,7 +146,7 @@ class Recorder(TorchDispatchMode):
         return RecordedPass(library, self._calls, inputs, output)
 
 
-def _take_operation(self: Recorder, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+def _take_operation(self: PassRecorder, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     name = func._schema.name
     if name not in _VIEWS:
         self.other = name
@@ -154,17 +154,17 @@ def _take_operation(self: Recorder, func: Any, types: Any, args: Any = (), kwarg
 
 
 # Given to the class only now: one that it is made with is wrapped by torch, and its first call imports 800 modules.
-Recorder.__torch_dispatch__ = _take_operation  # type: ignore[method-assign, assignment]
+PassRecorder.__torch_dispatch__ = _take_operation  # type: ignore[method-assign, assignment]
 
 
-class _Call(ctypes.Structure):
+class _CallEntry(ctypes.Structure):
     """`QuireCall` in csrc/pass.h."""
 
     _fields_ = (("function", ctypes.c_void_p), ("arguments", ctypes.c_void_p))
 
 
 class RecordedPass:
-    """Calls in their order, as `Recorder.finish` makes them. Whatever they point to must still be there."""
+    """Calls in their order, as `PassRecorder.finish` makes them. Whatever they point to must still be there."""
 
     def __init__(
         self,
@@ -179,9 +179,10 @@ class RecordedPass:
         self._run = library["quire_run"]
         self._run.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
         self._run.restype = None
-        self._table = (_Call * len(calls))(
-            *(_Call(ctypes.cast(each.function, ctypes.c_void_p), ctypes.addressof(each.arguments)) for each in calls)
-        )
+        entries = [
+            _CallEntry(ctypes.cast(each.function, ctypes.c_void_p), ctypes.addressof(each.arguments)) for each in calls
+        ]
+        self._table = (_CallEntry * len(calls))(*entries)
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         for to, given in zip(self._inputs, inputs, strict=True):

@@ -208,7 +208,7 @@ class LayerLoader:
     def set_served_stage(self, number: int) -> None:
         """The engine serves this stage now. Adapters and maps of those before it are let go of."""
         with self._changed:
-            self._stages.let_go_before(number)
+            self._stages.drop_before(number)
         self._status.set_served(number)
 
     def progress(self) -> LoadProgress:

@@ -123,14 +123,14 @@ def read_adapter(
     config = _read_config(directory / CONFIG_FILE, read)
     weights = directory / WEIGHTS_FILE
     projections = model.projections()
-    parts: dict[Linear, list[_Part]] = {}
+    parts: dict[Linear, list[_AdapterPart]] = {}
     for name, factors in _pair(weights, read_tensors(weights, read)).items():
         linear, rows, outputs = _find(weights, name, model, projections)
         expected = {"A": [config.rank(name), linear.inputs.total], "B": [outputs.total, config.rank(name)]}
         for factor, shape in expected.items():
             _check_shape(weights, name, factor, list(factors[factor].shape), shape)
         down, up = _take(factors["A"], linear.inputs, 1), _take(factors["B"], outputs, 0)
-        parts.setdefault(linear, []).append(_Part(down.float(), up.float().t() * config.scaling(name), rows))
+        parts.setdefault(linear, []).append(_AdapterPart(down.float(), up.float().t() * config.scaling(name), rows))
     return LoraAdapter({linear: _stack(linear, found, dtype, device) for linear, found in parts.items()}, digest)
 
 
@@ -142,7 +142,7 @@ def _take(factor: Tensor, share: Share, dim: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _AdapterPart:
     """One projection's A and scaled B."""
 
     down: Tensor  #: [rank, in_features]
@@ -150,7 +150,7 @@ class _Part:
     rows: slice  #: of the layer's output
 
 
-def _stack(linear: Linear, parts: list[_Part], dtype: torch.dtype, device: torch.device | str) -> LowRankAdapter:
+def _stack(linear: Linear, parts: list[_AdapterPart], dtype: torch.dtype, device: torch.device | str) -> LowRankAdapter:
     down = torch.cat([part.down for part in parts])
     up = torch.zeros(len(down), linear.out_features)
     start = 0

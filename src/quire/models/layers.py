@@ -20,7 +20,8 @@ from quire.kernels.recorder import new_output
 from quire.models.model_config import RopeConfig, UnsupportedModelError
 from quire.models.parallel.group import ALONE, ParallelGroup
 from quire.models.parallel.split import Share, TensorShare
-from quire.models.weights.packed_weight import PackedWeight, pack_weight
+from quire.models.weights.interface import PackedWeight
+from quire.models.weights.packed_weight import pack_weight
 from quire.models.weights.panel_weight import PanelWeight
 from quire.models.weights.quantized_weight import QuantizedWeight, quantize_weight, quantized_bytes
 

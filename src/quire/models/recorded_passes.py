@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from quire.kernels.loaded import load_kernels
-from quire.kernels.recorder import PassMemory, RecordedPass, Recorder
+from quire.kernels.recorder import PassMemory, PassRecorder, RecordedPass
 from quire.models.layers import take_rows
 
 #: Tokens of a pass that is recorded: with more of them products take so long that nothing between them counts.
@@ -70,7 +70,7 @@ class RecordedPasses:
         if library is None:
             self._passes[key] = None
             return compute(attend, *inputs)
-        with Recorder(self._memory) as recorder:
+        with PassRecorder(self._memory) as recorder:
             kept = [recorder.memory.take(each.shape, each.dtype) for each in inputs]
             for to, given in zip(kept, inputs, strict=True):
                 to.copy_(given)

@@ -19,7 +19,7 @@ from quire.config import EngineConfig
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from quire.models.weights.packed_weight import PackedWeight
+    from quire.models.weights.interface import PackedWeight
 
 _READ_BYTES = 2**28
 _MAX_HEAD_ROWS = 64  # a prompt needs the logits of its last token alone

@@ -1,39 +1,15 @@
-"""A linear layer's weight in the layout of the kernel that multiplies by it. `pack_weight` chooses which one.
-
-A packed weight owns its memory: the plain one can be freed once it is made.
-"""
+"""Pack a linear layer's weight for the fastest kernel on this machine."""
 
 from __future__ import annotations
 
 import functools
-from typing import Literal, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from quire.models.weights.interface import Activation, PackedWeight
 from quire.models.weights.panel_weight import PanelWeight, panel_kernels
-
-Activation = Literal["none", "silu"]
-
-
-class PackedWeight(Protocol):
-    """W, [out_features, in_features], as a kernel wants it."""
-
-    num_bytes: int  #: of memory that it takes
-
-    def product(self, x: Tensor, bias: Tensor | None, activation: Activation = "none") -> Tensor:
-        """activation(x W^T + b).
-
-        Args:
-            x: [num_tokens, in_features], in the model's dtype; rows may be strided.
-            bias: [out_features] or None.
-
-        Returns:
-            [num_tokens, out_features], in x's dtype. A row's values may depend on how many rows there are, as they do
-            with any library's products, but not on what the other rows hold.
-        """
-        ...
 
 
 class OneDnnWeight:

@@ -6,17 +6,14 @@ The weight is cut into panels of outputs, see `kernels/csrc/linear.h`, and packe
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import call_kernel, new_output
+from quire.models.weights.interface import Activation
 from quire.system.pages import new_empty
-
-if TYPE_CHECKING:
-    from quire.models.weights.packed_weight import Activation
 
 _NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 #: Products of an input and a weight that one thread takes alone: a second one has to be woken.
@@ -24,7 +21,7 @@ _SERIAL_PRODUCTS = 2**18
 _SERIAL_ROWS = 16  # of a table
 
 
-class _Linear(ctypes.Structure):
+class _PanelLinear(ctypes.Structure):
     """`QuireLinear` in csrc/linear.h."""
 
     _fields_ = (
@@ -136,7 +133,7 @@ class PanelWeight:
         num_rows = len(x)
         out = new_output((num_rows, self.out_features), x.dtype)
         is_small = num_rows * self.in_features * self.out_features <= _SERIAL_PRODUCTS
-        call = _Linear(
+        call = _PanelLinear(
             x.data_ptr(),
             x.stride(0),
             num_rows,

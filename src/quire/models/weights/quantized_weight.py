@@ -20,7 +20,7 @@ from torch import Tensor
 
 from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import call_kernel, new_output
-from quire.models.weights.packed_weight import Activation, PackedWeight
+from quire.models.weights.interface import Activation, PackedWeight
 from quire.system.pages import new_empty
 
 logger = logging.getLogger("quire")
@@ -49,7 +49,7 @@ class _Weight(ctypes.Structure):
     ]
 
 
-class _Linear(ctypes.Structure):
+class _QuantizedLinear(ctypes.Structure):
     """`QuireQuantizedLinear`."""
 
     _fields_: ClassVar = [
@@ -161,7 +161,7 @@ class QuantizedWeight:
         if not num_rows:
             return out
         x = x if x.stride(1) == 1 else x.contiguous()
-        call = _Linear(
+        call = _QuantizedLinear(
             self.address,
             None if bias is None else bias.data_ptr(),
             up,

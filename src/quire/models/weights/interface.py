@@ -1,0 +1,31 @@
+"""The interface of packed weights: `packed_weight.pack_weight` and `quantized_weight.quantize_weight` make them."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+Activation = Literal["none", "silu"]
+
+
+class PackedWeight(Protocol):
+    """A linear layer's weight W, [out_features, in_features], in the layout of one kernel.
+
+    A packed weight owns its memory: the plain one can be freed.
+    """
+
+    num_bytes: int
+
+    def product(self, x: Tensor, bias: Tensor | None, activation: Activation = "none") -> Tensor:
+        """Compute activation(x W^T + b).
+
+        Args:
+            x: [num_tokens, in_features] in the model's dtype; rows may be strided.
+            bias: [out_features] or None.
+
+        Returns:
+            [num_tokens, out_features] in x's dtype. A row may depend on the number of rows, as in any library's
+            products, but not on the content of other rows.
+        """
+        ...
