@@ -78,8 +78,11 @@ def directory(tmp_path: Path) -> Path:
     return make_checkpoint("llama", tmp_path)
 
 
-def loader_of(directory: Path, **options: Any) -> LayerLoader:
-    return LayerLoader(resolve_model(str(directory)), **options)
+def loader_of(
+    directory: Path, *, manifest: StageManifest | None = None, bandwidth: float | None = None, **options: Any
+) -> LayerLoader:
+    reading = CheckpointReading(directory, manifest=manifest, bandwidth=bandwidth)
+    return LayerLoader(resolve_model(str(directory)), reading=reading, **options)
 
 
 @torch.inference_mode()
@@ -140,7 +143,7 @@ def test_a_forward_pass_goes_through_layers_as_they_arrive(directory: Path, monk
         assert torch.equal(logits(loader.model, let_go_on), expected)
         assert passed == [0, 1, 2]
         assert loader.model.waited_s > 0
-        assert loader.memory_to_come() == 0
+        assert loader.pending_memory() == 0
 
 
 def test_a_layer_that_cannot_be_loaded_raises_in_the_forward_pass_that_waits_for_it(directory: Path) -> None:
@@ -303,7 +306,7 @@ def test_a_stage_whose_adapter_is_not_what_was_packed_is_left_out_and_the_last_i
         assert adapter() is not None
         loader.set_served_stage(3)
         assert adapter() is None
-        with pytest.raises(ValueError, match="stage 2 was let go of, since a later one is served"):
+        with pytest.raises(ValueError, match="stage 2 was dropped because a later one is served"):
             loader.stage(2)
     flip(directory / "adapter" / ADAPTER_FILES[0])
     told: list[LoadProgress] = []
@@ -384,11 +387,11 @@ def test_a_report_that_takes_long_is_not_overtaken_by_a_newer_one(directory: Pat
 
 def test_closing_ends_whoever_waits(directory: Path) -> None:
     manifest = pack(directory)
-    loader = loader_of(directory, manifest=manifest, storage_bandwidth=1)  # a byte a second: never
+    loader = loader_of(directory, manifest=manifest, bandwidth=1)  # a byte a second: never
     loader.start()
     waiting = threading.Thread(target=loader.close)
     waiting.start()
-    with pytest.raises(ModelLoadError, match="was ended before"):
+    with pytest.raises(ModelLoadError, match="was stopped before"):
         loader.wait_stage(1)
     waiting.join()
 

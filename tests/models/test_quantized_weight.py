@@ -145,7 +145,7 @@ def test_a_layer_at_a_time_and_no_more_memory_than_said(monkeypatch: pytest.Monk
 
     original = layers.quantize_weight
     monkeypatch.setattr(layers, "quantize_weight", quantize)
-    to_come = loader.memory_to_come()
+    to_come = loader.pending_memory()
     with loader:
         loader.start()
         loader.wait_stage(1)

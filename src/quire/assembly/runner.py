@@ -72,7 +72,7 @@ def make_runner(
     prefix = _read_prefix(config, tokenizer)
     shape = model.config
     layout = KVLayout(shape.num_layers, model.split.num_kv_heads, config.block_size, shape.head_dim)
-    bytes_to_come = 0 if loaded.loader is None else loaded.loader.memory_to_come()
+    bytes_to_come = 0 if loaded.loader is None else loaded.loader.pending_memory()
     plan = plan_pool(
         config,
         block_bytes=layout.block_bytes(model.dtype.itemsize),

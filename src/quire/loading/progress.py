@@ -1,4 +1,4 @@
-"""How far loading has come, who is told of it, and the progress bar: on stderr, so that stdout stays the program's."""
+"""The state of loading, its listener, and a progress bar on stderr."""
 
 from __future__ import annotations
 
@@ -12,55 +12,54 @@ from contextvars import ContextVar
 
 from quire.outputs import LoadProgress
 
-#: Whoever makes an engine may set this meanwhile, to be told of its model's loading, from any thread, then and later.
+#: Set while an engine is made, it receives the progress of that engine's model, from any thread, for good.
 load_listener: ContextVar[Callable[[LoadProgress], None] | None] = ContextVar("load_listener", default=None)
 
-_TELL_S = 0.1  # between two tellings of bytes
+_NOTIFY_S = 0.1  # least time between two reports of bytes
 _RATE_WINDOW_S = 10.0  # over which the bandwidth is measured
 
 
 class LoadStatus:
-    """How far the loading of one model has come; the listener there is now is told. For any thread.
+    """The state of loading one model, reported to the current `load_listener`. Thread-safe.
 
     Args:
-        num_stages: of the model.
-        last_stage: that is loaded.
-        bytes_total: that will arrive.
+        last_stage: the last stage that is loaded.
+        bytes_total: bytes of all stages up to that.
     """
 
     def __init__(self, num_stages: int, last_stage: int, bytes_total: int) -> None:
-        self.stage_ready = 0  #: the last stage that can be served
+        self.stage_ready = 0  #: the highest stage that can be served
         self._num_stages, self._last_stage = num_stages, last_stage
         self._bytes_total = bytes_total
         self._served_stage = 0
         self._bytes_loaded = self._bytes_of_group = 0
         self._error: str | None = None
-        self._is_stuck = False  # nothing comes until something has changed
-        self._began = 0.0  # when reading did, by time.monotonic
-        self._arrivals: deque[tuple[float, int]] = deque()  # when, and how many bytes there were
+        self._is_stuck = False  # loading waits for a change from outside
+        self._began = 0.0  # start of reading, by time.monotonic
+        self._arrivals: deque[tuple[float, int]] = deque()  # (time, bytes loaded by then)
         self._changed = threading.Lock()
-        self._told_at = -math.inf
-        self._telling = threading.RLock()  # so that who listens hears the last state last
+        self._notified_at = -math.inf
+        self._notifying = threading.RLock()  # the last call of the listener has the latest state
         self._listener = load_listener.get()
 
     def begin(self, seconds_ago: float) -> None:
-        """Reading began then."""
+        """Record the start of reading."""
         self._began = time.monotonic() - seconds_ago
-        self.tell()
+        self.notify()
 
     def begin_group(self) -> None:
-        """What comes from now on may have to be taken back."""
+        """Start counting the bytes of another group."""
         self._bytes_of_group = 0
 
-    def take_back_group(self) -> None:
-        """What has come of the group will come again."""
+    def discard_group(self) -> None:
+        """Subtract the bytes of the current group, which will be read again."""
         with self._changed:
             self._bytes_loaded -= self._bytes_of_group
             self._bytes_of_group = 0
             self._arrivals.clear()
 
     def add_bytes(self, num_bytes: int) -> None:
-        """So many have arrived."""
+        """Count bytes in place."""
         now = time.monotonic()
         with self._changed:
             self._bytes_loaded += num_bytes
@@ -68,21 +67,21 @@ class LoadStatus:
             self._arrivals.append((now, self._bytes_loaded))
             while len(self._arrivals) > 2 and self._arrivals[0][0] < now - _RATE_WINDOW_S:
                 self._arrivals.popleft()
-        if now - self._told_at > _TELL_S:
-            self.tell()
+        if now - self._notified_at > _NOTIFY_S:
+            self.notify()
 
     def set_ready(self, number: int) -> None:
-        """A stage can be served, and whatever was wrong is over. Nobody is told before `tell`."""
+        """Record a ready stage and clear the error. Call `notify` afterwards."""
         self.stage_ready = number
         self._error, self._is_stuck = None, False
 
     def set_served(self, number: int) -> None:
-        """The engine serves a stage."""
+        """Record the stage that the engine serves."""
         self._served_stage = number
-        self.tell()
+        self.notify()
 
     def set_error(self, error: str, *, is_stuck: bool) -> None:
-        """Something is wrong; stuck is what does not go on by itself. Nobody is told before `tell`."""
+        """Record an error, and whether loading is stuck until something changes. Call `notify` afterwards."""
         self._error, self._is_stuck = error, is_stuck
 
     def progress(self) -> LoadProgress:
@@ -96,21 +95,23 @@ class LoadStatus:
             last_stage=self._last_stage,
         )
 
-    def tell(self) -> None:
-        """Tell the listener. Its call may take long; another thread's waits for it."""
-        self._told_at = time.monotonic()
-        with self._telling:
+    def notify(self) -> None:
+        """Call the listener, one thread at a time."""
+        self._notified_at = time.monotonic()
+        with self._notifying:
             if self._listener is not None:
                 self._listener(self.progress())
 
     def close(self) -> None:
-        """Nobody is told any more."""
-        with self._telling:
+        """Drop the listener."""
+        with self._notifying:
             self._listener = None
 
     def _seconds_left(self) -> float | None:
-        """By the bandwidth of all so far, or of late, where that was less: what was read before anybody could take it
-        arrives at once. None where it is not known."""
+        """Estimate by the lower of the total and the recent bandwidth; None if unknown.
+
+        Bytes that were read ahead arrive at once, so the recent bandwidth alone would be too high.
+        """
         with self._changed:
             left = self._bytes_total - self._bytes_loaded
             if not left:
@@ -124,7 +125,7 @@ class LoadStatus:
 
 @contextmanager
 def bytes_progress(description: str, total: int, enabled: bool) -> Iterator[Callable[[int], None]]:
-    """A progress bar: yields `advance(num_bytes)`, which any thread may call."""
+    """Show a progress bar. Yields `advance(num_bytes)`, callable from any thread."""
     if not enabled:
         yield lambda num_bytes: None
         return

@@ -1,6 +1,6 @@
-"""From a file's bytes to the tensors of a model: converted, put where they belong, and looked at.
+"""Copy a file's bytes into a model's tensors, converted and checked for NaN.
 
-Piece by piece as they arrive, so that no tensor is in memory twice.
+This happens piece by piece, so that no tensor is in memory twice.
 """
 
 from __future__ import annotations
@@ -22,60 +22,60 @@ class TensorFill:
     """One tensor of a model while its bytes arrive, in order.
 
     Args:
-        view: where it goes; of the tensor's shape, in any layout and dtype.
-        entry: where it comes from.
+        view: destination with the tensor's shape, in any layout and dtype.
+        entry: the tensor in the file.
     """
 
     def __init__(self, view: Tensor, entry: TensorEntry) -> None:
         self.view = view
         self.entry = entry
         self._dtype = _TYPES[entry.dtype]
-        self._is_suspect = False  # some of it is NaN, infinite, or too large to be summed up
-        # A transposed view is filled by rows once all is there, and so is a tensor at an odd offset.
-        has_own_room = not view.is_contiguous() or entry.start % self._dtype.itemsize
-        self._room = torch.empty(entry.num_bytes, dtype=torch.uint8, device="cpu") if has_own_room else None
+        self._is_suspect = False  # a sum overflowed, or was NaN or infinite
+        # A transposed view, or a tensor at an odd offset, is filled by rows from a buffer at the end.
+        is_buffered = not view.is_contiguous() or entry.start % self._dtype.itemsize
+        self._buffer = torch.empty(entry.num_bytes, dtype=torch.uint8, device="cpu") if is_buffered else None
 
     def add(self, offset: int, data: memoryview) -> None:
-        """Put in the bytes from an offset in the tensor on."""
+        """Add bytes at an offset in the tensor."""
         piece = torch.frombuffer(data, dtype=torch.uint8)
-        if self._room is not None:
-            self._room[offset : offset + len(data)] = piece
+        if self._buffer is not None:
+            self._buffer[offset : offset + len(data)] = piece
             return
         first = offset // self._dtype.itemsize
         self._put(self.view.view(-1)[first : first + len(data) // self._dtype.itemsize], piece.view(self._dtype))
 
-    def finish(self, rest: Callable[[], None] = lambda: None) -> None:
-        """All bytes are there.
+    def finish(self, before_piece: Callable[[], None] = lambda: None) -> None:
+        """Complete the tensor.
 
         Args:
-            rest: called before each piece of work.
+            before_piece: called before each piece of work.
 
         Raises:
-            ModelLoadError: the tensor, as it was loaded, holds NaN or infinity.
+            ModelLoadError: the tensor holds NaN or infinity.
         """
-        if self._room is not None:
-            whole = self._room.view(self._dtype).view(self.entry.shape)
+        if self._buffer is not None:
+            whole = self._buffer.view(self._dtype).view(self.entry.shape)
             rows = max(1, PIECE_BYTES * len(whole) // max(1, self.entry.num_bytes)) if whole.dim() else 1
             for start in range(0, len(whole), rows) if whole.dim() else ():
-                rest()
+                before_piece()
                 self._put(self.view[start : start + rows], whole[start : start + rows])
-            self._room = None
+            self._buffer = None
         if self._is_suspect:
             check_finite(self.view, self.entry)
 
     def _put(self, view: Tensor, piece: Tensor) -> None:
         view.copy_(piece)
-        # NaN and infinity survive a sum, which is much cheaper than looking at each value.
+        # NaN and infinity survive a sum, which is much cheaper than a check of each value.
         self._is_suspect = self._is_suspect or not bool(torch.isfinite(view.sum()))
 
 
 def load_tensors(
     matched: Mapping[str, TensorEntry], views: Mapping[str, Tensor], advance: Callable[[int], None]
 ) -> None:
-    """Copy each entry into its view, converting to the view's dtype, tensor by tensor.
+    """Copy each entry into its view and convert it to the view's dtype.
 
     Args:
-        advance: told the bytes of every tensor once it is in place.
+        advance: called with the bytes of each complete tensor.
 
     Raises:
         ModelLoadError: a file cannot be read, or a tensor holds NaN or infinity.
@@ -99,7 +99,7 @@ def load_tensors(
 
 
 def check_finite(view: Tensor, entry: TensorEntry) -> None:
-    """Raise ModelLoadError if the tensor, as it was loaded, holds NaN or infinity."""
+    """Raise ModelLoadError if a loaded tensor holds NaN or infinity."""
     bad = int((~torch.isfinite(view)).sum())
     if bad:
         dtype = str(view.dtype).removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""Bytes of a checkpoint on their way into a model: each to the unit whose tensor it is of, and through the digest."""
+"""Route a checkpoint's bytes to the units of a model, and through the digest."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from quire.loading.modules.units import Unit
 
 
 class IncomingTensors:
-    """Fills units with tensors, whose bytes come one tensor after the other.
+    """Fills units with tensors, whose bytes arrive one tensor after the other.
 
     Args:
-        names: of tensors in the files, as the model calls them; bytes of others go no further than the digest.
-        device: that units get memory on.
-        digest: that is taken as the bytes pass.
+        names: the model's names of the files' tensors. Other tensors pass through the digest only.
     """
 
     def __init__(
@@ -34,18 +32,18 @@ class IncomingTensors:
         self._fill: TensorFill | None = None
 
     def expect(self, units: Iterable[Unit]) -> None:
-        """Tensors of these units go to them from now on. One that has arrived in part is let go of."""
+        """Route the tensors of these units to them, and drop a partial tensor."""
         self._fill = None
         self._unit_of.update((name, unit) for unit in units for name in unit.tensors)
 
-    def add(self, entry: TensorEntry, offset: int, data: memoryview, rest: Callable[[], None]) -> Unit | None:
-        """Bytes of a tensor, from an offset on. Returns the unit where the tensor is in place with them.
+    def add(self, entry: TensorEntry, offset: int, data: memoryview, before_piece: Callable[[], None]) -> Unit | None:
+        """Add bytes of a tensor at an offset. Returns the unit if they complete the tensor.
 
         Args:
-            rest: called before each piece of work.
+            before_piece: called before each piece of work.
 
         Raises:
-            ModelLoadError: it holds NaN or infinity.
+            ModelLoadError: the tensor holds NaN or infinity.
         """
         is_last = offset + len(data) == entry.num_bytes
         if self._digest is not None:
@@ -60,8 +58,8 @@ class IncomingTensors:
             self._fill.add(offset, data)
         if not is_last:
             return None
-        self._fill.finish(rest)
-        self._fill = None  # with the view, which packing makes useless
-        rest()
+        self._fill.finish(before_piece)
+        self._fill = None  # drops the view, which packing invalidates
+        before_piece()
         unit.finish(name)
         return unit

@@ -1,0 +1,148 @@
+"""Fill the units of one layer group after the other, from a checkpoint or with random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from quire.loading.checkpoint import TensorEntry
+from quire.loading.digest import RunningDigest
+from quire.loading.errors import ModelLoadError
+from quire.loading.modules.incoming import IncomingTensors
+from quire.loading.modules.model_units import ModelUnits
+from quire.loading.modules.stage_parts import GroupCheck
+from quire.loading.modules.units import Unit
+from quire.loading.random_weights import fill_random
+from quire.loading.reading.checkpoint_reading import CheckpointReading
+from quire.loading.reading.reader import ByteReader
+from quire.models.base import CausalLM
+
+
+class LoadingClosed(Exception):
+    """The loader was closed during its work."""
+
+
+@dataclass(frozen=True)
+class LoadHooks:
+    """Callbacks of a `GroupLoader`, in its thread."""
+
+    is_closing: Callable[[], bool]
+    before_piece: Callable[[], None]  #: before each piece of work; may wait for the engine's step
+    before_wait: Callable[[], None]  #: before waiting for bytes
+    on_unit: Callable[[Unit], None]  #: a unit is complete
+    on_bytes: Callable[[int], None]  #: more bytes are in place
+
+
+class GroupLoader:
+    """Args:
+    reading: the checkpoint; None for random weights.
+    names: the model's names of the checkpoint's tensors.
+    digest: the running digest of all bytes; None to skip it.
+    seed: seed of random weights.
+    """
+
+    def __init__(
+        self,
+        model: CausalLM,
+        units: ModelUnits,
+        reading: CheckpointReading | None,
+        names: Mapping[TensorEntry, str],
+        digest: RunningDigest | None,
+        seed: int,
+        hooks: LoadHooks,
+    ) -> None:
+        self._model = model
+        self._units = units
+        self._reading = reading
+        self._names = names
+        self._digest = digest
+        self._seed = seed
+        self._hooks = hooks
+        self._incoming = IncomingTensors(names, units, model.device, digest)
+        self._reader: ByteReader | None = None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Memory of the read buffers."""
+        return 0 if self._reader is None else self._reader.buffered_bytes
+
+    def load(self, number: int) -> None:
+        """Fill the units that a stage adds.
+
+        Raises:
+            ModelLoadError: the group's file cannot be read, is damaged, or lacks tensors.
+            LoadingClosed: see `LoadHooks.is_closing`.
+        """
+        units = self._units.of_stage(number)
+        for unit in units:
+            self._report(unit)
+        if self._reading is None:
+            self._make_random(units)
+        else:
+            self._read_group(self._reading, number)
+        if missing := [name for unit in units if not unit.is_whole for name in unit.tensors]:
+            raise ModelLoadError(f"{len(missing)} tensors of stage {number} are not in its file, such as {missing[0]}")
+
+    def restart(self) -> None:
+        """Expect the tensors of fresh units after `ModelUnits.reset`."""
+        self._incoming.expect(self._units)
+
+    def stop(self) -> None:
+        """Make a waiting `load` return soon; callable from any thread."""
+        if (reader := self._reader) is not None:
+            reader.stop()
+
+    def close_reader(self) -> None:
+        """Close the files. The next `load` opens them again."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def _make_random(self, units: list[Unit]) -> None:
+        shares, std = self._model.checkpoint_shares(), self._model.config.initializer_range
+        for unit in units:
+            for name in unit.tensors:
+                if self._hooks.is_closing():
+                    raise LoadingClosed
+                view = {name: unit.view(name, self._model.device)}
+                fill_random(view, std=std, seed=self._seed, shares=shares)
+                num_bytes = view.pop(name).nbytes
+                self._hooks.before_piece()
+                unit.finish(name)
+                self._report(unit)
+                self._hooks.on_bytes(num_bytes)
+
+    def _read_group(self, reading: CheckpointReading, number: int) -> None:
+        group = reading.groups[number - 1]
+        if self._reader is None:
+            self._reader = reading.reader(number - 1)
+            if group.file is None and self._digest is None and self._model.split.group.size == 1:
+                self._reader.skip(entry for entry in reading.entries.values() if entry not in self._names)
+        check = GroupCheck(reading.directory, group)
+        for run in group.runs:
+            for entry in run.tensors:
+                if not entry.num_bytes:
+                    self._add(entry, 0, memoryview(b""))
+            at = run.start
+            while at < run.end:
+                self._hooks.before_wait()
+                piece = self._reader.next_piece()
+                if piece is None or self._hooks.is_closing():
+                    raise LoadingClosed
+                self._hooks.before_piece()
+                check.update(piece.data)
+                for entry, offset, data in piece.parts():
+                    self._add(entry, offset, data)
+                self._reader.release(piece)
+                self._hooks.on_bytes(piece.end - at)
+                at = piece.end
+        check.finish()
+
+    def _add(self, entry: TensorEntry, offset: int, data: memoryview) -> None:
+        unit = self._incoming.add(entry, offset, data, self._hooks.before_piece)
+        if unit is not None:
+            self._report(unit)
+
+    def _report(self, unit: Unit) -> None:
+        if unit.is_whole and not self._units.is_in_place(unit):
+            self._hooks.on_unit(unit)
