@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quire.server.tools.answer_reader import Answer, AnswerReader
+from quire.server.tools.answer_reader import AnswerReader, ParsedAnswer
 from quire.server.tools.events import CallStart, Event, merge
 from quire.server.tools.families import REASONING_PARSERS, reasoning_markers, tool_parser
 from quire.server.tools.forced import ForcedParser, forced_calls_schema
@@ -113,7 +113,7 @@ def anonymous(events: list[Event]) -> list[Event]:
 def test_recorded_answers_say_the_same_however_they_are_split(name: str) -> None:
     kind, text, reasoning, content, calls = RECORDED[name]
     whole = anonymous(reader(kind).read(text))
-    answer = Answer.of(whole)
+    answer = ParsedAnswer.of(whole)
     assert (answer.reasoning, answer.content) == (reasoning, content)
     assert [(call.name, json.loads(call.arguments)) for call in answer.calls] == calls
     raw = text.encode()
@@ -134,10 +134,10 @@ def _decoded(pieces: list[bytes]) -> list[str]:
 def test_a_streamed_beginning_is_never_taken_back(name: str) -> None:
     """What is told of a text's beginning is the beginning of what is told of the text."""
     kind, text, reasoning, content, calls = RECORDED[name]
-    grown, told = reader(kind), Answer("", "", [])
+    grown, told = reader(kind), ParsedAnswer("", "", [])
     for character in text:
-        more = Answer.of(grown.feed(character))
-        told = Answer(told.reasoning + more.reasoning, told.content + more.content, told.calls + more.calls)
+        more = ParsedAnswer.of(grown.feed(character))
+        told = ParsedAnswer(told.reasoning + more.reasoning, told.content + more.content, told.calls + more.calls)
         assert reasoning.startswith(told.reasoning)
         assert content.startswith(told.content)
         assert [call.name for call in told.calls] == [name for name, _ in calls[: len(told.calls)]]
@@ -145,7 +145,7 @@ def test_a_streamed_beginning_is_never_taken_back(name: str) -> None:
 
 def test_an_answer_that_is_cut_short_keeps_what_it_has() -> None:
     def read(text: str, kind: type[ToolParser] = HermesParser) -> tuple[str, str, list[tuple[str, str]]]:
-        answer = Answer.of(reader(kind).read(text))
+        answer = ParsedAnswer.of(reader(kind).read(text))
         return answer.reasoning, answer.content, [(call.name, call.arguments) for call in answer.calls]
 
     assert read("<think>hm </thi") == ("hm </thi", "", [])
@@ -157,21 +157,21 @@ def test_an_answer_that_is_cut_short_keeps_what_it_has() -> None:
 
 def test_one_call_is_enough_where_that_was_asked_for() -> None:
     kind, text, _, content, calls = RECORDED["qwen, after words, two at once"]
-    answer = Answer.of(reader(kind, is_parallel=False).read(text))
+    answer = ParsedAnswer.of(reader(kind, is_parallel=False).read(text))
     assert (answer.content, [call.name for call in answer.calls]) == (content, [calls[0][0]])
 
 
 def test_thoughts_that_the_prompt_began_end_where_the_model_ends_them() -> None:
     thinking = AnswerReader(ReasoningParser(THINK, is_open=True), None)
-    assert Answer.of(thinking.read("\nhm\n</think>\n\nYes.")) == Answer("hm", "Yes.", [])
+    assert ParsedAnswer.of(thinking.read("\nhm\n</think>\n\nYes.")) == ParsedAnswer("hm", "Yes.", [])
     hidden = AnswerReader(ReasoningParser(THINK, is_open=True), None, shows_reasoning=False)
-    assert Answer.of(hidden.read("hm</think>Yes.")) == Answer("", "Yes.", [])
+    assert ParsedAnswer.of(hidden.read("hm</think>Yes.")) == ParsedAnswer("", "Yes.", [])
 
 
 def test_ids_are_as_the_family_s_template_wants_them() -> None:
     def ids(name: str) -> list[str]:
         kind, text, *_ = RECORDED[name]
-        return [call.id for call in Answer.of(reader(kind).read(text)).calls]
+        return [call.id for call in ParsedAnswer.of(reader(kind).read(text)).calls]
 
     assert all(len(id_) == 9 and id_.isalnum() for id_ in ids("mistral, an array"))
     assert len(set(ids("qwen, after words, two at once"))) == 2
@@ -180,7 +180,7 @@ def test_ids_are_as_the_family_s_template_wants_them() -> None:
 def test_an_endless_call_takes_time_that_grows_with_its_length_only() -> None:
     text = '<tool_call>{"x":[' * 5000 + "]}" * 5000
     read = reader(HermesParser)
-    assert Answer.of(read.read(text)).content == text
+    assert ParsedAnswer.of(read.read(text)).content == text
 
 
 def test_families_are_told_by_their_templates() -> None:
@@ -213,6 +213,6 @@ def test_a_forced_call_s_schema_names_the_functions_and_their_arguments() -> Non
 
 def test_what_is_no_text_is_no_call() -> None:
     text = '<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>'
-    answer = Answer.of(AnswerReader(None, HermesParser(["\ud800", "weather"])).read(text))
+    answer = ParsedAnswer.of(AnswerReader(None, HermesParser(["\ud800", "weather"])).read(text))
     assert not answer.calls
     answer.content.encode()

@@ -19,13 +19,14 @@ from quire.async_engine.messages import EngineUnavailable, RequestFailed
 from quire.routing.router import Router
 from quire.server.anthropic.endpoint import message_routes
 from quire.server.anthropic.schema import MessageEvent
-from quire.server.auto import AutoModel
 from quire.server.collections.embeddings import embedding_routes
 from quire.server.collections.kept_kv import KeptKV
+from quire.server.collections.retrieval import CollectionRetriever
 from quire.server.collections.routes import collection_routes
 from quire.server.collections.service import CollectionService
 from quire.server.collections.warming import warm_routes
 from quire.server.errors import ApiError, error_response, invalid
+from quire.server.generation.engine_errors import as_api_error
 from quire.server.health import health_routes
 from quire.server.http.access_log import AccessLog
 from quire.server.http.auth import Authenticate
@@ -36,13 +37,12 @@ from quire.server.http.paths import PlainPaths
 from quire.server.metrics import CountRequests, Metrics, metrics_routes
 from quire.server.openai.chat import ChatEndpoint
 from quire.server.openai.completions import CompletionEndpoint
-from quire.server.openai.errors import as_api_error
 from quire.server.openai.models import model_routes
 from quire.server.openai.openapi import describe
 from quire.server.openai.schema import ChatCompletionChunk
 from quire.server.openai.tokenize import tokenize_routes
 from quire.server.pages import page_routes
-from quire.server.registry import ModelRegistry
+from quire.server.registry import ModelChooser, ModelRegistry
 from quire.server.responses.endpoint import ResponsesEndpoint
 from quire.server.responses.schema import ResponseEvent
 from quire.server.responses.store import ResponseStore
@@ -87,15 +87,16 @@ def make_app(
     )
     app.state.service = service = service or CollectionService()
     app.state.bodies = BodyReader(registry.prompt_limits, ignore_unknown_fields=settings.ignore_unknown_fields)
-    auto, kept = AutoModel(registry, router), KeptKV(registry)
+    models, kept = ModelChooser(registry, router), KeptKV(registry)
     service.on_deleted = lambda info, passages: kept.forget(info.id, passages)
     app.state.kept = kept
-    chat = ChatEndpoint(auto, settings, service)
+    retriever = CollectionRetriever(service)
+    chat = ChatEndpoint(models, settings, retriever)
     routers = (
         chat.route(),
         message_routes(chat),
         ResponsesEndpoint(chat, ResponseStore(settings.max_stored_responses)).route(),
-        CompletionEndpoint(auto, settings, service).route(),
+        CompletionEndpoint(models, settings, retriever).route(),
         tokenize_routes(registry, settings),
         model_routes(registry, has_auto=router is not None),
         collection_routes(service),

@@ -1,27 +1,37 @@
-"""The models of one server by name, in the order in which they were given; the first is the default."""
+"""The models of one server, by name in the order given (the first is the default), or chosen by a routing policy."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
 
 from quire.async_engine.async_engine import AsyncEngine
-from quire.server.errors import ApiError
+from quire.async_engine.messages import ModelState
+from quire.routing.policy import SLO, Choice
+from quire.routing.router import Router
+from quire.server.bodies.replies import RoutingReply
+from quire.server.bodies.sampling import Slo
+from quire.server.errors import ApiError, invalid
 from quire.server.http.body import Limits
 from quire.server.openai.prompt_limits import PromptLimits
+
+AUTO = "auto"  #: the name that asks the routing policy
+_CHARACTERS_A_TOKEN = 4  # of most texts; a forecast needs no more than a good guess
 
 
 @dataclass(frozen=True)
 class ServedModel:
     """A model under the name by which clients ask for it."""
 
-    name: str  #: the answers show it
+    name: str  #: name in answers
     async_engine: AsyncEngine
     created: int  #: seconds since 1970
-    chat_template: str | None = None  #: stands in place of the model's own
-    source: str = ""  #: the directory, hub id or preset that `--model` named
-    aliases: tuple[str, ...] = ()  #: other names by which it may be asked for
+    chat_template: str | None = None  #: replaces the model's own
+    source: str = ""  #: directory, hub id or preset of `--model`
+    aliases: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -29,7 +39,6 @@ class ServedModel:
 
     @property
     def prompt_limits(self) -> PromptLimits:
-        """The lengths that no prompt exceeds."""
         return PromptLimits(self.async_engine.engine.max_model_len, self._longest_token)
 
     @cached_property
@@ -38,14 +47,11 @@ class ServedModel:
         return max(map(len, tokenizer.backend.get_vocab())) if tokenizer is not None else None
 
 
-AUTO = "auto"  #: asks for whichever model a routing policy chooses
-
-
 class ModelRegistry:
     """The served models.
 
     Args:
-        accepts_any_name: a name that is not served asks the first model.
+        accepts_any_name: map unknown names to the first model.
     """
 
     def __init__(self, models: Sequence[ServedModel], *, accepts_any_name: bool = False) -> None:
@@ -65,14 +71,14 @@ class ModelRegistry:
         return iter(self._models)
 
     def prompt_limits(self) -> Limits:
-        """The limits of the models as far as they are known, by name; the default model's stand under None, too."""
+        """Return the limits of all loaded models by name; None is the default model's key."""
         known = [model for model in self if model.async_engine.is_known]
         found: Limits = {name: model.prompt_limits.check for model in known for name in model.names}
         default = self.get(None)
         return {**found, None: default.prompt_limits.check} if default in known else found
 
     def get(self, name: str | None) -> ServedModel:
-        """The model of that name; without a name the first."""
+        """Return the model of that name; without a name the first. Raises ApiError for an unknown name."""
         if name is None:
             return self._models[0]
         model = self._by_name.get(name)
@@ -84,3 +90,60 @@ class ModelRegistry:
                 404, f"the model {name!r:.200} does not exist; this server has {names}", "model", "model_not_found"
             )
         return model
+
+
+class ModelChooser:
+    """Finds the model for a request: by its name, or for `model: "auto"` by a routing policy.
+
+    Args:
+        router: the routing policy, if the server has one.
+    """
+
+    def __init__(self, registry: ModelRegistry, router: Router | None) -> None:
+        self.registry = registry
+        self._router = router
+
+    def named(self, name: str | None, slo: Slo | None) -> ServedModel | None:
+        """Return the model of that name; None if the policy chooses. Raises ApiError for an unknown name."""
+        if name == AUTO and self._router is not None:
+            return None
+        if slo is not None:
+            raise invalid(f"slo goes with model={AUTO!r}, of a server that was started with --routing", "slo")
+        return self.registry.get(name)
+
+    async def choose(
+        self, question: str | None, slo: Slo | None, *, num_characters: int, key_id: str
+    ) -> tuple[ServedModel, RoutingReply]:
+        """Return the model that the policy chooses, and its reason.
+
+        Args:
+            num_characters: approximate length of the whole prompt.
+
+        Raises:
+            ApiError: the body has no text to choose by.
+        """
+        assert self._router is not None
+        if question is None:
+            raise invalid("model auto chooses by the question's text; send a text, or name a model", "model")
+        known: dict[str, Any] = {}
+        if self._router.needs_forecasts:
+            names = self._router.config.models.values()
+            known["forecasts"] = {each: self.registry.get(each).async_engine.forecast for each in names}
+            known["num_tokens"] = num_characters // _CHARACTERS_A_TOKEN
+            known["key_id"] = key_id
+            known["slo"] = None if slo is None else SLO(slo.ttft_s, slo.tpot_s)
+        choice = self._prefer_ready(await asyncio.to_thread(partial(self._router.route, question, **known)))
+        routing = RoutingReply(policy=choice.policy, why=choice.why, numbers=dict(choice.numbers))
+        return self.registry.get(choice.model), routing
+
+    def _prefer_ready(self, choice: Choice) -> Choice:
+        """Replace a model that is not ready by one that can answer sooner."""
+        assert self._router is not None
+        state = self.registry.get(choice.model).async_engine.state
+        if state in (ModelState.READY, ModelState.UNLOADED):  # an unloaded model is loaded again
+            return choice
+        for better in (ModelState.READY, ModelState.UNLOADED):
+            for name in self._router.config.models.values():
+                if self.registry.get(name).async_engine.state is better:
+                    return replace(choice, model=name, why=f"{choice.why}; but {choice.model} is {state}")
+        return choice

@@ -14,7 +14,7 @@ import pytest
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from quire.server.http.access_log import AccessLog, note_usage
+from quire.server.http.access_log import AccessLog, report_usage
 from quire.server.http.auth import Authenticate, key_id
 from quire.server.log_format import JsonFormatter, TextFormatter
 from quire.server.settings import ServerSettings
@@ -23,7 +23,7 @@ from server.asgi import ask, send_by_hand
 
 async def answer(scope: Scope, receive: Receive, send: Send) -> None:
     await receive()
-    note_usage(scope, model="quire-mini", prompt_tokens=12, completion_tokens=3)
+    report_usage(scope, model="quire-mini", prompt_tokens=12, completion_tokens=3)
     await JSONResponse({"text": "the secret answer"}, 201)(scope, receive, send)
 
 

@@ -128,7 +128,7 @@ def test_a_filter_that_nothing_fits_gives_the_plain_answer(town: RunningServer) 
     [
         ({"retrieval": {"collection": "nowhere"}}, "retrieval.collection", "there is no collection 'nowhere'"),
         (asked(template="{question}"), "retrieval.template", "{documents} once"),
-        (asked(top_k=0), "retrieval.top_k", "nearest passages"),
+        (asked(top_k=0), "retrieval.top_k", "number of passages"),
         ({**asked(), "echo": True}, "echo", "does not go with retrieval"),
         ({**asked(), "prompt": ["a", "b"]}, "prompt", "one text"),
         ({**asked(), "prompt": " "}, "retrieval.query", "no question"),

@@ -11,11 +11,10 @@ from quire.server.anthropic.translate import to_chat
 from quire.server.anthropic.writer import MessageWriter
 from quire.server.bodies.replies import ERROR_RESPONSES
 from quire.server.errors import ApiError
+from quire.server.generation.streaming import send_answer
 from quire.server.http.body import JsonRoute
 from quire.server.openai.chat import ChatEndpoint
-from quire.server.openai.endpoint import whole_answer
 from quire.server.openai.openapi import streamed
-from quire.server.openai.streaming import StreamedAnswer
 from quire.server.tools.parser import random_id
 
 
@@ -32,12 +31,9 @@ def message_routes(chat: ChatEndpoint) -> APIRouter:
             raise ApiError(
                 400, "this server holds no threads; send the whole conversation", "thread", "thread_unsupported_request"
             )
-        generation = await chat.prepare(request, to_chat(body), answer_id=f"msg_{random_id(24)}")
-        writer = MessageWriter(generation, body)
-        if body.stream:
-            return StreamedAnswer(generation, writer, chat.settings.keep_alive_s)
-        (output,), usage = await whole_answer(request, generation)
-        return JSONResponse(writer.whole(output, usage), headers=generation.stage_headers)
+        job = await chat.prepare(request, to_chat(body), answer_id=f"msg_{random_id(24)}")
+        writer, keep_alive_s = MessageWriter(job, body), chat.settings.keep_alive_s
+        return await send_answer(request, job, writer, is_streamed=bool(body.stream), keep_alive_s=keep_alive_s)
 
     @router.post(
         "/v1/messages/count_tokens", response_model=TokenCount, responses=ERROR_RESPONSES, summary="A prompt's length"

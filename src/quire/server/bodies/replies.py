@@ -2,44 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
+from starlette.responses import Response
 
-from quire.server.bodies.fields import PlainFields, Reply
+from quire.server.bodies.fields import Reply
+from quire.server.bodies.retrieval import RetrievalReply
 
 if TYPE_CHECKING:
     from quire.outputs import LoadProgress
-    from quire.rag.records import Passage
-
-
-class PassageCard(Reply):
-    score: float = Field(description="The cosine with the query.")
-    document_id: int
-    document: str = Field(description="Its name.")
-    start: int = Field(description="Where in the document's text it begins, in characters.")
-    end: int
-    num_tokens: int
-    metadata: PlainFields = Field(description="Of the document.")
-    text: str
-
-    @classmethod
-    def of(cls, passage: Passage) -> Self:
-        return cls(
-            score=passage.score,
-            document_id=passage.document_id,
-            document=passage.document,
-            start=passage.start,
-            end=passage.end,
-            num_tokens=passage.num_tokens,
-            metadata=passage.metadata,
-            text=passage.text,
-        )
-
-
-class RetrievalReply(Reply):
-    collection: str
-    sources: list[PassageCard] = Field(description="Best first, as they stand in the prompt.")
 
 
 class RoutingReply(Reply):
@@ -138,3 +110,8 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     503: {"model": ErrorBody, "description": "The model is loading, has failed, or the server is shutting down."},
     "5XX": {"model": ErrorBody, "description": "The server failed."},
 }
+
+
+def json_reply(answer: Reply) -> Response:
+    """Return the fields of an answer that were set, as JSON."""
+    return Response(answer.model_dump_json(exclude_unset=True), media_type="application/json")

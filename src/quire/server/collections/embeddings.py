@@ -22,7 +22,7 @@ from quire.server.collections.schema import (
 )
 from quire.server.collections.service import CollectionService
 from quire.server.errors import ApiError, invalid
-from quire.server.http.access_log import note_usage
+from quire.server.http.access_log import report_usage
 from quire.server.http.body import JsonRoute
 from quire.server.http.connection import run_while_connected
 
@@ -48,7 +48,7 @@ def embedding_routes(service: CollectionService, *, accepts_any_name: bool) -> A
             raise invalid(f"dimensions={body.dimensions}; {name} has {dimension}, and no others", "dimensions")
         if body.truncate_prompt_tokens is None:
             _check_lengths(texts, found, service.embedder.facts.max_tokens)
-        note_usage(request.scope, model=name, prompt_tokens=sum(found.num_tokens))
+        report_usage(request.scope, model=name, prompt_tokens=sum(found.num_tokens))
         answer = await asyncio.to_thread(_render, name, found, body.encoding_format == "base64")
         return Response(answer, media_type="application/json")
 

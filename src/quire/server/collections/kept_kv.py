@@ -21,7 +21,7 @@ from quire.prompt import Prompt
 from quire.rag.prompt_template import PromptTemplate, join_passage
 from quire.sampling_params import SamplingParams
 from quire.server.errors import ApiError, invalid
-from quire.server.openai.generation import Generation, wait_until_known
+from quire.server.generation.generation import GenerationJob, wait_until_known
 from quire.server.registry import ModelRegistry, ServedModel
 
 if TYPE_CHECKING:
@@ -186,13 +186,13 @@ class KeptKV:
             return
         # KV of another stage would be of no use once the model has arrived
         last = engine.last_stage
-        about = Generation(model, [prompt], _PARAMS, f"warm-{id_[:8]}", int(time.time()), _BEHIND_ALL, min_stage=last)
+        job = GenerationJob(model, [prompt], _PARAMS, f"warm-{id_[:8]}", int(time.time()), _BEHIND_ALL, min_stage=last)
         while True:
             while engine.num_queued:
                 await asyncio.sleep(_PATIENCE_S)
             began_at = time.monotonic()
             try:
-                (output,) = await about.outputs()
+                (output,) = await job.outputs()
                 break
             except ApiError as error:
                 if error.status != 429:  # the queue is full again: it may wait

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from quire.server.bodies.replies import PassageCard
+from quire.server.bodies.replies import json_reply
+from quire.server.bodies.retrieval import PassageCard
 from quire.server.collections.schema import (
     RESPONSES,
     CollectionCard,
@@ -30,7 +31,6 @@ from quire.server.errors import ApiError
 from quire.server.http.auth import key_id_of
 from quire.server.http.body import JsonRoute
 from quire.server.http.connection import run_while_connected
-from quire.server.openai.endpoint import json_reply
 
 if TYPE_CHECKING:
     from quire.rag.collections import Collection

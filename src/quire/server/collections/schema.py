@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field
 
 from quire.server.bodies.fields import Body, FilterFields, Hint, Items, ModelBody, PlainFields, Reply, option
-from quire.server.bodies.replies import ERROR_RESPONSES, ErrorBody, ErrorDetail, PassageCard
+from quire.server.bodies.replies import ERROR_RESPONSES, ErrorBody, ErrorDetail
+from quire.server.bodies.retrieval import PassageCard
 
 if TYPE_CHECKING:
     from quire.rag.records import CollectionInfo, DocumentInfo

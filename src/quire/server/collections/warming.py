@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from quire.server.bodies.fields import ModelBody, Reply, option
+from quire.server.bodies.replies import json_reply
 from quire.server.collections.kept_kv import KeptKV, Warming
 from quire.server.collections.schema import RESPONSES
 from quire.server.collections.service import CollectionService
 from quire.server.http.auth import key_id_of
 from quire.server.http.body import JsonRoute
-from quire.server.openai.endpoint import json_reply
 
 
 class WarmRequest(ModelBody):

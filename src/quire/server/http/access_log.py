@@ -64,7 +64,7 @@ class AccessLog:
             _write(scope, state, status, is_whole, time.perf_counter() - started)
 
 
-def note_usage(scope: Scope, *, model: str, prompt_tokens: int = 0, completion_tokens: int = 0) -> None:
+def report_usage(scope: Scope, *, model: str, prompt_tokens: int = 0, completion_tokens: int = 0) -> None:
     """Let the request's line say which model answered, and how many tokens went in and out."""
     state = scope.setdefault("state", {})
     state.update(model=model, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)

@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions: messages in, the assistant's next one out, whole or as a stream."""
+"""POST /v1/chat/completions: answer a conversation."""
 
 from __future__ import annotations
 
@@ -13,67 +13,74 @@ from quire.async_engine.messages import Started
 from quire.outputs import CompletionOutput, Delta, RequestOutput
 from quire.prompt import Prompt
 from quire.sampling_params import StructuredOutputsParams
-from quire.server.bodies.replies import Usage
-from quire.server.collections.retrieval import last_question
+from quire.server.bodies.retrieval import Passages
 from quire.server.errors import invalid
-from quire.server.openai.endpoint import Endpoint
-from quire.server.openai.generation import Generation, wait_until_known
+from quire.server.generation.generation import GenerationJob, wait_until_known
+from quire.server.openai.chunks import ChunkWriter
+from quire.server.openai.endpoint import GenerationEndpoint
 from quire.server.openai.logprobs import Entry, chat_logprobs
-from quire.server.openai.prompts import Passages, encode_messages
-from quire.server.openai.response import ResponseBuilder
+from quire.server.openai.prompts import encode_messages
 from quire.server.openai.schema import ChatCompletion, ChatCompletionChunk, ChatCompletionRequest
 from quire.server.openai.tool_calls import answer_form, check_tools, forced_tool_grammar, wants_tools
 from quire.server.registry import ServedModel
 from quire.server.tools.answer_form import AnswerForm
-from quire.server.tools.answer_reader import Answer, AnswerReader
+from quire.server.tools.answer_reader import AnswerReader, ParsedAnswer
 from quire.server.tools.events import CallArguments, CallStart, Content, Event, Reasoning, merge
 
 
-class _ChatBuilder(ResponseBuilder[ChatCompletionRequest]):
-    """A choice's text is in a message, or in the delta of one; its role comes first.
+class ChatWriter(ChunkWriter[ChatCompletionRequest]):
+    """A choice is a message, or the delta of one, whose role comes first.
 
-    Where the answer has a form, a chunk shows one thing: reasoning, content, the beginning of a call or a piece of its
+    A chunk of an answer with a form shows one thing: reasoning, content, the start of a call or a piece of its
     arguments.
     """
 
     kind, chunk_kind = "chat.completion", "chat.completion.chunk"
 
-    def __init__(self, generation: Generation, body: ChatCompletionRequest) -> None:
-        super().__init__(generation, body)
-        self._readers: dict[int, AnswerReader] = {}  # of a stream, by the index of a choice
+    def __init__(self, job: GenerationJob, body: ChatCompletionRequest, *, has_usage: bool) -> None:
+        super().__init__(job, body, has_usage=has_usage)
+        self._readers: dict[int, AnswerReader] = {}  #: of a stream, by the index of a choice
+        last = body.messages[-1]
+        self._echo = last.text if body.echo and last.role == "assistant" else ""
 
-    def whole(self, outputs: list[RequestOutput], usage: Usage) -> ChatCompletion:
+    def whole(self, outputs: list[RequestOutput]) -> bytes:
         (output,) = outputs
-        return ChatCompletion(
-            **self.generation.head(self.kind),
-            **self.generation.about,
-            choices=[self.choice(0, completion) for completion in output.outputs],  # type: ignore[misc]
-            usage=usage,
-            service_tier=None,
-            **self._about_prompt(output),
-        )
+        choices = [self._whole_choice(completion) for completion in output.outputs]
+        return self._encode_whole(ChatCompletion, choices=choices, service_tier=None, **self._prompt_fields(output))
 
-    def opening(self, number: int, started: Started) -> list[dict[str, Any]]:
+    def _whole_choice(self, completion: CompletionOutput) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": self._echo + completion.text, "refusal": None}
+        choice = self._choice(0, completion, {"message": message})
+        if self.job.form is None:
+            return choice
+        answer = ParsedAnswer.of(self.job.form.reader().read(completion.text))
+        message["content"] = self._echo + answer.content
+        if answer.reasoning:
+            message["reasoning_content"] = answer.reasoning
+        if answer.calls:
+            message["content"] = message["content"] or None
+            message["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in answer.calls
+            ]
+            if completion.finish_reason == "stop":
+                choice["finish_reason"] = "tool_calls"
+        return choice
+
+    def _openings(self, number: int, started: Started) -> list[dict[str, Any]]:
         more = {"prompt_token_ids": started.prompt_token_ids} if self._has_token_ids else {}
-        delta = {"role": "assistant", "content": self._echo(), "refusal": None}
+        delta = {"role": "assistant", "content": self._echo, "refusal": None}
         opening = {"delta": delta, "logprobs": None, "finish_reason": None}
-        return [{"choices": [{"index": index, **opening}], **more} for index in range(self._num_choices)]
+        return [{"choices": [{"index": index, **opening}], **more} for index in range(self.job.params.n)]
 
     @property
-    def is_only_text(self) -> bool:
-        return super().is_only_text and self.generation.form is None
+    def _has_template(self) -> bool:
+        return self.job.form is None and super()._has_template
 
-    def choice(self, number: int, gained: CompletionOutput | Delta) -> dict[str, Any]:
-        shown = super().choice(number, gained)
-        has_calls = bool(shown.get("message", {}).get("tool_calls"))
-        if gained.finish_reason == "stop" and (has_calls or self._has_called(gained.index)):
-            shown["finish_reason"] = "tool_calls"
-        return shown
-
-    def choices(self, number: int, delta: Delta) -> list[dict[str, Any]]:
-        form = self.generation.form
+    def _choices(self, number: int, delta: Delta) -> list[dict[str, Any]]:
+        form = self.job.form
         if form is None:
-            return super().choices(number, delta)
+            return super()._choices(number, delta)
         reader = self._readers.get(delta.index)
         if reader is None:
             reader = self._readers[delta.index] = form.reader()
@@ -81,67 +88,40 @@ class _ChatBuilder(ResponseBuilder[ChatCompletionRequest]):
         if delta.finish_reason is not None:
             events = merge([*events, *reader.finish()])
         pieces = [_piece(event) for event in events]
-        if not pieces and delta.finish_reason is None and super().is_only_text:
+        if not pieces and delta.finish_reason is None and self._is_only_text:
             return []
-        last = self.choice(number, replace(delta, text=""))
-        last["delta"] = pieces.pop() if pieces else {}
+        last = self._choice(number, replace(delta, text=""), {"delta": pieces.pop() if pieces else {}})
+        if delta.finish_reason == "stop" and reader.num_calls:
+            last["finish_reason"] = "tool_calls"
         about = {"index": last["index"], "logprobs": None, "finish_reason": None}
         return [*({**about, "delta": piece} for piece in pieces), last]
 
-    def _has_called(self, index: int) -> bool:
-        return index in self._readers and self._readers[index].num_calls > 0
-
-    def _text(self, gained: CompletionOutput | Delta) -> dict[str, Any]:
-        if isinstance(gained, CompletionOutput):
-            return {"message": self._message(gained.text)}
-        return {"delta": {"content": gained.text} if gained.text else {}}
-
-    def _message(self, text: str) -> dict[str, Any]:
-        if self.generation.form is None:
-            return {"role": "assistant", "content": self._echo() + text, "refusal": None}
-        answer = Answer.of(self.generation.form.reader().read(text))
-        content = self._echo() + answer.content
-        message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
-        if answer.reasoning:
-            message["reasoning_content"] = answer.reasoning
-        if answer.calls:
-            message["content"] = content or None
-            message["tool_calls"] = [
-                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-                for call in answer.calls
-            ]
-        return message
+    def _text_delta(self, text: str) -> dict[str, Any]:
+        return {"delta": {"content": text} if text else {}}
 
     def _logprobs(self, number: int, gained: CompletionOutput | Delta, entries: Sequence[Entry]) -> dict[str, Any]:
         content = chat_logprobs(self._tokenizer, gained.token_ids, entries, self._num_top, shows_ids=self._shows_ids)
         return {"content": content, "refusal": None}
 
-    def _echo(self) -> str:
-        """The last message's text, where that is asked for and the answer goes on with it."""
-        last = self.body.messages[-1]
-        if not self.body.echo or last.role != "assistant":
-            return ""
-        return last.text
-
 
 def _piece(event: Event) -> dict[str, Any]:
-    """The delta that shows an event."""
+    """Return the delta for an event."""
     match event:
         case Reasoning():
             return {"reasoning_content": event.text}
         case Content():
             return {"content": event.text}
         case CallStart():
-            begun = {"index": event.index, "id": event.id, "type": "function"}
-            return {"tool_calls": [{**begun, "function": {"name": event.name, "arguments": ""}}]}
+            call = {"index": event.index, "id": event.id, "type": "function"}
+            return {"tool_calls": [{**call, "function": {"name": event.name, "arguments": ""}}]}
         case CallArguments():
             return {"tool_calls": [{"index": event.index, "function": {"arguments": event.text}}]}
 
 
-class ChatEndpoint(Endpoint[ChatCompletionRequest]):
+class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
     path, name, summary = "/v1/chat/completions", "create_chat_completion", "Answer a conversation"
     body, whole, chunk = ChatCompletionRequest, ChatCompletion, ChatCompletionChunk
-    id_prefix, prompt_field, builder = "chatcmpl", "messages", _ChatBuilder
+    id_prefix, prompt_field, writer = "chatcmpl", "messages", ChatWriter
 
     def _own_sampling(self, body: ChatCompletionRequest) -> dict[str, Any]:
         limits = {body.max_completion_tokens, body.max_tokens} - {None}
@@ -153,27 +133,26 @@ class ChatEndpoint(Endpoint[ChatCompletionRequest]):
             )
         if body.top_logprobs is not None and not body.logprobs:
             raise invalid("top_logprobs goes with logprobs=true", "top_logprobs")
-        logprobs = (body.top_logprobs or 0) if body.logprobs else None
         if body.logprob_token_ids and not body.logprobs:
             raise invalid("logprob_token_ids goes with logprobs=true", "logprob_token_ids")
         check_tools(body)
+        logprobs = (body.top_logprobs or 0) if body.logprobs else None
         own: dict[str, Any] = {"max_tokens": next(iter(limits), None), "logprobs": logprobs}
-        is_parallel = body.parallel_tool_calls is not False
-        schema = forced_tool_grammar(body.tools or (), body.tool_choice, is_parallel=is_parallel)
+        schema = forced_tool_grammar(body)
         if schema is not None:
             own["structured_outputs"] = StructuredOutputsParams(json=schema)  # type: ignore[arg-type]
         return own
 
     async def count_tokens(self, request: Request, body: ChatCompletionRequest) -> int:
-        """The length of a conversation's prompt; nothing runs on the engine."""
-        model = self.auto.registry.get(body.model)
+        """Return the length of a conversation's prompt, without running it."""
+        model = self.models.registry.get(body.model)
         await wait_until_known(model, request.receive)
         check_tools(body)
         (prompt,) = await self._encode(body, model)
         return len(prompt.token_ids)
 
     def _question(self, body: ChatCompletionRequest) -> str | None:
-        return last_question(body.messages)
+        return next((message.text for message in reversed(body.messages) if message.role == "user"), "")
 
     def _num_characters(self, body: ChatCompletionRequest) -> int:
         return sum(len(message.text) for message in body.messages)

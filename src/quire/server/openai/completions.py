@@ -1,4 +1,4 @@
-"""POST /v1/completions: texts or token ids in, their continuations out, whole or as a stream."""
+"""POST /v1/completions: continue texts or token ids."""
 
 from __future__ import annotations
 
@@ -9,102 +9,93 @@ from typing import Any
 from quire.async_engine.messages import Started
 from quire.outputs import CompletionOutput, Delta, RequestOutput
 from quire.prompt import Prompt
-from quire.server.bodies.replies import Usage
+from quire.server.bodies.retrieval import Passages
 from quire.server.errors import invalid
-from quire.server.openai.endpoint import Endpoint
-from quire.server.openai.generation import Generation
+from quire.server.generation.generation import GenerationJob
+from quire.server.openai.chunks import ChunkWriter
+from quire.server.openai.endpoint import GenerationEndpoint
 from quire.server.openai.logprobs import CompletionLogprobsWriter, Entry
-from quire.server.openai.prompts import Passages, encode_question, encode_texts, tokenizer_of
-from quire.server.openai.response import ResponseBuilder
+from quire.server.openai.prompts import encode_question, encode_texts, tokenizer_of
 from quire.server.openai.schema import Completion, CompletionRequest
 from quire.server.registry import ServedModel
 
 _MAX_TOKENS = 16  # OpenAI's default
 
 
-class _CompletionBuilder(ResponseBuilder[CompletionRequest]):
-    """A choice is a text, after its prompt's where that is echoed."""
+class CompletionWriter(ChunkWriter[CompletionRequest]):
+    """A choice is a text, after its prompt's text if `echo` is set."""
 
     kind = chunk_kind = "text_completion"
 
-    def __init__(self, generation: Generation, body: CompletionRequest) -> None:
-        super().__init__(generation, body)
-        self._hides_special_tokens = generation.params.skip_special_tokens
-        self._writers: dict[int, CompletionLogprobsWriter] = {}  # by the index of a choice
+    def __init__(self, job: GenerationJob, body: CompletionRequest, *, has_usage: bool) -> None:
+        super().__init__(job, body, has_usage=has_usage)
+        self._hides_special_tokens = job.params.skip_special_tokens
+        self._writers: dict[tuple[int, int], CompletionLogprobsWriter] = {}  #: by prompt and index
 
-    def whole(self, outputs: list[RequestOutput], usage: Usage) -> Completion:
+    def whole(self, outputs: list[RequestOutput]) -> bytes:
         if self.body.max_tokens == 0:
-            usage.total_tokens, usage.completion_tokens = usage.prompt_tokens, 0
-            if usage.stages:
-                usage.stages = []
+            self.usage.num_output_tokens = 0
+            self.usage.by_stage.clear()
             for output in outputs:
-                _forget_answers(output)
-        return Completion(
-            **self.generation.head(self.kind),
-            **self.generation.about,
-            choices=[
-                self._whole_choice(number, output, completion)  # type: ignore[misc]
-                for number, output in enumerate(outputs)
-                for completion in output.outputs
-            ],
-            usage=usage,
-        )
-
-    def opening(self, number: int, started: Started) -> list[dict[str, Any]]:
-        if not self.body.echo and not self._has_token_ids and not self.generation.about:
-            return []
-        more = {"prompt_token_ids": started.prompt_token_ids, "token_ids": []} if self._has_token_ids else {}
-        opening = {"text": self._echo(number), "logprobs": None, "finish_reason": None, **more}
-        return [{"choices": [{"index": self._index(number, i), **opening}]} for i in range(self._num_choices)]
+                for completion in output.outputs:
+                    completion.text, completion.token_ids, completion.stop_reason = "", [], None
+                    completion.logprobs = [] if completion.logprobs is not None else None
+                    completion.finish_reason = "length"
+        choices = [
+            self._whole_choice(number, output, completion)
+            for number, output in enumerate(outputs)
+            for completion in output.outputs
+        ]
+        return self._encode_whole(Completion, choices=choices)
 
     def _whole_choice(self, number: int, output: RequestOutput, completion: CompletionOutput) -> dict[str, Any]:
         echoed: dict[str, list[Any]] = {}
         if self.body.echo and self._has_logprobs and output.prompt_logprobs is not None:
             writer = self._writer(number, completion.index)
             echoed = writer.write(output.prompt_token_ids, output.prompt_logprobs, self._num_top)
-        shown = {**self.choice(number, completion), **self._about_prompt(output)}
+        text = {"text": self._echo(number) + completion.text}
+        choice = {**self._choice(number, completion, text), **self._prompt_fields(output)}
         if echoed:
-            shown["logprobs"] = {name: entries + shown["logprobs"][name] for name, entries in echoed.items()}
-        shown["text"] = self._echo(number) + completion.text
-        return shown
+            choice["logprobs"] = {name: entries + choice["logprobs"][name] for name, entries in echoed.items()}
+        return choice
 
-    def _text(self, gained: CompletionOutput | Delta) -> dict[str, Any]:
-        return {"text": gained.text}
+    def _openings(self, number: int, started: Started) -> list[dict[str, Any]]:
+        if not self.body.echo and not self._has_token_ids and not self.job.about:
+            return []
+        more = {"prompt_token_ids": started.prompt_token_ids, "token_ids": []} if self._has_token_ids else {}
+        opening = {"text": self._echo(number), "logprobs": None, "finish_reason": None, **more}
+        n = self.job.params.n
+        return [{"choices": [{"index": number * n + index, **opening}]} for index in range(n)]
+
+    def _text_delta(self, text: str) -> dict[str, Any]:
+        return {"text": text}
 
     def _logprobs(self, number: int, gained: CompletionOutput | Delta, entries: Sequence[Entry]) -> dict[str, Any]:
         return self._writer(number, gained.index).write(gained.token_ids, entries, self._num_top)
 
     def _echo(self, number: int) -> str:
-        """The prompt's text, where it is asked for."""
+        """Return the prompt's text if the answer repeats it."""
         if not self.body.echo:
             return ""
-        prompt = self.generation.prompts[number]
+        prompt = self.job.prompts[number]
         if prompt.text is not None:
             return prompt.text
         text: str = self._tokenizer.decode(prompt.token_ids, skip_special_tokens=self._hides_special_tokens)
         return text
 
     def _writer(self, number: int, index: int) -> CompletionLogprobsWriter:
-        """The writer of a choice's logprobs, which counts its characters."""
-        index = self._index(number, index)
-        if index not in self._writers:
-            self._writers[index] = CompletionLogprobsWriter(
+        """Return the logprobs writer of a choice, which counts the choice's characters."""
+        if (number, index) not in self._writers:
+            self._writers[number, index] = CompletionLogprobsWriter(
                 self._tokenizer, hides_special_tokens=self._hides_special_tokens, shows_ids=self._shows_ids
             )
-        return self._writers[index]
+        return self._writers[number, index]
 
 
-def _forget_answers(output: RequestOutput) -> None:
-    for completion in output.outputs:
-        completion.text, completion.token_ids, completion.stop_reason = "", [], None
-        completion.logprobs = [] if completion.logprobs is not None else None
-        completion.finish_reason = "length"
-
-
-class CompletionEndpoint(Endpoint[CompletionRequest]):
+class CompletionEndpoint(GenerationEndpoint[CompletionRequest]):
     path, name, summary = "/v1/completions", "create_completion", "Continue a text"
     body, whole, chunk = CompletionRequest, Completion, Completion
-    id_prefix, prompt_field, builder = "cmpl", "prompt", _CompletionBuilder
+    id_prefix, prompt_field, writer = "cmpl", "prompt", CompletionWriter
 
     def _own_sampling(self, body: CompletionRequest) -> dict[str, Any]:
         if body.best_of is not None and body.best_of != (body.n or 1):
@@ -146,7 +137,7 @@ class CompletionEndpoint(Endpoint[CompletionRequest]):
             )
         if isinstance(given[0], list):
             if body.echo:
-                tokenizer_of(model)  # there must be one, to show them as text
+                tokenizer_of(model)  # raises for a model without one, which cannot show them as text
             return [Prompt(token_ids=token_ids) for token_ids in given]
         return await asyncio.to_thread(
             encode_texts,

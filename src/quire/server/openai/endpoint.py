@@ -1,4 +1,4 @@
-"""A generating endpoint, from a body to its answer: find the model, check the body, run the prompts, reply."""
+"""A generating endpoint: find the model, check the body, encode the prompts, and send the answer."""
 
 from __future__ import annotations
 
@@ -13,55 +13,57 @@ from typing import Any, ClassVar, Generic
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive
 
 from quire.async_engine.messages import QueueFull
-from quire.outputs import RequestOutput
 from quire.prompt import Prompt
-from quire.rag.prompt_template import share
-from quire.sampling_params import BeamSearchParams, SamplingParams
-from quire.server.auto import AutoModel
+from quire.sampling_params import BeamSearchParams, SamplingParams, StructuredOutputsParams
 from quire.server.bodies.fields import Reply
 from quire.server.bodies.replies import ERROR_RESPONSES
-from quire.server.collections.retrieval import retrieve
-from quire.server.collections.service import CollectionService
+from quire.server.bodies.retrieval import Passages, RetrievedPassages, Retriever
 from quire.server.errors import invalid
-from quire.server.http.access_log import note_usage
+from quire.server.generation.engine_errors import as_api_error
+from quire.server.generation.generation import GenerationJob, wait_until_ready
+from quire.server.generation.streaming import send_answer
+from quire.server.http.access_log import report_usage
 from quire.server.http.auth import domains_of, key_id_of
 from quire.server.http.body import JsonRoute
 from quire.server.http.connection import run_while_connected
-from quire.server.openai.errors import as_api_error
-from quire.server.openai.generation import Generation, wait_until_ready
+from quire.server.openai.chunks import B, ChunkWriter
 from quire.server.openai.openapi import streamed
-from quire.server.openai.prompts import Passages, fit
-from quire.server.openai.response import B, ResponseBuilder
-from quire.server.openai.schema import GenerationRequest, StreamOptions
-from quire.server.openai.streaming import Chunks, StreamedAnswer, UsageCount
-from quire.server.registry import ServedModel
+from quire.server.openai.prompts import fit
+from quire.server.openai.schema import GenerationRequest
+from quire.server.registry import ModelChooser, ServedModel
 from quire.server.settings import ServerSettings
 from quire.server.tools.answer_form import AnswerForm
 
-#: What beam search takes of sampling; its answers are drawn from no random numbers, so any seed is right.
-_OF_BEAM_SEARCH = {"n", "max_tokens", "ignore_eos", "skip_special_tokens", "seed"}
+#: Sampling fields that beam search uses. It draws no random numbers, so any seed is valid.
+_BEAM_SEARCH_FIELDS = {"n", "max_tokens", "ignore_eos", "skip_special_tokens", "seed"}
+#: Fields that would cut retrieved passages off, or repeat them.
+_NOT_WITH_RETRIEVAL = ("truncate_prompt_tokens", "echo")
 
 
-class Endpoint(ABC, Generic[B]):
-    """One way to ask the models of a server, by bodies of the kind B."""
+class GenerationEndpoint(ABC, Generic[B]):
+    """Serves bodies of type B: chat or completions.
+
+    Args:
+        models: finds the model that a body names.
+        retriever: hook for `retrieval` in a body.
+    """
 
     path: ClassVar[str]
-    name: ClassVar[str]  #: in OpenAPI
+    name: ClassVar[str]  #: operation id in OpenAPI
     summary: ClassVar[str]
     body: ClassVar[type[GenerationRequest]]
-    whole: ClassVar[type[Reply]]  #: an answer
-    chunk: ClassVar[type[Reply]]  #: of a streamed one
-    id_prefix: ClassVar[str]  #: of its answers' ids
-    prompt_field: ClassVar[str]  #: where a body has its prompts
-    builder: ClassVar[type[ResponseBuilder[Any]]]
+    whole: ClassVar[type[Reply]]  #: schema of a whole answer
+    chunk: ClassVar[type[Reply]]  #: schema of a chunk
+    id_prefix: ClassVar[str]  #: of answer ids
+    prompt_field: ClassVar[str]  #: field with the prompts
+    writer: ClassVar[type[ChunkWriter[Any]]]
 
-    def __init__(self, auto: AutoModel, settings: ServerSettings, service: CollectionService) -> None:
-        self.auto = auto
+    def __init__(self, models: ModelChooser, settings: ServerSettings, retriever: Retriever) -> None:
+        self.models = models
         self.settings = settings
-        self.service = service
+        self.retriever = retriever
 
     def route(self) -> APIRouter:
         async def create(request: Request, body: Any) -> Response:
@@ -75,50 +77,45 @@ class Endpoint(ABC, Generic[B]):
         return router
 
     async def answer(self, request: Request, body: B) -> Response:
-        """The model's answer to a body, whole or as a stream. A client that goes away ends it: `ClientDisconnected`."""
-        generation = await self.prepare(request, body)
-        if body.stream and self.settings.enable_force_include_usage:
-            options = body.stream_options or StreamOptions()
-            body = body.model_copy(update={"stream_options": options.model_copy(update={"include_usage": True})})
-        builder = self.builder(generation, body)
-        if body.stream:
-            return StreamedAnswer(generation, Chunks(builder), self.settings.keep_alive_s)
-        outputs, count = await whole_answer(request, generation)
-        answer = json_reply(builder.whole(outputs, count.to_usage()))
-        answer.headers.update(generation.stage_headers)
-        return answer
+        """Return the model's answer, whole or as a stream. Raises like `send_answer`."""
+        job = await self.prepare(request, body)
+        writer = self.writer(job, body, has_usage=body.wants_usage or self.settings.enable_force_include_usage)
+        keep_alive_s = self.settings.keep_alive_s
+        return await send_answer(request, job, writer, is_streamed=bool(body.stream), keep_alive_s=keep_alive_s)
 
-    async def prepare(self, request: Request, body: B, *, answer_id: str | None = None) -> Generation:
-        """What is to be run for a body; it waits for the model.
+    async def prepare(self, request: Request, body: B, *, answer_id: str | None = None) -> GenerationJob:
+        """Check a body, wait for its model and encode its prompts.
 
         Args:
-            answer_id: names the answer; by default what the body says, behind this endpoint's prefix.
+            answer_id: id of the answer; by default the body's `request_id` after this endpoint's prefix.
 
         Raises:
-            ApiError: it cannot be served.
-            ClientDisconnected: the client waits no longer.
+            ApiError: the body cannot be served.
+            ClientDisconnected: the client left.
         """
-        question = self._question(body)
         key_id = key_id_of(request.scope)
-        retrieved = await retrieve(self.service, key_id, body, question) if body.retrieval is not None else None
-        num_characters = self._num_characters(body) + (retrieved.num_characters if retrieved is not None else 0)
-        model, routing = await self.auto.find(
-            body.model, question, body.slo, num_characters=num_characters, key_id=key_id
-        )
-        note_usage(request.scope, model=model.name)
+        about: dict[str, Reply] = {}
+        retrieved = None if body.retrieval is None else await self._retrieve(key_id, body)
+        model = self.models.named(body.model, body.slo)
+        if model is None:
+            num_characters = self._num_characters(body) + (retrieved.num_characters if retrieved is not None else 0)
+            model, about["routing"] = await self.models.choose(
+                self._question(body), body.slo, num_characters=num_characters, key_id=key_id
+            )
+        report_usage(request.scope, model=model.name)
         _check_streaming(body)
         await wait_until_ready(model, request.receive)
         params = self._sampling_params(body, model)
-        await _check_grammar(body, params, model, request.receive, key_id)
-        beam = self._beam_search(body, params, model) if body.use_beam_search else None
-        about: dict[str, Reply] = {} if routing is None else {"routing": routing}
+        if params.structured_outputs is not None:
+            await _check_grammar(body, params.structured_outputs, model, request, key_id)
+        engine = model.async_engine.engine
         domains = domains_of(key_id, self.settings, body.cache_salt)
         if retrieved is None:
             prompts = [replace(prompt, domains=domains) for prompt in await self._encode(body, model)]
         else:
-            limit = model.async_engine.engine.max_model_len
-            prompt, about["retrieval"] = await retrieved.join(partial(self._encode_one, body, model), limit, params)
-            prompts = [share(prompt, retrieved.collection_id, domains, body.cache_salt)]
+            encode = partial(self._encode_one, body, model)
+            prompt, about["retrieval"] = await retrieved.join(encode, engine.max_model_len, params.max_tokens)
+            prompts = [retrieved.share(prompt, domains, body.cache_salt)]
         prompts = fit(
             prompts,
             model,
@@ -130,60 +127,63 @@ class Endpoint(ABC, Generic[B]):
         form = self._form(body, model, prompts)
         if form is not None and form.specials:
             prompts = [replace(prompt, shown_specials=form.specials) for prompt in prompts]
-        return Generation(
+        return GenerationJob(
             model,
             prompts,
             params,
             request_id=answer_id or f"{self.id_prefix}-{body.request_id or secrets.token_hex(12)}",
             created=int(time.time()),
             priority=body.priority or 0,
-            beam=beam,
+            beam=_beam_search(body, params, model) if body.use_beam_search else None,
             min_stage=body.min_stage or 1,
-            system_fingerprint=model.async_engine.engine.system_fingerprint,
             form=form,
             about=about,
         )
 
     @abstractmethod
     def _own_sampling(self, body: B) -> dict[str, Any]:
-        """The sampling parameters that this endpoint reads in its own way. Raises ApiError for fields that exclude
-        each other."""
+        """Return the sampling parameters that this endpoint reads in its own way. Raises ApiError for fields that
+        exclude each other."""
 
     @abstractmethod
     def _question(self, body: B) -> str | None:
-        """The text by which passages are looked for and a model is chosen; None where there is not one text."""
+        """Return the text for retrieval and routing; None for token ids or several texts."""
 
     @abstractmethod
     def _num_characters(self, body: B) -> int:
-        """Of its text, about."""
+        """Return the approximate length of the body's text."""
 
     @abstractmethod
     async def _encode(self, body: B, model: ServedModel, passages: Passages | None = None) -> list[Prompt]:
-        """The prompts, however long they are. Raises ApiError where the model cannot read them.
+        """Encode the prompts, without a limit of length. Raises ApiError if the model cannot read them.
 
         Args:
-            passages: to put in front of the only prompt.
+            passages: texts to put in front of the only prompt.
         """
 
     def _form(self, body: B, model: ServedModel, prompts: Sequence[Prompt]) -> AnswerForm | None:
-        """How to read the answers; None where they are texts and nothing else."""
+        """Return how to parse the answers; None for plain text."""
         return None
 
     async def _encode_one(self, body: B, model: ServedModel, passages: Passages | None) -> Prompt:
         (prompt,) = await self._encode(body, model, passages)
         return prompt
 
+    async def _retrieve(self, key_id: str, body: B) -> RetrievedPassages:
+        assert body.retrieval is not None
+        for name in _NOT_WITH_RETRIEVAL:
+            if getattr(body, name, None):
+                raise invalid(f"{name} does not go with retrieval; leave it out", name)
+        return await self.retriever.search(key_id, body.retrieval, self._question(body))
+
     def _sampling_params(self, body: B, model: ServedModel) -> SamplingParams:
-        """The model's recommendation, under the body's fields, under the endpoint's own reading of them."""
-        try:
-            given = {**body.given_sampling(), **self._own_sampling(body)}
-        except ValueError as error:
-            raise as_api_error(error) from error
+        """Merge the model's defaults, the body's fields and the endpoint's own reading of them."""
         engine = model.async_engine.engine
         if body.length_penalty not in (None, 1) and not body.use_beam_search:
             raise invalid("length_penalty goes with use_beam_search=true", "length_penalty")
-        self._check_logprobs(body, engine.vocab_size)
         try:
+            given = {**body.given_sampling(), **self._own_sampling(body)}
+            self._check_logprobs(body, engine.vocab_size)
             params: SamplingParams = engine.default_sampling_params(**given)
             params.check_vocabulary(engine.vocab_size)
         except ValueError as error:
@@ -191,11 +191,11 @@ class Endpoint(ABC, Generic[B]):
         return params
 
     def _check_logprobs(self, body: B, vocab_size: int) -> None:
-        """Refuse to show more log-probabilities of a token than the server gives."""
+        """Reject requests for more log-probabilities a token than the server gives."""
         most = self.settings.max_logprobs
         for name in ("logprobs", "top_logprobs", "prompt_logprobs", "logprob_token_ids"):
             given = getattr(body, name, None)
-            if given is None or isinstance(given, bool):  # chat's logprobs says only whether
+            if given is None or isinstance(given, bool):  # chat's logprobs is a flag
                 continue
             asked = len(given) if isinstance(given, list) else vocab_size if given == -1 else given
             if asked > most >= 0:
@@ -205,69 +205,46 @@ class Endpoint(ABC, Generic[B]):
                     name,
                 )
 
-    def _beam_search(self, body: B, params: SamplingParams, model: ServedModel) -> BeamSearchParams:
-        """What a body with use_beam_search asks for; a field of sampling that would change nothing is refused."""
-        plain = SamplingParams()
-        for name in body.given_sampling().keys() | {"logprobs"}:
-            value = getattr(params, name)
-            is_neutral = value in (getattr(plain, name), {}) or (name == "temperature" and value == 0)
-            if name not in _OF_BEAM_SEARCH and not is_neutral:
-                raise invalid(
-                    f"{name}={getattr(body, name)!r:.60} does not go with use_beam_search; leave it out", name
-                )
-        try:
-            return BeamSearchParams(
-                params.n,
-                params.max_tokens or model.async_engine.engine.max_model_len,
-                1.0 if body.length_penalty is None else body.length_penalty,
-                ignore_eos=params.ignore_eos,
-                skip_special_tokens=params.skip_special_tokens,
-            )
-        except ValueError as error:
-            raise as_api_error(error) from error
+
+def _beam_search(body: GenerationRequest, params: SamplingParams, model: ServedModel) -> BeamSearchParams:
+    """Return the parameters of a beam search. Sampling fields that it would ignore are rejected."""
+    plain = SamplingParams()
+    for name in body.given_sampling().keys() | {"logprobs"}:
+        value = getattr(params, name)
+        is_neutral = value in (getattr(plain, name), {}) or (name == "temperature" and value == 0)
+        if name not in _BEAM_SEARCH_FIELDS and not is_neutral:
+            raise invalid(f"{name}={getattr(body, name)!r:.60} does not go with use_beam_search; leave it out", name)
+    try:
+        return BeamSearchParams(
+            params.n,
+            params.max_tokens or model.async_engine.engine.max_model_len,
+            1.0 if body.length_penalty is None else body.length_penalty,
+            ignore_eos=params.ignore_eos,
+            skip_special_tokens=params.skip_special_tokens,
+        )
+    except ValueError as error:
+        raise as_api_error(error) from error
 
 
 async def _check_grammar(
-    body: GenerationRequest, params: SamplingParams, model: ServedModel, receive: Receive, key_id: str
+    body: GenerationRequest, wanted: StructuredOutputsParams, model: ServedModel, request: Request, key_id: str
 ) -> None:
-    """Refuse what the answer cannot be held to, by the name of the field that says so."""
-    if (wanted := params.structured_outputs) is None:
-        return
+    """Reject a grammar that cannot be served, by the name of its field."""
     try:
-        await run_while_connected(receive, model.async_engine.check_grammar(wanted, owner=key_id))
+        await run_while_connected(request.receive, model.async_engine.check_grammar(wanted, owner=key_id))
     except QueueFull as error:
         raise as_api_error(error) from error
     except ValueError as error:
         structure = body.given_structure()
-        name = "tools" if structure is None else structure[0]  # of forced calls, which nothing else forces
+        name = "tools" if structure is None else structure[0]  # forced calls are the only other grammar
         raise invalid(f"{name} cannot be served: {error}", name) from error
 
 
 def _check_streaming(body: GenerationRequest) -> None:
-    """Refuse fields that do not go with stream, or only with it."""
+    """Reject fields that do not go with `stream`, or only with it."""
     if body.stream and body.prompt_logprobs is not None:
         raise invalid("prompt_logprobs are not streamed; leave out stream or prompt_logprobs", "prompt_logprobs")
     if body.stream and body.use_beam_search:
         raise invalid("use_beam_search is not streamed; leave out stream or use_beam_search", "use_beam_search")
-    if not body.stream and (body.wants_usage or body.wants_running_usage):
+    if not body.stream and body.wants_usage:
         raise invalid("stream_options go with stream=true; a whole answer has its usage", "stream_options")
-
-
-async def whole_answer(request: Request, generation: Generation) -> tuple[list[RequestOutput], UsageCount]:
-    """The outputs to all prompts, once they are whole, and their tokens, which the access log is told.
-
-    Raises:
-        ApiError: a prompt cannot be served, or failed.
-        ClientDisconnected: the client waits no longer.
-    """
-    outputs = await run_while_connected(request.receive, generation.outputs())
-    count = UsageCount(has_stages=generation.model.async_engine.num_stages > 1)
-    for number, output in enumerate(outputs):
-        count.add_output(number, output)
-    count.note(request.scope, generation.model.name)
-    return outputs, count
-
-
-def json_reply(answer: Reply) -> Response:
-    """The fields of an answer that were set, as JSON."""
-    return Response(answer.model_dump_json(exclude_unset=True), media_type="application/json")

@@ -13,9 +13,8 @@ from starlette.responses import Response
 import quire
 from quire.async_engine.messages import ModelState
 from quire.server.bodies.fields import Reply
-from quire.server.bodies.replies import ERROR_RESPONSES, LoadedSoFar
-from quire.server.openai.endpoint import json_reply
-from quire.server.openai.generation import wait_until_known
+from quire.server.bodies.replies import ERROR_RESPONSES, LoadedSoFar, json_reply
+from quire.server.generation.generation import wait_until_known
 from quire.server.registry import AUTO, ModelRegistry, ServedModel
 
 

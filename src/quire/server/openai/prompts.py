@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from quire.prompt import Prompt
-from quire.rag.prompt_template import PromptTemplate, join_conversation, join_question
+from quire.rag.prompt_template import join_conversation, join_question
 from quire.server.bodies.conversation import Message
+from quire.server.bodies.retrieval import Passages
 from quire.server.errors import ApiError, invalid
 from quire.server.openai.prompt_limits import ORDINARY_CHARACTERS, check_num_tokens
 from quire.server.openai.schema import TemplateOptions
@@ -28,14 +29,6 @@ _REFUSED_VARIABLES = {
 }
 #: Of a message, what the chat template sees.
 _SHOWN = {"role", "content", "name", "reasoning_content", "tool_calls", "tool_call_id"}
-
-
-@dataclass(frozen=True)
-class Passages:
-    """Texts to put in front of a question."""
-
-    texts: Sequence[str]
-    template: PromptTemplate | None = None  #: in place of the usual one
 
 
 def encode_question(model: ServedModel, question: str, passages: Passages) -> Prompt:

@@ -16,7 +16,6 @@ from quire.server.bodies.conversation import Message, Tool, ToolChoice
 from quire.server.bodies.fields import (
     Body,
     Count,
-    FilterFields,
     Hint,
     Items,
     ModelBody,
@@ -29,6 +28,7 @@ from quire.server.bodies.fields import (
     option,
 )
 from quire.server.bodies.replies import Generated, PromptLogprobs, Usage
+from quire.server.bodies.retrieval import Retrieval
 from quire.server.bodies.sampling import SamplingFields
 from quire.server.bodies.structure import ResponseFormat, StructuredOutputs
 
@@ -37,22 +37,6 @@ class StreamOptions(Body):
     include_usage: bool | None = option("A last chunk with the usage, and `usage: null` in the others.")
     continuous_usage_stats: bool | None = option("The usage so far in every chunk; goes with include_usage.")
     include_obfuscation: Literal[False] | None = option("Nothing is obfuscated here: false is taken.")
-
-
-class Retrieval(Body):
-    """Passages that are looked for, and put in front of the question."""
-
-    collection: Annotated[str, Field(min_length=1, max_length=200)] = Field(description="One of GET /v1/collections.")
-    top_k: int | None = option(
-        "Put in front so many of the nearest passages, as far as they fit; 1 by default.", ge=1, le=64
-    )
-    filter: FilterFields | None = option("Only of documents whose metadata have these values; a list is any of them.")
-    query: Annotated[str, Field(min_length=1)] | None = option(
-        "What to look for; by default the last message of the user, or the prompt."
-    )
-    template: Annotated[str, Field(max_length=8192)] | None = option(
-        "The form of a prompt, or of a conversation's first message, with {documents} and behind it {question}."
-    )
 
 
 class GenerationRequest(SamplingFields):
@@ -159,10 +143,6 @@ class GenerationRequest(SamplingFields):
     @property
     def wants_usage(self) -> bool:
         return self.stream_options is not None and bool(self.stream_options.include_usage)
-
-    @property
-    def wants_running_usage(self) -> bool:
-        return self.wants_usage and bool(self.stream_options and self.stream_options.continuous_usage_stats)
 
 
 _SAMPLING = {field.name for field in fields(SamplingParams)} & set(GenerationRequest.model_fields)

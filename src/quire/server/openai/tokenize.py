@@ -13,11 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from quire.prompt import Prompt
-from quire.server.bodies.replies import ERROR_RESPONSES
+from quire.server.bodies.replies import ERROR_RESPONSES, json_reply
 from quire.server.errors import invalid
+from quire.server.generation.generation import wait_until_known
 from quire.server.http.body import JsonRoute
-from quire.server.openai.endpoint import json_reply
-from quire.server.openai.generation import wait_until_known
 from quire.server.openai.prompts import encode_messages, encode_texts, tokenizer_of
 from quire.server.openai.schema import (
     DetokenizeReply,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from quire.prompt import Prompt
-from quire.server.bodies.conversation import NamedToolChoice, Tool, ToolChoice
+from quire.server.bodies.conversation import NamedToolChoice
 from quire.server.errors import invalid
 from quire.server.openai.prompts import own_template, tokenizer_of
 from quire.server.openai.schema import ChatCompletionRequest
@@ -60,14 +59,13 @@ def wants_tools(body: ChatCompletionRequest) -> bool:
     return bool(body.tools) and body.tool_choice != "none"
 
 
-def forced_tool_grammar(
-    tools: Sequence[Tool], tool_choice: ToolChoice | None, *, is_parallel: bool
-) -> dict[str, Any] | None:
-    """The JSON schema that the answer must follow, so that it is a call; None where that is left to the model."""
-    if isinstance(tool_choice, NamedToolChoice):
-        tools = [tool for tool in tools if tool.function.name == tool_choice.function.name]
+def forced_tool_grammar(body: ChatCompletionRequest) -> dict[str, Any] | None:
+    """Return the JSON schema that makes the answer a call; None if calls are left to the model."""
+    tools, choice, is_parallel = body.tools or [], body.tool_choice, body.parallel_tool_calls is not False
+    if isinstance(choice, NamedToolChoice):
+        tools = [tool for tool in tools if tool.function.name == choice.function.name]
         is_parallel = False
-    elif tool_choice != "required":
+    elif choice != "required":
         return None
     functions = [tool.function.model_dump(include={"name", "parameters"}, exclude_none=True) for tool in tools]
     return forced_calls_schema(functions, is_parallel=is_parallel)

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from quire.server.bodies.conversation import Message
 from quire.server.bodies.replies import ERROR_RESPONSES
 from quire.server.errors import ApiError, invalid
+from quire.server.generation.streaming import send_answer
 from quire.server.http.auth import key_id_of
 from quire.server.http.body import JsonRoute
 from quire.server.openai.chat import ChatEndpoint
-from quire.server.openai.endpoint import whole_answer
 from quire.server.openai.openapi import streamed
-from quire.server.openai.streaming import StreamedAnswer
 from quire.server.responses.schema import DeletedResponse, InputItem, ResponseEvent, ResponseReply, ResponsesRequest
 from quire.server.responses.store import ResponseStore, StoredResponse
 from quire.server.responses.translate import to_chat, to_messages
-from quire.server.responses.writer import ResponseWriter
+from quire.server.responses.writer import ResponseWriter, encode_reply
 from quire.server.tools.parser import random_id
 
 
@@ -56,7 +53,8 @@ class ResponsesEndpoint:
             summary="A stored response",
         )  # fmt: skip
         async def show_response(request: Request, response_id: str) -> Response:
-            return _as_json(self._find(response_id, key_id_of(request.scope)).reply)
+            body = encode_reply(self._find(response_id, key_id_of(request.scope)).reply)
+            return Response(body, media_type="application/json")
 
         @plain.delete(
             "/v1/responses/{response_id}", response_model=DeletedResponse, responses=ERROR_RESPONSES,
@@ -79,17 +77,14 @@ class ResponsesEndpoint:
         messages = [*before, *to_messages(body.input)]
         asked = to_chat(body, messages)
         try:
-            generation = await self.chat.prepare(request, asked, answer_id=f"resp_{random_id(32)}")
+            job = await self.chat.prepare(request, asked, answer_id=f"resp_{random_id(32)}")
         except ApiError as error:
             if error.param is not None and error.param.startswith("messages"):
                 error.param = "input"  # of which they were made
             raise
         keep = partial(self._keep, owner, messages) if body.store is not False else lambda reply: None
-        writer = ResponseWriter(generation, body, keep)
-        if body.stream:
-            return StreamedAnswer(generation, writer, self.chat.settings.keep_alive_s)
-        (output,), usage = await whole_answer(request, generation)
-        return _as_json(writer.whole(output, usage), headers=generation.stage_headers)
+        writer, keep_alive_s = ResponseWriter(job, body, keep), self.chat.settings.keep_alive_s
+        return await send_answer(request, job, writer, is_streamed=bool(body.stream), keep_alive_s=keep_alive_s)
 
     def _keep(self, owner: str, messages: list[Message], reply: dict[str, Any]) -> None:
         said = to_messages([InputItem.model_validate(item) for item in reply["output"]])
@@ -109,8 +104,3 @@ class ResponsesEndpoint:
 
     def _find_previous(self, response_id: str, owner: str) -> list[Message]:
         return list(self._find(response_id, owner).messages)
-
-
-def _as_json(reply: dict[str, Any], headers: Mapping[str, str] | None = None) -> Response:
-    """A reply, in which a client's own metadata and schemas may hold numbers that JSON does not have: null."""
-    return Response(to_json(reply, inf_nan_mode="null"), media_type="application/json", headers=headers)

@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from pydantic_core import to_json
+
 from quire.async_engine.messages import Started
 from quire.outputs import CompletionOutput, Delta, RequestOutput
 from quire.server.errors import ApiError
-from quire.server.openai.generation import Generation
-from quire.server.openai.streaming import EventWriter, UsageCount, named_event
+from quire.server.generation.generation import GenerationJob
+from quire.server.generation.writer import AnswerWriter, named_events
 from quire.server.responses.items import OutputItems
 from quire.server.responses.logprobs import LogprobsReader, Told
 from quire.server.responses.schema import InputTokensDetails, OutputTokensDetails, ResponsesRequest, ResponseUsage
@@ -20,32 +22,28 @@ from quire.server.tools.events import Event as AnswerEvent
 JsonObject = dict[str, Any]
 
 
-class ResponseWriter(EventWriter):
-    """The form of one response.
+class ResponseWriter(AnswerWriter):
+    """Writes one response.
 
     Args:
-        on_end: is told the response once it is whole.
+        on_end: receives the finished response.
     """
 
-    def __init__(
-        self, generation: Generation, body: ResponsesRequest, on_end: Callable[[JsonObject], None] = lambda reply: None
-    ) -> None:
-        super().__init__(UsageCount())
-        self._generation = generation
+    def __init__(self, job: GenerationJob, body: ResponsesRequest, on_end: Callable[[JsonObject], None]) -> None:
+        super().__init__(job)
         self._body = body
         self._on_end = on_end
-        self._form = generation.form or AnswerForm()
+        self._form = job.form or AnswerForm()
         self._reader = self._form.reader()
-        self._logprobs = self._logprobs_reader() if generation.params.logprobs is not None else None
+        self._logprobs = self._logprobs_reader() if job.params.logprobs is not None else None
         self._output = OutputItems()
         self._token_ids: list[int] = []
         self._num_events = 0
         self._finish_reason: str | None = None
 
-    def whole(self, output: RequestOutput, usage: UsageCount) -> JsonObject:
-        """The response that an output is."""
-        (completion,) = output.outputs
-        self.usage, self._token_ids, self._finish_reason = usage, completion.token_ids, completion.finish_reason
+    def whole(self, outputs: list[RequestOutput]) -> bytes:
+        (completion,) = outputs[0].outputs
+        self._token_ids, self._finish_reason = completion.token_ids, completion.finish_reason
         if self._logprobs is None:
             self._output.take(_without_logprobs(self._reader.read(completion.text)))
         else:
@@ -53,9 +51,9 @@ class ResponseWriter(EventWriter):
         self._output.finish(is_complete=self._is_complete)
         reply = self._reply(self._status)
         self._on_end(reply)
-        return reply
+        return encode_reply(reply)
 
-    def _begin(self, number: int, event: Started) -> bytes:
+    def _open(self, number: int, event: Started) -> bytes:
         begun = self._reply("in_progress")
         return self._tell(
             {"type": "response.created", "response": begun}, {"type": "response.in_progress", "response": begun}
@@ -102,25 +100,25 @@ class ResponseWriter(EventWriter):
         return _without_logprobs(self._reader.finish()) if self._logprobs is None else self._logprobs.finish()
 
     def _logprobs_reader(self) -> LogprobsReader:
-        generation, form = self._generation, self._form
-        (prompt,) = generation.prompts
-        tokenizer = generation.model.async_engine.engine.tokenizer
+        form = self._form
+        (prompt,) = self.job.prompts
+        tokenizer = self.job.model.async_engine.engine.tokenizer
         hidden = tokenizer.special_ids.difference(form.specials)
-        return LogprobsReader(self._reader, tokenizer, generation.params.logprobs or 0, hidden, prompt.answer_lead)
+        return LogprobsReader(self._reader, tokenizer, self.job.params.logprobs or 0, hidden, prompt.answer_lead)
 
     def _tell(self, *events: JsonObject) -> bytes:
         numbered = [{**event, "sequence_number": self._num_events + place} for place, event in enumerate(events)]
         self._num_events += len(numbered)
-        return b"".join([named_event(event["type"], event) for event in numbered])
+        return named_events(numbered)
 
     def _reply(self, status: str) -> JsonObject:
-        generation, body, params = self._generation, self._body, self._generation.params
+        job, body, params = self.job, self._body, self.job.params
         has_ended = status in ("completed", "incomplete")
         choice = body.tool_choice if body.tool_choice is not None else "auto"
         return {
-            "id": generation.request_id,
+            "id": job.request_id,
             "object": "response",
-            "created_at": generation.created,
+            "created_at": job.created,
             "completed_at": int(time.time()) if status == "completed" else None,
             "status": status,
             "background": False,
@@ -129,7 +127,7 @@ class ResponseWriter(EventWriter):
             "instructions": body.instructions,
             "max_output_tokens": body.max_output_tokens,
             "max_tool_calls": None,
-            "model": generation.model.name,
+            "model": job.model.name,
             "output": [{**item} for item in self._output.items],
             "parallel_tool_calls": body.parallel_tool_calls is not False,
             "previous_response_id": body.previous_response_id,
@@ -157,9 +155,7 @@ class ResponseWriter(EventWriter):
     def _usage(self) -> ResponseUsage:
         count = self.usage.to_usage()
         cached = count.prompt_tokens_details.cached_tokens if count.prompt_tokens_details is not None else 0
-        thought = num_reasoning_tokens(
-            self._form, self._token_ids, self._generation.model.async_engine.engine.tokenizer
-        )
+        thought = num_reasoning_tokens(self._form, self._token_ids, self.job.model.async_engine.engine.tokenizer)
         return ResponseUsage(
             input_tokens=count.prompt_tokens,
             input_tokens_details=InputTokensDetails(cached_tokens=cached, cache_write_tokens=0),
@@ -167,6 +163,11 @@ class ResponseWriter(EventWriter):
             output_tokens_details=OutputTokensDetails(reasoning_tokens=thought if self._output.reasoning else 0),
             total_tokens=count.total_tokens,
         )
+
+
+def encode_reply(reply: JsonObject) -> bytes:
+    """Encode a response. Numbers in the client's metadata and schemas that JSON lacks become null."""
+    return to_json(reply, inf_nan_mode="null")
 
 
 def _without_logprobs(events: Iterable[AnswerEvent]) -> list[Told]:

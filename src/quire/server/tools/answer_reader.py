@@ -15,7 +15,7 @@ _PIECE = 4096  # characters of a whole answer that are read at once: a parser co
 
 
 @dataclass(frozen=True)
-class Call:
+class ParsedCall:
     """A call of a function."""
 
     id: str
@@ -24,12 +24,12 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ParsedAnswer:
     """All that an answer's events say."""
 
     reasoning: str
     content: str
-    calls: list[Call]
+    calls: list[ParsedCall]
 
     @classmethod
     def of(cls, events: Sequence[Event]) -> Self:
@@ -41,7 +41,7 @@ class Answer:
             "".join(event.text for event in events if isinstance(event, Reasoning)),
             "".join(event.text for event in events if isinstance(event, Content)),
             [
-                Call(each.id, each.name, "".join(arguments[each.index]))
+                ParsedCall(each.id, each.name, "".join(arguments[each.index]))
                 for each in events
                 if isinstance(each, CallStart)
             ],

@@ -1,4 +1,4 @@
-"""The prompts of one HTTP request, run at once on an engine, with all their events in one stream."""
+"""A generation: the prompts of one HTTP request, run at once on an engine, with all their events in one stream."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from quire.outputs import RequestOutput
 from quire.prompt import Prompt
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.server.errors import RETRY_SOON, ApiError
+from quire.server.generation.engine_errors import as_api_error
 from quire.server.http.connection import run_while_connected
-from quire.server.openai.errors import as_api_error
 from quire.server.registry import ServedModel
 from quire.server.tools.answer_form import AnswerForm
 
 
 @dataclass(frozen=True)
-class Generation:
+class GenerationJob:
     """Prompts to run with the same parameters.
 
     Attributes:
-        params: with `beam`, only the number of answers and what is shown of them count.
-        request_id: names the answer.
+        params: with `beam`, only the number of answers and the shown fields count.
+        request_id: id of the answer.
         created: seconds since 1970.
         beam: beam search in place of sampling.
-        min_stage: of the model, before which it does not begin.
-        form: how to tell reasoning, content and calls apart in the answers; None where they are all content.
-        about: fields that an answer shows once: what was retrieved, why this model.
-        begun: by prompt, the stage of the model on which it began, once it has.
+        min_stage: stage of the model to wait for.
+        form: how to separate reasoning, content and calls; None for plain content.
+        about: fields that an answer shows once: retrieved passages, routing.
+        started_stages: prompt number -> stage of the model on which it started.
     """
 
     model: ServedModel
@@ -54,41 +54,30 @@ class Generation:
     priority: int = 0
     beam: BeamSearchParams | None = None
     min_stage: int = 1
-    system_fingerprint: str | None = None
     form: AnswerForm | None = None
     about: dict[str, Any] = field(default_factory=dict)
-    begun: dict[int, int] = field(default_factory=dict)
+    started_stages: dict[int, int] = field(default_factory=dict)
 
     @property
     def stage_headers(self) -> dict[str, str]:
-        """The header that says on which stage the answer began; none where the model has one stage, or while the
-        answer waits."""
-        if self.model.async_engine.num_stages == 1 or not self.begun:
+        """X-Quire-Stage, for a model with several stages once the answer has started."""
+        if self.model.async_engine.num_stages == 1 or not self.started_stages:
             return {}
-        return {"X-Quire-Stage": str(min(self.begun.values()))}
-
-    def head(self, kind: str) -> dict[str, Any]:
-        """What an answer begins with, and every chunk of a streamed one."""
-        return {
-            "id": self.request_id,
-            "object": kind,
-            "created": self.created,
-            "model": self.model.name,
-            "system_fingerprint": self.system_fingerprint,
-        }
+        return {"X-Quire-Stage": str(min(self.started_stages.values()))}
 
     async def events(
         self, *, wants_progress: bool = True, pass_on: Pass | None = None
     ) -> AsyncGenerator[list[tuple[int, Event]], None]:
-        """The events since the last turn, each with the number of its prompt. Closing the iterator ends the prompts
-        that still run.
+        """Run the prompts and yield batches of events, each with the number of its prompt.
+
+        Closing the iterator aborts running prompts.
 
         Args:
-            wants_progress: False gives only each prompt's start and end.
-            pass_on: is offered events while the reader waits (`EventStream`).
+            wants_progress: False yields only each prompt's start and end.
+            pass_on: receives events while the reader waits (`EventStream`).
 
         Raises:
-            ApiError: a prompt cannot be served, or failed; the others are ended.
+            ApiError: a prompt cannot be served, or failed; the others are aborted.
         """
         engine = self.model.async_engine
         stream = EventStream(pass_on)
@@ -109,11 +98,13 @@ class Generation:
                 )
             while num_open:
                 events = await stream.take()
-                self.begun.update({number: event.stage for number, event in events if isinstance(event, Started)})
+                for number, event in events:
+                    if isinstance(event, Started):
+                        self.started_stages[number] = event.stage
                 yield events
                 for _, event in events:
                     if isinstance(event, Finished):
-                        _check(event.output)
+                        _raise_if_failed(event.output)
                         num_open -= 1
         except (EngineUnavailable, RequestFailed, ValueError) as error:
             raise as_api_error(error) from error
@@ -121,23 +112,25 @@ class Generation:
             engine.leave(stream)
 
     async def outputs(self) -> list[RequestOutput]:
-        """The whole answers, in the order of the prompts. Raises what `events` does."""
+        """Return the finished outputs, in the order of the prompts. Raises like `events`."""
         finished: dict[int, RequestOutput] = {}
         async with aclosing(self.events(wants_progress=False)) as batches:
             async for events in batches:
-                finished |= {number: event.output for number, event in events if isinstance(event, Finished)}
+                for number, event in events:
+                    if isinstance(event, Finished):
+                        finished[number] = event.output
         return [finished[number] for number in range(len(self.prompts))]
 
 
 async def wait_until_ready(model: ServedModel, receive: Receive) -> None:
-    """Wait while the model is loaded: at the start, again after it was lost, or since it was unloaded.
+    """Wait while the model is loading or reloading.
 
     Args:
-        receive: of the request that waits, whose body has been read.
+        receive: ASGI channel of the waiting request, after its body.
 
     Raises:
-        ApiError: too many wait, it takes too long, or the model cannot be asked.
-        ClientDisconnected: the client waits no longer.
+        ApiError: too many requests wait, the wait timed out, or the model failed.
+        ClientDisconnected: the client left.
     """
     if model.async_engine.state is ModelState.READY:
         return
@@ -150,7 +143,7 @@ async def wait_until_ready(model: ServedModel, receive: Receive) -> None:
 
 
 async def wait_until_known(model: ServedModel, receive: Receive) -> None:
-    """As `wait_until_ready`, for whoever asks for tokenizer and limits alone: an unloaded model stays so."""
+    """Wait for tokenizer and limits only: an unloaded model is not loaded again. Raises like `wait_until_ready`."""
     if not model.async_engine.is_known or model.async_engine.state is ModelState.DRAINING:
         await wait_until_ready(model, receive)
 
@@ -169,7 +162,7 @@ def _unavailable(model: ServedModel) -> ApiError:
     return ApiError(503, f"the model {model.name!r} {why}", "model", f"model_{state}", headers)
 
 
-def _check(output: RequestOutput) -> None:
+def _raise_if_failed(output: RequestOutput) -> None:
     if output.error is not None:
         raise RequestFailed(output.error)
     if any(completion.finish_reason == "abort" for completion in output.outputs):

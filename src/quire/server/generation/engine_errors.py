@@ -1,23 +1,24 @@
-"""Errors of the engine and of sampling parameters, as clients see them: status, text, field at fault.
-
-Every other error's text stands where it is raised, as an `ApiError`.
-"""
+"""Errors of the engine as API errors: status, message, field at fault. All other errors are raised as `ApiError`."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 
 from quire.async_engine.messages import EngineLost, EngineUnavailable, QueueFull, RequestFailed
 from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED
+from quire.sampling_params import SamplingParams
 from quire.server.errors import RETRY_SOON, ApiError, invalid
-from quire.server.openai.schema import GenerationRequest
 
-_FIELDS = {"beam_width": "n"}  # where the engine has another word
+_RENAMED = {"beam_width": "n"}  # the engine's name -> the field of a body
+_FIELDS = {"prompt", "length_penalty", "min_stage", "priority", "response_format", "guided_whitespace_pattern"}
+_FIELDS |= {f"guided_{name}" for name in ("json", "regex", "choice", "grammar")}
+_FIELDS |= {field.name for field in fields(SamplingParams)}
 _QUEUE_RETRY_AFTER = {"Retry-After": "5"}  # a full queue takes longer to move
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """An engine's error, as clients see it."""
+    """Return the API error for an error of the engine."""
     match error:
         case QueueFull():
             return ApiError(429, str(error), code="queue_full", headers=_QUEUE_RETRY_AFTER)
@@ -32,14 +33,8 @@ def as_api_error(error: Exception) -> ApiError:
         case RequestFailed():
             return ApiError(500, str(error), code="request_failed")
         case ValueError():
-            return _refusal(error)
+            # Messages begin with the field: `min_tokens=5 is not valid: ...`, `prompt token 70000 is not an id ...`.
+            named = re.match(r"(\w+)(?:=| needs | token )", str(error))
+            field = _RENAMED.get(named[1], named[1]) if named else None
+            return invalid(str(error), field if field in _FIELDS else None)
     raise error
-
-
-def _refusal(error: ValueError) -> ApiError:
-    """A refusal of the engine, as the client's mistake. The engine's messages begin with the field, if one is at fault:
-    `min_tokens=5 is not valid: ...`, `prompt token 70000 is not an id of this model`."""
-    named = re.match(r"(\w+)(?:=| needs | token )", str(error))
-    field = _FIELDS.get(named[1], named[1]) if named else None
-    param = field if field in {"prompt", *GenerationRequest.model_fields} else None
-    return invalid(str(error), param)

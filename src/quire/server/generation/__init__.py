@@ -1,0 +1,1 @@
+"""Generation as every API shares it: running prompts, streaming answers, counting tokens."""
