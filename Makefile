@@ -1,5 +1,6 @@
 # make serve   serve the embedded models on http://127.0.0.1:8000, or another one with MODEL=path/to/checkpoint
 # make test    run the tests, without the slow ones (PYTEST_ARGS="-m slow")
+# make test-portable   some of them, as on a machine with AVX2 only that has just booted
 # make lint    ruff, mypy and the prose lint
 # make format  apply ruff's fixes and formatting
 #
@@ -23,7 +24,7 @@ PYTEST_ARGS ?=
 # Each worker loads torch and transformers, so more than four cost more memory than they save time.
 PYTEST_WORKERS ?= -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: serve test lint format clean
+.PHONY: serve test test-portable lint format clean
 
 serve: $(VENV)/.installed $(VENV)/.kernels
 	@$(BIN)/quire serve $(if $(MODEL),--model $(MODEL)) --host $(HOST) --port $(PORT) $(SERVE_ARGS) || test $$? -eq 130 # Ctrl-C
@@ -31,6 +32,16 @@ serve: $(VENV)/.installed $(VENV)/.kernels
 # One thread per worker: tests run many small operations, and waiting threads slow them down.
 test: $(VENV)/.installed-dev $(VENV)/.kernels
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_WORKERS) $(PYTEST_ARGS)
+
+# The tests that depend on the processor and on the clock, as on a machine with AVX2 that has just booted.
+PORTABLE_TESTS := tests/tiers tests/runner tests/models tests/attention tests/system \
+  tests/async_engine/test_load_wait.py tests/engine/test_document_faults.py tests/engine/test_document_kv.py
+test-portable: export ONEDNN_MAX_CPU_ISA := AVX2
+test-portable: export ATEN_CPU_CAPABILITY := avx2
+test-portable: export QUIRE_KERNELS := generic
+test-portable: export QUIRE_TEST_UPTIME_S := 5
+test-portable: PYTEST_ARGS := $(PORTABLE_TESTS)
+test-portable: test
 
 lint: $(VENV)/.installed-dev $(VENV)/.kernels
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +20,16 @@ def pytest_configure() -> None:
     # A process under test that compiles all of Quire anew takes half a second longer: the first one leaves it to all.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    if uptime_s := os.environ.get("QUIRE_TEST_UPTIME_S"):
+        _restart_monotonic_clock(float(uptime_s))
+
+
+def _restart_monotonic_clock(uptime_s: float) -> None:
+    """Simulate a machine that booted `uptime_s` seconds ago. Processes that a test spawns keep the real clock."""
+    monotonic, perf_counter = time.monotonic, time.perf_counter
+    booted_at, counter_at = monotonic() - uptime_s, perf_counter() - uptime_s
+    time.monotonic = lambda: monotonic() - booted_at
+    time.perf_counter = lambda: perf_counter() - counter_at
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -92,7 +94,9 @@ def test_the_wait_ends_with_its_time_the_models_failure_or_the_shutdown() -> Non
     run(scene())
 
 
-def test_how_far_loading_is_shows_from_start_to_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_how_far_loading_is_shows_from_start_to_end(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caplog.set_level("INFO", "quire")
     told: list[LoadProgress] = []
 
@@ -108,10 +112,11 @@ def test_how_far_loading_is_shows_from_start_to_end(caplog: pytest.LogCaptureFix
             assert (told[-1].stage, told[-1].num_stages) == (1, 1)
             engine._take_report(LoadReport(LoadProgress(0, 1, 99, 100)))
             assert told[-1] == LoadProgress(1, 1, 99, 100), "it serves while its last bytes arrive"
-            engine._last_use -= 1000
-            assert engine.idle_s >= 1000
+            now_s = time.monotonic() + 1000
+            monkeypatch.setattr("quire.async_engine.async_engine.time", SimpleNamespace(monotonic=lambda: now_s))
+            assert engine.idle_s >= 999
             engine._take_report(LoadReport(LoadProgress(1, 1, 100, 100)))
-            assert engine.idle_s < 1000, "what arrives is not idle"
+            assert engine.idle_s == 0, "a model that still arrives is not idle"
 
     run(scene())
     assert [line for line in caplog.messages if "stage" in line] == [

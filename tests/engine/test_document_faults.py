@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -261,9 +262,25 @@ def spoil_each_record(directory: Path) -> None:
             file.write(data)
 
 
+def read_slowly(llm: DocumentLLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk under load. Blocks arrive in several reports, and a load may be cancelled before its turn."""
+    read = llm.store.read
+
+    def slow_read(*args: Any) -> list[int]:
+        time.sleep(0.003)
+        return read(*args)
+
+    monkeypatch.setattr(llm.store, "read", slow_read)
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
 @pytest.mark.parametrize("harm", [unlink_segments, unlink_all, cut_segments, spoil_each_record])
-def test_files_that_are_harmed_under_a_running_engine(kept: Path, harm: Callable[[Path], None]) -> None:
+def test_files_that_are_harmed_under_a_running_engine(
+    kept: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], None], is_slow: bool
+) -> None:
     llm = DocumentLLM("llama", kept)
+    if is_slow:
+        read_slowly(llm, monkeypatch)
     drive(llm, [Job((1, 2, 3), SHORT)])
     assert len(llm.on_disk) == FULL
     harm(kept)
@@ -273,8 +290,17 @@ def test_files_that_are_harmed_under_a_running_engine(kept: Path, harm: Callable
     assert_all_greedy("llama", drive(llm, [new]))
     llm.close()
     if harm is not unlink_all:
-        again = DocumentLLM("llama", kept)
-        (job,) = drive(again, [ask(5, SHORT)])
-        assert_all_greedy("llama", [job])
-        assert cached(job) == {"disk": NUM_FULL}, "what was lost was kept again"
-        again.close()
+        found = [cached_after_restart(kept)]
+        while found[-1] < NUM_FULL:
+            found.append(cached_after_restart(kept))
+            assert found[-1] > found[-2], "a block that was found damaged was saved again"
+
+
+def cached_after_restart(kept: Path) -> int:
+    """Tokens of the document that a new engine loads. A block that no engine has tried to load may still be damaged:
+    an engine stops loading at the first damaged block, and saves what it computes in place of the ones it has tried."""
+    llm = DocumentLLM("llama", kept)
+    (job,) = drive(llm, [ask(5, SHORT)])
+    assert_all_greedy("llama", [job])
+    llm.close()
+    return cached(job).get("disk", 0)

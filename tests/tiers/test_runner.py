@@ -110,19 +110,22 @@ def test_saved_overwritten_and_loaded_elsewhere_a_sequence_goes_on_as_before(run
 
 
 def test_the_front_is_computed_while_the_back_is_loaded(runner: ModelRunner) -> None:
-    """A sequence may come with blocks in its table that the same step begins to load: they are not cleared later."""
+    """A sequence may start with blocks that the same step begins to load: the runner does not clear them later."""
     expected = runner.execute(step(1, PROMPT, [3, 4, 5]))
     before = as_bytes(runner.cache).clone()
-    first = runner.execute(step(2, OTHER, [4, 3], removed_seq_ids=[1], transfers=[save(4, 0)]))
+    # The front alone: a batch of another length rounds differently, on some processors by more than others.
+    runner.execute(step(2, PROMPT[:4], [10], removed_seq_ids=[1]))
+    front_alone = as_bytes(runner.cache)[10].clone()
+    first = runner.execute(step(3, OTHER, [4, 3], removed_seq_ids=[2], transfers=[save(4, 0)]))
     finish(runner, first)
-    front = step(3, PROMPT, [9, 8, 7], transfers=[load(0, 8, 4)])
+    front = step(4, PROMPT, [9, 8, 7], transfers=[load(0, 8, 4)])
     front.num_scheduled_tokens = [4]
     front.total_tokens = 4
     first = runner.execute(front)
     assert finish(runner, first) == ["load"]
     assert torch.equal(as_bytes(runner.cache)[8], before[4])
-    assert torch.allclose(runner.cache.tensor[9], before[3].view(torch.float32).view(runner.cache.tensor[9].shape))
-    back = runner.execute(step(4, PROMPT, [9, 8, 6], num_computed=8, removed_seq_ids=[3]))
+    assert torch.equal(as_bytes(runner.cache)[9], front_alone)
+    back = runner.execute(step(5, PROMPT, [9, 8, 6], num_computed=8, removed_seq_ids=[4]))
     assert back.sampled == expected.sampled
 
 
