@@ -9,7 +9,7 @@ import pytest
 
 from quire.cli.chat.screens import PlainScreen
 from quire.cli.pipes import printable, write_answer, write_text
-from quire.client.chunk import Chunk, ChunkStream
+from quire.client.chunk import AnswerChunk, AnswerStream
 
 
 class Terminal(io.StringIO):
@@ -17,9 +17,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def chunks(*texts: str, fails: bool = False) -> ChunkStream:
+def chunks(*texts: str, fails: bool = False) -> AnswerStream:
     for text in texts:
-        yield Chunk(text, is_token=True)
+        yield AnswerChunk(text, is_token=True)
     if fails:
         raise RuntimeError("failed")
 
@@ -56,10 +56,10 @@ def test_an_empty_answer_is_an_empty_line_and_one_that_failed_is_nothing(capsys:
 def test_an_answer_is_closed_when_nobody_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
     is_closed = []
 
-    def endless() -> Iterator[Chunk]:
+    def endless() -> Iterator[AnswerChunk]:
         try:
             while True:
-                yield Chunk("a", is_token=True)
+                yield AnswerChunk("a", is_token=True)
         finally:
             is_closed.append(True)
 

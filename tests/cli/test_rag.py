@@ -10,16 +10,16 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from command_line import app
+from quire.rag.document_parsing import kind_of, parse
 from quire.rag.embedder import HashingEmbedder
 from quire.rag.embedder_process import EmbedderProcess
-from quire.rag.parse import kind_of, parse
-from quire.rag.parser import Parser
+from quire.rag.parser_process import ParserProcess
 
 
 @pytest.fixture(autouse=True)
 def _no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """All in this process: tests/rag has the others."""
-    monkeypatch.setattr(Parser, "parse", lambda self, name, data: parse(kind_of(name), data))
+    monkeypatch.setattr(ParserProcess, "parse", lambda self, name, data: parse(kind_of(name), data))
     monkeypatch.setattr(EmbedderProcess, "facts", HashingEmbedder.facts)
     monkeypatch.setattr(EmbedderProcess, "embed", lambda self, texts: HashingEmbedder().embed(texts))
 

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from command_line import app
 from quire.client.conversation import Conversation
-from quire.client.endpoint import Endpoint
 from quire.client.errors import RemoteError
 from quire.client.local_model import LocalModel
 from quire.client.remote_model import RemoteModel
+from quire.client.server_address import ServerAddress
 from serving import MODEL, SMALL, RunningServer, make_model, running
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -30,7 +30,7 @@ def server() -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def remote(server: RunningServer) -> Iterator[RemoteModel]:
-    with RemoteModel(Endpoint.of(server.url)) as model:
+    with RemoteModel(ServerAddress.of(server.url)) as model:
         yield model
 
 

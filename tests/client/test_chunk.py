@@ -7,58 +7,58 @@ from typing import Any
 
 import pytest
 
-from quire.client.chunk import Chunk, Usage, read_chunk
+from quire.client.chunk import AnswerChunk, TokenUsage, read_chunk
 from quire.client.errors import RemoteError
 
 
-def read(choice: dict[str, Any] | None, **more: Any) -> Chunk:
+def read(choice: dict[str, Any] | None, **more: Any) -> AnswerChunk:
     choices = [] if choice is None else [{"index": 0, "finish_reason": None, **choice}]
     return read_chunk(json.dumps({"choices": choices, **more}))
 
 
 def test_text_is_a_token_on_either_endpoint() -> None:
-    assert read({"text": "a"}) == Chunk("a", is_token=True)
-    assert read({"delta": {"content": "a"}}) == Chunk("a", is_token=True)
-    assert read({"delta": {"role": "assistant", "content": "a"}}) == Chunk("a", is_token=True)
+    assert read({"text": "a"}) == AnswerChunk("a", is_token=True)
+    assert read({"delta": {"content": "a"}}) == AnswerChunk("a", is_token=True)
+    assert read({"delta": {"role": "assistant", "content": "a"}}) == AnswerChunk("a", is_token=True)
 
 
 def test_a_token_whose_text_is_held_back_is_a_token() -> None:
-    assert read({"text": ""}) == Chunk("", is_token=True)
-    assert read({"delta": {"content": ""}}) == Chunk("", is_token=True)
+    assert read({"text": ""}) == AnswerChunk("", is_token=True)
+    assert read({"delta": {"content": ""}}) == AnswerChunk("", is_token=True)
 
 
 def test_the_opening_of_a_turn_and_its_end_are_no_tokens() -> None:
-    assert read({"delta": {"role": "assistant", "content": ""}}) == Chunk()
-    assert read({"delta": {"role": "assistant"}}) == Chunk()
-    assert read({"delta": {}, "finish_reason": "stop"}) == Chunk(finish_reason="stop")
-    assert read({"text": "", "finish_reason": "length"}) == Chunk(finish_reason="length")
+    assert read({"delta": {"role": "assistant", "content": ""}}) == AnswerChunk()
+    assert read({"delta": {"role": "assistant"}}) == AnswerChunk()
+    assert read({"delta": {}, "finish_reason": "stop"}) == AnswerChunk(finish_reason="stop")
+    assert read({"text": "", "finish_reason": "length"}) == AnswerChunk(finish_reason="length")
 
 
 def test_a_last_token_may_come_with_the_end() -> None:
-    assert read({"text": "x", "finish_reason": "stop"}) == Chunk("x", is_token=True, finish_reason="stop")
+    assert read({"text": "x", "finish_reason": "stop"}) == AnswerChunk("x", is_token=True, finish_reason="stop")
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
 def test_thoughts_are_tokens_but_no_answer(name: str) -> None:
-    assert read({"delta": {name: "hm", "content": None}}) == Chunk(reasoning="hm", is_token=True)
+    assert read({"delta": {name: "hm", "content": None}}) == AnswerChunk(reasoning="hm", is_token=True)
 
 
 def test_usage_with_and_without_details() -> None:
     counts = {"prompt_tokens": 3, "completion_tokens": 5}
-    assert read(None, usage=counts).usage == Usage(3, 5)
+    assert read(None, usage=counts).usage == TokenUsage(3, 5)
     details = {"prompt_tokens_details": {"cached_tokens": 2}}
-    assert read(None, usage={**counts, **details}).usage == Usage(3, 5, 2)
+    assert read(None, usage={**counts, **details}).usage == TokenUsage(3, 5, 2)
     assert read({"text": "a"}, usage=None).usage is None
-    assert read(None, usage={**counts, "prompt_tokens_details": None}).usage == Usage(3, 5)
+    assert read(None, usage={**counts, "prompt_tokens_details": None}).usage == TokenUsage(3, 5)
 
 
 def test_an_answer_that_came_whole() -> None:
     body = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}]}
-    assert read_chunk(json.dumps(body)) == Chunk("yes", is_token=True, finish_reason="stop")
+    assert read_chunk(json.dumps(body)) == AnswerChunk("yes", is_token=True, finish_reason="stop")
 
 
 def test_only_the_first_choice_counts() -> None:
-    assert read_chunk(json.dumps({"choices": [{"index": 1, "text": "b"}]})) == Chunk()
+    assert read_chunk(json.dumps({"choices": [{"index": 1, "text": "b"}]})) == AnswerChunk()
 
 
 @pytest.mark.parametrize(

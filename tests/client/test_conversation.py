@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from quire.client.chunk import Chunk, Usage
+from quire.client.answer_cost import AnswerCost
+from quire.client.chunk import AnswerChunk, TokenUsage
 from quire.client.conversation import Conversation
-from quire.client.cost import Cost
 
 
 class Clock:
@@ -30,14 +30,14 @@ class Echo:
         self.asked: list[Any] = []
         self.fails_after = 1_000
 
-    def chat(self, messages: Any, **sampling: Any) -> Iterator[Chunk]:
+    def chat(self, messages: Any, **sampling: Any) -> Iterator[AnswerChunk]:
         self.asked.append((list(messages), sampling))
         words = messages[-1]["content"].split()
         for number, word in enumerate(words):
             if number == self.fails_after:
                 raise RuntimeError("failed")
-            yield Chunk(f"{word} ", is_token=True)
-        yield Chunk(finish_reason="stop", usage=Usage(len(messages), len(words), 1))
+            yield AnswerChunk(f"{word} ", is_token=True)
+        yield AnswerChunk(finish_reason="stop", usage=TokenUsage(len(messages), len(words), 1))
 
 
 def roles(conversation: Conversation) -> list[str]:
@@ -105,16 +105,16 @@ def test_stats_add_up_what_the_answers_cost() -> None:
 def test_the_cost_of_an_answer_by_hand() -> None:
     clock = Clock()
 
-    def chunks() -> Iterator[Chunk]:
+    def chunks() -> Iterator[AnswerChunk]:
         clock.now = 0.5
-        yield Chunk()  # the turn is opened
+        yield AnswerChunk()  # the turn is opened
         for now in (2.0, 2.5, 4.0):
             clock.now = now
-            yield Chunk("x", is_token=True)
+            yield AnswerChunk("x", is_token=True)
         clock.now = 9.0
-        yield Chunk(finish_reason="length", usage=Usage(1_000, 5, 16))
+        yield AnswerChunk(finish_reason="length", usage=TokenUsage(1_000, 5, 16))
 
-    cost = Cost(clock)
+    cost = AnswerCost(clock)
     list(cost.watch(chunks()))
     assert (cost.first_s, cost.total_s, cost.num_chunks, cost.num_tokens) == (2.0, 4.0, 3, 5)
     assert cost.tokens_per_s == 2.0
@@ -122,6 +122,6 @@ def test_the_cost_of_an_answer_by_hand() -> None:
 
 
 def test_without_usage_the_chunks_are_counted_and_it_says_so() -> None:
-    cost = Cost(Clock())
-    list(cost.watch([Chunk("x", is_token=True), Chunk("y", is_token=True)]))
+    cost = AnswerCost(Clock())
+    list(cost.watch([AnswerChunk("x", is_token=True), AnswerChunk("y", is_token=True)]))
     assert str(cost).startswith("about 2 out")

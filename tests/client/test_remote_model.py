@@ -11,16 +11,16 @@ import httpx
 import pytest
 
 from fake_openai import FakeServer, fake_openai
-from quire.client.chunk import Usage
-from quire.client.endpoint import Endpoint
+from quire.client.chunk import TokenUsage
 from quire.client.errors import RemoteError
 from quire.client.remote_model import RemoteModel, read_models
+from quire.client.server_address import ServerAddress
 
 HELLO = [{"role": "user", "content": "Hello there"}]
 
 
 def connect(fake: FakeServer, **options: Any) -> RemoteModel:
-    return RemoteModel(Endpoint.of(fake.url, options.pop("api_key", None)), **options)
+    return RemoteModel(ServerAddress.of(fake.url, options.pop("api_key", None)), **options)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def connect(fake: FakeServer, **options: Any) -> RemoteModel:
     ],
 )
 def test_a_url_is_taken_as_people_write_it(url: str, base: str) -> None:
-    assert Endpoint.of(url).base_url == base
+    assert ServerAddress.of(url).base_url == base
 
 
 @pytest.mark.parametrize(
@@ -44,23 +44,23 @@ def test_a_url_is_taken_as_people_write_it(url: str, base: str) -> None:
 )
 def test_what_is_no_url_is_refused_with_one_that_is(url: str) -> None:
     with pytest.raises(ValueError, match="write it like http://127"):
-        Endpoint.of(url)
+        ServerAddress.of(url)
 
 
 def test_a_key_is_never_shown() -> None:
-    assert "secret" not in repr(Endpoint.of("http://h", "secret"))
+    assert "secret" not in repr(ServerAddress.of("http://h", "secret"))
 
 
 def test_a_proxy_is_left_out_on_the_way_to_this_machine_only() -> None:
     local = ["http://localhost:1", "http://127.0.0.1", "http://[::1]:3"]
-    assert [Endpoint.of(url).is_local for url in [*local, "http://example.org"]] == [True, True, True, False]
+    assert [ServerAddress.of(url).is_local for url in [*local, "http://example.org"]] == [True, True, True, False]
 
 
 def test_an_answer_streams_in_pieces_with_its_usage() -> None:
     with fake_openai() as fake, connect(fake) as model:
         chunks = list(model.chat(HELLO, temperature=0.5))
         assert [chunk.text for chunk in chunks if chunk.is_token] == ["Hel", "lo", "!"]
-        assert chunks[-1].usage == Usage(9, 3, 0)
+        assert chunks[-1].usage == TokenUsage(9, 3, 0)
         assert [chunk.finish_reason for chunk in chunks if chunk.finish_reason] == ["stop"]
     options = {"stream": True, "stream_options": {"include_usage": True}}
     assert fake.requests == [{"model": "first", "messages": HELLO, "temperature": 0.5, **options}]
@@ -69,7 +69,7 @@ def test_an_answer_streams_in_pieces_with_its_usage() -> None:
 def test_an_answer_may_come_whole() -> None:
     with fake_openai() as fake, connect(fake, name="second") as model:
         [chunk] = model.complete("Hello", stream=False)
-        assert (chunk.text, chunk.finish_reason, chunk.usage) == ("Hello!", "stop", Usage(2, 3, 0))
+        assert (chunk.text, chunk.finish_reason, chunk.usage) == ("Hello!", "stop", TokenUsage(2, 3, 0))
     assert fake.requests == [{"model": "second", "prompt": "Hello", "stream": False}]
 
 
@@ -118,7 +118,7 @@ def test_nobody_there_is_said_with_the_url() -> None:
     with fake_openai() as fake:
         url = fake.url
     with pytest.raises(RemoteError, match=f"{url}/v1/models: cannot connect") as caught:
-        RemoteModel(Endpoint.of(url))
+        RemoteModel(ServerAddress.of(url))
     assert caught.value.kind == "connect"
 
 
@@ -126,7 +126,7 @@ def test_a_connection_that_breaks_is_an_error_by_kind() -> None:
     def breaks(request: httpx.Request) -> httpx.Response:
         raise httpx.ReadError("reset by peer", request=request)
 
-    model = RemoteModel(Endpoint.of("http://h"), "x", transport=httpx.MockTransport(breaks))
+    model = RemoteModel(ServerAddress.of("http://h"), "x", transport=httpx.MockTransport(breaks))
     with pytest.raises(RemoteError, match="reset by peer") as caught:
         list(model.complete("Hello"))
     assert caught.value.kind == "disconnected"

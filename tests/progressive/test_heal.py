@@ -18,7 +18,7 @@ from checkpoints import make_reference
 from command_line import app
 from quire.evaluate.reading import ReadingQuestion
 from quire.progressive.healing.heal import heal
-from quire.progressive.healing.samples import Row, question_rows, text_rows
+from quire.progressive.healing.samples import TrainingRow, question_rows, text_rows
 from quire.progressive.healing.settings import HealSettings
 from quire.progressive.healing.trainer import HealProgress, Trainer, make_batch
 from quire.progressive.reference import load_reference, remove_layers
@@ -157,7 +157,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_says_how_to_go_on(
     given = (*given, "--generate", 2, "--start", "Tom", "--steps", 3, "--max-length", 16, "--num-threads", 1)
     step = Trainer._step
 
-    def interrupted_step(trainer: Any, rows: list[Row]) -> float:
+    def interrupted_step(trainer: Any, rows: list[TrainingRow]) -> float:
         if trainer.step == 1:
             signal.raise_signal(signal.SIGINT)
         return step(trainer, rows)

@@ -16,8 +16,8 @@ from quire.progressive.linear_map import GapMap
 from quire.progressive.plans import plan_block
 from quire.progressive.reference import remove_layers
 from quire.progressive.stage_quality import (
-    Answered,
     Variant,
+    VariantAnswers,
     answer,
     compare,
     staged,
@@ -95,8 +95,8 @@ def test_an_answer_is_the_same_alone_and_in_a_batch() -> None:
     assert len(set(together)) > 1
 
 
-def answered(variant: Variant, *exact: float) -> Answered:
-    return Answered(variant, ("",) * len(exact), exact, exact)
+def answered(variant: Variant, *exact: float) -> VariantAnswers:
+    return VariantAnswers(variant, ("",) * len(exact), exact, exact)
 
 
 def test_stages_are_compared_as_they_are_served_and_the_control_with_the_original() -> None:

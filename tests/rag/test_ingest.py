@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from quire.rag.collections import Collection, Collections
+from quire.rag.document_parsing import parse
 from quire.rag.embedder import HashingEmbedder, TokenCounter, hashing_spans
 from quire.rag.embedding import Embeddings
 from quire.rag.ingest import IngestReport, ingest
-from quire.rag.parse import parse
-from quire.rag.parser import Parser
+from quire.rag.parser_process import ParserProcess
 
 
 class CountingEmbedder(HashingEmbedder):
@@ -26,7 +26,7 @@ class CountingEmbedder(HashingEmbedder):
         return super().embed(texts)
 
 
-class ParserHere(Parser):
+class ParserHere(ParserProcess):
     """In this process: `test_parse.py` has the other one."""
 
     def parse(self, name: str, data: bytes) -> list:

@@ -96,7 +96,7 @@ def _open(given: Mapping[str, Any], engine: EngineConfig, address: Address) -> A
         if name not in _FOR_BOTH and given.get(name) is not None:
             option = "--" + name.replace("_", "-")
             raise ValueError(f"{option} is for a model in this process; with --url it is the server's to choose")
-    from quire.client.endpoint import Endpoint
     from quire.client.remote_model import RemoteModel
+    from quire.client.server_address import ServerAddress
 
-    return RemoteModel(Endpoint.of(address.url, address.api_key), given.get("model"))
+    return RemoteModel(ServerAddress.of(address.url, address.api_key), given.get("model"))

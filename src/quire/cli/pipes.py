@@ -33,7 +33,7 @@ def printable(text: str) -> str:
 
 
 def write_text(chunks: Iterable[Any]) -> bool:
-    """Write the text of an answer (`Chunk`s) as it comes; what is said next begins its own line, even after a failure.
+    """Write an answer's text chunk by chunk, and end the line even after a failure.
 
     Returns:
         Whether there was any.
@@ -53,10 +53,10 @@ def write_text(chunks: Iterable[Any]) -> bool:
 
 def write_answer(chunks: Any) -> None:
     """Write an answer and end its line, be it empty; where both outputs are a terminal, say what it cost on stderr.
-    The generator of `Chunk`s is closed at the end."""
-    from quire.client.cost import Cost
+    The generator of `AnswerChunk`s is closed at the end."""
+    from quire.client.answer_cost import AnswerCost
 
-    cost = Cost()
+    cost = AnswerCost()
     with closing(chunks):
         if not write_text(cost.watch(chunks)):
             print(flush=True)

@@ -10,7 +10,7 @@ from typer.core import TyperCommand
 
 if TYPE_CHECKING:
     from quire.routing import Router
-    from quire.routing.domain import Embedder
+    from quire.routing.domain import QueryEmbedder
     from quire.routing.evaluation import RoutingScore
 
 EXAMPLE = 'Example: quire route "How do vaccines work?" --policy query --models small=quire-mini,large=quire-chat'
@@ -124,7 +124,7 @@ def _make_router(
     return Router(made, embedder=_load_embedder(embedder) if made.policy == "domain" else None)
 
 
-def _load_embedder(name: str) -> Embedder:
+def _load_embedder(name: str) -> QueryEmbedder:
     from quire.rag.embedder import find_embedder, load_embedder
 
     found = load_embedder(find_embedder(name))

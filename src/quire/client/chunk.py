@@ -11,7 +11,7 @@ from quire.client.errors import RemoteError, error_message
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class TokenUsage:
     """The tokens of an answer, as the server counts them."""
 
     prompt_tokens: int
@@ -20,21 +20,21 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class AnswerChunk:
     """The growth of the first choice since the last chunk."""
 
     text: str = ""
     reasoning: str = ""  #: thoughts before the answer, from servers that tell them apart
     is_token: bool = False  #: at least one token came, though its text may be held back
     finish_reason: str | None = None
-    usage: Usage | None = None  #: of the whole answer so far
+    usage: TokenUsage | None = None  #: of the whole answer so far
 
 
 #: An answer as it comes. Closing it ends the request, and frees its blocks.
-ChunkStream = Generator[Chunk, None, None]
+AnswerStream = Generator[AnswerChunk, None, None]
 
 
-def read_chunk(data: str) -> Chunk:
+def read_chunk(data: str) -> AnswerChunk:
     """A chunk from an event's data, or from the body of an answer that came whole.
 
     Both of OpenAI's endpoints are understood, and what others add to them is left alone.
@@ -56,11 +56,11 @@ def read_chunk(data: str) -> Chunk:
         raise RemoteError("not_openai", f"an event is none of OpenAI's: {data[:100]!r}") from None
 
 
-def _read_body(body: dict[str, Any]) -> Chunk:
+def _read_body(body: dict[str, Any]) -> AnswerChunk:
     usage = _read_usage(body.get("usage"))
     choice = next((c for c in body.get("choices") or () if isinstance(c, dict) and not c.get("index")), None)
     if choice is None:
-        return Chunk(usage=usage)
+        return AnswerChunk(usage=usage)
     reason = choice.get("finish_reason")
     said: Any = choice.get("delta") or choice.get("message")
     if isinstance(said, dict):
@@ -73,10 +73,10 @@ def _read_body(body: dict[str, Any]) -> Chunk:
     for value in (text, reasoning, reason):
         if not isinstance(value, str | None):
             raise TypeError
-    return Chunk(text or "", reasoning or "", is_token, reason, usage)
+    return AnswerChunk(text or "", reasoning or "", is_token, reason, usage)
 
 
-def _read_usage(usage: Any) -> Usage | None:
+def _read_usage(usage: Any) -> TokenUsage | None:
     if not isinstance(usage, dict):
         return None
     details = usage.get("prompt_tokens_details")
@@ -84,4 +84,4 @@ def _read_usage(usage: Any) -> Usage | None:
     counts = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
     if not all(isinstance(count, int) and count >= 0 for count in (*counts, cached or 0)):
         raise TypeError
-    return Usage(*counts, cached)
+    return TokenUsage(*counts, cached)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from quire.client.chunk import ChunkStream
-from quire.client.cost import Cost
+from quire.client.answer_cost import AnswerCost
+from quire.client.chunk import AnswerStream
 
 if TYPE_CHECKING:
     from quire.client.local_model import LocalModel
@@ -21,7 +21,7 @@ class Conversation:
         self._sampling = sampling
         self._opening = [{"role": "system", "content": system}] if system else []
         self.messages: list[dict[str, str]] = []
-        self.costs: list[Cost] = []
+        self.costs: list[AnswerCost] = []
         self.reset()
 
     def reset(self) -> None:
@@ -29,7 +29,7 @@ class Conversation:
         self.messages = list(self._opening)
         self.costs = []
 
-    def say(self, text: str) -> ChunkStream:
+    def say(self, text: str) -> AnswerStream:
         """Say something and hear the answer.
 
         An answer that ends early, because the iterator is closed or the model fails, is kept as far as it came; a
@@ -37,7 +37,7 @@ class Conversation:
         """
         self.messages.append({"role": "user", "content": text})
         heard: list[str] = []
-        cost = Cost()
+        cost = AnswerCost()
         try:
             with closing(self.model.chat(self.messages, **self._sampling)) as chunks:
                 for chunk in cost.watch(chunks):

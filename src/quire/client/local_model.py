@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from quire.client.chunk import Chunk, ChunkStream, Usage
+from quire.client.chunk import AnswerChunk, AnswerStream, TokenUsage
 from quire.config import EngineConfig
 from quire.engine.request_state import RequestState
 from quire.llm import LLM
@@ -35,7 +35,7 @@ class LocalModel:
     def close(self) -> None:
         """Nothing is held beyond memory."""
 
-    def chat(self, messages: Sequence[Mapping[str, Any]], *, stream: bool = True, **sampling: Any) -> ChunkStream:
+    def chat(self, messages: Sequence[Mapping[str, Any]], *, stream: bool = True, **sampling: Any) -> AnswerStream:
         """The next message of a conversation, to its end or the context's where `max_tokens` says nothing, as from a
         server.
 
@@ -49,11 +49,11 @@ class LocalModel:
         prompt = Prompt(text, token_ids, answer_lead=tokenizer.answer_lead(self._chat_template))
         return self._run(prompt, stream, {"max_tokens": None, **sampling})
 
-    def complete(self, prompt: str, *, stream: bool = True, **sampling: Any) -> ChunkStream:
+    def complete(self, prompt: str, *, stream: bool = True, **sampling: Any) -> AnswerStream:
         """The continuation of a prompt, of 16 tokens where `max_tokens` says nothing. Raises what `chat` does."""
         return self._run(prompt, stream, sampling)
 
-    def _run(self, prompt: PromptLike, is_streamed: bool, sampling: dict[str, Any]) -> ChunkStream:
+    def _run(self, prompt: PromptLike, is_streamed: bool, sampling: dict[str, Any]) -> AnswerStream:
         """Closing the iterator frees the request's blocks."""
         engine = self._llm.engine
         params = engine.default_sampling_params(**sampling)
@@ -65,14 +65,14 @@ class LocalModel:
                 grown = engine.step()
                 # Deltas, not the text so far: that may shrink again where a stop string is completed.
                 if is_streamed and state in grown:
-                    yield Chunk("".join(delta.text for delta in state.take_progress()), is_token=True)
+                    yield AnswerChunk("".join(delta.text for delta in state.take_progress()), is_token=True)
             output = state.to_output()
             if output.error is not None:
                 raise RuntimeError(f"the request failed: {output.error}")
             first = output.outputs[0]
             rest = "".join(delta.text for delta in state.take_progress())
-            usage = Usage(len(output.prompt_token_ids), len(first.token_ids), output.num_cached_tokens)
-            yield Chunk(rest, is_token=bool(rest), finish_reason=first.finish_reason, usage=usage)
+            usage = TokenUsage(len(output.prompt_token_ids), len(first.token_ids), output.num_cached_tokens)
+            yield AnswerChunk(rest, is_token=bool(rest), finish_reason=first.finish_reason, usage=usage)
         finally:
             if state is not None:
                 with interrupts_put_off():

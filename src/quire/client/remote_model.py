@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx
 
-from quire.client.chunk import Chunk, ChunkStream, read_chunk
-from quire.client.endpoint import Endpoint
+from quire.client.chunk import AnswerChunk, AnswerStream, read_chunk
 from quire.client.errors import RemoteError, of_exception, of_response
+from quire.client.server_address import ServerAddress
 from quire.client.sse import DONE, EventReader
 
 # Long prompts take their time before the first token, so only connecting has a short limit.
@@ -19,7 +19,7 @@ _TIMEOUT = httpx.Timeout(None, connect=10.0)
 
 
 @dataclass(frozen=True)
-class ServedModel:
+class ListedModel:
     """An entry of /v1/models, with what some servers say beyond its name."""
 
     name: str
@@ -39,7 +39,7 @@ class RemoteModel:
     """
 
     def __init__(
-        self, endpoint: Endpoint, name: str | None = None, *, transport: httpx.BaseTransport | None = None
+        self, endpoint: ServerAddress, name: str | None = None, *, transport: httpx.BaseTransport | None = None
     ) -> None:
         self._endpoint = endpoint
         self._http = httpx.Client(
@@ -64,7 +64,7 @@ class RemoteModel:
     def close(self) -> None:
         self._http.close()
 
-    def models(self) -> list[ServedModel]:
+    def models(self) -> list[ListedModel]:
         """The server's models, at least one, in its order."""
         url = f"{self._endpoint.base_url}/models"
         try:
@@ -75,15 +75,15 @@ class RemoteModel:
             raise of_response(response.status_code, response.content, url)
         return read_models(response.content, url)
 
-    def chat(self, messages: Sequence[Mapping[str, Any]], *, stream: bool = True, **sampling: Any) -> ChunkStream:
+    def chat(self, messages: Sequence[Mapping[str, Any]], *, stream: bool = True, **sampling: Any) -> AnswerStream:
         """The next message of a conversation. `sampling` are fields of the protocol."""
         return self._ask(self._endpoint.chat_url, {"messages": list(messages), **sampling}, stream)
 
-    def complete(self, prompt: str, *, stream: bool = True, **sampling: Any) -> ChunkStream:
+    def complete(self, prompt: str, *, stream: bool = True, **sampling: Any) -> AnswerStream:
         """The continuation of a prompt."""
         return self._ask(self._endpoint.completions_url, {"prompt": prompt, **sampling}, stream)
 
-    def _ask(self, url: str, fields: dict[str, Any], is_streamed: bool) -> ChunkStream:
+    def _ask(self, url: str, fields: dict[str, Any], is_streamed: bool) -> AnswerStream:
         """Closing the iterator hangs up, and the server is to stop."""
         body: dict[str, Any] = {"model": self.name, **fields, "stream": is_streamed}
         if is_streamed:
@@ -100,7 +100,7 @@ class RemoteModel:
             raise of_exception(error, url) from None
 
 
-def read_models(body: bytes, url: str) -> list[ServedModel]:
+def read_models(body: bytes, url: str) -> list[ListedModel]:
     """The body of /v1/models."""
     try:
         entries = [entry for entry in json.loads(body)["data"] if isinstance(entry.get("id"), str)]
@@ -109,7 +109,7 @@ def read_models(body: bytes, url: str) -> list[ServedModel]:
     if not entries:
         raise RemoteError("no_models", f"{url} lists no model")
     return [
-        ServedModel(
+        ListedModel(
             name=entry["id"],
             max_model_len=_positive(entry.get("max_model_len")),
             # llama.cpp's server says it in `meta`.
@@ -123,7 +123,7 @@ def _positive(value: Any) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
 
-def _chunks(received: Iterator[bytes], url: str) -> Iterator[Chunk]:
+def _chunks(received: Iterator[bytes], url: str) -> Iterator[AnswerChunk]:
     is_whole = False
     for data in _events(received):
         if data == DONE:

@@ -18,7 +18,7 @@ from quire.progressive.reference import decoder_layers
 
 
 @dataclass(frozen=True)
-class Block:
+class LayerBlock:
     """The layers [start, end), and the mean angular distance between what enters and what leaves them."""
 
     start: int
@@ -38,15 +38,15 @@ class AngularDistances:
     num_texts: int
     values: tuple[tuple[float, ...], ...]
 
-    def of(self, start: int, end: int) -> Block:
+    def of(self, start: int, end: int) -> LayerBlock:
         """The block of the layers [start, end)."""
-        return Block(start, end, self.values[end - start - 1][start])
+        return LayerBlock(start, end, self.values[end - start - 1][start])
 
-    def best(self, size: int) -> Block:
+    def best(self, size: int) -> LayerBlock:
         """The block of `size` layers with the least distance; the first of equals."""
         row = self.values[size - 1]
         start = min(range(len(row)), key=row.__getitem__)
-        return Block(start, start + size, row[start])
+        return LayerBlock(start, start + size, row[start])
 
 
 def measure_distances(

@@ -45,7 +45,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Answered:
+class VariantAnswers:
     """What a variant answered, and what that is worth; one entry a question."""
 
     variant: Variant
@@ -178,7 +178,7 @@ def evaluate_stages(
     *,
     max_new_tokens: int = 10,
     advance: Callable[[int], None] = lambda num_questions: None,
-) -> Iterator[Answered]:
+) -> Iterator[VariantAnswers]:
     """Answer all questions by each variant in turn: zero-shot and greedy, prompts as `evaluate.reading` words them.
 
     Args:
@@ -194,7 +194,7 @@ def evaluate_stages(
         with staged(model, plan, variant):
             answers = answer(model, tokenizer, prompts, max_new_tokens, advance)
         each = score_each(answers, questions)
-        yield Answered(variant, tuple(answers), tuple(em for em, _ in each), tuple(f for _, f in each))
+        yield VariantAnswers(variant, tuple(answers), tuple(em for em, _ in each), tuple(f for _, f in each))
 
 
 def answer(
@@ -258,7 +258,7 @@ def _check_prompts(prompts: Sequence[Sequence[int]], model: Any, max_new_tokens:
 
 
 @dataclass(frozen=True)
-class Pair:
+class VariantComparison:
     """Two variants, compared question by question."""
 
     first: str
@@ -266,21 +266,21 @@ class Pair:
     result: Paired
 
 
-def compare(answered: Sequence[Answered]) -> list[Pair]:
+def compare(answered: Sequence[VariantAnswers]) -> list[VariantComparison]:
     """What each remedy does to its stage, what each stage does to the one before, and what the control adds.
 
     Stages are compared as they are served: healed where there is an adapter, else with a map, else bare.
     """
-    by_stage: dict[int, list[Answered]] = {}
+    by_stage: dict[int, list[VariantAnswers]] = {}
     for each in answered:
         by_stage.setdefault(each.variant.stage, []).append(each)
     pairs = [(stage[0], other) for stage in by_stage.values() for other in stage[1:]]
     served = [stage[0] if stage[0].variant.kind == "full" else stage[-1] for stage in by_stage.values()]
     pairs += list(pairwise(served))
-    return [Pair(a.variant.name, b.variant.name, compare_paired(a.exact, b.exact)) for a, b in pairs]
+    return [VariantComparison(a.variant.name, b.variant.name, compare_paired(a.exact, b.exact)) for a, b in pairs]
 
 
-def won_back(each: Answered, answered: Sequence[Answered]) -> float | None:
+def won_back(each: VariantAnswers, answered: Sequence[VariantAnswers]) -> float | None:
     """The share of the exact matches that its bare stage lost which a variant has again; None where none were lost."""
     bare = next((a for a in answered if a.variant.stage == each.variant.stage and a.variant.kind == "bare"), None)
     full = next((a for a in answered if a.variant.kind == "full"), None)

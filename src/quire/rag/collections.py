@@ -34,7 +34,7 @@ from quire.rag.records import (
     OnDeleted,
     Passage,
     Plain,
-    Usage,
+    StorageUsage,
     check_metadata,
     check_name,
     size_of,
@@ -146,7 +146,7 @@ class Collections:
             row = connection.execute(f"SELECT id FROM collections WHERE {condition}", values).fetchone()
         return None if row is None else self._collection(row[0])
 
-    def usage(self, owner: str = "") -> Usage:
+    def usage(self, owner: str = "") -> StorageUsage:
         """What all that an owner has takes."""
         with self._database.reading() as connection:
             (num,) = connection.execute("SELECT count(*) FROM collections WHERE owner = ?", (owner,)).fetchone()
@@ -155,7 +155,7 @@ class Collections:
                 "(SELECT id FROM collections WHERE owner = ?)",
                 (owner,),
             ).fetchone()
-        return Usage(num, *rest)
+        return StorageUsage(num, *rest)
 
     def get(self, name: str, owner: str = "") -> Collection:
         """As `find`; ValueError where there is none."""

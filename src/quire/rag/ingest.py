@@ -19,10 +19,10 @@ import numpy as np
 
 from quire.rag.chunks import Chunk, cut
 from quire.rag.collections import Collection, CollectionBusy, CollectionGone
+from quire.rag.document_parsing import KINDS, ParsedDocument, kind_of
 from quire.rag.embedder import TokenCounter
 from quire.rag.embedding import Embedder
-from quire.rag.parse import KINDS, ParsedDocument, kind_of
-from quire.rag.parser import MAX_FILE_BYTES, Parser
+from quire.rag.parser_process import MAX_FILE_BYTES, ParserProcess
 from quire.rag.records import DocumentInfo, Metadata, NewDocument, check_metadata, size_of
 from quire.system.child import ChildError
 
@@ -49,7 +49,7 @@ class Source(Protocol):
         """Raises OSError or ValueError where it cannot be read."""
         ...
 
-    def parse(self, parser: Parser, data: bytes) -> list[ParsedDocument]:
+    def parse(self, parser: ParserProcess, data: bytes) -> list[ParsedDocument]:
         """Raises ValueError or ChildError where it is not what it says."""
         ...
 
@@ -75,7 +75,7 @@ class SourceFile:
             raise ValueError(f"it has more than {MAX_FILE_BYTES >> 20} MiB; divide it")
         return self.path.read_bytes()
 
-    def parse(self, parser: Parser, data: bytes) -> list[ParsedDocument]:
+    def parse(self, parser: ParserProcess, data: bytes) -> list[ParsedDocument]:
         return parser.parse(self.name, data)
 
 
@@ -95,7 +95,7 @@ class Upload:
     def read(self) -> bytes:
         return self.data
 
-    def parse(self, parser: Parser, data: bytes) -> list[ParsedDocument]:
+    def parse(self, parser: ParserProcess, data: bytes) -> list[ParsedDocument]:
         found = parser.parse_as(self.kind, data)
         if not found:  # of a file that would mean that its documents are gone
             raise ValueError("it has no text")
@@ -170,7 +170,7 @@ def ingest(
     paths: Sequence[Path],
     *,
     embedder: Embedder,
-    parser: Parser,
+    parser: ParserProcess,
     counters: Sequence[TokenCounter],
     metadata: Metadata | None = None,
     report: IngestReport | None = None,
@@ -210,7 +210,7 @@ def ingest_uploads(
     uploads: Sequence[Upload],
     *,
     embedder: Embedder,
-    parser: Parser,
+    parser: ParserProcess,
     cut: Cut,
     gate: Gate = lambda source, num_documents, num_bytes: None,
     listener: Listener = lambda source, what, count: None,
@@ -256,7 +256,7 @@ class _Draft:
 class _Ingest:
     collection: Collection
     embedder: Embedder
-    parser: Parser
+    parser: ParserProcess
     cut: Cut
     report: IngestReport
     gate: Gate = lambda source, num_documents, num_bytes: None

@@ -13,7 +13,7 @@ from typing import Any
 
 from quire.core.block_keys import DomainSpans, collection_domain
 from quire.prompt import Prompt
-from quire.text.joint import Joined, join_messages, join_text, opening_messages
+from quire.text.document_boundary import JoinedPrompt, join_messages, join_text, opening_messages
 from quire.text.tokenizer import Tokenizer
 
 _DOCUMENTS, _QUESTION = "{documents}", "{question}"
@@ -134,7 +134,9 @@ def share(prompt: Prompt, collection_id: str, rest: DomainSpans, salt: str | Non
     return replace(prompt, domains=spans)
 
 
-def _join_question(tokenizer: Tokenizer, passages: Sequence[str], question: str, template: PromptTemplate) -> Joined:
+def _join_question(
+    tokenizer: Tokenizer, passages: Sequence[str], question: str, template: PromptTemplate
+) -> JoinedPrompt:
     rest = template.middle + question + template.tail
     return join_text(tokenizer, _apart(passages), rest, head=template.head)
 
@@ -145,7 +147,7 @@ def _join_conversation(
     messages: Sequence[Mapping[str, Any]],
     template: PromptTemplate | None,
     **options: Any,
-) -> Joined:
+) -> JoinedPrompt:
     role = messages[0]["role"] if messages else "user"
     template = template or (USER_FIRST if role == "user" else SYSTEM_FIRST)
     messages = [_around(messages[0], template), *messages[1:]] if messages else messages
@@ -166,5 +168,5 @@ def _around(message: Mapping[str, Any], template: PromptTemplate) -> dict[str, A
     return {**message, "content": content}
 
 
-def _prompt_of(joined: Joined) -> Prompt:
+def _prompt_of(joined: JoinedPrompt) -> Prompt:
     return Prompt(joined.text, joined.token_ids, documents=joined.documents)

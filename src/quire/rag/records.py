@@ -45,7 +45,7 @@ OnDeleted = Callable[[CollectionInfo, list[str]], None]
 
 
 @dataclass(frozen=True)
-class Usage:
+class StorageUsage:
     """What an owner's collections take."""
 
     num_collections: int

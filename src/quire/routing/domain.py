@@ -20,7 +20,7 @@ DEFAULT_EXAMPLES = Path(__file__).with_name("domain_examples.yaml")
 DEFAULT_TOP_K = 8
 
 
-class Embedder(Protocol):
+class QueryEmbedder(Protocol):
     """Texts to vectors whose inner product is their cosine."""
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -57,7 +57,7 @@ class DomainPolicy:
         self,
         models: Mapping[str, str],
         examples: Mapping[str, Sequence[str]],
-        embedder: Embedder,
+        embedder: QueryEmbedder,
         top_k: int = DEFAULT_TOP_K,
     ) -> None:
         for role in models:

@@ -31,7 +31,7 @@ class LabelledQuestion:
 
 
 @dataclass(frozen=True)
-class Routed:
+class RoutedQuestion:
     """A labelled question, and where it went."""
 
     question: str
@@ -62,8 +62,8 @@ class RoutingScore:
     accuracy: float
     per_class: dict[str, float]
     confusion: dict[str, dict[str, int]]
-    wrong: list[Routed]
-    routed: list[Routed]
+    wrong: list[RoutedQuestion]
+    routed: list[RoutedQuestion]
 
 
 def read_labelled(path: Path) -> list[LabelledQuestion]:
@@ -118,7 +118,7 @@ def evaluate(router: Router, questions: Sequence[LabelledQuestion]) -> RoutingSc
         choice = router.route(each.question)
         is_right = choice.role == each.role
         routed.append(
-            Routed(
+            RoutedQuestion(
                 each.question,
                 each.label,
                 each.source,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quire.forecast import Forecast
-from quire.routing.domain import DEFAULT_EXAMPLES, DEFAULT_TOP_K, DomainPolicy, Embedder, read_examples
+from quire.routing.domain import DEFAULT_EXAMPLES, DEFAULT_TOP_K, DomainPolicy, QueryEmbedder, read_examples
 from quire.routing.files import check_keys, numbers_of, read_yaml
 from quire.routing.policy import NO_SLO, SLO, Choice, Policy, RoutingContext, RoutingError
 from quire.routing.query import QueryPolicy
@@ -108,7 +108,7 @@ class Router:
     """
 
     def __init__(
-        self, config: RoutingConfig, served: Sequence[str] | None = None, embedder: Embedder | None = None
+        self, config: RoutingConfig, served: Sequence[str] | None = None, embedder: QueryEmbedder | None = None
     ) -> None:
         for role, model in config.models.items():
             if served is not None and model not in served:
@@ -164,14 +164,14 @@ def parse_models(text: str) -> dict[str, str]:
     return models
 
 
-def _make_domain(config: RoutingConfig, embedder: Embedder | None) -> Policy:
+def _make_domain(config: RoutingConfig, embedder: QueryEmbedder | None) -> Policy:
     if embedder is None:
         raise RoutingError("the policy domain compares vectors, and there is no embedder; name one")
     return DomainPolicy(config.models, read_examples(config.domain_examples), embedder, config.domain_top_k)
 
 
 #: A policy is one file, and one line here.
-POLICIES: dict[str, Callable[[RoutingConfig, Embedder | None], Policy]] = {
+POLICIES: dict[str, Callable[[RoutingConfig, QueryEmbedder | None], Policy]] = {
     "round-robin": lambda config, embedder: RoundRobinPolicy(config.models),
     "query": lambda config, embedder: QueryPolicy(config.models, config.query_file, config.query_threshold),
     "domain": _make_domain,

@@ -14,10 +14,10 @@ import httpx
 import pytest
 
 from quire.bench.serving.load_client import LoadClient, LoadResult, Outcome, PreparedRequest
-from quire.client.endpoint import Endpoint
+from quire.client.server_address import ServerAddress
 from virtual_time import VirtualLoop, run_in_virtual_time
 
-ENDPOINT = Endpoint.of("http://server")
+ENDPOINT = ServerAddress.of("http://server")
 TOKEN = {"choices": [{"index": 0, "text": "a", "finish_reason": None}]}
 END = {"choices": [{"index": 0, "text": "", "finish_reason": "length"}]}
 Steps = list[tuple[float, Any]]  #: seconds to wait, and what is sent then: an event's data, bytes, or an error

@@ -16,7 +16,7 @@ from quire.rag.collections import Collection, Collections
 from quire.rag.embedder import HASHING, EmbedderSource, TokenCounter, find_embedder, token_counter
 from quire.rag.embedder_process import EmbedderProcess
 from quire.rag.ingest import IngestReport, ingest
-from quire.rag.parser import Parser
+from quire.rag.parser_process import ParserProcess
 from quire.routing.router import Router
 from quire.text.tokenizer import Tokenizer
 
@@ -66,7 +66,7 @@ class Corpus:
         )
         counters = [self.embedder.source.token_counter()]
         counters += [TokenCounter(token_counter(tokenizer).spans) for tokenizer in tokenizers]
-        parser = Parser()
+        parser = ParserProcess()
         try:
             with progress(len(paths), "reading documents") as show:
                 report = ingest(

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from quire.client.chunk import Chunk, read_chunk
-from quire.client.endpoint import Endpoint
+from quire.client.chunk import AnswerChunk, read_chunk
 from quire.client.errors import RemoteError, of_exception, of_response
+from quire.client.server_address import ServerAddress
 from quire.client.sse import DONE, EventReader
 
 PROBE_S = 0.02  #: how often the event loop is asked how late it is
@@ -80,7 +80,7 @@ class LoadClient:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: ServerAddress,
         url: str,
         *,
         timeout_s: float = 600.0,
@@ -180,7 +180,7 @@ class LoadClient:
 def _take(data: str, outcome: Outcome, now: float) -> None:
     if data == DONE:
         return
-    chunk: Chunk = read_chunk(data)
+    chunk: AnswerChunk = read_chunk(data)
     if chunk.is_token:
         outcome.token_s.append(now)
     if chunk.usage is not None:

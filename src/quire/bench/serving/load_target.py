@@ -16,9 +16,9 @@ import httpx
 from quire.bench.serving.load_client import LoadClient, Outcome, PreparedRequest
 from quire.bench.serving.words import WordLength, as_words
 from quire.bench.workload import Workload, WorkloadRequest
-from quire.client.endpoint import Endpoint
 from quire.client.errors import RemoteError
 from quire.client.remote_model import RemoteModel
+from quire.client.server_address import ServerAddress
 
 _FEW_WORDS, _MANY_WORDS = 8, 32  # of the prompts by which tokens a word are measured; every model takes them
 
@@ -28,7 +28,7 @@ class Target:
     """A server, its model, and the form of its requests."""
 
     label: str  #: tells it from other servers
-    endpoint: Endpoint
+    endpoint: ServerAddress
     model: str
     is_chat: bool = False  #: its chat endpoint is asked, with the prompt as the user's message
     max_model_len: int | None = None
@@ -79,7 +79,7 @@ def find_target(
         ValueError: it is no URL, or nobody answers there as it should.
     """
     named = re.fullmatch(r"([^=:/]+)=(https?://.*)", text)
-    endpoint = Endpoint.of(named[2] if named else text, api_key)
+    endpoint = ServerAddress.of(named[2] if named else text, api_key)
     try:
         with RemoteModel(endpoint, name="") as remote:
             served = remote.models()

@@ -52,9 +52,9 @@ def warm(
 
 
 def _joiner(head: str, role: str | None = None, chat_template: str | None = None) -> Callable[[Any, str], Any]:
-    """From a tokenizer and a document to the `Joined` beginning of prompts; with a role, of conversations."""
+    """From a tokenizer and a document to the `JoinedPrompt` beginning of prompts; with a role, of conversations."""
     from quire.text.chat_template import read_chat_template
-    from quire.text.joint import join_messages, join_text, opening_messages
+    from quire.text.document_boundary import join_messages, join_text, opening_messages
 
     if role is None:
         return lambda tokenizer, text: join_text(tokenizer, [text], head=head)

@@ -78,12 +78,12 @@ def ingest(
 
         from quire.rag.ingest import IngestReport, find_files
         from quire.rag.ingest import ingest as take
-        from quire.rag.parser import Parser
-        from quire.rag.readers import counters
+        from quire.rag.parser_process import ParserProcess
+        from quire.rag.reader_models import counters
 
         find_files(paths)  # a typing error should not leave an empty collection
         found = collections.find(collection)
-        report, parser = IngestReport(), Parser()
+        report, parser = IngestReport(), ParserProcess()
         with open_embedder(embedder, found, num_threads) as vectors:
             found = found or _create(
                 collections, collection, vectors, model or [], chunk_tokens, overlap_tokens, is_public=public
@@ -216,7 +216,7 @@ def _create(
     is_public: bool,
 ) -> Collection:
     from quire.rag.collections import DEFAULT_CHUNK_TOKENS, DEFAULT_OVERLAP_TOKENS
-    from quire.rag.readers import chunk_limit
+    from quire.rag.reader_models import chunk_limit
 
     wanted = chunk_tokens or DEFAULT_CHUNK_TOKENS
     limit = min(embedder.facts.max_tokens, chunk_limit(models) or wanted)

@@ -13,7 +13,7 @@ from quire.cli.tables import print_table, write_figures
 
 if TYPE_CHECKING:
     from quire.progressive.stage_plan import StagePlan
-    from quire.progressive.stage_quality import Answered, Pair, Variant
+    from quire.progressive.stage_quality import Variant, VariantAnswers, VariantComparison
 
 EXAMPLE = "Example: quire stages evaluate --model quire-mini --plan plan.json --questions questions.json --limit 50"
 
@@ -115,7 +115,7 @@ def _by_stage(option: str, given: list[str] | None) -> dict[int, Path]:
     return found
 
 
-def _show(answered: list[Answered], plan: StagePlan, paper: bool) -> list[dict[str, Any]]:
+def _show(answered: list[VariantAnswers], plan: StagePlan, paper: bool) -> list[dict[str, Any]]:
     """Print a row a variant, and return them for the file."""
     from quire.progressive.stage_quality import PAPER, won_back
 
@@ -136,7 +136,7 @@ def _show(answered: list[Answered], plan: StagePlan, paper: bool) -> list[dict[s
     return rows
 
 
-def _show_pairs(pairs: list[Pair], num_questions: int) -> None:
+def _show_pairs(pairs: list[VariantComparison], num_questions: int) -> None:
     print_table(
         ("question by question", "", "only the first", "only the second", "p"),
         [(pair.first, pair.second, pair.result.only_first, pair.result.only_second, f"{pair.result.p:.2g}")

@@ -23,7 +23,7 @@ from torch import nn
 from quire.loading import ModelSource, resolve_model
 from quire.progressive.calibration_text import write_texts
 from quire.progressive.healing.run import HealRun
-from quire.progressive.healing.samples import Row, read_rows, rows_digest, text_rows
+from quire.progressive.healing.samples import TrainingRow, read_rows, rows_digest, text_rows
 from quire.progressive.healing.settings import HealSettings
 from quire.progressive.healing.trainer import HealProgress, Trainer
 from quire.progressive.reference import decoder_layers, load_reference, remove_layers
@@ -174,7 +174,9 @@ def _config_of(adapted: Any, name: str) -> dict[str, Any]:
 # -- what it is trained on ---------------------------------------------------------------------------------------------
 
 
-def _read_rows(source: ModelSource, tokenizer: Tokenizer, data: Sequence[Path], settings: HealSettings) -> list[Row]:
+def _read_rows(
+    source: ModelSource, tokenizer: Tokenizer, data: Sequence[Path], settings: HealSettings
+) -> list[TrainingRow]:
     end = source.eos_token_ids[:1] or tokenizer.encode("\n", add_special_tokens=False)
     return read_rows(
         data, tokenizer, end=end, context_length=source.config.context_length, max_length=settings.max_length

@@ -31,7 +31,7 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class Row:
+class TrainingRow:
     """Texts that begin alike."""
 
     shared: tuple[int, ...]  #: may be empty
@@ -44,7 +44,7 @@ class Row:
 
 def read_rows(
     files: Sequence[Path], tokenizer: Tokenizer, *, end: Sequence[int], context_length: int, max_length: int
-) -> list[Row]:
+) -> list[TrainingRow]:
     """The rows of files: `*.json` in SQuAD v1.1's form, all others plain text in UTF-8.
 
     Args:
@@ -55,7 +55,7 @@ def read_rows(
     Raises:
         ValueError: a file cannot be read, holds nothing, or has a question that is too long for the model.
     """
-    rows: list[Row] = []
+    rows: list[TrainingRow] = []
     for file in files:
         try:
             found = (
@@ -75,7 +75,7 @@ def read_rows(
 
 def question_rows(
     questions: Sequence[ReadingQuestion], tokenizer: Tokenizer, end: Sequence[int], context_length: int
-) -> Iterator[Row]:
+) -> Iterator[TrainingRow]:
     """Prompts as the evaluation puts them, and the first expected answer of each, which alone is learned.
 
     Neighbours about one passage share a row, up to eight of them.
@@ -93,15 +93,15 @@ def question_rows(
             yield from _rows(of_passage[start : start + _MAX_BRANCHES])
 
 
-def text_rows(ids: Sequence[int], max_length: int) -> Iterator[Row]:
+def text_rows(ids: Sequence[int], max_length: int) -> Iterator[TrainingRow]:
     """A text in pieces, of which each token but the first is learned. A last single token is left out."""
     for start in range(0, len(ids), max_length):
         piece = tuple(ids[start : start + max_length])
         if len(piece) > 1:
-            yield Row((), (Branch(piece, 1),))
+            yield TrainingRow((), (Branch(piece, 1),))
 
 
-def rows_digest(rows: Sequence[Row]) -> str:
+def rows_digest(rows: Sequence[TrainingRow]) -> str:
     """What names the data: equal for equal rows in equal order."""
     digest = hashlib.sha256()
     for row in rows:
@@ -135,14 +135,14 @@ def _with_answers(questions: Sequence[ReadingQuestion], tokenizer: Tokenizer, en
     return texts
 
 
-def _rows(texts: Sequence[_Text]) -> Iterator[Row]:
+def _rows(texts: Sequence[_Text]) -> Iterator[TrainingRow]:
     """In one row, or in several where that gets too long."""
     # The last token of a prompt stays out of the shared part: it predicts its own answer's first token.
     most = min(text.num_prompt for text in texts) - 1
     differing = (i for i, tokens in enumerate(zip(*(text.ids for text in texts), strict=False)) if len(set(tokens)) > 1)
     num_shared = min(most, next(differing, most)) if len(texts) > 1 else 0
     branches = tuple(Branch(tuple(text.ids[num_shared:]), text.num_prompt - num_shared) for text in texts)
-    row = Row(tuple(texts[0].ids[:num_shared]), branches)
+    row = TrainingRow(tuple(texts[0].ids[:num_shared]), branches)
     if row.num_tokens <= _MAX_ROW or len(texts) == 1:
         yield row
         return

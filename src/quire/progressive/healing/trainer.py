@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from quire.progressive.healing.samples import Row
+from quire.progressive.healing.samples import TrainingRow
 from quire.progressive.healing.settings import HealSettings
 
 _WARM_UP = 0.03  # of the steps
@@ -40,7 +40,7 @@ class HealProgress:
 class Trainer:
     """AdamW on the adapter, with the learning rate and the data of a step found by its number."""
 
-    def __init__(self, adapted: Any, reference: Any, rows: Sequence[Row], settings: HealSettings) -> None:
+    def __init__(self, adapted: Any, reference: Any, rows: Sequence[TrainingRow], settings: HealSettings) -> None:
         self.step = 0  # steps done
         self.loss = math.nan
         self._adapted, self._rows, self._settings = adapted, rows, settings
@@ -63,7 +63,7 @@ class Trainer:
             left = seconds / (self.step - first) * (self._settings.steps - self.step)
             yield HealProgress(self.step, self._settings.steps, self.loss, num_tokens / seconds, left)
 
-    def _batch(self) -> list[Row]:
+    def _batch(self) -> list[TrainingRow]:
         size = self._settings.batch_size
         epoch, number = divmod(self.step, math.ceil(len(self._rows) / size))
         if self._epoch != epoch:
@@ -71,7 +71,7 @@ class Trainer:
             self._epoch, self._batches = epoch, epoch_batches(epoch, lengths, size, self._settings.seed)
         return [self._rows[i] for i in self._batches[number]]
 
-    def _step(self, rows: Sequence[Row]) -> float:
+    def _step(self, rows: Sequence[TrainingRow]) -> float:
         batch = make_batch(rows)
         hidden = self._decoder(
             input_ids=batch.input_ids, attention_mask=batch.mask, position_ids=batch.positions, use_cache=False
@@ -111,7 +111,7 @@ class Trainer:
 
 
 @dataclass(frozen=True)
-class Batch:
+class TrainingBatch:
     """Rows side by side, padded at their ends."""
 
     input_ids: Tensor  #: int64 [num_rows, length]
@@ -121,7 +121,7 @@ class Batch:
     targets: Tensor  #: int64 [num_targets]: those successors
 
 
-def make_batch(rows: Sequence[Row]) -> Batch:
+def make_batch(rows: Sequence[TrainingRow]) -> TrainingBatch:
     """A token sees its row's shared part and its own branch, up to itself."""
     length = max(row.num_tokens for row in rows)
     ids, positions, branch_of = (torch.zeros(len(rows), length, dtype=torch.long) for _ in range(3))
@@ -143,7 +143,7 @@ def make_batch(rows: Sequence[Row]) -> Batch:
     seen = (branch_of[:, None, :] == 0) | (branch_of[:, None, :] == branch_of[:, :, None])  # [num_rows, query, key]
     seen &= torch.ones(length, length, dtype=torch.bool).tril()
     mask = torch.zeros(seen.shape).masked_fill_(~seen, torch.finfo(torch.float32).min)
-    return Batch(ids, positions, mask[:, None], predicting, torch.tensor(targets))
+    return TrainingBatch(ids, positions, mask[:, None], predicting, torch.tensor(targets))
 
 
 def epoch_batches(epoch: int, lengths: Sequence[int], batch_size: int, seed: int) -> list[list[int]]:

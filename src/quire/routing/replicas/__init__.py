@@ -2,6 +2,6 @@
 
 from quire.routing.replicas.autoscaler import Autoscaler, Autoscaling
 from quire.routing.replicas.residency import Residency
-from quire.routing.replicas.router import POLICIES, ReplicaRouter, Routed, RoutedRequest
+from quire.routing.replicas.router import POLICIES, ReplicaChoice, ReplicaRouter, RoutedRequest
 
-__all__ = ["POLICIES", "Autoscaler", "Autoscaling", "ReplicaRouter", "Residency", "Routed", "RoutedRequest"]
+__all__ = ["POLICIES", "Autoscaler", "Autoscaling", "ReplicaChoice", "ReplicaRouter", "Residency", "RoutedRequest"]

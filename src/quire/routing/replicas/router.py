@@ -37,7 +37,7 @@ class RoutedRequest(NamedTuple):
     min_stage: int = 1  #: of the model, that it wants
 
 
-class Routed(NamedTuple):
+class ReplicaChoice(NamedTuple):
     """Where a request goes."""
 
     replica: str
@@ -76,6 +76,9 @@ class Replica:
         untaken = self.untaken
         known.num_sent, known.sent_tokens = len(untaken), sum(untaken.values()) if untaken else 0
         return known
+
+
+_Chosen = tuple[Replica, ReplicaChoice]
 
 
 class ReplicaRouter:
@@ -157,7 +160,7 @@ class ReplicaRouter:
         request = RoutedRequest("", num_tokens)
         return min((each.predict(request, 0, now) for each in self._candidates(1)), default=0.0)
 
-    def route(self, request: RoutedRequest, now: float) -> Routed | None:
+    def route(self, request: RoutedRequest, now: float) -> ReplicaChoice | None:
         """Choose a replica, and count the request as sent there. None where no replica may have it yet."""
         candidates = self._candidates(request.min_stage)
         if not candidates:
@@ -178,16 +181,18 @@ class ReplicaRouter:
 
     # -- policies ------------------------------------------------------------------------------------------------------
 
-    def _in_turn(self, candidates: list[Replica], request: RoutedRequest, now: float) -> tuple[Replica, Routed]:
+    def _in_turn(self, candidates: list[Replica], request: RoutedRequest, now: float) -> _Chosen:
         chosen = candidates[self._turn % len(candidates)]
         self._turn += 1
-        return chosen, Routed(chosen.name)
+        return chosen, ReplicaChoice(chosen.name)
 
-    def _by_load(self, candidates: list[Replica], request: RoutedRequest, now: float) -> tuple[Replica, Routed]:
+    def _by_load(self, candidates: list[Replica], request: RoutedRequest, now: float) -> _Chosen:
         chosen = min(candidates, key=_load_and_stage)
-        return chosen, Routed(chosen.name)
+        return chosen, ReplicaChoice(chosen.name)
 
-    def _by_prefix(self, candidates: list[Replica], request: RoutedRequest, now: float) -> tuple[Replica, Routed]:
+    def _by_prefix(
+        self, candidates: list[Replica], request: RoutedRequest, now: float
+    ) -> tuple[Replica, ReplicaChoice]:
         least = min(each.load for each in candidates)
         factor, more = _MUCH_BUSIER
         bound = max(factor * least, least + more)
@@ -198,23 +203,25 @@ class ReplicaRouter:
                 if best_rank is None or rank < best_rank:
                     best, best_rank = each, rank
         assert best_rank is not None
-        return best, Routed(best.name, -best_rank[0] * best.block_size)
+        return best, ReplicaChoice(best.name, -best_rank[0] * best.block_size)
 
-    def _by_forecast(self, candidates: list[Replica], request: RoutedRequest, now: float) -> tuple[Replica, Routed]:
+    def _by_forecast(
+        self, candidates: list[Replica], request: RoutedRequest, now: float
+    ) -> tuple[Replica, ReplicaChoice]:
         best, best_s, best_resident = candidates[0], inf, 0
         for each in candidates:
             num_resident = each.residency.count_prefix(request.keys) * each.block_size if request.keys else 0
             ttft_s = each.predict(request, num_resident, now)
             if ttft_s < best_s or (ttft_s == best_s and _load_and_stage(each) < _load_and_stage(best)):
                 best, best_s, best_resident = each, ttft_s, num_resident
-        return best, Routed(best.name, best_resident, best_s)
+        return best, ReplicaChoice(best.name, best_resident, best_s)
 
 
 def _load_and_stage(replica: Replica) -> tuple[int, int]:
     return replica.load, -replica.stage
 
 
-_Policy = Callable[[ReplicaRouter, list[Replica], RoutedRequest, float], tuple[Replica, Routed]]
+_Policy = Callable[[ReplicaRouter, list[Replica], RoutedRequest, float], _Chosen]
 
 POLICIES: dict[str, _Policy] = {
     "round-robin": ReplicaRouter._in_turn,

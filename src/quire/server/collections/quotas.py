@@ -9,7 +9,7 @@ from quire.config import format_size
 from quire.server.errors import ApiError
 
 if TYPE_CHECKING:
-    from quire.rag.records import Usage
+    from quire.rag.records import StorageUsage
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class QuotaExceeded(ValueError):
     """A document finds no room."""
 
 
-class Room:
+class RemainingQuota:
     """What an owner may still add, counted down while an ingest goes on."""
 
-    def __init__(self, quotas: Quotas, usage: Usage) -> None:
+    def __init__(self, quotas: Quotas, usage: StorageUsage) -> None:
         self._quotas = quotas
         self._documents, self._bytes = usage.num_documents, usage.num_bytes
 
@@ -53,7 +53,7 @@ class Room:
         self._documents, self._bytes = documents, size
 
 
-def check_collections(quotas: Quotas, usage: Usage) -> None:
+def check_collections(quotas: Quotas, usage: StorageUsage) -> None:
     """Raise ApiError where an owner has as many collections as it may."""
     if usage.num_collections >= quotas.collections:
         raise ApiError(

@@ -26,7 +26,7 @@ from quire.server.collections.schema import (
     SearchRequest,
 )
 from quire.server.collections.service import CollectionService
-from quire.server.collections.uploads import Given
+from quire.server.collections.uploads import DocumentInput
 from quire.server.errors import ApiError
 from quire.server.http.auth import key_id_of
 from quire.server.http.body import JsonRoute
@@ -66,7 +66,9 @@ def _with_bodies(service: CollectionService) -> APIRouter:
 
     @router.post("/v1/collections/{name}/documents", response_model=DocumentsReply, summary="Add or replace documents")
     async def add(request: Request, body: DocumentsRequest, name: Name) -> Response:
-        given = [Given(each.name, each.text, each.data, each.kind, each.metadata or {}) for each in body.documents]
+        given = [
+            DocumentInput(each.name, each.text, each.data, each.kind, each.metadata or {}) for each in body.documents
+        ]
         work = service.add(key_id_of(request.scope), name, given)
         outcomes = await run_while_connected(request.receive, work)
         failed = [outcome for outcome in outcomes if outcome.error is not None]

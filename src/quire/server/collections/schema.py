@@ -12,7 +12,7 @@ from quire.server.bodies.retrieval import PassageCard
 
 if TYPE_CHECKING:
     from quire.rag.records import CollectionInfo, DocumentInfo
-    from quire.server.collections.uploads import Outcome
+    from quire.server.collections.uploads import UploadOutcome
 
 MAX_TOP_K = 100
 MAX_DOCUMENTS = 10_000  #: of a request
@@ -116,7 +116,7 @@ class DocumentOutcome(Reply):
     error: ErrorDetail | None = Field(default=None, description="Why it was not taken; what was there before stays.")
 
     @classmethod
-    def of(cls, outcome: Outcome) -> Self:
+    def of(cls, outcome: UploadOutcome) -> Self:
         counts: dict[str, Any] = {what: outcome.counts[what] for what in ("added", "changed", "unchanged", "removed")}
         if outcome.error is None:
             return cls(name=outcome.name, **counts)

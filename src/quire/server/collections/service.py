@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from quire.rag.embedding import Embeddings
 from quire.server.collections.lanes import Lane
-from quire.server.collections.quotas import Quotas, Room, check_collections
+from quire.server.collections.quotas import Quotas, RemainingQuota, check_collections
 from quire.server.collections.shared_embedder import SharedEmbedder
 from quire.server.collections.storage import Storage, errors_of, not_found
-from quire.server.collections.uploads import Given, Outcome, Uploads
+from quire.server.collections.uploads import DocumentInput, UploadOutcome, Uploads
 from quire.server.errors import ApiError, invalid
 from quire.server.http.auth import PUBLIC_KEY_ID
 from quire.server.metrics import Metrics
@@ -36,7 +36,7 @@ _MAX_WAITING = 1024
 
 
 @dataclass(frozen=True)
-class Reader:
+class ReaderModel:
     """A model that chunks are to fit."""
 
     source: str  #: the directory, hub id or preset that it is loaded from
@@ -44,13 +44,13 @@ class Reader:
 
     def limit(self) -> int:
         """The longest chunk that leaves half of its context for the question and the answer."""
-        from quire.rag.readers import chunk_limit
+        from quire.rag.reader_models import chunk_limit
 
         return self.max_model_len // 2 if self.max_model_len is not None else chunk_limit([self.source]) or 0
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """What a search found."""
 
     collection: CollectionInfo
@@ -80,7 +80,7 @@ class CollectionService:
         *,
         admins: AnyOf[str] = (),
         quotas: Quotas | None = None,
-        readers: Callable[[], Sequence[Reader]] = tuple,
+        readers: Callable[[], Sequence[ReaderModel]] = tuple,
         metrics: Metrics | None = None,
     ) -> None:
         self._metrics = metrics or Metrics()
@@ -119,7 +119,9 @@ class CollectionService:
             raise ApiError(404, message, code="embeddings_off")
         return self._embedder
 
-    async def search(self, key_id: str, collection: str, query: str, *, top_k: int, where: Filter | None) -> Found:
+    async def search(
+        self, key_id: str, collection: str, query: str, *, top_k: int, where: Filter | None
+    ) -> SearchResult:
         """The passages nearest to a query, best first.
 
         Args:
@@ -135,7 +137,7 @@ class CollectionService:
         self._metrics.observe_search(time.monotonic() - begin)
         return found
 
-    def _search(self, key_id: str, name: str, query: str, top_k: int, where: Filter | None) -> Found:
+    def _search(self, key_id: str, name: str, query: str, top_k: int, where: Filter | None) -> SearchResult:
         found = self.find(key_id, name)
         with errors_of(name, "filter"):
             info = found.info
@@ -144,7 +146,7 @@ class CollectionService:
             embeddings = self.embedder.embed([query[:MAX_QUERY_CHARACTERS]], use="search")
             passages = found.search(embeddings.vectors[0], top_k, where)
             self.storage.reading.trim(_MAX_VECTORS)
-        return Found(info, passages, embeddings.num_tokens[0])
+        return SearchResult(info, passages, embeddings.num_tokens[0])
 
     async def embed(self, texts: Sequence[str]) -> Embeddings:
         """The vectors of texts. Raises ApiError where there is no embedder, or it fails."""
@@ -239,7 +241,7 @@ class CollectionService:
 
         return await self.run(work, name)
 
-    async def add(self, key_id: str, name: str, given: Sequence[Given]) -> list[Outcome]:
+    async def add(self, key_id: str, name: str, given: Sequence[DocumentInput]) -> list[UploadOutcome]:
         """Add documents, or replace those of the same names. See `Uploads.take`.
 
         Raises:
@@ -252,9 +254,9 @@ class CollectionService:
             self.check_embedder(info)
             return info, found
 
-        def make_room() -> Room:
+        def make_room() -> RemainingQuota:
             with errors_of(name):
-                return Room(self._quotas, self.storage.reading.usage(info.owner))
+                return RemainingQuota(self._quotas, self.storage.reading.usage(info.owner))
 
         info, found = await self.run(prepare, name)
         assert self._uploads is not None  # or `prepare` has said that there is no embedder

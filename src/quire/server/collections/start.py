@@ -7,7 +7,7 @@ import sqlite3
 from quire.rag.database import Database
 from quire.rag.embedder import DEFAULT_EMBEDDER, find_embedder
 from quire.server.collections.quotas import Quotas
-from quire.server.collections.service import CollectionService, Reader
+from quire.server.collections.service import CollectionService, ReaderModel
 from quire.server.http.auth import admin_ids
 from quire.server.metrics import Metrics
 from quire.server.registry import ModelRegistry
@@ -31,9 +31,9 @@ def make_service(
         except (OSError, sqlite3.OperationalError) as error:
             raise ValueError(f"--rag-dir {directory} cannot be written ({error}); choose another place") from None
 
-    def readers() -> list[Reader]:
+    def readers() -> list[ReaderModel]:
         return [
-            Reader(model.source, model.async_engine.engine.max_model_len if model.async_engine.is_known else None)
+            ReaderModel(model.source, model.async_engine.engine.max_model_len if model.async_engine.is_known else None)
             for model in registry
             if model.source
         ]

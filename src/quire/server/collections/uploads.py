@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from quire.rag.parse import KINDS, kind_of
-from quire.rag.parser import Parser
+from quire.rag.document_parsing import KINDS, kind_of
+from quire.rag.parser_process import ParserProcess
 from quire.server.collections.lanes import Lane
-from quire.server.collections.quotas import QuotaExceeded, Room
+from quire.server.collections.quotas import QuotaExceeded, RemainingQuota
 from quire.server.collections.shared_embedder import SharedEmbedder
 from quire.server.collections.storage import errors_of
 from quire.server.errors import RETRY_SOON, ApiError
@@ -38,7 +38,7 @@ _MAX_METADATA = 16_384
 
 
 @dataclass(frozen=True)
-class Given:
+class DocumentInput:
     """A document as a client sent it."""
 
     name: str
@@ -71,7 +71,7 @@ class Given:
 
 
 @dataclass
-class Outcome:
+class UploadOutcome:
     """What became of one of them. A SQuAD file holds many documents."""
 
     name: str
@@ -91,7 +91,7 @@ class Uploads:
         self._embedder = embedder
         self._lane = Lane("ingests", _THREADS, _MAX_WAITING)
         self._parsers = threading.local()
-        self._all_parsers: list[Parser] = []
+        self._all_parsers: list[ParserProcess] = []
         self._is_stopping = False
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  #: by key: the lock, and how many hold or want it
 
@@ -100,9 +100,9 @@ class Uploads:
         key_id: str,
         info: CollectionInfo,
         collection: Collection,
-        given: Sequence[Given],
-        make_room: Callable[[], Room],
-    ) -> list[Outcome]:
+        given: Sequence[DocumentInput],
+        make_room: Callable[[], RemainingQuota],
+    ) -> list[UploadOutcome]:
         """Add documents to a collection, or replace those of the same names. What was done before an error stays, as
         it does where the client leaves.
 
@@ -140,15 +140,15 @@ class Uploads:
         self,
         info: CollectionInfo,
         collection: Collection,
-        given: Sequence[Given],
-        make_room: Callable[[], Room],
+        given: Sequence[DocumentInput],
+        make_room: Callable[[], RemainingQuota],
         is_left: threading.Event,
-    ) -> list[Outcome]:
+    ) -> list[UploadOutcome]:
         from quire.rag.ingest import Upload, ingest_uploads
 
         room = make_room()  # now: those before it in the key's turn have used some
-        all_outcomes = [Outcome(each.name) for each in given]
-        outcomes: dict[str, Outcome] = {}
+        all_outcomes = [UploadOutcome(each.name) for each in given]
+        outcomes: dict[str, UploadOutcome] = {}
         uploads = []
         for each, outcome in zip(given, all_outcomes, strict=True):
             try:
@@ -196,12 +196,12 @@ class Uploads:
             outcomes[failed].error = reason
         return all_outcomes
 
-    def _parser(self) -> Parser:
+    def _parser(self) -> ParserProcess:
         """This thread's own."""
         if not hasattr(self._parsers, "parser"):
-            self._parsers.parser = Parser()
+            self._parsers.parser = ParserProcess()
             self._all_parsers.append(self._parsers.parser)
-        parser: Parser = self._parsers.parser
+        parser: ParserProcess = self._parsers.parser
         return parser
 
     def stop(self) -> None:

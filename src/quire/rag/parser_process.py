@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
-from quire.rag.parse import KINDS, ParsedDocument, kind_of, parse
+from quire.rag.document_parsing import KINDS, ParsedDocument, kind_of, parse
 from quire.system.child import Child, Limits, Worker
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ MAX_FILE_BYTES = 256 << 20
 _NICENESS = 10  # reading can wait, an engine cannot
 
 
-class Parser:
+class ParserProcess:
     """Owns the child process; it starts with the first file, and again after one that ended it.
 
     Args:
@@ -104,7 +104,7 @@ def _cut(
 ) -> bytes:
     from quire.rag.chunks import cut
     from quire.rag.embedder import find_embedder
-    from quire.rag.readers import counters
+    from quire.rag.reader_models import counters
 
     key = json.dumps([embedder, readers])
     if key not in known:

@@ -1,6 +1,6 @@
-"""What a file says: text, Markdown, HTML, PDF and SQuAD JSON to plain text. Runs in a child process (`parser.py`).
+"""Parse text, Markdown, HTML, PDF and SQuAD JSON files into plain text.
 
-Files are hostile: whatever a reader does with one ends as a ValueError, or as the end of its process.
+Runs in a child process (`parser_process.py`): a hostile file ends as a ValueError, or ends the process.
 """
 
 from __future__ import annotations

@@ -11,14 +11,14 @@ _ROUTES = ("/chat/completions", "/completions", "/models")
 
 
 @dataclass(frozen=True)
-class Endpoint:
-    """An OpenAI-compatible server. Make it with `Endpoint.of`."""
+class ServerAddress:
+    """An OpenAI-compatible server. Make it with `ServerAddress.of`."""
 
     base_url: str  #: up to and including /v1
     api_key: str | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, url: str, api_key: str | None = None) -> Endpoint:
+    def of(cls, url: str, api_key: str | None = None) -> ServerAddress:
         """From a URL as people write it: with or without /v1, or with a whole route such as
         /v1/completions. Anything else is a ValueError."""
         parts = urlsplit(url.strip())

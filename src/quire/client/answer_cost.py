@@ -5,21 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from quire.client.chunk import Chunk, Usage
+from quire.client.chunk import AnswerChunk, TokenUsage
 
 
-class Cost:
+class AnswerCost:
     """Watches an answer while it comes."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self.usage: Usage | None = None  #: as the server counts it; None until the server tells it
+        self.usage: TokenUsage | None = None  #: as the server counts it; None until the server tells it
         self.finish_reason: str | None = None
         self.num_chunks = 0  #: with a token: a lower bound of the tokens
         self.first_s: float | None = None  #: from the request to the first token
         self.total_s: float | None = None  #: from the request to the last token
 
-    def watch(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    def watch(self, chunks: Iterable[AnswerChunk]) -> Iterator[AnswerChunk]:
         """The same chunks, noted as they pass."""
         started = self._clock()
         for chunk in chunks:

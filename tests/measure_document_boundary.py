@@ -1,7 +1,7 @@
 """What the end of a document on a block boundary costs, by giving up its last partial block or by padding it.
 
-    python tests/measure_joint.py quality --model quire-mini --questions squad-v1.1-subset.json [--most 240]
-    python tests/measure_joint.py time --model random:qwen2.5-0.5b [--context 512] [--question 16] [--runs 9]
+    python tests/measure_document_boundary.py quality --model quire-mini --questions squad-v1.1-subset.json [--most 240]
+    python tests/measure_document_boundary.py time --model random:qwen2.5-0.5b [--runs 9]
 
 Quality: questions about passages, with the passage as the document; the mean log-probability of the right answer's
 tokens, exact match and F1 of the greedy answer, and how many answers are others than with the partial block given up.
@@ -23,7 +23,7 @@ from quire import LLM, SamplingParams
 from quire.evaluate.metrics import exact_match, f1
 from quire.evaluate.reading import ReadingQuestion, prompt_of, squad_questions
 from quire.prompt import Prompt
-from quire.text.joint import join_text
+from quire.text.document_boundary import join_text
 
 BLOCK = 16
 BASE = "partial block given up"

@@ -23,7 +23,7 @@ _LEADS = ("\n", ".", "x")  #: stand in front of a text that is encoded as the mi
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedPrompt:
     """A prompt that begins with documents.
 
     Attributes:
@@ -40,7 +40,7 @@ class Joined:
     start: int = 0
 
 
-def join_text(tokenizer: Tokenizer, documents: Sequence[str], rest: str = "", *, head: str = "") -> Joined:
+def join_text(tokenizer: Tokenizer, documents: Sequence[str], rest: str = "", *, head: str = "") -> JoinedPrompt:
     """Documents in front of a plain prompt.
 
     Args:
@@ -57,7 +57,7 @@ def join_text(tokenizer: Tokenizer, documents: Sequence[str], rest: str = "", *,
     start = len(ids)
     ids, ends = _add_documents(tokenizer, ids, documents, is_start=not head)
     ids += _encode_behind(lambda text: tokenizer.encode(text, add_special_tokens=False), rest)
-    return Joined(text, ids, ends, start)
+    return JoinedPrompt(text, ids, ends, start)
 
 
 def join_messages(
@@ -71,7 +71,7 @@ def join_messages(
     continue_final_message: bool = False,
     add_special_tokens: bool = False,
     variables: Mapping[str, Any] | None = None,
-) -> Joined:
+) -> JoinedPrompt:
     """Documents at the start of a conversation's first message, whoever's it is.
 
     A template that trims messages trims the first document too, at its start.
@@ -115,7 +115,7 @@ def join_messages(
     ids, ends = _add_documents(tokenizer, ids, documents, is_start=not opening)
     ids += _encode_behind(lambda text: tokenizer.encode_chat(text)[1], rest)
     text = "".join((text, *documents, tokenizer.encode_chat(rest)[0]))
-    return Joined(text, ids, ends if has_fixed_opening else (), start)
+    return JoinedPrompt(text, ids, ends if has_fixed_opening else (), start)
 
 
 def opening_messages(role: str = "user", content: str = "") -> list[dict[str, str]]:
