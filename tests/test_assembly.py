@@ -161,7 +161,7 @@ def test_ranks_can_meet_while_layers_are_still_arriving(load_overlap: bool, monk
         places.append(Path(rendezvous.path).parent)
         return SimpleNamespace(promoter=None, on_close=[])
 
-    monkeypatch.setattr("quire.assembly.engine.start_on_ranks", start)
+    monkeypatch.setattr("quire.assembly.start.start_on_ranks", start)
     process: Any = SimpleNamespace(build=lambda make: None, end=lambda: None)
     config = EngineConfig("random:tiny", device="cpu", tensor_parallel_size=2, load_overlap=load_overlap)
     engine = start_engine(config, processes=[process])

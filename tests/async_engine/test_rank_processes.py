@@ -155,7 +155,7 @@ def test_ctrl_c_ends_all_ranks_without_a_traceback() -> None:
 def test_ranks_that_cannot_share_a_model_are_refused_before_any_process_starts(
     options: dict[str, int], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quire.assembly.engine.start_rank_processes", None)
+    monkeypatch.setattr("quire.assembly.start.start_rank_processes", None)
     with pytest.raises(ValueError, match=message):
         LLM("random:tiny", **OPTIONS, **options)
 

@@ -126,7 +126,7 @@ def test_memory_that_the_host_does_not_give_ends_the_start(monkeypatch: pytest.M
         raise RuntimeError("can't allocate memory")
 
     monkeypatch.setattr(assembly_runner, "HostSpace", refuse)
-    with pytest.raises(ValueError, match=r"no 1.0 MiB to swap to: can't allocate memory; lower swap_space"):
+    with pytest.raises(ValueError, match=r"1.0 MiB of host memory to swap to: can't allocate memory; lower swap_space"):
         start(swap_space="1MiB")
 
 

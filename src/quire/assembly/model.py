@@ -1,4 +1,4 @@
-"""From an `EngineConfig` to a model in memory, whole or this rank's slice of it, and its tokenizer."""
+"""Load the model and tokenizer of an `EngineConfig`: the whole model, or this rank's slice."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ logger = logging.getLogger("quire")
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model in memory, which several engines may share, of different block sizes, say."""
+    """A model in memory. Several engines may share it, for example with different block sizes."""
 
     source: ModelSource
     model: CausalLM
     tokenizer: Tokenizer | None
     device: str
-    weights: str | None  #: their digest, where it is known without reading them
-    files: WeightFiles  #: that were loaded, as they were before; none of random weights
-    loader: LayerLoader | None = None  #: what brings the layers, and those that are still to come
-    manifest: StageManifest | None = None  #: of a model that arrives in stages
-    arrivals: Arrivals | None = None  #: brings them
-    group: ParallelGroup = ALONE  #: of the ranks that hold the model together
+    weights: str | None  #: digest of the weights, if known
+    files: WeightFiles  #: the files as they were before loading; empty for random weights
+    loader: LayerLoader | None = None
+    manifest: StageManifest | None = None  #: the stages of a pack
+    arrivals: Arrivals | None = None  #: provides later stages
+    group: ParallelGroup = ALONE
 
 
 def load(
@@ -58,22 +58,22 @@ def load(
     is_progressive: bool = False,
     group: ParallelGroup = ALONE,
 ) -> LoadedModel:
-    """The model and the tokenizer that a config names; with `load_overlap`, as soon as the embeddings are in place.
+    """Load a model and its tokenizer. With `load_overlap`, return once the embeddings are in place.
 
     Args:
-        reading: of the same model, where it has begun already. It is ended here if loading fails.
-        start: is told of the phases that end here, config and weights.
-        is_progressive: of a model packed in stages, hand over the first one, and let the rest arrive.
-        group: of ranks that load the same model at this moment, each its slice.
+        reading: the model's checkpoint, if reading has started. It is closed on failure.
+        start: records the phases config and weights.
+        is_progressive: return the first stage of a pack and load the others in the background.
+        group: the tensor-parallel group, whose ranks all load at this moment.
 
     Raises:
-        ValueError: the model or a file cannot be served.
+        ValueError: the model or a file is not supported.
     """
     try:
         if config.tensor_parallel_size != group.size:
             raise ValueError(
-                f"tensor_parallel_size={config.tensor_parallel_size} is for `quire serve`, `quire generate` and LLM(); "
-                "what runs here has one rank: leave it out"
+                f"tensor_parallel_size={config.tensor_parallel_size} works with `quire serve`, `quire generate` and "
+                "LLM(); this command uses one rank: leave it out"
             )
         return _load(config, reading, start or ColdStart(), is_progressive, group)
     except BaseException:
@@ -92,17 +92,9 @@ def _load(
     started = time.monotonic()
     device = choose_device(config.device)
     config.check_quantization(device)
-    if device == "cpu":
-        keep_freed_memory()
-        if config.num_threads is None and is_progressive:  # a server's: a program's own thread is not bound
-            keep_to_one_node()
-    torch.set_num_threads(config.num_threads or min(torch.get_num_threads(), default_num_threads()))
+    _set_up_process(config, device, is_progressive)
     source = resolve_model(config.model, load_format=config.load_format)
-    tokenizer = None if config.skip_tokenizer_init else load_tokenizer(source)
-    if tokenizer is not None:
-        check_tokenizer_fits(source.config, tokenizer.vocab_size)
-        if config.escape_special_tokens:
-            tokenizer.escaper = SpecialTokenEscaper(tokenizer.backend)
+    tokenizer = _make_tokenizer(config, source)
     is_random = source.path is None or config.load_format == "random"
     if reading is None and source.path is not None and not is_random:
         reading = read_checkpoint(source.path, bandwidth=config.storage_bandwidth, last_stage=config.last_stage)
@@ -115,32 +107,71 @@ def _load(
         load_format=config.load_format,
         seed=config.seed,
         reading=reading,
-        takes_digest=config.kv_dir is not None and weights is None and group.size == 1,  # a slice has none
+        takes_digest=config.kv_dir is not None and weights is None and group.size == 1,  # a slice has no digest
         retries=is_progressive,
         group=group,
     )
-    model = loader.model
+    start.end("config")
+    # Persistent KV needs the weights' digest, which is known only once all bytes have passed.
+    overlaps = config.load_overlap and (config.kv_dir is None or weights is not None or is_random)
+    overlaps &= is_progressive or loader.num_stages == 1
+    _fill(loader, reading, 1 if is_progressive else loader.last_stage, overlaps=overlaps, use_tqdm=config.use_tqdm)
+    _log_loaded(source, loader.model, overlaps, time.monotonic() - started)
+    start.end("weights")
+    if reading is None:
+        weights = random_digest(loader.model.config, dtype=name_of(loader.model.dtype), seed=config.seed)
+    elif not overlaps:
+        weights = _digest_of_loaded(reading, loader)
+    files = () if reading is None else reading.files
+    manifest = None if reading is None else reading.manifest
+    arrivals = None if manifest is None else loader
+    return LoadedModel(source, loader.model, tokenizer, device, weights, files, loader, manifest, arrivals, group)
+
+
+def _set_up_process(config: EngineConfig, device: str, is_progressive: bool) -> None:
+    if device == "cpu":
+        keep_freed_memory()
+        if config.num_threads is None and is_progressive:  # a server; a script's own thread is not bound
+            keep_to_one_node()
+    torch.set_num_threads(config.num_threads or min(torch.get_num_threads(), default_num_threads()))
+
+
+def _make_tokenizer(config: EngineConfig, source: ModelSource) -> Tokenizer | None:
+    if config.skip_tokenizer_init:
+        return None
+    tokenizer = load_tokenizer(source)
+    check_tokenizer_fits(source.config, tokenizer.vocab_size)
+    if config.escape_special_tokens:
+        tokenizer.escaper = SpecialTokenEscaper(tokenizer.backend)
+    return tokenizer
+
+
+def _fill(
+    loader: LayerLoader, reading: CheckpointReading | None, stage: int, *, overlaps: bool, use_tqdm: bool
+) -> None:
+    """Start the loader. Return with the embeddings in place if steps overlap with loading, else with a whole stage."""
+    model, group = loader.model, loader.model.split.group
     if isinstance(group, RankGroup):
         loader.check = _meet_at_each_stage(group, loader)
         loader.agree = partial(_agree, group, loader)
-    start.end("config")
-    # KV that is kept needs the weights' digest, and there is none before all of them have passed.
-    overlaps = config.load_overlap and (config.kv_dir is None or weights is not None or is_random)
-    overlaps &= is_progressive or loader.num_stages == 1
     try:
         if overlaps:
-            if reading is not None and reading.manifest is None:  # a pack's bytes are checked by themselves
+            if reading is not None and reading.manifest is None:  # a pack's files have checksums instead
                 loader.check = _both(partial(_check_unchanged, reading), loader.check)
             loader.start()
             loader.wait_input()
             model.switch_to(loader.arriving_stage(1))
         else:
-            wait_with_progress(loader, 1 if is_progressive else loader.last_stage, config.use_tqdm)
+            wait_with_progress(loader, stage, use_tqdm)
     except BaseException:
         if isinstance(group, RankGroup):
             group.leave()  # the loader may wait for the others
         loader.close()
         raise
+
+
+def _log_loaded(source: ModelSource, model: CausalLM, overlaps: bool, seconds: float) -> None:
+    group = model.split.group
     logger.info(
         "%s: %s, %.1f M parameters, %s%s on %s, %s in %.1f s%s",
         source.name,
@@ -148,28 +179,19 @@ def _load(
         model.config.num_parameters / 1e6,
         name_of(model.dtype),
         "" if model.quantization == "none" else f" with {model.quantization} weights",
-        device,
+        model.device.type,
         "layers arrive" if overlaps else "loaded",
-        time.monotonic() - started,
+        seconds,
         "" if group.size == 1 else f", rank {group.rank} of {group.size}",
     )
-    start.end("weights")
-    if reading is None:
-        weights = random_digest(model.config, dtype=name_of(model.dtype), seed=config.seed)
-    elif not overlaps:
-        weights = _digest_of_loaded(reading, loader)
-    files = () if reading is None else reading.files
-    manifest = None if reading is None else reading.manifest
-    arrivals = None if manifest is None else loader
-    return LoadedModel(source, model, tokenizer, device, weights, files, loader, manifest, arrivals, group)
 
 
 def _meet_at_each_stage(group: RankGroup, loader: LayerLoader) -> Callable[[], None]:
-    """A check that passes once all ranks have brought the same stage: what one of them has is of no use alone."""
+    """Return a check that waits until all ranks have loaded the same stage."""
     numbers = itertools.count(1)
 
     def meet() -> None:
-        loader.turns.leave()  # no step is to wait for the others' files
+        loader.turns.leave()  # the engine's step must not wait for other ranks' files
         group.exchange(f"loaded {next(numbers)}", None)
 
     return meet
@@ -178,9 +200,9 @@ def _meet_at_each_stage(group: RankGroup, loader: LayerLoader) -> Callable[[], N
 def _agree(group: RankGroup, loader: LayerLoader, error: Exception | None) -> Exception | None:
     """See `LayerLoader.agree`."""
     loader.turns.leave()
-    for rank, wrong in enumerate(group.exchange("stage", None if error is None else str(error))):
-        if wrong is not None:
-            return error or ModelLoadError(f"rank {rank} of {group.size}: {wrong}")
+    for rank, text in enumerate(group.exchange("stage", None if error is None else str(error))):
+        if text is not None:
+            return error or ModelLoadError(f"rank {rank} of {group.size}: {text}")
     return None
 
 
@@ -194,9 +216,9 @@ def _both(first: Callable[[], None], second: Callable[[], None] | None) -> Calla
 
 
 def _known_digest(reading: CheckpointReading) -> str | None:
-    """The digest of weights that are being read, where it is known already."""
+    """Return the digest of weights that are being read, if known."""
     if reading.manifest is not None:
-        return reading.manifest.weights  # their bytes are checked as they pass
+        return reading.manifest.weights  # the files' checksums are verified during loading
     return known_digest(reading.directory, reading.files)
 
 
@@ -206,7 +228,7 @@ def _check_unchanged(reading: CheckpointReading) -> None:
 
 
 def _digest_of_loaded(reading: CheckpointReading, loader: LayerLoader) -> str | None:
-    """The digest of weights that were read, where it is known by now. None where somebody changed them meanwhile."""
+    """Return the digest of the loaded weights, if known; None if the files changed meanwhile."""
     try:
         _check_unchanged(reading)
     except ModelLoadError:
@@ -217,7 +239,7 @@ def _digest_of_loaded(reading: CheckpointReading, loader: LayerLoader) -> str | 
 
 
 def load_tokenizer(source: ModelSource) -> Tokenizer:
-    """The model's tokenizer; presets have one for bytes."""
+    """Load the model's tokenizer; presets have a byte-level one."""
     if source.path is None:
         return Tokenizer.byte_level(source.config.vocab_size)
     tokenizer = Tokenizer.from_dir(source.path)
@@ -227,38 +249,34 @@ def load_tokenizer(source: ModelSource) -> Tokenizer:
 
 
 def _warn_of_broken_templates(model: str, tokenizer: Tokenizer) -> None:
-    from quire.text.chat_template import check_template  # jinja2, which a model without a template does without
+    from quire.text.chat_template import check_template  # imports jinja2
 
-    instead = "conversations will be refused, and --chat-template FILE gives another one"
+    hint = "conversations will be refused; --chat-template FILE replaces it"
     for name, template in tokenizer.chat_templates.items():
         try:
             check_template(template)
         except ValueError as error:
-            logger.warning("%s: %s (its template %r); %s", model, error, name, instead)
+            logger.warning("%s: %s (its template %r); %s", model, error, name, hint)
 
 
 def choose_device(name: str) -> str:
-    """What auto is here."""
+    """Resolve auto to cuda or cpu."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device=cuda, but torch sees no CUDA device; use device=cpu or a torch build with CUDA")
+        raise ValueError("device=cuda, but torch finds no CUDA device; use device=cpu or a torch build with CUDA")
     return name
 
 
 def check_devices(name: str, num_ranks: int) -> None:
-    """Refuse more ranks on this machine than it has GPUs.
-
-    Raises:
-        ValueError: it has fewer, and they are to be used.
-    """
+    """Raise ValueError if ranks on this machine need more GPUs than it has."""
     if choose_device(name) == "cuda" and (found := torch.cuda.device_count()) < num_ranks:
         raise ValueError(
-            f"tensor_parallel_size={num_ranks} takes as many CUDA devices, and torch sees {found}; lower it, or use "
+            f"tensor_parallel_size={num_ranks} needs as many CUDA devices, and torch finds {found}; lower it, or use "
             "device=cpu"
         )
 
 
 def name_of(dtype: torch.dtype) -> str:
-    """Such as bfloat16."""
+    """Return a dtype's name, such as bfloat16."""
     return str(dtype).removeprefix("torch.")

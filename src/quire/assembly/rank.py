@@ -1,4 +1,4 @@
-"""One rank of a model, whoever calls it: a process of this machine, an actor elsewhere, or the engine itself."""
+"""One rank of a model: its slice of the weights and its runner, in this process, another one or a Ray actor."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from quire.system.threads import keep_to_ranks_node, rank_threads
 
 @dataclass(frozen=True)
 class RankOptions:
-    """What a rank has to know beside the engine's config.
+    """Options of a rank beside the engine's config.
 
     Attributes:
         memory_share: see `start_engine`.
-        ranks_here: how many ranks this machine has, which share its cores, its memory and its disks.
+        ranks_here: number of ranks on this machine. They share its cores, memory and disks.
         is_progressive: see `load`.
     """
 
@@ -37,25 +37,23 @@ class RankOptions:
 
 
 class ModelRank:
-    """See `runner.ranks.interface.RankWorker`. Making one loads this rank's slice of the model, and returns when all
-    ranks have theirs.
+    """See `runner.ranks.interface.RankWorker`. The constructor loads this rank's slice and waits for all ranks.
 
     Args:
-        config: of the engine, the same for every rank.
-        rank: from 0; the first one draws the tokens, and is the engine's own.
-        size: how many ranks there are.
-        rendezvous: where they meet.
-        options: for this rank.
-        check: called while it waits for others; may raise.
-        reading: of the model, where it has begun already.
-        start: is told of the phases that end here.
+        config: the engine's config, the same on every rank.
+        rank: from 0; the first rank draws the tokens and belongs to the engine.
+        size: number of ranks.
+        rendezvous: meeting point of all ranks.
+        check: called during waits for other ranks; may raise.
+        reading: the model's checkpoint, if reading has started.
+        start: records the phases of the start.
 
     Attributes:
-        config: of this rank.
+        config: this rank's part of the config.
 
     Raises:
-        ValueError: the model cannot be served, or not by so many ranks.
-        ConnectionError: not all ranks came.
+        ValueError: the model is not supported, or not with this number of ranks.
+        ConnectionError: a rank did not come.
     """
 
     def __init__(
@@ -72,7 +70,7 @@ class ModelRank:
     ) -> None:
         self.config = config_of_rank(config, rank, size, options.ranks_here)
         device = choose_device(config.device)
-        is_ours = rank > 0 or options.is_progressive  # the process; a program's own is not bound
+        is_ours = rank > 0 or options.is_progressive  # a script's own process is not bound
         if device == "cpu" and config.num_threads is None and is_ours:
             keep_to_ranks_node(rank % options.ranks_here, options.ranks_here)
         self._group = RankGroup(rank, size, rendezvous, device, check)
@@ -124,11 +122,10 @@ class ModelRank:
 
 
 def config_of_rank(config: EngineConfig, rank: int, size: int, ranks_here: int) -> EngineConfig:
-    """What a config says of an engine, as one rank has to take it: sizes are of all ranks together, threads and
-    bandwidths of the machine."""
+    """Divide a config among ranks: sizes among all of them, threads and bandwidths among those of this machine."""
 
-    def part(of: int | None, among: int) -> int | None:
-        return None if of is None else max(1, of // among)
+    def part(total: int | None, among: int) -> int | None:
+        return None if total is None else max(1, total // among)
 
     config = replace(
         config,
@@ -145,10 +142,10 @@ def config_of_rank(config: EngineConfig, rank: int, size: int, ranks_here: int) 
 
 
 def check_ranks(config: EngineConfig) -> None:
-    """Refuse a model that cannot be shared out among so many ranks, before a process is started for each.
+    """Check that the model can be split among the ranks, before their processes start.
 
     Raises:
-        ValueError: it cannot, or there are too few GPUs; or there is no such model.
+        ValueError: it cannot, the machine has too few GPUs, or the model does not exist.
     """
     size = config.tensor_parallel_size
     ModelSplit(resolve_model(config.model, load_format=config.load_format).config, ParallelGroup(0, size))
@@ -156,12 +153,11 @@ def check_ranks(config: EngineConfig) -> None:
 
 
 class JointArrivals:
-    """See `Arrivals`: the stages that all ranks have. Loaders meet before a stage counts as ready, so the first rank's
-    speaks for all.
+    """See `Arrivals`: the stages of all ranks. Loaders meet at each stage, so the first rank's state is everyone's.
 
     Args:
-        first: of the first rank.
-        runner: reaches the others.
+        first: the first rank's arrivals.
+        runner: calls the other ranks.
     """
 
     def __init__(self, first: Arrivals, runner: JointRunner) -> None:
@@ -191,7 +187,7 @@ class JointArrivals:
 
 
 class _JointTurns:
-    """See `Turns`: every rank loads in the same pauses."""
+    """See `Turns`: all ranks load in the same pauses between steps."""
 
     def __init__(self, first: Turns, runner: JointRunner) -> None:
         self._first = first

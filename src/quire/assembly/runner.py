@@ -1,6 +1,6 @@
-"""From a model in memory to what runs steps with it: a KV pool, attention, and the ways to the other tiers.
+"""Make the runner of a loaded model: KV pool, attention, and the links to the host and disk tiers.
 
-Every rank of a model makes one. They agree on whatever the scheduler knows as one number.
+Every rank makes one. The ranks agree on the numbers that the scheduler uses.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ logger = logging.getLogger("quire")
 
 @dataclass(frozen=True)
 class BuiltRunner:
-    """A runner, and what the engine has to know of it."""
+    """A runner and the facts that the engine needs."""
 
     runner: ModelRunner
     plan: PoolPlan
-    num_swap_slots: int  #: 0 is no swap tier
+    num_swap_slots: int  #: 0 without a swap tier
     namespace: Namespace
-    prefix: list[int]  #: whose blocks are kept for good
+    prefix: list[int]  #: token ids of the pinned prefix
     eos_token_ids: tuple[int, ...]
     grammars: Grammars | None
 
@@ -58,15 +58,14 @@ def make_runner(
     *,
     memory_share: float = 1.0,
 ) -> BuiltRunner:
-    """What runs steps over a model that is loaded, with a pool of its own; the ranks of a model do this together.
+    """Make a runner with its own KV pool over a loaded model. All ranks call this together.
 
     Args:
-        config: of the engine.
-        loaded: may be shared.
-        memory_share: of the memory for a KV pool that the config leaves open.
+        loaded: the model; several runners may share it.
+        memory_share: share of the free memory for the pool, where the config sets no size.
 
     Raises:
-        ValueError: the pool cannot be made as asked.
+        ValueError: the pool does not fit.
     """
     model, tokenizer, group = loaded.model, loaded.tokenizer, loaded.group
     prefix = _read_prefix(config, tokenizer)
@@ -113,7 +112,7 @@ def make_runner(
 
 
 def _agree(group: RankGroup, plan: PoolPlan, num_swap_slots: int, num_pinned_tokens: int) -> tuple[PoolPlan, int]:
-    """The pool, and the slots of the swap tier, that every rank has room for."""
+    """Return the largest pool and number of swap slots that fit every rank."""
     size = plan.block_size
     all_plans = group.exchange(
         "pool", (plan.num_blocks, plan.max_model_len, num_swap_slots, num_pinned_tokens // size * size)
@@ -122,7 +121,7 @@ def _agree(group: RankGroup, plan: PoolPlan, num_swap_slots: int, num_pinned_tok
     pinned = max(each[3] for each in all_plans)
     agreed = replace(plan, num_blocks=num_blocks, max_model_len=min(longest, num_blocks * size - pinned))
     if agreed != plan:
-        logger.info("memory: the least of %d ranks has room for %d blocks", group.size, num_blocks)
+        logger.info("memory: the smallest of %d ranks has room for %d blocks", group.size, num_blocks)
     return agreed, slots
 
 
@@ -141,7 +140,7 @@ def _read_prefix(config: EngineConfig, tokenizer: Tokenizer | None) -> list[int]
 
 
 def make_attention(cache: torch.Tensor, layout: KVLayout, num_heads: int) -> AttentionBackend:
-    """The fastest attention that there is for the cache's device and dtype."""
+    """Return the fastest attention for the cache's device and dtype."""
     if cache.device.type != "cpu":
         return TorchAttention(cache, layout, num_heads)
     kernels = load_kernels()
@@ -158,7 +157,7 @@ def make_attention(cache: torch.Tensor, layout: KVLayout, num_heads: int) -> Att
 def _make_transfer_worker(
     config: EngineConfig, cache: KVCache, block_bytes: int, num_slots: int, namespace: Namespace
 ) -> TransferWorker:
-    """The swap tier, and the way there."""
+    """Make the swap tier and its worker."""
     space: SwapSpace
     if config.swap_dir is not None:
         space = DiskSpace(config.swap_dir, num_slots, block_bytes, namespace.root())
@@ -168,7 +167,7 @@ def _make_transfer_worker(
             space = HostSpace(num_slots, block_bytes, pinned=cache.tensor.is_cuda)
         except RuntimeError as error:
             size = format_size(num_slots * block_bytes)
-            raise ValueError(f"the host gives no {size} to swap to: {error}; lower swap_space") from None
+            raise ValueError(f"cannot allocate {size} of host memory to swap to: {error}; lower swap_space") from None
         place = "host memory"
     limit = "" if config.swap_bandwidth is None else f", at most {format_size(config.swap_bandwidth)} a second"
     logger.info("swap: up to %d blocks (%s) in %s%s", num_slots, format_size(num_slots * block_bytes), place, limit)
@@ -178,7 +177,7 @@ def _make_transfer_worker(
 def _open_disk_tier(
     config: EngineConfig, cache: KVCache, block_bytes: int, namespace: Namespace, model: str
 ) -> DiskLink | None:
-    """The disk tier, if the config has one."""
+    """Open the disk tier, if the config has one."""
     if config.kv_dir is None:
         return None
     store = BlockStore(
@@ -190,7 +189,7 @@ def _open_disk_tier(
         facts=asdict(namespace),
     )
     logger.info(
-        "kv_dir: %d blocks (%s) of this model in %s, which takes up to %s",
+        "kv_dir: %d blocks (%s) of this model in %s, at most %s for all models",
         store.num_blocks,
         format_size(store.num_blocks * block_bytes),
         config.kv_dir,
@@ -200,14 +199,14 @@ def _open_disk_tier(
 
 
 def namespace_of(loaded: LoadedModel, config: EngineConfig, *, is_persistent: bool = False) -> Namespace:
-    """The engine's namespace.
+    """Return the namespace of the engine's KV blocks.
 
     Args:
-        is_persistent: blocks outlive the process or are shared with others, so that the weights need a digest, be it
-            by reading them again. Otherwise, where none is known, they get a name that no other process has.
+        is_persistent: blocks outlive the process or are shared, so the weights need a digest, even if they must be
+            read again. Otherwise weights without a known digest get a name unique to this process.
 
     Raises:
-        ModelLoadError: it is persistent, and the files are no longer what was loaded.
+        ModelLoadError: the namespace is persistent, and the files changed after loading.
     """
     weights, group = loaded.weights, loaded.group
     if weights is None and is_persistent and group.rank == 0:
@@ -228,12 +227,12 @@ def namespace_of(loaded: LoadedModel, config: EngineConfig, *, is_persistent: bo
 def make_namespace(
     shape: ModelConfig, *, weights: str, dtype: str, block_size: int, quantization: str = "none"
 ) -> Namespace:
-    """The namespace of a plain model's KV blocks.
+    """Return the namespace of a whole model's KV blocks.
 
     Args:
-        weights: their digest.
-        dtype: of arithmetic and KV, such as bfloat16.
-        quantization: none, int8 or int4, of linear layers.
+        weights: digest of the weights.
+        dtype: dtype of arithmetic and KV, such as bfloat16.
+        quantization: none, int8 or int4 for linear layers.
     """
     return Namespace(
         weights=weights,

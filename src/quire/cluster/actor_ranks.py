@@ -60,8 +60,8 @@ def start_engine(config: EngineConfig, machines: MachineGroup, *, memory_share: 
     size, ranks_here = machines.share.num_ranks, machines.share.ranks_a_machine
     others = [ActorRank(rank, machines) for rank in range(1, size)]  # which start while this process imports
     try:
-        from quire.assembly.engine import start_on_ranks
         from quire.assembly.rank import ModelRank, RankOptions
+        from quire.assembly.start import start_on_ranks
         from quire.loading.source import resolve_model
         from quire.models.parallel import ModelSplit, ParallelGroup
         from quire.runner.ranks.group import TcpRendezvous

@@ -56,7 +56,7 @@ def _engines_in_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(play, "ProcessEngine", AsyncEngine)
     for module in (warm, embedder_process, parser):
         monkeypatch.setattr(module, "Child", ChildInHere)
-    monkeypatch.setattr("quire.assembly.engine.quick_profile", lambda *args, **options: None)
+    monkeypatch.setattr("quire.assembly.costs.quick_profile", lambda *args, **options: None)
     # What is on disk is loaded, however long that takes beside other tests.
     monkeypatch.setattr(PrefixLoader, "_split", lambda self, seq, first, span: span.start)
     monkeypatch.setattr(PrefixLoader, "_is_late", lambda self, seq, rest: False)
