@@ -265,7 +265,7 @@ class Player:
         assert self.scheduler.swap.num_under_way == 0
         assert self.scheduler.swap.tier.num_available == self.config.num_swap_slots, "slots are held for nobody"
         assert self.scheduler.kv.num_logical_blocks == self.scheduler.kv.num_kv_tokens == 0
-        assert not self.scheduler.aside
+        assert not self.scheduler.queue.blocked
         assert not self.runner.transfer_worker.store.claimed, "a claim is held for nobody"
         return self.requests
 
@@ -284,10 +284,10 @@ class Player:
             note("promoted")
             if scheduler.stages.older is not None:
                 note("pinned")
-            if any(request.num_promotions for request in scheduler.requests.values()):
+            if any(request.num_promotions for request in scheduler.queue.requests.values()):
                 note("computed again at a promotion")
         if self.step in self.schedule.leaves_older:
-            scheduler.leave_older_stage()
+            scheduler.restart_pinned()
 
     def _abort(self, *, in_flight: bool) -> None:
         for plan, request in zip(self.plans, self.requests, strict=True):
@@ -305,11 +305,11 @@ class Player:
 
     def _run_step(self) -> None:
         scheduler = self.scheduler
-        oldest = scheduler.running[0] if scheduler.running else None
+        oldest = scheduler.queue.running[0] if scheduler.queue.running else None
         had_ended = set(self.ended)
         preemptions = {id(request): request.num_preemptions for request in self.requests}
         if self.config.has_disk_tier and (changes := self.runner.transfer_worker.store.poll()) is not None:
-            scheduler.note_store(pickle.loads(pickle.dumps(changes)))
+            scheduler.apply_store_changes(pickle.loads(pickle.dumps(changes)))
             for key in changes.deleted:
                 assert scheduler.kv.pool.find(key) is None
                 assert not scheduler.swap.can_load(key)
@@ -337,7 +337,7 @@ class Player:
             for seq_id, entries in received.prompt_logprobs.items():
                 positions = self.prompt_positions.setdefault(self.owners[seq_id].request_id, set())
                 positions.update(position for position, _ in entries)
-            beams = {r.request_id: r for r in scheduler.requests.values() if r.beam is not None}
+            beams = {r.request_id: r for r in scheduler.queue.requests.values() if r.beam is not None}
             lengths = {name: _beam_length(request) for name, request in beams.items()}
             for update in scheduler.update(received):
                 sequence = update.sequence
@@ -357,19 +357,25 @@ class Player:
         assert len(out.seq_ids) == len(set(out.seq_ids)) <= config.max_num_seqs
         assert all(count > 0 for count in out.num_scheduled_tokens)
         served = {self.owners[seq_id].request_id for seq_id in out.seq_ids}
-        loading = {r.request_id for r in scheduler.running if any(seq.loading is not None for seq in r.unfinished)}
+        loading = {
+            r.request_id for r in scheduler.queue.running if any(seq.loading is not None for seq in r.unfinished)
+        }
         served |= loading
         if scheduler.stages.older is not None:
-            assert served or not scheduler.running or scheduler.swap.num_under_way, "requests run, and none gets on"
+            assert served or not scheduler.queue.running or scheduler.swap.num_under_way, (
+                "requests run, and none gets on"
+            )
             return  # the stages take turns, and so does who is the oldest
-        if len(scheduler.requests) > len(scheduler.aside) and not (scheduler.swap.num_under_way and not out.seq_ids):
+        if len(scheduler.queue.requests) > len(scheduler.queue.blocked) and not (
+            scheduler.swap.num_under_way and not out.seq_ids
+        ):
             # Else all wait for room that a load takes up whose request has left it.
             assert served, "requests wait, and nothing runs"
-            assert scheduler.running[0].request_id in served, "the oldest makes no progress"
+            assert scheduler.queue.running[0].request_id in served, "the oldest makes no progress"
         if oldest is not None:
-            assert oldest in scheduler.running, "the oldest was preempted"
+            assert oldest in scheduler.queue.running, "the oldest was preempted"
             assert oldest.num_preemptions == preemptions[id(oldest)], "the oldest was preempted"
-        served_orders = [request.order for request in scheduler.running if request.request_id in served]
+        served_orders = [request.order for request in scheduler.queue.running if request.request_id in served]
         for request in self.requests:
             if request.num_preemptions > preemptions[id(request)]:
                 note("preempted")
@@ -389,7 +395,7 @@ class Player:
         self.scheduler.check_integrity()
         for request in self.requests:
             assert request.num_preemptions <= MAX_PREEMPTIONS
-            is_there = request.request_id in self.scheduler.requests
+            is_there = request.request_id in self.scheduler.queue.requests
             assert is_there != request.status.is_finished
             if request.status.is_finished:
                 self.ended.setdefault(request.request_id, self.step)

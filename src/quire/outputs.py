@@ -154,7 +154,7 @@ class Stats:
     num_running: int = 0  #: requests
     num_waiting: int = 0
     num_preempted: int = 0  #: waiting requests that have run before
-    num_aside: Counter[str] = field(default_factory=Counter)  #: waiting requests that wait beside the queue, by reason
+    num_blocked: Counter[str] = field(default_factory=Counter)  #: requests in `num_waiting` that are blocked, by reason
     num_scheduled_seqs: int = 0
     num_scheduled_tokens: int = 0
     num_sampled_tokens: int = 0

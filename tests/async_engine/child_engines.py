@@ -43,7 +43,7 @@ def treacherous() -> Engine:
     execute, schedule = engine.runner.execute, engine.scheduler.schedule
 
     def is_there(token: int) -> bool:
-        return any(request.prompt_token_ids[0] == token for request in engine.scheduler.running)
+        return any(request.prompt_token_ids[0] == token for request in engine.scheduler.queue.running)
 
     def betray(out: Any) -> Any:
         if is_there(67):

@@ -94,7 +94,7 @@ def check_nothing_leaks(engine: AsyncEngine) -> None:
     """With nothing running, free and cached blocks are all blocks."""
     scheduler = engine.engine.scheduler
     scheduler.check_integrity()
-    assert not scheduler.requests
+    assert not scheduler.queue.requests
     assert not engine.engine._states
     assert scheduler.kv.pool.num_used == 0
     assert not engine._sent
@@ -122,7 +122,7 @@ class Gate:
         engine.runner.execute = self._pass  # type: ignore[method-assign]
 
     def _pass(self, out: Any) -> Any:
-        self.steps.append(set(self._scheduler.requests))
+        self.steps.append(set(self._scheduler.queue.requests))
         if not self._is_open:
             assert self._permits.acquire(timeout=TIMEOUT_S), "nobody opened the gate"
         self.num_passed += 1

@@ -59,7 +59,7 @@ class Breaking:
             usual = getattr(owner, name)
 
             def breaks(*args: Any, **more: Any) -> Any:
-                is_there = any(r.prompt_token_ids[0] == self.prompt for r in engine.scheduler.requests.values())
+                is_there = any(r.prompt_token_ids[0] == self.prompt for r in engine.scheduler.queue.requests.values())
                 return raising() if is_there else usual(*args, **more)
 
             setattr(owner, name, breaks)

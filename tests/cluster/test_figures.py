@@ -16,7 +16,7 @@ from quire.server.metrics import Metrics
 
 #: Every figure that a step may have.
 STATS = Stats(
-    step_id=1, num_running=2, num_waiting=3, num_preempted=1, num_aside=Counter(grammar=1), num_scheduled_tokens=9,
+    step_id=1, num_running=2, num_waiting=3, num_preempted=1, num_blocked=Counter(grammar=1), num_scheduled_tokens=9,
     num_sampled_tokens=2, num_prompt_tokens=7, num_blocks=10, num_used_blocks=4, num_disk_blocks=7, disk_bytes=70,
     disk_moved=Counter(save=1), disk_failed=Counter(load=1), prefix_ways=Counter(both=1), prefix_queries=8,
     prefix_hits=6, hits_by_tier=Counter(device=6), preemptions=1, token_gaps=[0.02, 0.3], swap_bytes=9,

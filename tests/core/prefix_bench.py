@@ -65,7 +65,7 @@ class Bench:
         """Returns the keys of its blocks."""
         keys: list[bytes] = []
         extend_keys(keys, b"", PUBLIC_ONLY, document, BLOCK, len(document) // BLOCK)
-        self.scheduler.note_store(StoreChanges(added=keys))
+        self.scheduler.apply_store_changes(StoreChanges(added=keys))
         return keys
 
     def ask(
@@ -91,7 +91,7 @@ class Bench:
         self.begun = [t.op_id for t in out.transfers if t.kind == "load"]
         result = StepOutput(out.step_id)
         for seq_id in out.seq_ids:
-            seq = self.scheduler._life.sequences[seq_id]
+            seq = self.scheduler.queue.sequences[seq_id]
             if seq.num_computed_tokens == len(seq.token_ids):
                 result.seq_ids.append(seq_id)
                 result.sampled.append([5])

@@ -351,7 +351,7 @@ class TestFailure:
         first, second = make_sequence(PROMPT), make_sequence(PROMPT)
         begin(kv, first)
         begin(kv, second)
-        kv.distrust(first)
+        kv.invalidate(first)
         assert kv.find_prefix(make_sequence(PROMPT)) == []
         kv.check_integrity([first, second])
 

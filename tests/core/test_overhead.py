@@ -27,7 +27,9 @@ def test_the_overhead_is_made_of_its_parts(monkeypatch: pytest.MonkeyPatch) -> N
     clock = SimpleNamespace(perf_counter=lambda: now_ms / 1e3)
     monkeypatch.setattr("quire.bench.overhead.time", clock)
     monkeypatch.setattr("quire.runner.null_runner.time", clock)
-    monkeypatch.setattr(Scheduler, "schedule", takes(lambda scheduler: len(scheduler.requests), Scheduler.schedule))
+    monkeypatch.setattr(
+        Scheduler, "schedule", takes(lambda scheduler: len(scheduler.queue.requests), Scheduler.schedule)
+    )
     monkeypatch.setattr(InputBatch, "build", takes(lambda _: 3, InputBatch.build))
     monkeypatch.setattr(Scheduler, "update", takes(lambda _: 5, Scheduler.update))
     assert measure_overhead(num_requests=8, context=64, steps=20) == pytest.approx({

@@ -23,7 +23,7 @@ from quire.core.decisions.recovery_policies import (
 )
 from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
-from quire.core.scheduling.outcome import SequenceUpdate
+from quire.core.scheduling.step_results import SequenceUpdate
 from quire.outputs import SchedulerOutput, StepOutput
 from quire.sampling_params import BeamSearchParams
 from schedule_player import EOS, STOP, Plan, Schedule, make_request, play, predict_samples
@@ -211,7 +211,7 @@ def test_the_youngest_gives_way_and_comes_back_with_its_tokens() -> None:
         bench.step()
     made = young.sequences[0].output_token_ids
     assert made
-    assert (young.num_preemptions, bench.scheduler.num_preempted, bench.scheduler.counts.preemptions) == (1, 1, 1)
+    assert (young.num_preemptions, bench.scheduler.queue.num_preempted, bench.scheduler.counts.preemptions) == (1, 1, 1)
     assert old.status is RequestStatus.RUNNING
     bench.run()
     assert old.num_preemptions == 0
@@ -334,8 +334,8 @@ def bring_to_loading(policy: Scripted, num_arrived: int, **limits: int) -> tuple
 def preempt_youngest(bench: Bench) -> Recovery:
     """As the scheduler does where room is missing."""
     scheduler = bench.scheduler
-    youngest = scheduler.running[-1]
-    scheduler._preempt_for(scheduler.running[0])
+    youngest = scheduler.queue.running[-1]
+    scheduler.planner.preempt_for(scheduler.queue.running[0])
     assert youngest.status is RequestStatus.PREEMPTED
     recovery = scheduler.recovery.log.open_of(youngest.request_id)
     assert recovery is not None
@@ -469,11 +469,11 @@ def test_a_load_is_given_up_while_it_is_under_way_where_computing_has_become_sho
 def test_a_save_is_given_up_while_it_is_under_way_where_computing_has_become_shorter() -> None:
     policy = SecondThoughts()
     bench, young, recovery = preempt_by(policy)
-    bench.scheduler.running[0].max_tokens = 60
+    bench.scheduler.queue.running[0].max_tokens = 60
     policy.is_saving_worth = False
-    bench.scheduler.waiting.remove(young)  # it does not come back at once
+    bench.scheduler.queue.waiting.remove(young)  # it does not come back at once
     out = bench.scheduler.schedule()
-    bench.scheduler.waiting.append(young)
+    bench.scheduler.queue.waiting.append(young)
     assert policy.asked == [("save", 0, 32)]
     assert len(out.cancelled) == 8
     bench.scheduler.update(bench.runner.execute(out))
@@ -692,7 +692,7 @@ def test_an_abort_leaves_nothing_behind_in_any_state(state: str) -> None:
 def test_all_aborted_in_one_moment_leave_nothing_behind() -> None:
     for state in STATES:
         bench, _ = bring_to(state)
-        for request_id in list(bench.scheduler.requests):
+        for request_id in list(bench.scheduler.queue.requests):
             bench.scheduler.finish_request(request_id, RequestStatus.FINISHED_ABORTED)
         bench.scheduler.check_integrity()
         assert bench.scheduler.kv.pool.num_used == 0
@@ -736,10 +736,10 @@ def test_a_step_is_taken_in_before_the_next_is_decided() -> None:
     out = bench.scheduler.schedule()
     with pytest.raises(AssertionError, match="neither been updated nor failed"):
         bench.scheduler.schedule()
-    with pytest.raises(AssertionError, match="not of the step under way"):
+    with pytest.raises(AssertionError, match="not of the step in flight"):
         bench.scheduler.update(StepOutput(out.step_id + 1))
     bench.scheduler.update(bench.runner.execute(out))
-    with pytest.raises(AssertionError, match="no step is under way"):
+    with pytest.raises(AssertionError, match="no step is in flight"):
         bench.scheduler.fail_step("?")
 
 

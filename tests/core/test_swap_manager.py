@@ -83,7 +83,7 @@ class TestGivingTransfersUp:
             ]
         )
         swap.check_integrity([seq])
-        assert swap.take_in_loaded(seq)
+        assert swap.pop_loaded(seq)
         assert (len(seq.block_table), seq.num_computed_tokens) == (5, 20)
         assert all(key in swap.tier for key in seq.block_keys), "what was saved is still there"
         assert swap.num_under_way == 0
@@ -128,7 +128,7 @@ class TestGivingTransfersUp:
         assert seq.loading is not None
         assert seq.loading.op_ids == set(again)
         swap.end_transfers([TransferReport("load", again, 8, 0.01)])
-        assert swap.take_in_loaded(seq)
+        assert swap.pop_loaded(seq)
         assert seq.num_computed_tokens == 32
         swap.check_integrity([seq])
 
@@ -181,7 +181,7 @@ class TestGivingTransfersUp:
                 TransferReport("load", loads, 8, 0.01),
             ]
         )
-        assert swap.take_in_loaded(seq)
+        assert swap.pop_loaded(seq)
         assert seq.num_computed_tokens == 16
         assert len(seq.block_table) == 4
 

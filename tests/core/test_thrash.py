@@ -59,7 +59,9 @@ class Accountant(Player):
 
     def _schedule(self) -> SchedulerOutput:
         scheduler = self.scheduler
-        before = {seq: (seq.num_computed_tokens, seq.request.num_preemptions) for seq in scheduler.sequences()}
+        before = {
+            seq: (seq.num_computed_tokens, seq.request.num_preemptions) for seq in scheduler.queue.sequences.values()
+        }
         self._look()
         out = super()._schedule()
         new_tokens = dict(zip(out.seq_ids, out.num_scheduled_tokens, strict=True))
@@ -75,7 +77,7 @@ class Accountant(Player):
         return out
 
     def _look(self) -> None:
-        for seq in self.scheduler.sequences():
+        for seq in self.scheduler.queue.sequences.values():
             self._had[seq.seq_id] = max(self._had.get(seq.seq_id, 0), seq.num_computed_tokens)
 
 

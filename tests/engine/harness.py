@@ -192,9 +192,9 @@ def check_books(llm: LLM) -> None:
     """After any step: nothing leaks, no one is counted twice, and the runner knows no one whom the scheduler forgot."""
     scheduler = llm.engine.scheduler
     scheduler.check_integrity()
-    assert set(llm.engine._states) == set(scheduler.requests)
+    assert set(llm.engine._states) == set(scheduler.queue.requests)
     known = set(llm.engine.runner.batch.row_of)
-    alive = {seq.seq_id for seq in scheduler.sequences() if seq.is_in_runner}
+    alive = {seq.seq_id for seq in scheduler.queue.sequences.values() if seq.is_in_runner}
     assert known - set(scheduler._step._removed) == alive, "runner and scheduler know different sequences"
 
 
@@ -262,10 +262,10 @@ class Preemptor:
 
     def preempt_someone(self) -> None:
         scheduler = self.scheduler
-        if len(scheduler.running) > 1:
+        if len(scheduler.queue.running) > 1:
             coordinator = scheduler.recovery
             usual, coordinator.policy = coordinator.policy, self
-            scheduler._preempt_for(scheduler.running[0])
+            scheduler.planner.preempt_for(scheduler.queue.running[0])
             coordinator.policy = usual
 
 

@@ -49,7 +49,7 @@ def test_what_another_process_deletes_is_found_nowhere_and_who_runs_on_it_goes_o
     running = [ask(1, greedy_params(16)), ask(2, greedy_params(16, n=2))]
     for job in running:
         job.send(llm.engine)
-    while len(list(llm.engine.scheduler.sequences())) < 3:
+    while len(list(llm.engine.scheduler.queue.sequences.values())) < 3:
         llm.engine.step()
     keys = keys_of(llm, running[0])
     assert set(keys) == llm.on_disk
@@ -80,7 +80,7 @@ def test_a_document_that_is_deleted_while_it_is_computed_is_not_kept(tmp_path: P
     drive(llm, [ask(0, SHORT)])
     asked = ask(1, SHORT, document=[*DOCUMENT[:20], *random_ids(40, 3)])
     asked.send(llm.engine)
-    while not (seqs := list(llm.engine.scheduler.sequences())) or seqs[0].num_computed_tokens < 36:
+    while not (seqs := list(llm.engine.scheduler.queue.sequences.values())) or seqs[0].num_computed_tokens < 36:
         llm.engine.step()
     keys = keys_of(llm, asked, 15)
     assert llm.engine.scheduler.swap.num_saving_to_disk >= 2, "those of the last step, and what the writer has not done"

@@ -188,7 +188,7 @@ def test_ten_requests_compute_once_what_is_missing_on_disk(tmp_path: Path) -> No
 def begin(llm: DocumentLLM, job: Job) -> None:
     """Step until a request has its claim, and runs."""
     job.send(llm.engine)
-    while not llm.engine.scheduler.running:
+    while not llm.engine.scheduler.queue.running:
         llm.engine.step()
 
 
@@ -197,7 +197,7 @@ def wait_beside(llm: DocumentLLM, job: Job, num_steps: int = 3) -> None:
     job.send(llm.engine)
     for _ in range(num_steps):
         llm.engine.step()
-        assert list(llm.engine.scheduler.aside) == [job.answer.request.request_id]  # type: ignore[union-attr]
+        assert list(llm.engine.scheduler.queue.blocked) == [job.answer.request.request_id]  # type: ignore[union-attr]
     assert llm.num_computed == 0
 
 

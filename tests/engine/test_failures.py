@@ -262,7 +262,7 @@ def test_a_preempted_request_can_be_aborted_and_aborting_twice_is_harmless() -> 
     first, second = (engine.add_request(list(PROMPTS[i]), greedy_params()) for i in (2, 3))
     for _ in range(3):
         engine.step()
-    engine.scheduler._preempt_for(engine.scheduler.running[0])
+    engine.scheduler.planner.preempt_for(engine.scheduler.queue.running[0])
     assert second.request.status.name == "PREEMPTED"
     assert engine.abort(second.request.request_id) is second
     assert engine.abort(second.request.request_id) is None

@@ -197,7 +197,7 @@ def test_who_wants_a_later_stage_waits_for_it_beside_the_queue() -> None:
     hasty = engine.add_request(prompt, params())
     assert run(engine, [hasty])[0].stages == [(1, NUM_TOKENS)]
     assert not engine.has_work()
-    assert engine.snapshot().num_aside == {"stage": 1}
+    assert engine.snapshot().num_blocked == {"stage": 1}
     arrivals.stage_ready = 2
     engine.step()
     assert not patient.is_finished
@@ -215,7 +215,7 @@ def test_what_another_engine_has_made_at_a_later_stage_goes_on_once_that_is_ther
     state = engine.add(engine.input_processor.accept(Prompt(None, prompt), params()), resumption=resumption)
     for arrivals.stage_ready in (1, 2):
         engine.step()
-    assert engine.snapshot().num_aside == {"stage": 1}
+    assert engine.snapshot().num_blocked == {"stage": 1}
     arrivals.stage_ready = 3
     (output,) = run(engine, [state])
     assert output.outputs[0].token_ids == expected

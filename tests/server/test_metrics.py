@@ -115,7 +115,7 @@ def test_where_prefixes_came_from_is_counted_by_tier() -> None:
         prefix_ways=Counter(both=1),
         disk_moved=Counter(load=5, save=3),
         disk_failed=Counter(load=1),
-        num_aside=Counter(document=2),
+        num_blocked=Counter(document=2),
         num_disk_blocks=7,
         disk_bytes=70,
     )

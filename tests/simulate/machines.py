@@ -105,18 +105,18 @@ class FakeEngine:
         """To the end of all requests, some of which are aborted, stopped or fail."""
         num_added = 0
         while num_added < self.num_requests or self.scheduler.has_unfinished():
-            while num_added < self.num_requests and (self.random.random() < 0.3 or not self.scheduler.requests):
+            while num_added < self.num_requests and (self.random.random() < 0.3 or not self.scheduler.queue.requests):
                 self.scheduler.add(self.make_request(num_added, only_plain))
                 num_added += 1
             if not only_plain and self.random.random() < 0.02:
-                ids = sorted(self.scheduler.requests)
+                ids = sorted(self.scheduler.queue.requests)
                 self.scheduler.finish_request(self.random.choice(ids), RequestStatus.FINISHED_ABORTED)
             self.step(fails=not only_plain and self.random.random() < 0.01)
 
     def step(self, *, fails: bool = False) -> None:
         scheduler = self.scheduler
         if scheduler.config.has_disk_tier and (changes := self.runner.transfer_worker.store.poll()) is not None:
-            scheduler.note_store(changes)
+            scheduler.apply_store_changes(changes)
         out = scheduler.schedule()
         seconds = self.random.lognormvariate(0, 1) if out.seq_ids else self.random.random()
         try:

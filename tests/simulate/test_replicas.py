@@ -104,7 +104,7 @@ def test_every_request_is_answered_once_and_every_time_alike(
     assert found.num_output_tokens == sum(
         min(each.num_output_tokens, longest - each.num_prompt_tokens) for each in arrivals
     )
-    assert all(not replica.simulation.scheduler.requests for replica in checked)
+    assert all(not replica.simulation.scheduler.queue.requests for replica in checked)
     if more_s is None:
         assert found.most_replicas == size
     assert asdict(play(arrivals, size, routing=routing, **scaled)) == asdict(found)

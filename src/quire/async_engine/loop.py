@@ -307,7 +307,7 @@ class EngineLoop:
     def _tell_schedule(self, engine: Engine, report: StepReport) -> None:
         """Report requests that started, resumed or were preempted."""
         clients = self._clients
-        for request in engine.scheduler.running:
+        for request in engine.scheduler.queue.running:
             client = clients.get(request.request_id)
             if client is None:  # the engine's own: a pinned prefix
                 continue
@@ -315,7 +315,7 @@ class EngineLoop:
                 self._tell_running(client, report)
         if report.stats is not None and report.stats.preemptions == 0:
             return
-        for request in engine.scheduler.waiting:
+        for request in engine.scheduler.queue.waiting:
             client = clients.get(request.request_id)
             if client is None or request.status is not RequestStatus.PREEMPTED:
                 continue

@@ -135,7 +135,7 @@ def play(engine: Engine, held: HeldStages, settings: PromotionSettings, due_s: S
         begun = engine.clock()
         changed = engine.step()
         if engine.stage != stage:
-            num_pinned += sum(request.stage != engine.stage for request in engine.scheduler.running)
+            num_pinned += sum(request.stage != engine.stage for request in engine.scheduler.queue.running)
         step = engine.scheduler.num_steps
         if engine.scheduler.counts.recomputed_tokens > before:
             repeating[step] = engine.clock() - begun

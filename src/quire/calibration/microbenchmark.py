@@ -193,7 +193,7 @@ class Microbenchmark:
         swap.swap_in(seq, span)
         swap.release(seq)
         taken = self._move("load", SchedulerOutput(_NO_STEP, transfers=swap.take_transfers()), started)
-        swap.take_in_loaded(seq)
+        swap.pop_loaded(seq)
         return taken
 
     def has_room_for(self, seq: BlockSequence) -> bool:

@@ -1,7 +1,7 @@
-"""Whether the pool has room for a waiting request beside those that run.
+"""Decide whether a waiting request can run beside the running ones.
 
-A newcomer is let in only where all tokens that it knows fit beside what the running ones still need for theirs. Once
-somebody has been preempted as often as anybody may be, everything that runs has to fit at full length.
+A request is admitted only where all its known tokens fit beside the known tokens of the running ones. While a running
+request has been preempted `MAX_PREEMPTIONS` times, all of them have to fit at full length.
 """
 
 from __future__ import annotations
@@ -10,82 +10,91 @@ from collections.abc import Sequence as Seq
 
 from quire.config import SchedulerConfig
 from quire.core.decisions.recovery_interface import MAX_PREEMPTIONS
+from quire.core.disk_tier import DiskTier
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import Request, Sequence
+from quire.core.request_queue import RequestQueue
 from quire.core.swap_manager import SwapManager
 
 
 class Admission:
-    """Args:
-    config: of the scheduler.
-    kv: block tables and pool.
-    swap: the tiers.
-    """
+    """Checks seats, pool room and document claims."""
 
-    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, swap: SwapManager) -> None:
+    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, swap: SwapManager, disk: DiskTier | None) -> None:
         self._config = config
         self._kv = kv
         self._swap = swap
+        self._disk = disk
 
-    def room(self, promised: int) -> int:
-        """Blocks that newcomers may take.
+    def can_run(self, request: Request, queue: RequestQueue, num_reserved: int) -> bool:
+        """Whether the first waiting request can run beside the running ones."""
+        if not request.is_settled:  # it may begin with blocks that everyone shares
+            request.is_settled = True
+            self._kv.begin_public(request, self._swap.can_load)
+        if queue.num_running_seqs + request.width > self._config.max_num_seqs:
+            return False
+        # Alone, its sequences run in turns if need be.
+        return not queue.running or self.has_room(request, queue.running, num_reserved)
+
+    def must_wait_for_document(self, request: Request) -> bool:
+        """Whether another process may be computing a document of the request. Asks for a claim on it."""
+        return self._disk is not None and self._disk.must_wait(request)
+
+    def room(self, num_reserved: int) -> int:
+        """Return how many blocks new requests may use.
 
         Args:
-            promised: blocks that running sequences will need for tokens which they know already.
+            num_reserved: blocks that running sequences still need for their known tokens.
         """
-        return self._kv.pool.num_available - promised - self._config.watermark_blocks
+        return self._kv.pool.num_available - num_reserved - self._config.watermark_blocks
 
     def count_needed(self, request: Request) -> int:
-        """Blocks for all tokens that a waiting request knows, wherever their KV is."""
+        """Count the blocks for all known tokens of a waiting request, wherever their KV is."""
         first, *siblings = request.unfinished
         need = self._kv.blocks_for(len(first.token_ids)) + request.width - 1
-        for sibling in siblings:  # resumed: what follows the prompt is each one's own
+        for sibling in siblings:  # resumed: they share the prompt alone
             need += self._kv.blocks_for(sibling.num_output_tokens)
         return need
 
-    def has_room(self, request: Request, running: Seq[Request], promised: int) -> bool:
-        """Whether a waiting request can run with all the tokens that it knows, beside the running ones."""
-        room, need = self.room(promised), self.count_needed(request)
+    def has_room(self, request: Request, running: Seq[Request], num_reserved: int) -> bool:
+        """Whether the pool has room for all known tokens of a waiting request beside the running ones."""
+        room, need = self.room(num_reserved), self.count_needed(request)
         if need > room:
             first, pool = request.unfinished[0], self._kv.pool
             found = self._kv.find_prefix(first)
             need -= sum(1 for block in found if pool.ref_counts[block] > 0) + self.count_coming(first, len(found))
-        return need <= room and self._leaves_in_peace(request, running)
+        return need <= room and self._keeps_running(request, running)
 
     def count_coming(self, seq: Sequence, num_found: int) -> int:
-        """Blocks that a sequence need not be given, since they are being loaded for others, or ahead of its turn.
-
-        Args:
-            num_found: blocks of its prefix that are there.
-        """
+        """Count the blocks after a cached prefix of `num_found` blocks that are being loaded already."""
         if seq.must_compute or not self._swap.num_under_way:
             return 0
         num_full = (len(seq.token_ids) - 1) // self._config.block_size
         return self._swap.count_coming(self._kv.keys_of(seq, num_full)[num_found:])
 
-    def _leaves_in_peace(self, request: Request, running: Seq[Request]) -> bool:
-        """Whether with this one too nobody will be preempted who may not be any more."""
+    def _keeps_running(self, request: Request, running: Seq[Request]) -> bool:
+        """Whether requests that may not be preempted again still fit at full length."""
         together = [*running, request]
-        if not needs_peace(together):
+        if not has_exhausted(together):
             return True
         left = self._kv.pool.num_blocks - sum(self._most_blocks(each) for each in together)
         if left < 0:
             return False
         held = {block for each in running for seq in each.unfinished for block in seq.block_table}
-        return self._kv.pool.num_used - len(held) <= left  # pinned, or loaded for nobody who runs
+        return self._kv.pool.num_used - len(held) <= left  # pinned, or loaded ahead
 
     def _most_blocks(self, request: Request) -> int:
-        """What a request may ask for in the course of its life, even if its sequences share nothing.
+        """Return the most blocks that a request may use, even if its sequences share none.
 
-        Two that share a block ask for one each when they part, though the second may keep the old one.
+        Two sequences that share a block may both allocate a copy, though the second could keep the old one.
         """
         longest = len(request.prompt_token_ids) + request.max_tokens
         return request.width * self._kv.blocks_for(longest) + request.width // 2
 
 
-def needs_peace(requests: Seq[Request]) -> bool:
-    """Whether one of them has been preempted as often as it may be."""
-    for request in requests:  # noqa: SIM110 - asked in every step that somebody waits: a third of the time of `any`
+def has_exhausted(requests: Seq[Request]) -> bool:
+    """Whether a request has been preempted `MAX_PREEMPTIONS` times."""
+    for request in requests:  # noqa: SIM110 - asked in every step with waiting requests: a third of the time of `any`
         if request.num_preemptions >= MAX_PREEMPTIONS:
             return True
     return False

@@ -54,6 +54,8 @@ class BlockPool:
 
     def allocate_all(self, num_blocks: int) -> list[int]:
         """So many, one after the other."""
+        if num_blocks == 1:
+            return [self.allocate()]
         num_free = min(num_blocks, len(self._free))
         blocks = self._free[: -num_free - 1 : -1]
         del self._free[len(self._free) - num_free :]

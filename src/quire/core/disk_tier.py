@@ -44,22 +44,22 @@ class DiskTier:
         self._distrusted: list[bytes] = []
 
     @property
-    def has_to_tell(self) -> bool:
+    def has_requests_to_store(self) -> bool:
         """Whether the next step is needed for what the store has to know."""
         return bool(self._claims or self._dropped or self._distrusted)
 
-    def tell(self, out: SchedulerOutput) -> None:
+    def add_requests_to_store(self, out: SchedulerOutput) -> None:
         """Put into a step what the store has to know."""
         out.claims, self._claims = self._claims, []
         out.dropped_claims, self._dropped = self._dropped, []
         out.distrusted, self._distrusted = self._distrusted, []
 
-    def enter(self, request: Request) -> None:
+    def add_request(self, request: Request) -> None:
         """A request has come."""
         if request.num_to_keep >= self._kv.block_size:
             self._keeping[request.request_id] = request
 
-    def leave(self, request: Request) -> None:
+    def remove_request(self, request: Request) -> None:
         """A request has ended: nothing more of it is kept, and what it was to compute is others' to compute."""
         self._keeping.pop(request.request_id, None)
         self._unclaimed.discard(request.request_id)
@@ -108,7 +108,7 @@ class DiskTier:
 
     # -- what came and went ------------------------------------------------------------------------------------------
 
-    def note(self, changes: StoreChanges, requests: Iterable[Request]) -> list[Request]:
+    def apply_changes(self, changes: StoreChanges, requests: Iterable[Request]) -> list[Request]:
         """Take in what the store tells.
 
         Args:
@@ -189,7 +189,7 @@ class DiskTier:
         size = self._kv.block_size
         return 0.0 if self._costs is None else self._costs.recompute((end - first) * size, start=first * size)
 
-    def distrust(self, keys: Iterable[bytes]) -> None:
+    def invalidate(self, keys: Iterable[bytes]) -> None:
         """Have nobody find these blocks, whose content is not numbers."""
         found = [key for key in keys if self._swap.is_on_disk(key)]
         self._swap.on_disk.difference_update(found)
@@ -201,9 +201,9 @@ class DiskTier:
             if key in self._claimed:
                 self._drop(key)
 
-    def check_integrity(self, aside: Callable[[Request], bool]) -> None:
-        """Raise AssertionError unless who waits for a claim is set aside."""
+    def check_integrity(self, is_blocked: Callable[[Request], bool]) -> None:
+        """Raise AssertionError unless requests that wait for a claim are blocked."""
         for waiting in self._asked.values():
             assert waiting
-            assert all(aside(request) for request in waiting)
+            assert all(is_blocked(request) for request in waiting)
         assert not set(self._asked) & set(self._claimed)

@@ -55,7 +55,7 @@ class Forecaster:
         self._num_since += 1
         if is_steady and self._num_since < _EVERY:
             scheduler = self._scheduler
-            if self._seen == (len(scheduler.waiting), scheduler.counts.ended_sequences):
+            if self._seen == (len(scheduler.queue.waiting), scheduler.counts.ended_sequences):
                 return None
         return self.forecast(now)
 
@@ -63,7 +63,7 @@ class Forecaster:
     def num_quiet_steps(self) -> int:
         """Steps that bring no forecast, if the batch stays as it is."""
         scheduler = self._scheduler
-        is_same = self._seen == (len(scheduler.waiting), scheduler.counts.ended_sequences)
+        is_same = self._seen == (len(scheduler.queue.waiting), scheduler.counts.ended_sequences)
         return _EVERY - 1 - self._num_since if is_same else 0
 
     def note_quiet_steps(self, busy_s: Sequence[float]) -> None:
@@ -77,8 +77,8 @@ class Forecaster:
         scheduler, costs = self._scheduler, self._costs
         config, kv, pool = scheduler.config, scheduler.kv, scheduler.kv.pool
         self._learn(now)
-        num_running, num_waiting = scheduler.num_running_seqs, len(scheduler.waiting)
-        queued, promised = scheduler.num_waiting_tokens, scheduler.num_promised_blocks * config.block_size
+        num_running, num_waiting = scheduler.queue.num_running_seqs, len(scheduler.queue.waiting)
+        queued, promised = scheduler.queue.num_waiting_tokens, scheduler.num_reserved_blocks * config.block_size
         found_share = self._found / self._looked_up if self._looked_up else 0.0
         num_seqs = min(config.max_num_seqs, num_running + num_waiting + 1)
         context = kv.num_kv_tokens // max(1, num_running) * num_seqs
@@ -113,8 +113,8 @@ class Forecaster:
         if self._since is not None:
             self._wall_s = self._wall_s * _CLOCK_MEMORY + time_s - self._since
             self._busy_s = self._busy_s * _CLOCK_MEMORY + self._new_busy_s
-        self._since, self._new_busy_s, self._num_since = time_s if scheduler.running else None, 0.0, 0
-        self._seen = len(scheduler.waiting), counts.ended_sequences
+        self._since, self._new_busy_s, self._num_since = time_s if scheduler.queue.running else None, 0.0, 0
+        self._seen = len(scheduler.queue.waiting), counts.ended_sequences
         now = (
             counts.ended_sequences,
             counts.sampled_tokens,

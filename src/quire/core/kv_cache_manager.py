@@ -17,6 +17,7 @@ the scheduler decides what that means.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Seq
 from hashlib import sha256
 from itertools import count
 
@@ -123,57 +124,58 @@ class KVCacheManager:
             place is at `num_computed_tokens // block_size` of the table); or None, with nothing changed, where the
             pool has no room.
         """
-        computed = seq.num_computed_tokens
-        after = computed + num_new_tokens
-        table = seq.block_table
-        pool = self.pool
-        missing = -(-after // self.block_size) - len(table)
-        copies = self._writes_shared_block(seq)
-        if missing <= 0 and not copies:
-            new_blocks: list[int] = []
-            transfer = None
-        else:
+        pool, size, table = self.pool, self.block_size, seq.block_table
+        at = seq.num_computed_tokens // size
+        after = seq.num_computed_tokens + num_new_tokens
+        missing = -(-after // size) - len(table)
+        copies = at < len(table) and pool.ref_counts[table[at]] > 1
+        new_blocks: list[int] = []
+        transfer = None
+        if missing > 0 or copies:
             if pool.num_available < missing + copies:
                 return None
             transfer = self._copy_on_write(seq) if copies else None
             new_blocks = pool.allocate_all(missing)
-            self.extend_table(seq, new_blocks)
+            table += new_blocks
+            self.num_logical_blocks += missing
         seq.num_computed_tokens = after
         self.num_kv_tokens += num_new_tokens
-        if after // self.block_size > seq.num_registered:
-            self._register_full_blocks(seq, after // self.block_size)
+        num_full = after // size
+        if num_full > seq.num_registered:
+            self._register_full_blocks(seq, num_full)
+        if seq.request.is_single:  # a block that is not full has no key, so no other request shares it
+            seq.open_end = len(table) * size - 1
         return new_blocks, transfer
 
-    def begin_stream(self, seq: Sequence) -> None:
-        """All that `seq` knows is computed, and it decodes alone: its request never has another sequence.
+    def append_decodes(self, requests: Seq[Request]) -> tuple[list[int], int, dict[int, list[int]]]:
+        """Append one slot to each request's sequence, until one needs a decision or the pool has no room.
 
-        Nobody else has its last block, nor will, since blocks that are not full have no names. So until it gives that
-        up, and the runner forgets it, it is its request's `stream`.
-        """
-        seq.request.stream = seq
-        seq.stream_end = -(-seq.num_computed_tokens // self.block_size) * self.block_size - 1
-
-    def append_to_stream(self, seq: Sequence) -> list[int] | None:
-        """As `append_slots` for the next token of a `stream`.
+        The fast path of decoding: it handles requests with one sequence, known to the runner, with one token to
+        compute.
 
         Returns:
-            The block appended, if it needs one; None, with nothing changed, where the pool has no room.
+            Sequence ids; their computed tokens before this step, summed; and by id the blocks appended.
         """
-        after = seq.num_computed_tokens + 1
-        new_blocks: list[int] = []
-        size = self.block_size
-        if after > len(seq.block_table) * size:
-            if not self.pool.num_available:
-                return None
-            new_blocks = [self.pool.allocate()]
-            seq.block_table += new_blocks
-            self.num_logical_blocks += 1
-            seq.stream_end = after + size - 2
-        seq.num_computed_tokens = after
-        self.num_kv_tokens += 1
-        if not after % size:
-            self._register_full_blocks(seq, after // size)
-        return new_blocks
+        seq_ids: list[int] = []
+        new_blocks: dict[int, list[int]] = {}
+        num_context = num_counted = 0
+        for request in requests:
+            seq = request.unfinished[0]
+            start = seq.num_computed_tokens
+            if len(seq.token_ids) != start + 1:
+                break
+            if start < seq.open_end:
+                seq.num_computed_tokens = start + 1
+            elif not (request.is_single and seq.is_in_runner) or (appended := self.append_slots(seq, 1)) is None:
+                break
+            else:
+                num_counted += 1
+                if appended[0]:
+                    new_blocks[seq.seq_id] = appended[0]
+            seq_ids.append(seq.seq_id)
+            num_context += start
+        self.num_kv_tokens += len(seq_ids) - num_counted
+        return seq_ids, num_context, new_blocks
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """Let `child`, whose tokens begin with `parent`'s computed ones, hold all of `parent`'s blocks too."""
@@ -195,15 +197,14 @@ class KVCacheManager:
         self.num_logical_blocks -= len(seq.block_table)
         self.num_kv_tokens -= seq.num_computed_tokens
         seq.block_table = []
-        seq.num_registered = 0
-        seq.num_computed_tokens = 0
+        seq.num_registered = seq.num_computed_tokens = seq.open_end = 0
         return self.pool.num_available - before
 
-    def distrust(self, seq: Sequence) -> list[bytes]:
-        """Withdraw the names of `seq`'s blocks, whose content is not numbers. (That of pinned ones is.)
+    def invalidate(self, seq: Sequence) -> list[bytes]:
+        """Remove the keys of `seq`'s blocks, which hold NaN or infinity. Pinned ones are known to be valid.
 
         Returns:
-            The keys that were withdrawn.
+            The removed keys.
         """
         blocks = [block for block in seq.block_table if block not in self._pinned]
         keys = [self.pool.key_of(block) for block in blocks]
@@ -235,16 +236,24 @@ class KVCacheManager:
             num_found += 1
         if num_found:
             request.domains = ((start, PUBLIC), (num_found * self.block_size, domain))
-            for seq in request.unfinished:
-                seq.block_keys.clear()
+            self.clear_keys(request)
         return num_found > 0
+
+    def set_keys(self, seq: Sequence, keys: list[bytes]) -> None:
+        """Set the keys of `seq`'s first blocks, where the caller has computed them already."""
+        assert not seq.block_table
+        seq.block_keys = keys
+
+    def clear_keys(self, request: Request) -> None:
+        """Drop the block keys of a request whose root or domains have changed."""
+        for seq in request.unfinished:
+            seq.block_keys.clear()
 
     def rename(self, request: Request) -> None:
         """Give a request's blocks, from now on, names that nobody else finds. Those that they had are as they were."""
         request.root = sha256(b"renamed" + request.root + request.request_id.encode()).digest()
         request.is_renamed = True
-        for seq in request.unfinished:
-            seq.block_keys.clear()
+        self.clear_keys(request)
 
     def full_blocks(self, seq: Sequence) -> list[int]:
         """The blocks whose tokens are all computed."""
@@ -276,6 +285,7 @@ class KVCacheManager:
         """Take the blocks from place `at` on out of the table. Returns them; the caller gives them up."""
         cut = seq.block_table[at:]
         del seq.block_table[at:]
+        seq.open_end = 0
         self.num_logical_blocks -= len(cut)
         return cut
 

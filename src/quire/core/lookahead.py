@@ -20,7 +20,7 @@ from collections.abc import Sequence as Seq
 from itertools import islice
 
 from quire.config import SchedulerConfig
-from quire.core.admission import Admission, needs_peace
+from quire.core.admission import Admission, has_exhausted
 from quire.core.decisions.costs import StepShape
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.prefix_loader import PrefixLoader
@@ -73,7 +73,7 @@ class Lookahead:
             shape: of the step.
         """
         swap = self._swap
-        if not (waiting and self.is_enabled and swap.has_blocks) or needs_peace([*running, waiting[0]]):
+        if not (waiting and self.is_enabled and swap.has_blocks) or has_exhausted([*running, waiting[0]]):
             swap.cancel_ahead()
             self._head = None
             return

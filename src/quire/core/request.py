@@ -20,7 +20,8 @@ from quire.sampling_params import BeamSearchParams, SamplingParams
 class RequestStatus(enum.Enum):
     WAITING = "waiting"
     RUNNING = "running"
-    PREEMPTED = "preempted"
+    PREEMPTED = "preempted"  #: waiting again, after it has run
+    BLOCKED = "blocked"  #: see `BlockedReason`
     FINISHED_STOPPED = "stop"
     FINISHED_LENGTH = "length"
     FINISHED_ABORTED = "abort"
@@ -29,6 +30,14 @@ class RequestStatus(enum.Enum):
     @property
     def is_finished(self) -> bool:
         return self.name.startswith("FINISHED")
+
+
+class BlockedReason(enum.Enum):
+    """What a request waits for outside the queue."""
+
+    DOCUMENT = "document"  #: another process computes it
+    GRAMMAR = "grammar"  #: is being compiled
+    STAGE = "stage"  #: the model has not reached `Request.min_stage`
 
 
 @dataclass(slots=True)
@@ -59,11 +68,11 @@ class Sequence:
         "num_prompt_tokens",
         "num_registered",
         "num_tokens_at_end",
+        "open_end",
         "request",
         "seq_id",
         "stop_reason",
         "stop_token_ids",
-        "stream_end",
         "swapped_keys",
         "token_ids",
     )  # fmt: skip
@@ -78,7 +87,9 @@ class Sequence:
         self.block_table: list[int] = []
         self.block_keys: list[bytes] = []  #: of full blocks, as far as they were asked for
         self.num_registered = 0  #: blocks at the front of the table whose keys were offered to the pool
-        self.stream_end = 0  #: of a stream: with fewer computed tokens, the next one needs no block and fills none
+        #: With fewer computed tokens, the next one's slot is there, in a block that no other sequence holds, and does
+        #: not fill it. 0 where siblings may share the block.
+        self.open_end = 0
         self.is_in_runner = False
         self.swapped_keys: list[bytes] = []  #: of blocks that the swap tier holds for it until it goes on
         self.loading: Loading | None = None
@@ -127,7 +138,7 @@ class Request:
             is a disk tier.
         keeps_prompt: so are all full blocks of the prompt.
         min_stage: it waits, beside the queue, until the model is at this stage.
-        needs_grammar: it waits there until its grammar has been compiled (`Scheduler.note_grammar`).
+        needs_grammar: it waits there until its grammar has been compiled (`Scheduler.grammar_ready`).
         outputs: all of them, where it goes on behind tokens that another engine has made.
     """
 
@@ -157,6 +168,7 @@ class Request:
         self.sampling_params = sampling_params
         self.beam = beam
         self.width = sampling_params.n if beam is None else beam.beam_width  #: how many sequences it may run at once
+        self.is_single = self.width == 1 and beam is None  #: has one sequence, from start to end
         self.order = (priority, arrival)
         self.seed = seed
         self.max_tokens = max_tokens
@@ -165,21 +177,18 @@ class Request:
         self.root = root
         self.is_renamed = False  #: its root is its own, since a document of its was deleted
         self.min_stage = min_stage
-        self.needs_grammar = needs_grammar
+        self.needs_grammar = needs_grammar  #: cleared when it is compiled
         self.stage = 1  #: of the model, that it computes with
         self.domains = domains
         self.documents = documents
         self.num_to_keep = len(self.prompt_token_ids) if keeps_prompt else max(documents, default=0)  #: tokens
         self.num_kept = 0  #: blocks at the front that are on disk, or on their way there
         self.num_queued_tokens = 0  #: with which it was put into the queue
-        self.waits_for: str | None = None  #: beside the queue: what for
+        self.blocked_on: BlockedReason | None = None
         self.is_settled = False  #: whether its domains are what they will be
         self.status = RequestStatus.WAITING
         self.sequences: list[Sequence] = []  #: all, by index; of a beam search the running beams
         self.unfinished: list[Sequence] = []  #: sequences that still want tokens
-        #: Its one sequence, while that decodes in blocks of its own and the runner knows it: but for room, all to be
-        #: decided is that its next token is computed.
-        self.stream: Sequence | None = None
         #: Tokens whose KV was found when it first began, by tier ("device" among them); None before that.
         self.cached_tokens: dict[str, int] | None = None
         self.outputs = outputs

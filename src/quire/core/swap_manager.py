@@ -124,6 +124,14 @@ class SwapManager:
             self.tier.release(key)
         seq.swapped_keys.clear()
 
+    def release_blocks(self, seq: Sequence) -> None:
+        """Release the blocks that `seq` holds or waits for; for finish, preemption and error alike."""
+        seq.num_lost_tokens = max(seq.num_lost_tokens, seq.num_computed_tokens)
+        self.stop_waiting(seq)
+        self.kv.free(seq)
+        if seq.finish_reason is not None:
+            self.abandon(seq)
+
     def abandon(self, seq: Sequence) -> None:
         """`seq` has ended: release its room, and cancel saves that no other sequence wants."""
         keys = list(seq.swapped_keys)
@@ -208,11 +216,11 @@ class SwapManager:
             self._cancel(self._ahead[tier].copy())
         return load_ids
 
-    def take_in_loaded(self, seq: Sequence) -> Loading | None:
+    def pop_loaded(self, seq: Sequence) -> Loading | None:
         """Count `seq`'s loaded blocks as computed, if they are all there and so is everything before them.
 
         Returns:
-            What was taken in.
+            The load that ended.
         """
         loading = seq.loading
         if loading is None or loading.op_ids or seq.num_computed_tokens != loading.start:

@@ -80,7 +80,6 @@ class Engine:
         promotion_policy: str = "cost",
         grammars: Grammars | None = None,
     ) -> None:
-        self.root = namespace.root() if namespace is not None else b""
         self.cost_model = cost_model = cost_model or CostModel()
         self.scheduler = Scheduler(scheduler_config, recovery, cost_model, promotion_policy)
         self.costs = CostObserver(cost_model, self.scheduler.recovery.log)
@@ -91,6 +90,11 @@ class Engine:
         self.tokenizer = tokenizer
         self.eos_token_ids = tuple(eos_token_ids)
         self.seed = seed
+        self.promoter = promoter
+        if promoter is None:
+            self.scheduler.stages.start(1, namespace.root() if namespace is not None else b"")
+        else:
+            promoter.start(self.scheduler, cost_model)
         last_root = self.root if promoter is None else promoter.roots[-1]
         self.system_fingerprint = f"fp_{last_root.hex()[:10]}" if last_root else None
         self.input_processor = InputProcessor(
@@ -115,9 +119,6 @@ class Engine:
         self._compiling: dict[str, Future[Any]] = {}  #: by request id, grammars that requests wait for
         if grammars is not None:
             self.on_close.append(grammars.close)
-        self.promoter = promoter
-        if promoter is not None:
-            promoter.begin(self)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -187,7 +188,6 @@ class Engine:
             max_tokens=processed.max_tokens if processed.max_tokens is not None else self.max_model_len,
             stop_token_ids=(*eos, *sampling.stop_token_ids),
             eos_token_ids=eos,
-            root=self.root,
             domains=processed.prompt.domains,
             documents=processed.prompt.documents,
             keeps_prompt=self.keeps_prompts,
@@ -248,6 +248,11 @@ class Engine:
         """Of the model, that new requests compute with."""
         return self.scheduler.stages.current
 
+    @property
+    def root(self) -> bytes:
+        """Namespace key of new requests' KV."""
+        return self.scheduler.stages.root or b""
+
     def watch(self, tell: Callable[[str], None]) -> None:
         """Have somebody told, from any thread, when what executes the steps ends by itself."""
         if (watch := getattr(self.runner, "watch", None)) is not None:
@@ -265,8 +270,9 @@ class Engine:
 
     def take_promotion(self) -> None:
         """Go to the last stage of the model that has arrived; to be called between two steps, which do so, too."""
-        if self.promoter is not None and self.promoter.take(self) and self._prefix is not None:
-            self._prefix.begin()
+        promoter, prefix = self.promoter, self._prefix
+        if promoter is not None and promoter.advance(self.scheduler, self.cost_model) and prefix is not None:
+            prefix.begin()
 
     # -- a step ------------------------------------------------------------------------------------------------------
 
@@ -295,7 +301,7 @@ class Engine:
     def _take_grammars(self) -> list[RequestState]:
         """Queue the requests whose grammars are there. Returns those whose grammars will never be."""
         compiling = self._compiling
-        if self.scheduler.requests.keys() <= compiling.keys():  # nobody has anything else to do
+        if self.scheduler.queue.requests.keys() <= compiling.keys():  # nobody has anything else to do
             self.pause()
             wait(compiling.values(), _GRAMMAR_POLL_S, FIRST_COMPLETED)
         failed = []
@@ -309,7 +315,7 @@ class Engine:
                 if self.scheduler.finish_request(request_id, RequestStatus.FINISHED_ERROR, message) is not None:
                     failed.append(request_id)
             else:
-                self.scheduler.note_grammar(request_id)
+                self.scheduler.grammar_ready(request_id)
         return self._end(failed)
 
     def _step(self) -> list[RequestState]:
@@ -318,12 +324,12 @@ class Engine:
         if self.promoter is not None and not scheduler.has_work():
             time.sleep(_STAGE_POLL_S)  # all that is there waits for a stage
         if (changes := self.runner.poll_store()) is not None:
-            scheduler.note_store(changes)
+            scheduler.apply_store_changes(changes)
         self.figures.begin()
         started = self.clock()
         out = scheduler.schedule()
         scheduled = self.clock()
-        num_idle = len(scheduler.requests) - len(scheduler.aside)
+        num_idle = len(scheduler.queue.requests) - len(scheduler.queue.blocked)
         if not out.seq_ids and num_idle and not scheduler.swap.num_under_way:
             raise AssertionError("requests are waiting, and nothing could be scheduled")
         stats = Stats(

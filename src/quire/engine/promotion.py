@@ -1,7 +1,7 @@
-"""From stage to stage of a model that arrives while it serves, always between two steps.
+"""Promote a model that arrives while it serves from stage to stage, always between two steps.
 
-The loader says which stage is there. The runner gets its layers and its adapter, the scheduler decides what becomes of
-requests in flight, and costs are learnt anew, since fewer layers take less time.
+The runner gets the stage's layers and adapter, the scheduler decides about requests in flight, and the cost model
+learns anew, since fewer layers take less time.
 """
 
 from __future__ import annotations
@@ -9,19 +9,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from quire.core.block_keys import Namespace
+from quire.core.decisions.cost_model import CostModel
+from quire.core.scheduler import Scheduler
 from quire.core.stages import PIN_LIMIT_S
-
-if TYPE_CHECKING:
-    from quire.engine.engine import Engine
 
 logger = logging.getLogger("quire")
 
 
 class Turns(Protocol):
-    """Whose turn it is, this engine's or that of work in the background (`system.turns.Turns`)."""
+    """Turns of the engine and of background work (`system.turns.Turns`)."""
 
     def begin_step(self) -> None: ...
 
@@ -31,33 +30,33 @@ class Turns(Protocol):
 
 
 class Arrivals(Protocol):
-    """Who brings a model's stages, in a thread of its own (`loading.loader.LayerLoader`)."""
+    """Loads a model's stages in a thread of its own (`loading.layer_loader.LayerLoader`)."""
 
     num_stages: int
-    last_stage: int  #: that is loaded
-    on_stage: Callable[[int], None] | None  #: called, in its thread, when a stage has arrived
+    last_stage: int  #: to load
+    on_stage: Callable[[int], None] | None  #: called in the loader's thread when a stage has arrived
 
     @property
     def turns(self) -> Turns:
-        """Between steps, for work that would slow them down."""
+        """Turns between steps, for work that would slow them down."""
         ...
 
     @property
     def stage_ready(self) -> int:
-        """The last stage that is there whole."""
+        """The last stage that has arrived whole."""
         ...
 
     def stage(self, number: int) -> Any:
-        """A stage as the runner takes it."""
+        """Return a stage for the runner."""
         ...
 
     def set_served_stage(self, number: int) -> None:
-        """Tell those who watch the loading that a stage serves."""
+        """Report that a stage serves."""
         ...
 
 
 class StageRunner(Protocol):
-    """What promotion asks of the runner."""
+    """The runner's part in promotion."""
 
     def add_stage(self, stage: Any) -> None: ...
 
@@ -65,12 +64,16 @@ class StageRunner(Protocol):
 
 
 class Promoter:
-    """Args:
-    arrivals: brings the stages.
-    runner: of the engine.
-    namespaces: of their KV, from stage 1 on.
-    shares: of the full model's layers, that each stage has.
-    first: the stage that the engine begins with, be it that its layers still arrive.
+    """Promotes one engine.
+
+    Args:
+        arrivals: loads the stages.
+        namespaces: KV namespaces of the stages, from stage 1 on.
+        shares: each stage's share of the full model's layers.
+        first: the stage to begin with; its layers may still arrive.
+
+    Attributes:
+        on_promotion: called with the number of each new stage.
     """
 
     def __init__(
@@ -86,8 +89,7 @@ class Promoter:
         self._first: Any = first
         self.roots = [namespace.root() for namespace in namespaces]
         self._shares = shares
-        self._older: int | None = None  #: that the runner keeps
-        self._older_until = 0.0  #: `time.monotonic`
+        self._pinned_until = 0.0  #: `time.monotonic`
         self.on_promotion: list[Callable[[int], None]] = []
 
     @property
@@ -96,59 +98,54 @@ class Promoter:
 
     @property
     def last_stage(self) -> int:
-        """The last one that will serve: the original, unless somebody wants no more than an earlier one."""
+        """The last stage that will serve."""
         return self.arrivals.last_stage
 
-    def begin(self, engine: Engine) -> None:
-        """The engine is made, and nothing has been computed."""
-        first, self._first = self._first, None  # the runner alone holds stages: what is left is freed
-        number = first.number
-        engine.root = self.roots[number - 1]
-        engine.scheduler.stages.current = number
-        engine.cost_model.enter_stage(number, self._shares[number - 1])
+    def start(self, scheduler: Scheduler, cost_model: CostModel) -> None:
+        """Begin with the first stage, before any request."""
+        first, self._first = self._first, None  # the runner alone holds stages: dropped ones are freed
+        scheduler.stages.start(first.number, self.roots[first.number - 1])
+        cost_model.enter_stage(first.number, self._shares[first.number - 1])
         self._runner.add_stage(first)
-        self.arrivals.set_served_stage(number)
+        self.arrivals.set_served_stage(first.number)
 
-    def take(self, engine: Engine) -> bool:
-        """Between two steps: go to the last stage that has arrived, and let go of one that nobody needs any more.
+    def advance(self, scheduler: Scheduler, cost_model: CostModel) -> bool:
+        """Promote to the last stage that has arrived, and drop retired ones. Called between two steps.
 
-        As long as requests are pinned to an older stage, the next promotion waits: they were pinned because finishing
-        costs less than computing them again.
+        While requests are pinned to an older stage, the next promotion waits: they were pinned because finishing costs
+        less than recomputing them.
 
         Returns:
-            Whether the engine is at another stage.
+            Whether the stage has changed.
         """
-        stages = engine.scheduler.stages
-        if self._older is not None:
-            if time.monotonic() > self._older_until:
-                engine.scheduler.leave_older_stage()
-            if engine.scheduler.has_older_stage():
-                return False
-            self._runner.drop_stage(self._older)
-            self._older = None
+        stages = scheduler.stages
+        if stages.older is not None and time.monotonic() > self._pinned_until:
+            scheduler.restart_pinned()
+        self._drop_retired(scheduler)
         number = self.arrivals.stage_ready
-        if number <= stages.current:
+        if stages.older is not None or number <= stages.current:
             return False
-        self._promote(engine, number)
+        self._promote(scheduler, cost_model, number)
         return True
 
-    def _promote(self, engine: Engine, number: int) -> None:
-        started, before = time.monotonic(), engine.scheduler.stages.current
+    def _promote(self, scheduler: Scheduler, cost_model: CostModel, number: int) -> None:
+        started, before = time.monotonic(), scheduler.stages.current
         self._runner.add_stage(self.arrivals.stage(number))
-        num_running = len(engine.scheduler.running)
-        engine.root = self.roots[number - 1]
-        engine.scheduler.promote(number, engine.root)
-        engine.cost_model.enter_stage(number, self._shares[number - 1])
-        if engine.scheduler.stages.older is not None:
-            self._older, self._older_until = before, started + PIN_LIMIT_S
-        else:
-            self._runner.drop_stage(before)
+        num_running = len(scheduler.queue.running)
+        scheduler.promote(number, self.roots[number - 1])
+        cost_model.enter_stage(number, self._shares[number - 1])
+        self._pinned_until = started + PIN_LIMIT_S
+        self._drop_retired(scheduler)
         self.arrivals.set_served_stage(number)
-        num_pinned = sum(request.stage == before for request in engine.scheduler.running)
+        num_pinned = sum(request.stage == before for request in scheduler.queue.running)
         if num_running:
             logger.info(
-                "at stage %d: of %d running requests, %d finish on stage %d, and the others are computed again",
+                "promoted to stage %d: of %d running requests, %d finish on stage %d, the others are recomputed",
                 number, num_running, num_pinned, before,
             )  # fmt: skip
         for listener in self.on_promotion:
             listener(number)
+
+    def _drop_retired(self, scheduler: Scheduler) -> None:
+        for number in scheduler.stages.pop_retired():
+            self._runner.drop_stage(number)

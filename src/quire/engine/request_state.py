@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from quire.core.beam_search import Hypothesis
 from quire.core.request import Request, RequestStatus
-from quire.core.scheduling.outcome import SequenceUpdate
+from quire.core.scheduling.step_results import SequenceUpdate
 from quire.outputs import (
     CompletionOutput,
     Delta,

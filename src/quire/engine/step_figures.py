@@ -64,12 +64,14 @@ class StepFigures:
         """Write down how the scheduler stands."""
         scheduler, kv = self._scheduler, self._scheduler.kv
         tier, block_bytes = scheduler.swap.tier, scheduler.config.block_bytes
-        stats.num_running = len(scheduler.running)
-        stats.num_waiting = len(scheduler.waiting) + len(scheduler.aside)
-        stats.num_aside = Counter(request.waits_for or "" for request in scheduler.aside.values())
+        stats.num_running = len(scheduler.queue.running)
+        stats.num_waiting = len(scheduler.queue.waiting) + len(scheduler.queue.blocked)
+        stats.num_blocked = Counter(
+            request.blocked_on.value for request in scheduler.queue.blocked.values() if request.blocked_on
+        )
         stats.num_disk_blocks = len(scheduler.swap.on_disk)
         stats.disk_bytes = stats.num_disk_blocks * block_bytes
-        stats.num_preempted = scheduler.num_preempted
+        stats.num_preempted = scheduler.queue.num_preempted
         stats.num_blocks = kv.pool.num_blocks
         stats.num_used_blocks = kv.pool.num_used
         stats.num_cached_blocks = kv.pool.num_cached

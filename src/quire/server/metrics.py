@@ -249,10 +249,10 @@ class Metrics:
         """Take in one step."""
         self._num_running.labels(model).set(stats.num_running)
         self._num_waiting.labels(model).set(stats.num_waiting)
-        num_aside = stats.num_aside.total()
-        self._waiting_by_reason.labels(model, "capacity").set(stats.num_waiting - stats.num_preempted - num_aside)
+        num_blocked = stats.num_blocked.total()
+        self._waiting_by_reason.labels(model, "capacity").set(stats.num_waiting - stats.num_preempted - num_blocked)
         for reason in _ASIDE:
-            self._waiting_by_reason.labels(model, reason).set(stats.num_aside[reason])
+            self._waiting_by_reason.labels(model, reason).set(stats.num_blocked[reason])
         self._waiting_by_reason.labels(model, "preempted").set(stats.num_preempted)
         self._kv_usage.labels(model).set(stats.num_used_blocks / max(1, stats.num_blocks))
         self._generation_tokens.labels(model).inc(stats.num_sampled_tokens)

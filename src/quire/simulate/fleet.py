@@ -55,14 +55,14 @@ class VirtualEngine:
 
     def send(self, arrival: Arrival) -> None:
         """A request for it, now."""
-        if not self.simulation.scheduler.requests and not self._inbox:
+        if not self.simulation.scheduler.queue.requests and not self._inbox:
             self.simulation.runner.wait_until(arrival.time_s)
         self._inbox.append(arrival)
 
     def run_until(self, now: float) -> None:
         """Begin all steps that begin before `now`; the last one may end after it."""
         simulation, runner = self.simulation, self.simulation.runner
-        while runner.now < now and (self._inbox or simulation.scheduler.requests):
+        while runner.now < now and (self._inbox or simulation.scheduler.queue.requests):
             self._report()
             self._take_inbox()
             out = simulation.step()

@@ -30,7 +30,7 @@ from quire.core.decisions.costs import StepShape
 from quire.core.request import Request, RequestStatus
 from quire.core.request import Sequence as RequestSequence
 from quire.core.scheduler import Scheduler
-from quire.core.scheduling.outcome import SequenceUpdate
+from quire.core.scheduling.step_results import SequenceUpdate
 from quire.outputs import SchedulerOutput, StepOutput, StoreChanges, TokenLogprobs, TransferReport
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
@@ -102,7 +102,7 @@ def record(engine: Any, sink: TextIO, *, policy: str) -> Recorder:
         ValueError: the engine has run already: its decisions depend on all that it has been through.
     """
     scheduler = engine.scheduler
-    if scheduler.requests or scheduler.num_steps:
+    if scheduler.queue.requests or scheduler.num_steps:
         raise ValueError(f"a recording begins with an engine; this one has run {scheduler.num_steps} steps already")
     recorder = engine.scheduler = Recorder(scheduler, sink, engine.clock)
     setup = Recording(scheduler.config, policy, engine.costs.model.to_dict())
@@ -145,10 +145,10 @@ class Recorder:
         self._scheduler.add(request)
         self.write({"add": request.request_id, "time": self._clock(), **asked})
 
-    def note_store(self, changes: StoreChanges) -> None:
+    def apply_store_changes(self, changes: StoreChanges) -> None:
         told = {name: [key.hex() for key in keys] for name, keys in asdict(changes).items() if keys}
         self.write({"store": told, "time": self._clock()})
-        self._scheduler.note_store(changes)
+        self._scheduler.apply_store_changes(changes)
 
     def schedule(self) -> SchedulerOutput:
         started = self._clock()
@@ -171,7 +171,7 @@ class Recorder:
         return num_pinned
 
     def finish_request(self, request_id: str, reason: RequestStatus, error: str | None = None) -> Request | None:
-        if request_id in self._scheduler.requests:
+        if request_id in self._scheduler.queue.requests:
             self.write({"end": request_id, "index": None, "reason": reason.value})
         return self._scheduler.finish_request(request_id, reason, error)
 
@@ -185,7 +185,7 @@ class Recorder:
 
 def schedule(scheduler: Scheduler) -> tuple[SchedulerOutput, list[str]]:
     """Schedule a step. Returns it, and the ids of the requests that were preempted for it, oldest first."""
-    before = [(request, request.num_preemptions) for request in scheduler.running]
+    before = [(request, request.num_preemptions) for request in scheduler.queue.running]
     out = scheduler.schedule()
     return out, [request.request_id for request, count in before if request.num_preemptions > count]
 

@@ -106,7 +106,7 @@ class _Replay:
 
     def _store(self, event: Event) -> None:
         told = {name: [bytes.fromhex(key) for key in keys] for name, keys in event["store"].items()}
-        self.scheduler.note_store(StoreChanges(**told))
+        self.scheduler.apply_store_changes(StoreChanges(**told))
 
     def _observe(self, event: Event) -> None:
         if self.observer is not None:
@@ -128,7 +128,7 @@ class _Replay:
         if event["index"] is None:
             self.scheduler.finish_request(event["end"], reason)
             return
-        request = self.scheduler.requests[event["end"]]
+        request = self.scheduler.queue.requests[event["end"]]
         self.scheduler.finish_sequence(next(seq for seq in request.unfinished if seq.index == event["index"]), reason)
 
     def _pin(self, event: Event) -> None:

@@ -24,7 +24,7 @@ from quire.core.decisions.recovery_interface import RecoveryPolicy
 from quire.core.decisions.recovery_log import Recovery
 from quire.core.request import Request
 from quire.core.scheduler import Scheduler
-from quire.core.scheduling.outcome import SequenceUpdate
+from quire.core.scheduling.step_results import SequenceUpdate
 from quire.outputs import SchedulerOutput
 from quire.sampling_params import SamplingParams
 from quire.simulate.figures import Distribution, Timeline, distribution
@@ -181,7 +181,7 @@ class Simulation:
         """Whether there is a step to run before the next request comes."""
         scheduler = self.scheduler
         # Saves to disk take long, and hold up nobody who comes while they go on.
-        return bool(scheduler.requests) or (scheduler.disk is None and scheduler.has_unfinished())
+        return bool(scheduler.queue.requests) or (scheduler.disk is None and scheduler.has_unfinished())
 
     def add(self, arrival: Arrival, number: int | None = None, keys: Seq[bytes] = ()) -> int | None:
         """A request has come. Returns its sequence's id; None where it can never run here.
@@ -217,7 +217,8 @@ class Simulation:
         first = request.sequences[0]
         if request.root == ROOT:
             num_full = (arrival.num_prompt_tokens + request.max_tokens) // self.scheduler.config.block_size
-            first.block_keys = list(keys) if prompt is arrival.prompt_token_ids else _names(number, num_full)
+            known = list(keys) if prompt is arrival.prompt_token_ids else _names(number, num_full)
+            self.scheduler.kv.set_keys(first, known)
         self.started.append((first.seq_id, took))
         return first.seq_id
 
@@ -225,13 +226,13 @@ class Simulation:
         """Run the next step, which waits no longer than `until` for a transfer. Returns what it was."""
         scheduler, runner = self.scheduler, self.runner
         if (changes := runner.poll_store()) is not None:
-            scheduler.note_store(changes)
+            scheduler.apply_store_changes(changes)
         out = scheduler.schedule()
         result = runner.execute(out, until)
         took = runner.last
         has_happened = out.seq_ids or out.claims or result.transfers or took.wait_s
-        if not has_happened and scheduler.requests:
-            raise RuntimeError(f"step {out.step_id}: {len(scheduler.requests)} requests, and none goes on")
+        if not has_happened and scheduler.queue.requests:
+            raise RuntimeError(f"step {out.step_id}: {len(scheduler.queue.requests)} requests, and none goes on")
         if self.observer is not None:
             self.observer.note(took.shape, took.compute_s, result.transfers)
         else:

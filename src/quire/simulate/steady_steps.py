@@ -1,7 +1,7 @@
-"""Steps that are all alike, made at once: most of a simulated run, and so most of its speed.
+"""Make many like decode steps at once: most of a simulated run, and so most of its speed.
 
-Where every running sequence goes on by one token a step, and nobody comes, goes or waits for blocks, all that the
-scheduler would decide is to go on. What it would have come to is done here in a small part of the time.
+While every running sequence decodes one token a step, and no request arrives, ends or waits for blocks, the scheduler
+has nothing to decide.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ class SteadySteps:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._ids: Seq[int] = []  #: the runner's, at the last look
-        self._seqs: list[Sequence] = []  #: these sequences, where nothing of them is to be decided
+        self._ids: Seq[int] = []  #: the runner's, at the last call
+        self._seqs: list[Sequence] = []  #: the sequences with these ids, where all of them only decode
         self._first_end = 0  #: the step in which the first of them ends
 
     def ahead(self, ids: Seq[int], most: int) -> tuple[list[Sequence], int]:
-        """The sequences of the steps that follow, and how many of these steps there are, of at most so many.
+        """Return the sequences of the following steps, and the number of these steps.
 
         Args:
-            ids: of the sequences that the runner has in its batch; the same list for as long as that is the same.
-            most: steps.
+            ids: sequences in the runner's batch; the same list while the batch is the same.
+            most: maximum number of steps.
         """
         scheduler = self._scheduler
-        if len(ids) != len(scheduler.running) or not self._may_follow():
+        if len(ids) != len(scheduler.queue.running) or not self._may_follow():
             return [], 0
-        if ids is not self._ids:  # another batch than at the last look
+        if ids is not self._ids:
             self._ids, self._seqs, self._first_end = ids, [], 0
-            seqs = self._sequences()
-            # A request that was just let in may stand before others from the next step on.
+            seqs = self._decoding()
+            # A request that was just admitted may precede others from the next step on.
             if seqs is not None and [seq.seq_id for seq in seqs] == ids:
                 left = min([seq.num_tokens_at_end - len(seq.token_ids) for seq in seqs])
                 self._seqs, self._first_end = seqs, scheduler.num_steps + left
@@ -42,86 +42,61 @@ class SteadySteps:
         return (self._seqs, most) if most > 1 else ([], 0)
 
     def _may_follow(self) -> bool:
-        """Whether nobody comes, goes, waits for blocks or is admitted before one of the running requests ends."""
-        scheduler = self._scheduler
-        config, running, waiting = scheduler.config, scheduler.running, scheduler.waiting
-        if not running or scheduler.aside or scheduler.disk is not None or scheduler.stages.older is not None:
+        """Whether no request moves, or waits for blocks, before a running one ends."""
+        scheduler, queue = self._scheduler, self._scheduler.queue
+        config, running, waiting = scheduler.config, queue.running, queue.waiting
+        if not running or queue.blocked or scheduler.disk is not None or scheduler.stages.older is not None:
             return False
-        if scheduler.swap.num_under_way or scheduler.has_news or len(running) > config.max_num_batched_tokens:
+        if scheduler.swap.num_under_way or scheduler.has_pending_changes:
+            return False
+        if len(running) > config.max_num_batched_tokens:
             return False
         if not waiting:
             return True
-        # All seats are taken, which is looked at before all else; and nothing is to be loaded meanwhile.
-        is_full = scheduler.num_running_seqs + waiting[0].width > config.max_num_seqs
+        # Admission looks at seats first; and nothing is to be loaded ahead.
+        is_full = queue.num_running_seqs + waiting[0].width > config.max_num_seqs
         return is_full and waiting[0].is_settled and not scheduler.swap.has_blocks
 
-    def _sequences(self) -> list[Sequence] | None:
-        """The running sequences, where each of them goes on by one token a step until it ends; None where one may not.
-
-        That stays so for as long as they run together and get a token each.
-        """
+    def _decoding(self) -> list[Sequence] | None:
+        """Return the running sequences, if each of them decodes one token a step until it ends."""
         seqs = []
-        for request in self._scheduler.running:
-            seq = request.stream
-            if seq is None or len(seq.token_ids) != seq.num_computed_tokens + 1:
+        for request in self._scheduler.queue.running:
+            seq = request.unfinished[0]
+            is_decoding = seq.is_in_runner and len(seq.token_ids) == seq.num_computed_tokens + 1
+            if not (request.is_single and is_decoding):
                 return None
             seqs.append(seq)
         return seqs
 
     def make(self, seqs: list[Sequence], num_steps: int, token_id: int) -> int:
-        """Make so many steps at once, each of which brings every one of these sequences the same token.
+        """Make steps, each of which brings every sequence the same token.
 
         Args:
-            seqs: what `ahead` has said.
-            num_steps: none of them ends within.
+            seqs: the sequences that `ahead` returned.
+            num_steps: none of the sequences ends within them.
             token_id: ends none of them.
 
         Returns:
-            How many steps there were: fewer where the pool has no room for more.
+            The number of steps made: fewer where the pool has no room for more.
         """
-        context = sum([seq.num_computed_tokens for seq in seqs])
-        more = [token_id] * num_steps
-        for seq in seqs:
-            seq.token_ids += more
-        num_made = self._append_in_turns(seqs, num_steps)
-        if num_made < num_steps:
+        kv = self._scheduler.kv
+        num_steps = self._steps_with_room(seqs, num_steps)
+        if num_steps:
+            num_context = sum([seq.num_computed_tokens for seq in seqs])
             for seq in seqs:
-                del seq.token_ids[num_made - num_steps :]
-        if num_made:
-            self._scheduler.count_steps(num_made, len(seqs), context + (num_made - 1) * len(seqs))
-        return num_made
-
-    def _append_in_turns(self, seqs: list[Sequence], num_steps: int) -> int:
-        """As `append_to_stream` for each of these in their order, so many times, with the same outcome.
-
-        Returns:
-            The number of steps for which the pool has room.
-        """
-        kv, size, num_seqs = self._scheduler.kv, self._scheduler.kv.block_size, len(seqs)
-        turns: list[int] = []  # of those that need a block, or fill one: by their step, and by their place in it
-        starts = [seq.num_computed_tokens for seq in seqs]
-        for place, start in enumerate(starts):
-            turns += range(-start % size * num_seqs + place, num_steps * num_seqs, size * num_seqs)
-            if size > 1:
-                turns += range(-(start + 1) % size * num_seqs + place, num_steps * num_seqs, size * num_seqs)
-        turns.sort()
-        left = kv.pool.num_available
-        if len(turns) > left:  # are there so many that need one?
-            for step, place in (divmod(turn, num_seqs) for turn in turns):
-                if (starts[place] + step) % size == 0:
-                    left -= 1
-                    if left < 0:
-                        num_steps = step
-                        break
-        num_appended = 0
-        for turn in turns:
-            step, place = divmod(turn, num_seqs)
-            if step >= num_steps:
-                break
-            seqs[place].num_computed_tokens = starts[place] + step
-            kv.append_to_stream(seqs[place])
-            num_appended += 1
-        for seq, start in zip(seqs, starts, strict=True):
-            seq.num_computed_tokens = start + num_steps
-        kv.num_kv_tokens += num_steps * num_seqs - num_appended
+                seq.token_ids += [token_id] * num_steps
+                kv.append_slots(seq, num_steps)
+            self._scheduler.record_steps(num_steps, len(seqs), num_context + (num_steps - 1) * len(seqs))
         return num_steps
+
+    def _steps_with_room(self, seqs: list[Sequence], num_steps: int) -> int:
+        """Return for how many of these steps the pool has room."""
+        kv, num_available = self._scheduler.kv, self._scheduler.kv.pool.num_available
+        if len(seqs) * kv.blocks_for(num_steps + 1) <= num_available:
+            return num_steps
+        low, high = 0, num_steps
+        while low < high:
+            middle = (low + high + 1) // 2
+            need = sum(kv.blocks_for(seq.num_computed_tokens + middle) - len(seq.block_table) for seq in seqs)
+            low, high = (middle, high) if need <= num_available else (low, middle - 1)
+        return low

@@ -62,7 +62,7 @@ def test_a_killed_client_leaves_nothing_behind_and_nobody_notices(server: Runnin
     )
     assert client.stdout is not None
     assert client.stdout.readline() == "all stream\n"
-    wait_until(lambda: len(server.engine.scheduler.requests) == 8)
+    wait_until(lambda: len(server.engine.scheduler.queue.requests) == 8)
     with ThreadPoolExecutor(1) as threads:
         beside = Stream(server.url, threads, GREEDY)
         client.send_signal(signal.SIGKILL)

@@ -37,7 +37,7 @@ def begin_two(server: RunningServer, threads: ThreadPoolExecutor) -> tuple[Strea
     """A stream and a whole answer that run, and fill the batch."""
     stream = Stream(server.url, threads, {"model": MODEL, "prompt": [5, 6], **ENDLESS})
     whole = threads.submit(server.complete, prompt=[6, 7], **ENDLESS)
-    wait_until(lambda: len(server.engine.scheduler.running) == 2)
+    wait_until(lambda: len(server.engine.scheduler.queue.running) == 2)
     async_engine = server.registry.get(None).async_engine
     wait_until(lambda: async_engine.num_queued == 0)  # it has been told that both have begun
     return stream, whole
@@ -111,7 +111,7 @@ def test_a_request_that_cannot_be_sampled_or_written_fails_alone(
         expected = server.complete(**{**GREEDY, "max_tokens": 150}).json()["choices"][0]["text"]
         bad = threads.submit(server.complete, prompt=[6, 7], **ENDLESS)
         bad_stream = Stream(server.url, threads, {"model": MODEL, "prompt": [6, 8], **ENDLESS})
-        wait_until(lambda: len(server.engine.scheduler.running) == 2)
+        wait_until(lambda: len(server.engine.scheduler.queue.running) == 2)
         good = Stream(server.url, threads, {"model": MODEL, **GREEDY, "max_tokens": 150})
         break_it(server.engine, 6)
         answer = bad.result(PATIENCE_S)

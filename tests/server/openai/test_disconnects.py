@@ -78,15 +78,20 @@ def test_a_client_that_leaves_before_a_whole_answer_ends_it(
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_leaves_ends_all_its_prompts(server: RunningServer, ended: Ended, stream: bool) -> None:
     body = {**LONG, "prompt": ["a", "b", "c", "d", "e"], "stream": stream}  # the last one waits
-    leave(server, "/v1/completions", body, lambda: len(server.engine.scheduler.requests) == 5)
+    leave(server, "/v1/completions", body, lambda: len(server.engine.scheduler.queue.requests) == 5)
     assert ended.wait_for(5) == ["abort"] * 5
 
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_leaves_while_it_waits_is_forgotten(server: RunningServer, ended: Ended, stream: bool) -> None:
     with send(server, "/v1/completions", {**LONG, "n": 4}):
-        wait_until(lambda: len(server.engine.scheduler.running) == 1)
-        leave(server, "/v1/completions", {**LONG, "stream": stream}, lambda: len(server.engine.scheduler.waiting) == 1)
+        wait_until(lambda: len(server.engine.scheduler.queue.running) == 1)
+        leave(
+            server,
+            "/v1/completions",
+            {**LONG, "stream": stream},
+            lambda: len(server.engine.scheduler.queue.waiting) == 1,
+        )
         assert ended.wait_for(1) == ["abort"]
         assert ended[0].outputs[0].token_ids == []
     assert ended.wait_for(2) == ["abort", "abort"]

@@ -88,7 +88,7 @@ class _Profile:
             bench.scatter()
         ids = [self._add(context, 2 * self._runs + _WARM_UP + 1) for _ in range(running)]
         engine.runner = NullRunner(self._runner.batch)
-        while any(not request.sequences[0].num_output_tokens for request in engine.scheduler.requests.values()):
+        while any(not request.sequences[0].num_output_tokens for request in engine.scheduler.queue.requests.values()):
             engine.step()
         engine.runner = self._runner
         for _ in range(_WARM_UP):

@@ -244,7 +244,7 @@ def _started(config: EngineConfig) -> Iterator[Engine]:
         yield engine
     except KeyboardInterrupt:
         while engine.has_unfinished():  # what was computed is kept
-            for request_id in list(engine.scheduler.requests):
+            for request_id in list(engine.scheduler.queue.requests):
                 engine.abort(request_id)
             engine.step()
         raise

@@ -98,12 +98,12 @@ class StepBudget:
             self._beside = self._beside.plus_chunk(start, num_tokens)
 
     @property
-    def num_alike(self) -> int:
-        """How many streams `take_streams` may take now."""
+    def max_decodes(self) -> int:
+        """How many sequences may decode now (`take_decodes`)."""
         return self.left if self._beside is None else min(self.left, self._num_waiting)
 
-    def take_streams(self, count: int) -> None:
-        """The step computes the tokens of so many streams: as `take` for each."""
+    def take_decodes(self, count: int) -> None:
+        """The step computes one token each of `count` decoding sequences."""
         self.left -= count
         if self._beside is not None:
             self._num_waiting -= count

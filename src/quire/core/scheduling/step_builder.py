@@ -1,6 +1,6 @@
-"""The step that is being made: what it computes, and what the runner has to be told.
+"""Build the `SchedulerOutput` of one step: new sequences whole, known ones as deltas.
 
-The runner keeps block tables between steps, so it is told of a sequence whole once, and of changes afterwards.
+The runner keeps block tables between steps.
 """
 
 from __future__ import annotations
@@ -11,56 +11,65 @@ from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput
 
 
 class StepBuilder:
-    """Makes one `SchedulerOutput` after the other.
-
-    Args:
-        block_size: tokens a block holds.
+    """Builds one `SchedulerOutput` after the other.
 
     Attributes:
-        promised: blocks that sequences of this step will need for tokens which they know already.
-        shape: what the step computes, as far as its cost depends on it.
-        stage: of the model, that it computes with.
+        num_reserved: blocks that sequences of this step still need for their known tokens. Younger requests would take
+            them, and lose them again.
+        shape: what the step computes, for its cost.
     """
 
     def __init__(self, block_size: int) -> None:
-        self.promised = 0
+        self.num_reserved = 0
         self.shape = StepShapeSum()
         self._block_size = block_size
         self._out = SchedulerOutput(0)
-        self.stage = 1
-        self._removed: list[int] = []  #: the runner knows them and must forget them
-        self._appended: dict[int, list[int]] = {}  #: tokens of known sequences that the runner did not draw itself
+        self._removed: list[int] = []  #: sequences for the runner to remove
+        self._new_tokens: dict[int, list[int]] = {}  #: tokens of known sequences that the runner did not sample
 
     def begin(self, step_id: int) -> None:
         self._out = SchedulerOutput(step_id)
-        self.promised = 0
+        self.num_reserved = 0
         self.shape = StepShapeSum()
 
-    def pass_over(self, num_seqs: int, context: int) -> None:
-        """Steps were made elsewhere; in the last one these sequences decoded."""
-        self.promised = 0
+    def select_stage(self, stage: int) -> None:
+        """Compute the step with this stage of the model."""
+        self._out.stage = stage
+        self.num_reserved = 0
+
+    def skip_to(self, num_seqs: int, num_context: int) -> None:
+        """Set the state after steps made elsewhere, the last of which decoded these sequences."""
+        self.num_reserved = 0
         self.shape = StepShapeSum()
         self.shape.num_tokens = self.shape.num_seqs = num_seqs
-        self.shape.context_decode = context
+        self.shape.context_decode = num_context
 
     @property
-    def has_to_tell(self) -> bool:
-        """Whether the runner has to be told of something that happened since the last step."""
-        return bool(self._removed or self._appended)
+    def step_id(self) -> int:
+        return self._out.step_id
+
+    @property
+    def stage(self) -> int:
+        return self._out.stage
 
     @property
     def num_seqs(self) -> int:
         return len(self._out.seq_ids)
 
-    def add(self, seq: Sequence, num_new: int, placed: tuple[list[int], BlockTransfer | None]) -> None:
+    @property
+    def has_pending_changes(self) -> bool:
+        """Whether the next step tells the runner of removed sequences or new tokens."""
+        return bool(self._removed or self._new_tokens)
+
+    def add(self, seq: Sequence, num_new: int, appended: tuple[list[int], BlockTransfer | None]) -> None:
         """Compute a sequence's next tokens.
 
         Args:
-            num_new: tokens, counted as computed already.
-            placed: their room, from `KVCacheManager.append_slots`.
+            num_new: tokens, counted in `num_computed_tokens` already.
+            appended: their slots, from `KVCacheManager.append_slots`.
         """
         out, seq_id = self._out, seq.seq_id
-        new_blocks, copy = placed
+        new_blocks, copy = appended
         self.shape.add(seq.num_computed_tokens - num_new, num_new)
         out.seq_ids.append(seq_id)
         out.num_scheduled_tokens.append(num_new)
@@ -71,66 +80,55 @@ class StepBuilder:
             seq.is_in_runner = True
             out.new_sequences.append(self._describe(seq, num_new))
             return
-        if seq_id in self._appended:
-            out.new_tokens[seq_id] = self._appended.pop(seq_id)
+        if seq_id in self._new_tokens:
+            out.new_tokens[seq_id] = self._new_tokens.pop(seq_id)
         if new_blocks:
             out.new_blocks[seq_id] = new_blocks
         if copy is not None:
             position = (seq.num_computed_tokens - num_new) // self._block_size
             out.replaced_blocks.append((seq_id, position, seq.block_table[position]))
 
-    @property
-    def new_blocks(self) -> dict[int, list[int]]:
-        """By seq_id, the blocks that the runner has to be told of. May be added to, with `add_streams`."""
-        return self._out.new_blocks
-
-    def add_streams(self, seq_ids: list[int], context: int) -> None:
-        """Compute a token each of sequences that the runner knows.
-
-        Args:
-            context: the tokens that they look back on together.
-        """
+    def add_decodes(self, seq_ids: list[int], num_context: int, new_blocks: dict[int, list[int]]) -> None:
+        """Compute one token each of sequences that the runner knows (`KVCacheManager.append_decodes`)."""
         self._out.seq_ids += seq_ids
         self._out.num_scheduled_tokens += [1] * len(seq_ids)
         self._out.total_tokens += len(seq_ids)
+        self._out.new_blocks |= new_blocks
         self.shape.num_tokens += len(seq_ids)
         self.shape.num_seqs += len(seq_ids)
-        self.shape.context_decode += context
+        self.shape.context_decode += num_context
 
-    def promise(self, num_blocks: int) -> None:
-        """Keep blocks free for a sequence of this step: younger requests would take them, and lose them again."""
-        self.promised += num_blocks
+    def reserve(self, num_blocks: int) -> None:
+        self.num_reserved += num_blocks
 
-    def tell_token(self, seq: Sequence, token_id: int) -> None:
-        """A token that the runner did not draw was appended to a sequence."""
+    def set_token(self, seq: Sequence, token_id: int) -> None:
+        """Send the runner a sequence's next token, which it did not sample."""
         if seq.is_in_runner:
-            self._appended[seq.seq_id] = [token_id]
+            self._new_tokens[seq.seq_id] = [token_id]
 
-    def forget(self, seq: Sequence) -> None:
-        """Have the runner forget a sequence; harmless where it does not know it."""
+    def remove(self, seq: Sequence) -> None:
+        """Remove a sequence from the runner; harmless where it does not know it."""
         if seq.is_in_runner:
             seq.is_in_runner = False
-            seq.request.stream = None
-            self._appended.pop(seq.seq_id, None)
+            self._new_tokens.pop(seq.seq_id, None)
             self._removed.append(seq.seq_id)
 
     def finish(self, transfers: list[BlockTransfer], cancelled: list[int]) -> SchedulerOutput:
-        """The step, with saves and loads to begin and others to cancel."""
+        """Return the step, with saves and loads to begin and op_ids to cancel."""
         out = self._out
         out.removed_seq_ids, self._removed = self._removed, []
         out.transfers.extend(transfers)
         out.cancelled = cancelled
-        out.stage = self.stage
         return out
 
-    def take_back(self, out: SchedulerOutput) -> None:
-        """A step did not happen. What the runner was to forget it is told again: forgetting twice is harmless."""
-        self._removed = out.removed_seq_ids + self._removed
+    def restore(self, failed: SchedulerOutput) -> None:
+        """Remove the sequences that a failed step was to remove. Removing twice is harmless."""
+        self._removed = failed.removed_seq_ids + self._removed
 
     def _describe(self, seq: Sequence, num_new: int) -> NewSequence:
         request = seq.request
         table = seq.block_table
-        if seq.loading is not None:  # blocks on their way are not there to be cleared or read
+        if seq.loading is not None:  # blocks that are loading must not be cleared or read
             table = table[: seq.loading.start // self._block_size]
         is_fresh = seq.num_output_tokens == 0
         return NewSequence(

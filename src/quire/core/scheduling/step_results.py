@@ -1,0 +1,150 @@
+"""Apply the results of a step: append tokens, fork prompts into samples, advance beams, finish sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quire.core.request import Request, RequestStatus, Sequence
+from quire.core.request_queue import RequestQueue
+from quire.core.scheduling.counts import SchedulerCounts
+from quire.core.scheduling.step_builder import StepBuilder
+from quire.core.swap_manager import SwapManager
+from quire.outputs import StepOutput, TokenLogprobs
+
+
+@dataclass(slots=True)
+class SequenceUpdate:
+    """New tokens of one sequence. None where a beam search has finished: its hypotheses have them."""
+
+    sequence: Sequence
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs] | None = None
+
+
+class StepResults:
+    """Applies results to sequences.
+
+    Args:
+        finish_sequence: finishes one with a status and a stop reason (`Scheduler.finish_sequence`).
+    """
+
+    def __init__(
+        self,
+        queue: RequestQueue,
+        swap: SwapManager,
+        step: StepBuilder,
+        counts: SchedulerCounts,
+        finish_sequence: Callable[[Sequence, RequestStatus, int | str | None], None],
+    ) -> None:
+        self._queue = queue
+        self._swap = swap
+        self._step = step
+        self._counts = counts
+        self._finish_sequence = finish_sequence
+
+    def apply(self, result: StepOutput, *, only_ended: bool = False) -> list[SequenceUpdate]:
+        """See `Scheduler.update`."""
+        updates: list[SequenceUpdate] = []
+        sequences, logprobs = self._queue.sequences, result.logprobs
+        self._counts.sampled_tokens += len(result.seq_ids)
+        for seq_id, sampled in zip(result.seq_ids, result.sampled, strict=True):
+            seq = sequences.get(seq_id)
+            if seq is None or seq.finish_reason is not None or not seq.is_in_runner:
+                continue  # ended while the step was computed
+            entries = logprobs.get(seq_id)
+            if entries is not None and seq.request.beam is not None:
+                seq.candidates = list(zip(entries[0].top_ids, entries[0].top_logprobs, strict=True))
+                if all(beam.candidates is not None for beam in seq.request.unfinished):
+                    self._advance_beams(seq.request, updates)
+            elif len(sampled) == 1:
+                self._append(seq, sampled[0], entries, updates, only_ended)
+            else:
+                self._fork(seq, sampled, entries, updates, only_ended)
+        return updates
+
+    def _append(
+        self,
+        seq: Sequence,
+        token_id: int,
+        entries: list[TokenLogprobs] | None,
+        updates: list[SequenceUpdate],
+        only_ended: bool,
+    ) -> None:
+        token_ids = seq.token_ids
+        token_ids.append(token_id)
+        if entries is not None:
+            seq.cumulative_logprob += entries[0].logprob
+        if token_id in seq.stop_token_ids or len(token_ids) >= seq.num_tokens_at_end:
+            updates.append(SequenceUpdate(seq, [token_id], entries))
+            self._finish_if_ended(seq, token_id)
+        elif not only_ended:
+            updates.append(SequenceUpdate(seq, [token_id], entries))
+
+    def _finish_if_ended(self, seq: Sequence, token_id: int) -> None:
+        request, num_output_tokens = seq.request, seq.num_output_tokens
+        params = request.sampling_params
+        may_stop = num_output_tokens >= params.min_tokens or params.structured_outputs is not None
+        if token_id in request.stop_token_ids and may_stop:
+            is_models_own = token_id in request.eos_token_ids
+            self._finish_sequence(seq, RequestStatus.FINISHED_STOPPED, None if is_models_own else token_id)
+        elif num_output_tokens >= request.max_tokens:
+            self._finish_sequence(seq, RequestStatus.FINISHED_LENGTH, None)
+
+    def _fork(
+        self,
+        seq: Sequence,
+        tokens: list[int],
+        entries: list[TokenLogprobs] | None,
+        updates: list[SequenceUpdate],
+        only_ended: bool,
+    ) -> None:
+        """Continue a computed prompt with n sequences, each with its own first token."""
+        request = seq.request
+        self._counts.sampled_tokens += len(tokens) - 1
+        for index in range(1, len(tokens)):
+            child = self._queue.new_sequence(request, index, list(seq.token_ids))
+            self._swap.kv.fork(seq, child)
+            request.sequences.append(child)
+            request.unfinished.append(child)
+        for i, (sibling, token_id) in enumerate(zip(list(request.sequences), tokens, strict=True)):
+            self._append(sibling, token_id, None if entries is None else [entries[i]], updates, only_ended)
+
+    def _advance_beams(self, request: Request, updates: list[SequenceUpdate]) -> None:
+        search, beams = request.beams, request.unfinished
+        assert search is not None
+        continued_beams = search.advance(
+            [(beam.output_token_ids, beam.cumulative_logprob, beam.candidates or []) for beam in beams]
+        )
+        if search.is_done:
+            updates.append(SequenceUpdate(beams[0], []))
+            stopped = any(h.stopped for h in search.finished)
+            reason = RequestStatus.FINISHED_STOPPED if stopped else RequestStatus.FINISHED_LENGTH
+            for beam in list(beams):
+                self._finish_sequence(beam, reason, None)
+            return
+        next_unfinished: list[Sequence] = []
+        continued: set[int] = set()
+        for candidate in continued_beams:  # forks first: they need the parents' tables unchanged
+            if candidate.beam in continued:
+                parent = beams[candidate.beam]
+                child = self._queue.new_sequence(request, parent.index, list(parent.token_ids))
+                self._swap.kv.fork(parent, child)
+            else:
+                continued.add(candidate.beam)
+                child = beams[candidate.beam]
+            child.cumulative_logprob = candidate.sum_logprob
+            next_unfinished.append(child)
+        for at, beam in enumerate(beams):
+            if at not in continued:
+                self._swap.release_blocks(beam)
+                self._swap.abandon(beam)
+                self._step.remove(beam)
+                self._queue.remove_sequence(beam)
+        for index, (beam, candidate) in enumerate(zip(next_unfinished, continued_beams, strict=True)):
+            self._step.set_token(beam, candidate.token_id)
+            beam.token_ids.append(candidate.token_id)
+            beam.candidates = None
+            beam.index = index
+        request.sequences = next_unfinished
+        request.unfinished = list(next_unfinished)
