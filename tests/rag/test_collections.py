@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from quire.rag.chunks import Chunk
-from quire.rag.collections import Collection, Collections, default_directory
+from quire.rag.collection import Collection
+from quire.rag.collections import Collections, default_directory
 from quire.rag.database import FILE
 from quire.rag.embedder import HashingEmbedder
 from quire.rag.embedding import EmbedderFacts
@@ -71,9 +72,9 @@ def test_the_memory_of_what_was_searched_longest_ago_is_given_back(collections: 
         collection.change([document(f"{collection.info.name} word")])
     for name in ("b", "a", "c", "a"):
         find(collections.get(name), "word")
-    collections.trim(2)
+    collections.trim_indexes(2)
     assert [collections.get(name).num_vectors for name in ("a", "b", "c")] == [1, 0, 1]
-    collections.trim(0)
+    collections.trim_indexes(0)
     assert [collections.get(name).num_vectors for name in ("a", "b", "c")] == [0, 0, 1]
     assert find(collections.get("b"), "word") == ["b word"]
 

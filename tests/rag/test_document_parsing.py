@@ -81,11 +81,11 @@ def test_every_paragraph_of_squad_is_a_document() -> None:
     ("kind", "data", "message"),
     [
         ("text", b"\x7fELF\x00\x00", "binary"),
-        ("pdf", b"%PDF-1.4 nonsense", "cannot be read as pdf|PDF"),
-        ("pdf", make_pdf("a page")[:100], "cannot be read"),
-        ("squad", b'{"data": [1]}', "SQuAD's form"),
-        ("squad", b'{"data": [{"paragraphs": [{"context": 5}]}]}', "SQuAD's form"),
-        ("squad", b"[" * 200_000, "SQuAD's form|not JSON"),
+        ("pdf", b"%PDF-1.4 nonsense", "cannot be parsed as pdf|PDF"),
+        ("pdf", make_pdf("a page")[:100], "cannot be parsed"),
+        ("squad", b'{"data": [1]}', "not SQuAD JSON"),
+        ("squad", b'{"data": [{"paragraphs": [{"context": 5}]}]}', "not SQuAD JSON"),
+        ("squad", b"[" * 200_000, "not SQuAD JSON|not JSON"),
         ("squad", b"{", "not JSON"),
     ],
 )

@@ -14,7 +14,7 @@ import transformers
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from quire.loading import ModelLoadError
-from quire.rag.bert import BertConfig, load_encoder
+from quire.rag.bert_embedder import BertConfig, load_encoder
 from quire.rag.embedder import HASHING, find_embedder, load_embedder
 from quire.rag.embedding import Embedder
 
@@ -123,7 +123,7 @@ def test_without_an_embedder_the_error_says_how_to_get_one(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("pooling", "modules", "message"),
     [
-        ({"pooling_mode_cls_token": True}, ["Transformer", "Pooling"], "the mean alone"),
+        ({"pooling_mode_cls_token": True}, ["Transformer", "Pooling"], "only the mean"),
         ({"pooling_mode_mean_tokens": True}, ["Transformer", "Pooling", "Dense"], "'Dense'"),
     ],
 )

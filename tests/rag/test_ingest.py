@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from quire.rag.collections import Collection, Collections
+from quire.rag.collection import Collection
+from quire.rag.collections import Collections
 from quire.rag.document_parsing import parse
 from quire.rag.embedder import HashingEmbedder, TokenCounter, hashing_spans
 from quire.rag.embedding import Embeddings

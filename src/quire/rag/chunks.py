@@ -1,6 +1,6 @@
-"""Documents cut into chunks: as long as every model's tokenizer allows, ended where a sentence or line ends.
+"""Cut documents into chunks that fit every model's tokenizer and end at sentences or lines.
 
-Chunks overlap, so that what stands at a border is whole in one of them. A chunk is a span of its document's text.
+Chunks overlap, so a sentence at a border is whole in one of them. A chunk is a span of its document's text.
 """
 
 from __future__ import annotations
@@ -13,10 +13,15 @@ from dataclasses import dataclass
 
 from quire.rag.embedder import TokenCounter
 
-#: Places where a chunk may end, the best ones first: after a paragraph, a line, a sentence, a word.
+#: Borders at which a chunk may end, best first: after a paragraph, a line, a sentence, a word.
 _BORDERS = tuple(map(re.compile, (r"\n[ \t]*\n\s*", r"\n\s*", r"[.!?…][\"'”’)\]]*\s+|[。！？]", r"\s+")))
-_WINDOW = 1 << 16  # characters that are tokenized at once: it takes some 170 bytes for each
-_REACH = (0.5, 0.25, 0.4, 0.5)  # of a chunk: how far before its longest end a border of each kind is looked for
+_WINDOW = 1 << 16  # characters tokenized at once, at some 170 bytes of memory each
+_REACH = (
+    0.5,
+    0.25,
+    0.4,
+    0.5,
+)  # search range of each kind of border before a chunk's longest end
 
 
 @dataclass(frozen=True)
@@ -25,20 +30,19 @@ class Chunk:
 
     start: int
     end: int
-    num_tokens: int  #: by the tokenizer that makes the most of them
+    num_tokens: int  #: maximum over the tokenizers
 
 
 def cut(text: str, counters: Sequence[TokenCounter], num_tokens: int, overlap: int) -> list[Chunk]:
-    """The chunks of a text, in order; together they cover all of it but white space.
+    """Cut a text into chunks, in order. Together they cover everything but white space.
 
     Args:
-        counters: of the models that read the chunks, the embedder's among them.
-        num_tokens: that a chunk may have by any of them, with the special ones that it adds.
-        overlap: tokens of a chunk that the next one begins with, at most, from the first border among
-            them on.
+        counters: tokenizers of the embedder and of the models that read the chunks.
+        num_tokens: a chunk's limit by every tokenizer, special tokens included.
+        overlap: maximum tokens that a chunk repeats from the one before, starting at a border.
 
     Raises:
-        ValueError: `overlap` leaves no room for anything new.
+        ValueError: `overlap` is more than half of a chunk.
     """
     if not 0 <= overlap <= num_tokens // 2:
         raise ValueError(f"an overlap of {overlap} tokens in chunks of {num_tokens}; take at most half of a chunk")
@@ -50,7 +54,7 @@ class _Cutter:
     def __init__(self, text: str, counters: Sequence[TokenCounter]) -> None:
         self.text = text
         self.counters = counters
-        # Of each tokenizer, where the whole text's tokens begin and end: an estimate for a span of it.
+        # Per tokenizer, the token boundaries of the whole text: an estimate for any span of it.
         self.starts = [array("q") for _ in counters]
         self.ends = [array("q") for _ in counters]
         for first, last in _windows(text):
@@ -70,8 +74,8 @@ class _Cutter:
                 count = self._count(start, stop)
                 if count <= num_tokens or limit == 1:
                     break
-                limit = max(1, min(limit - 1, limit * num_tokens // count))  # alone, a span may have more tokens
-            if stop <= before:  # nothing but what overlaps, and blanks
+                limit = max(1, min(limit - 1, limit * num_tokens // count))  # a span alone may have more tokens
+            if stop <= before:  # only overlap and blanks
                 start, stop = self._skip_space(before), before
                 continue
             yield Chunk(start, stop, count)
@@ -83,7 +87,7 @@ class _Cutter:
         return max(len(each.spans(self.text[start:end])) + each.num_special for each in self.counters)
 
     def _reach(self, start: int, limit: int) -> int:
-        """The furthest end of a chunk that has at most `limit` tokens by every tokenizer, and at least a character."""
+        """The furthest end of a chunk of at most `limit` tokens; at least one character."""
         furthest = len(self.text)
         for counter, starts, ends in zip(self.counters, self.starts, self.ends, strict=True):
             last = bisect_left(starts, start) + max(1, limit - counter.num_special)
@@ -92,7 +96,7 @@ class _Cutter:
         return max(furthest, start + 1)
 
     def _end(self, after: int, start: int, furthest: int) -> int:
-        """The best border before `furthest`, and beyond the end of the chunk before."""
+        """The best border up to `furthest` and behind `after`, the end of the previous chunk."""
         if furthest == len(self.text):
             return furthest
         for borders, reach in zip(self.borders, _REACH, strict=True):
@@ -102,8 +106,7 @@ class _Cutter:
         return furthest
 
     def _overlap_start(self, start: int, end: int, overlap: int) -> int | None:
-        """Where the next chunk begins: the first border within the last `overlap` tokens, of the best kind that is
-        there. None without one."""
+        """Start of the next chunk: the first border of the best kind within the last `overlap` tokens, or None."""
         earliest = start + 1
         for starts in self.starts:
             first = bisect_left(starts, end) - overlap
@@ -123,7 +126,7 @@ class _Cutter:
 
 
 def _windows(text: str) -> Iterator[tuple[int, int]]:
-    """The text in pieces that end before a blank, where there is one."""
+    """Split the text into windows that end before a blank, if they have one."""
     start = 0
     while start < len(text):
         end = start + _WINDOW

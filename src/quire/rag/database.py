@@ -1,5 +1,4 @@
-"""The SQLite database of a directory of collections: its tables, and how it is opened. It is the truth; indexes on
-vectors are made from it."""
+"""The SQLite database of a collections directory: schema, connection and transactions."""
 
 from __future__ import annotations
 
@@ -14,10 +13,10 @@ FILE = "collections.sqlite3"
 _VERSION = 2
 _APPLICATION_ID = 0x51525247
 _BUSY_TIMEOUT_S = 30.0
-# AUTOINCREMENT: an id is never given again, so that an old index cannot take one chunk for another.
+# AUTOINCREMENT never reuses an id, so an outdated index cannot confuse two chunks.
 _SCHEMA = """
 CREATE TABLE collections (
-  id TEXT PRIMARY KEY,               -- random: new when a collection is made again
+  id TEXT PRIMARY KEY,               -- random; a recreated collection gets a new one
   owner TEXT NOT NULL,
   name TEXT NOT NULL,
   is_public INTEGER NOT NULL,
@@ -28,21 +27,21 @@ CREATE TABLE collections (
   chunk_tokens INTEGER NOT NULL,
   overlap_tokens INTEGER NOT NULL,
   readers TEXT NOT NULL,             -- a JSON list of models
-  version INTEGER NOT NULL,          -- one more with every change of its chunks
+  version INTEGER NOT NULL,          -- incremented by every change of its chunks
   UNIQUE (owner, name)
 ) STRICT;
 CREATE TABLE documents (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   collection_id TEXT NOT NULL REFERENCES collections (id) ON DELETE CASCADE,
-  origin TEXT NOT NULL,              -- what it was read from: a file's full path, or a client's word for it
-  name TEXT NOT NULL,                -- for people
+  origin TEXT NOT NULL,              -- a file's absolute path, or the name given by a client
+  name TEXT NOT NULL,                -- shown to people
   metadata TEXT NOT NULL,            -- a JSON object of plain values
   num_chars INTEGER NOT NULL,
-  num_bytes INTEGER NOT NULL,        -- that it takes here, with its vectors
+  num_bytes INTEGER NOT NULL,        -- storage, vectors included
   content_hash BLOB NOT NULL,
   origin_hash BLOB NOT NULL,
   added REAL NOT NULL,
-  text TEXT NOT NULL                 -- last: whoever lists documents does not read past it
+  text TEXT NOT NULL                 -- last, so listing documents does not read it
 ) STRICT;
 CREATE INDEX documents_of ON documents (collection_id, origin, num_bytes);
 CREATE INDEX documents_by_name ON documents (collection_id, name);
@@ -61,16 +60,16 @@ CREATE INDEX chunks_of_document ON chunks (document_id);
 
 
 class Database:
-    """A connection that threads take turns with; other processes may have theirs.
+    """One connection, serialized among threads. Other processes may open their own.
 
     Raises:
-        ValueError: the file is damaged, of a newer version, or of another program.
+        ValueError: the file is damaged, or belongs to another version or program.
     """
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.path = directory / FILE
-        self._turn = threading.RLock()
+        self._lock = threading.RLock()
         self._connection = sqlite3.connect(
             self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
@@ -87,13 +86,13 @@ class Database:
 
     def _open(self) -> None:
         run = self._connection.execute
-        run("PRAGMA auto_vacuum = INCREMENTAL")  # has to come first
+        run("PRAGMA auto_vacuum = INCREMENTAL")  # only effective as the first statement
         run("PRAGMA journal_mode = WAL")
         run("PRAGMA synchronous = NORMAL")
         run("PRAGMA foreign_keys = ON")
-        run("PRAGMA secure_delete = ON")  # what was deleted is not to be found in the file
+        run("PRAGMA secure_delete = ON")  # overwrite deleted text in the file
         if self._version() == 0:
-            self._make()
+            self._create_tables()
         if (version := self._version()) != _VERSION:
             raise ValueError(
                 f"{self.path} is of version {version}, and this Quire reads {_VERSION}; use the Quire that made it"
@@ -104,9 +103,9 @@ class Database:
         ((version,),) = self._connection.execute("PRAGMA user_version")
         return int(version)
 
-    def _make(self) -> None:
+    def _create_tables(self) -> None:
         with self.writing() as connection:
-            if self._version() == 0:  # nobody else has made it meanwhile
+            if self._version() == 0:  # else another process was faster
                 for statement in _SCHEMA.split(";\n"):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
@@ -114,19 +113,19 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """All that is read within is of one moment."""
+        """Read within one snapshot."""
         with self._transaction("BEGIN") as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """All that is written within comes to be at once, or not at all."""
+        """Write within one transaction; an exception rolls it back."""
         with self._transaction("BEGIN IMMEDIATE") as connection:
             yield connection
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        with self._turn:
+        with self._lock:
             self._connection.execute(begin)
             try:
                 yield self._connection
@@ -137,11 +136,11 @@ class Database:
                 raise
 
     def shrink(self) -> None:
-        """Give the room of what was deleted back to the file system."""
-        with self._turn:
+        """Return the space of deleted rows to the file system."""
+        with self._lock:
             self._connection.execute("PRAGMA incremental_vacuum").fetchall()
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
-        with self._turn:
+        with self._lock:
             self._connection.close()

@@ -24,8 +24,8 @@ KINDS = {
     ".pdf": "pdf",
     ".json": "squad",
 }  # fmt: skip
-"""How files are read, by the ends of their names."""
-MAX_CHARACTERS = 64 << 20  #: of a file's text; a PDF of a few KiB can say much more than that
+"""File suffix -> format."""
+MAX_CHARACTERS = 64 << 20  #: per file; a PDF of a few KiB can expand to more text than that
 
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}charset\s*=\s*["']?\s*([\w-]{1,40})""", re.I)
 _CONTROLS = {code: " " for code in (*range(32), *range(127, 160)) if code not in (9, 10)} | {12: "\n"}
@@ -38,7 +38,13 @@ _BLOCKS = {
     "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li", "main", "nav", "ol", "p",
     "pre", "section", "summary", "table", "tr", "ul",
 }  # fmt: skip
-_KEPT_SPACE, _KEPT_LINE, _LINE, _PARAGRAPH, _PRE = "\0", "\1", "\2", "\3", "\4"  # in a page's text, until it is joined
+_KEPT_SPACE, _KEPT_LINE, _LINE, _PARAGRAPH, _PRE = (
+    "\0",
+    "\1",
+    "\2",
+    "\3",
+    "\4",
+)  # markers that `_join` resolves
 _PARAGRAPHS = {"p", "h1", "h2", "h3", "h4", "h5", "h6", "table", "ul", "ol", "pre", "blockquote", "section", "article"}
 
 
@@ -51,25 +57,25 @@ class ParsedDocument:
 
 
 def kind_of(name: str) -> str | None:
-    """How a file of this name is read; None where it is not."""
+    """The format of a file by its name; None if it is not supported."""
     return KINDS.get(PurePath(name).suffix.lower())
 
 
 def parse(kind: str, data: bytes) -> list[ParsedDocument]:
-    """The documents in a file's bytes; those without any text are left out.
+    """Parse a file's documents, leaving out those without text.
 
     Args:
         kind: one of the values of `KINDS`.
 
     Raises:
-        ValueError: the file is not what its kind says, or says too much.
+        ValueError: the file is not of that kind, or has too much text.
     """
     try:
         found = _PARSERS[kind](data)
     except (ValueError, MemoryError):
         raise
-    except Exception as error:  # whatever a parser's library makes of a broken file
-        raise ValueError(f"it cannot be read as {kind} ({type(error).__name__}: {error!s:.200})") from None
+    except Exception as error:  # parser libraries raise anything on a broken file
+        raise ValueError(f"it cannot be parsed as {kind} ({type(error).__name__}: {error!s:.200})") from None
     if sum(len(each.text) for each in found) > MAX_CHARACTERS:
         raise ValueError(f"it has more than {MAX_CHARACTERS:,} characters of text; divide it")
     cleaned = [ParsedDocument(clean(each.text).strip("\n"), " ".join(clean(each.title).split())) for each in found]
@@ -77,9 +83,9 @@ def parse(kind: str, data: bytes) -> list[ParsedDocument]:
 
 
 def clean(text: str) -> str:
-    """Valid Unicode that a terminal and SQLite can take: one kind of line end, no control characters."""
+    """Normalize line ends, replace control characters and lone surrogates: safe for terminals and SQLite."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
-    return text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _decode(data: bytes, charset: str = "utf-8") -> str:
@@ -99,7 +105,7 @@ def _text(data: bytes) -> list[ParsedDocument]:
 
 
 def _markdown(data: bytes) -> list[ParsedDocument]:
-    """As it is written, which models read well; the front matter gives its title and goes."""
+    """Keep the markup, which models read well; the front matter only provides the title."""
     text = _decode(data).replace("\r\n", "\n")
     title, front = None, _FRONT_MATTER.match(text)
     if front is not None:
@@ -124,8 +130,10 @@ def _html(data: bytes) -> list[ParsedDocument]:
 
 
 def _visible(root: LexborNode) -> Iterator[str]:
-    """A page's text in its order, marks in the place of borders and of spaces that must stay. Without recursion, since
-    pages may nest as deep as they like."""
+    """Yield a page's text in order, with markers for borders and preserved spaces.
+
+    Iterative, since pages may nest to any depth.
+    """
     num_pre = 0
     stack: list[LexborNode | str] = [root]
     while stack:
@@ -163,10 +171,10 @@ def _join(text: str) -> str:
 def _pdf(data: bytes) -> list[ParsedDocument]:
     from pypdf import PdfReader
 
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it tells of every oddity
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns about every oddity
     reader = PdfReader(io.BytesIO(data))
     if reader.is_encrypted and not reader.decrypt(""):
-        raise ValueError("it is encrypted; store it without a password")
+        raise ValueError("it is encrypted; save it without a password")
     pages = []
     for page in reader.pages:
         pages.append(page.extract_text())
@@ -174,13 +182,13 @@ def _pdf(data: bytes) -> list[ParsedDocument]:
             break
     text = "\n\n".join(pages)
     if not text.strip():
-        raise ValueError("it has no text, only pictures of it; run it through OCR first")
+        raise ValueError("it has only images and no text; run it through OCR first")
     return [ParsedDocument(text, (reader.metadata and reader.metadata.title) or "")]
 
 
 def _squad(data: bytes) -> list[ParsedDocument]:
-    """Every paragraph is a document. The questions are not read."""
-    wrong = "it is not in SQuAD's form ({'data': [{'title', 'paragraphs': [{'context'}]}]})"
+    """Every paragraph is a document; questions are ignored."""
+    wrong = "it is not SQuAD JSON ({'data': [{'title', 'paragraphs': [{'context'}]}]})"
     try:
         content: Any = json.loads(data)
         return [

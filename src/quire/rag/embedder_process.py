@@ -1,4 +1,4 @@
-"""An embedder in a process of its own: whoever asks it imports no torch, and goes on where it dies."""
+"""Run an embedder in a child process: its callers import no torch and survive its death."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from quire.rag.embedding import EmbedderFacts, Embeddings
 from quire.system.child import Child, Limits, Worker
 from quire.system.threads import default_num_threads, spin_briefly
 
-_LIMITS = Limits(memory_bytes=None, cpu_s=None, wall_s=600.0)  # its texts are hostile, its files are not
+_LIMITS = Limits(memory_bytes=None, cpu_s=None, wall_s=600.0)  # loading a trusted checkpoint may take memory
 
 
 class EmbedderProcess:
-    """An `Embedder`. The process starts, and loads, with the first question; call `close` at the end.
+    """An `Embedder` whose child process starts with the first call. Call `close` at the end.
 
     Args:
-        num_threads: of its tensor work; None for as many as the machine has cores.
-        niceness: of the process, so that it gives way to engines.
+        num_threads: torch threads; None for one per core.
+        niceness: the process's niceness, by which engines go first.
     """
 
     def __init__(self, source: EmbedderSource, *, num_threads: int | None = None, niceness: int = 0) -> None:
@@ -33,17 +33,12 @@ class EmbedderProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process; None where none runs."""
+        """The process id; None if no process runs."""
         return self._child.pid
 
     @property
     def facts(self) -> EmbedderFacts:
-        """Asked of the process once.
-
-        Raises:
-            ValueError: the embedder cannot be loaded.
-            ChildError: the process ended; the next question starts another.
-        """
+        """Facts of the loaded embedder. Raises ValueError if loading fails, ChildError if the process ends."""
         if self._facts is None:
             self._facts = EmbedderFacts(**json.loads(self._child.ask(b"[]")))
         return self._facts
@@ -62,7 +57,7 @@ class EmbedderProcess:
         self._child.close()
 
     def stop(self) -> None:
-        """End the process at once, and for good: whoever waits for it gets a ChildError."""
+        """Kill the process for good; pending calls raise ChildError."""
         self._child.stop()
 
 

@@ -1,4 +1,4 @@
-"""What passes between an embedder and whoever asks it: texts, vectors, and facts about both."""
+"""The embedder interface: texts in, unit vectors out."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class EmbedderFacts:
-    """What a collection must know of the embedder that made its vectors."""
+    """The properties of an embedder that a collection records."""
 
-    name: str  #: as it was asked for
+    name: str  #: as requested
     dimension: int
-    max_tokens: int  #: of a text, with the special ones; what is beyond them is not seen
-    fingerprint: str  #: of weights, tokenizer and limit: vectors of equal ones can be compared
+    max_tokens: int  #: longest text, special tokens included; the rest is ignored
+    fingerprint: str  #: digest of weights, tokenizer and limit; vectors are comparable if it is equal
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Embeddings:
     """The vectors of some texts."""
 
     vectors: np.ndarray  #: float32 [n, dimension], each of length 1
-    num_tokens: list[int]  #: of each text, the special ones and those that were cut off with it
+    num_tokens: list[int]  #: per text, special and truncated tokens included
     is_truncated: list[bool]
 
 
@@ -35,10 +35,10 @@ class Embedder(Protocol):
     def facts(self) -> EmbedderFacts: ...
 
     def embed(self, texts: Sequence[str]) -> Embeddings:
-        """The vectors, in the order of the texts.
+        """Embed texts, in their order.
 
         Raises:
             ValueError: a text is not valid Unicode.
-            ChildError: the embedder's process ended; it is started again by the next call.
+            ChildError: the embedder's process ended; the next call restarts it.
         """
         ...

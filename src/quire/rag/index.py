@@ -1,11 +1,10 @@
-"""The vectors of a collection in a Faiss index: searched in memory, kept in a file.
+"""A collection's vectors in a Faiss index, searched in memory and cached in a file.
 
-The file is no truth: it is replaced whole, checked when it is read, brought up to date by the ids of the chunks that
-there are, and made anew where it is missing or damaged.
+The file is only a cache of the database: it is replaced atomically, verified when read, updated by chunk id, and
+rebuilt if it is missing or damaged.
 
-Every vector is looked at, in float16: half the bytes of float32 and less time (of 100,000 vectors of 384: 78 in place
-of 154 MB, and 10.5 in place of 17.2 ms on one core). Scores are then off by some 1e-4, and who searches scores the
-candidates again.
+The search is exhaustive over float16 vectors, which halves memory and time: for 100,000 vectors of 384, 78 instead of
+154 MB, and 10.5 instead of 17.2 ms on one core. Scores are off by some 1e-4, so callers rescore the candidates.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ import faiss
 import numpy as np
 import xxhash
 
-_HEAD = struct.Struct("<8sq16s")  # magic, version of the collection, digest of what follows
+_HEAD = struct.Struct("<8sq16s")  # magic, collection version, digest of the serialized index
 _MAGIC = b"quire-v1"
 
 
 class VectorIndex:
-    """Chunks' vectors by their ids. One thread at a time.
+    """Chunk vectors by chunk id. Not thread-safe.
 
     Attributes:
-        version: of the collection that it was last brought up to; -1 for none.
+        version: the collection version of the last update; -1 for an empty index.
     """
 
     def __init__(self, path: Path, dimension: int) -> None:
@@ -38,7 +37,7 @@ class VectorIndex:
         self.version = self._saved_version = -1
         vectors = faiss.IndexScalarQuantizer(dimension, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
         self._index: Any = faiss.IndexIDMap(vectors)
-        with contextlib.suppress(OSError, ValueError, RuntimeError):  # missing or damaged: made anew
+        with contextlib.suppress(OSError, ValueError, RuntimeError):  # missing or damaged: rebuilt
             version, index = _read(path)
             if index.d == dimension:
                 self._index, self.version, self._saved_version = index, version, version
@@ -49,12 +48,12 @@ class VectorIndex:
     def update(
         self, version: int, ids: np.ndarray, fetch: Callable[[Sequence[int]], tuple[Sequence[int], np.ndarray]]
     ) -> None:
-        """Make it hold these chunks and no others.
+        """Add and remove vectors until the index holds exactly these chunks.
 
         Args:
-            version: of the collection.
+            version: the collection's version.
             ids: int64 [n], all chunks of the collection.
-            fetch: the vectors of some chunks, with their ids in the order of the vectors.
+            fetch: function from chunk ids to the found ids and their vectors, in the same order.
         """
         held = faiss.vector_to_array(self._index.id_map)
         gone, new = np.setdiff1d(held, ids), np.setdiff1d(ids, held)
@@ -66,29 +65,25 @@ class VectorIndex:
         self.version = version
 
     def search(self, vector: np.ndarray, top_k: int, among: np.ndarray | None = None) -> list[tuple[int, float]]:
-        """The nearest chunks and their scores (cosines, roughly), best first.
+        """Return the nearest chunks and their approximate cosines, best first.
 
         Args:
             vector: float32 [dimension], of length 1.
-            among: int64, ids of the chunks that may be found; None for all.
+            among: int64, ids of the eligible chunks; None for all.
         """
         top_k = min(top_k, len(self) if among is None else len(among))
         if top_k == 0:
             return []
         parameters: Any = None
         if among is not None:
-            selector: Any = faiss.IDSelectorBatch(among)  # the search does not hold it: it has to live until then
+            selector: Any = faiss.IDSelectorBatch(among)  # must outlive the search, which does not own it
             parameters = faiss.SearchParameters(**{"sel": selector})
-        faiss.omp_set_num_threads(1)  # of this thread: two took three times as long where engines had the cores
+        faiss.omp_set_num_threads(1)  # beside busy engines two threads took three times as long
         scores, ids = self._index.search(vector[None].astype(np.float32), top_k, params=parameters)
         return [(int(id_), float(score)) for id_, score in zip(ids[0], scores[0], strict=True) if id_ >= 0]
 
     def save(self) -> None:
-        """Replace the file, if it is older.
-
-        Raises:
-            OSError: the disk is full, or the directory cannot be written.
-        """
+        """Write the file if it is outdated. Raises OSError if the directory cannot be written."""
         if self.version == self._saved_version and self.path.exists():
             return
         data: Any = faiss.serialize_index(self._index)

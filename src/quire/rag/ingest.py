@@ -1,7 +1,6 @@
-"""From files and uploads to a collection: what is new is read, cut, embedded and added; what is as it was is left
-alone.
+"""Ingest files and uploads into a collection: parse, cut, embed and store what is new, and skip what is unchanged.
 
-What is done is kept, document by document, whatever stops the rest: the next ingest goes on from there.
+Documents are stored as they are finished, so an interrupted ingest continues where it stopped.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from quire.rag.chunks import Chunk, cut
-from quire.rag.collections import Collection, CollectionBusy, CollectionGone
+from quire.rag.collection import Collection, CollectionBusy, CollectionGone
 from quire.rag.document_parsing import KINDS, ParsedDocument, kind_of
 from quire.rag.embedder import TokenCounter
 from quire.rag.embedding import Embedder
@@ -26,40 +25,36 @@ from quire.rag.parser_process import MAX_FILE_BYTES, ParserProcess
 from quire.rag.records import DocumentInfo, Metadata, NewDocument, check_metadata, size_of
 from quire.system.child import ChildError
 
-_BATCH_CHUNKS = 64  # that are embedded, and then kept, together
-_VERSION = b"1"  # of how files are read: another one reads all of them again
+_BATCH_CHUNKS = 64  # embedded and stored together
+_VERSION = b"1"  # of the parsers; a new one has all files parsed again
 
 
 class Source(Protocol):
-    """Something that documents are read from."""
+    """A file or an upload that yields documents."""
 
     @property
     def name(self) -> str: ...  #: for people
 
     @property
-    def origin(self) -> str: ...  #: what documents remember of it
+    def origin(self) -> str: ...  #: identifies the source in stored documents
 
     @property
     def kind(self) -> str: ...  #: one of the values of `KINDS`
 
     @property
-    def metadata(self) -> Metadata: ...  #: of its documents, beside `kind` and `title`
+    def metadata(self) -> Metadata: ...  #: for its documents, beside `kind` and `title`
 
-    def read(self) -> bytes:
-        """Raises OSError or ValueError where it cannot be read."""
-        ...
+    def read(self) -> bytes: ...  #: raises OSError or ValueError
 
-    def parse(self, parser: ParserProcess, data: bytes) -> list[ParsedDocument]:
-        """Raises ValueError or ChildError where it is not what it says."""
-        ...
+    def parse(self, parser: ParserProcess, data: bytes) -> list[ParsedDocument]: ...  #: raises ValueError or ChildError
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file to read."""
+    """A file on disk."""
 
-    path: Path  #: in full
-    name: str  #: for people: from the given directory's name on
+    path: Path  #: absolute
+    name: str  #: relative to the parent of the given directory
     metadata: Metadata = field(default_factory=dict)
 
     @property
@@ -72,7 +67,7 @@ class SourceFile:
 
     def read(self) -> bytes:
         if self.path.stat().st_size > MAX_FILE_BYTES:
-            raise ValueError(f"it has more than {MAX_FILE_BYTES >> 20} MiB; divide it")
+            raise ValueError(f"it has more than {MAX_FILE_BYTES >> 20} MiB; split it")
         return self.path.read_bytes()
 
     def parse(self, parser: ParserProcess, data: bytes) -> list[ParsedDocument]:
@@ -81,7 +76,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Upload:
-    """What a client sent under a name, which stands for what it sent before under that name."""
+    """A document sent by a client; it replaces an earlier one of the same name."""
 
     name: str
     kind: str
@@ -97,40 +92,39 @@ class Upload:
 
     def parse(self, parser: ParserProcess, data: bytes) -> list[ParsedDocument]:
         found = parser.parse_as(self.kind, data)
-        if not found:  # of a file that would mean that its documents are gone
+        if not found:  # an empty file would delete its documents
             raise ValueError("it has no text")
         return found
 
 
 @dataclass
 class IngestReport:
-    """What an ingest did, in documents."""
+    """Counts of documents, files and chunks."""
 
     added: int = 0
     changed: int = 0
     unchanged: int = 0
     removed: int = 0
     num_files: int = 0
-    num_chunks: int = 0  #: that were added, those of changed documents with them
-    num_embedded: int = 0  #: of these, the ones whose text was not there before
-    failed: list[tuple[str, str]] = field(default_factory=list)  #: files that could not be read, and why
+    num_chunks: int = 0  #: stored, for added and changed documents
+    num_embedded: int = 0  #: stored chunks whose text is new
+    failed: list[tuple[str, str]] = field(default_factory=list)  #: source name and reason
 
 
-#: Told of files that are done, of all files, and how far it is. What it raises ends the ingest.
-Progress = Callable[[int, int, IngestReport], None]
-#: Told of a source, of what became of some of its documents (added, changed, unchanged, removed), and how many.
-Listener = Callable[[Source, str, int], None]
-#: Asked before a source's documents are embedded: how many more there will be of them, and of bytes. Its ValueError
-#: refuses the source.
-Gate = Callable[[Source, int, int], None]
+#: Receives (finished files, all files, report). An exception ends the ingest.
+ProgressListener = Callable[[int, int, IngestReport], None]
+#: Receives (source, "added", "changed", "unchanged" or "removed", number of documents).
+DocumentListener = Callable[[Source, str, int], None]
+#: Receives (source, additional documents, additional bytes) before embedding. Its ValueError rejects the source.
+QuotaCheck = Callable[[Source, int, int], None]
 Cut = Callable[[str], Sequence[Chunk]]
 
 
 def find_files(paths: Sequence[Path]) -> list[SourceFile]:
-    """The files at these paths: of directories, those of a kind that is read, hidden ones left out.
+    """List the given files and, of directories, all visible files of a supported kind.
 
     Raises:
-        ValueError: there is no such path, or a folder cannot be looked into.
+        ValueError: a path does not exist, or a folder cannot be read.
     """
     found: dict[Path, SourceFile] = {}
     for given in paths:
@@ -150,18 +144,18 @@ def find_files(paths: Sequence[Path]) -> list[SourceFile]:
 
 
 def _absolute(path: Path) -> Path:
-    """A path in full; links are not followed."""
+    """The absolute path, without resolving links."""
     return Path(os.path.abspath(path.expanduser()))
 
 
 def _printable(path: Path) -> str:
-    """A name may hold bytes that are no Unicode, and signs that a terminal obeys: they are written out."""
+    """Escape bytes that are not Unicode, and characters that control a terminal."""
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def _refuse(error: OSError) -> None:
-    """What is not seen would be taken for removed."""
+    """Fail on an unreadable folder, since its documents would count as removed."""
     raise ValueError(f"{error.filename} cannot be read: {error.strerror}")
 
 
@@ -174,20 +168,20 @@ def ingest(
     counters: Sequence[TokenCounter],
     metadata: Metadata | None = None,
     report: IngestReport | None = None,
-    on_progress: Progress = lambda done, total, report: None,
+    on_progress: ProgressListener = lambda done, total, report: None,
 ) -> IngestReport:
-    """Make a collection hold what is at these paths now. Documents from elsewhere stay.
+    """Synchronize a collection with the files at these paths. Documents from elsewhere stay.
 
-    A file that cannot be read is reported, and what was read of it before stays.
+    An unreadable file is reported, and its stored documents stay.
 
     Args:
-        counters: of the models that read the chunks, the embedder's among them.
-        metadata: of all documents, beside `kind` and `title`.
-        report: counts what is done while it is done, for whoever interrupts this.
+        counters: tokenizers of the embedder and of the models that read the chunks.
+        metadata: metadata of all documents, beside `kind` and `title`.
+        report: report to fill, which a caller can read after an interruption.
 
     Raises:
-        ValueError: there is no such path, another embedder made the collection, or another process adds to it.
-        ChildError: the embedder's process ended. What was added before is kept.
+        ValueError: a path does not exist, the embedder differs, or another process is ingesting.
+        ChildError: the embedder's process ended. Documents stored before stay.
     """
     files = [replace(file, metadata=dict(metadata or {})) for file in find_files(paths)]
     check_metadata(metadata or {})
@@ -212,32 +206,30 @@ def ingest_uploads(
     embedder: Embedder,
     parser: ParserProcess,
     cut: Cut,
-    gate: Gate = lambda source, num_documents, num_bytes: None,
-    listener: Listener = lambda source, what, count: None,
-    on_progress: Progress = lambda done, total, report: None,
+    check_quota: QuotaCheck = lambda source, num_documents, num_bytes: None,
+    on_documents: DocumentListener = lambda source, what, count: None,
+    on_progress: ProgressListener = lambda done, total, report: None,
 ) -> IngestReport:
-    """Add what was uploaded; what was uploaded before under the same names is replaced where it differs.
+    """Store uploads with distinct names, replacing differing documents of the same names.
 
-    An upload that cannot be read is reported, and what was there under its name stays.
+    A rejected upload is reported, and the stored documents of its name stay.
 
     Args:
-        uploads: each with a name of its own.
-        cut: a text into chunks that fit all of the collection's readers. Its ValueError or ChildError refuses an
-            upload.
+        cut: function from a text to chunks. Its ValueError or ChildError rejects the upload.
 
     Raises:
-        ValueError: the collection was deleted (CollectionGone), or another process adds to it (CollectionBusy).
-        ChildError: the embedder's process ended. What was added before is kept.
+        ValueError: the collection was deleted (CollectionGone), or another ingest is running (CollectionBusy).
+        ChildError: the embedder's process ended. Documents stored before stay.
     """
     with collection.changing():
-        run = _Ingest(collection, embedder, parser, cut, IngestReport(), gate, listener)
+        run = _Ingest(collection, embedder, parser, cut, IngestReport(), check_quota, on_documents)
         run.run(uploads, on_progress)
     return run.report
 
 
 @dataclass
 class _Draft:
-    """A document that was cut, and waits to be embedded."""
+    """A document that is cut but not embedded yet."""
 
     source: Source
     parsed: ParsedDocument
@@ -245,7 +237,7 @@ class _Draft:
     content_hash: bytes
     chunks: Sequence[Chunk]
     replaces: int | None
-    completes: bytes = b""  #: the hash of its source, if it is the last one of it
+    completes: bytes = b""  #: the source's hash, if this is its last document
 
     @property
     def texts(self) -> list[str]:
@@ -259,15 +251,15 @@ class _Ingest:
     parser: ParserProcess
     cut: Cut
     report: IngestReport
-    gate: Gate = lambda source, num_documents, num_bytes: None
-    listener: Listener = lambda source, what, count: None
+    check_quota: QuotaCheck = lambda source, num_documents, num_bytes: None
+    on_documents: DocumentListener = lambda source, what, count: None
     drafts: list[_Draft] = field(default_factory=list)
 
-    def run(self, sources: Sequence[Source], on_progress: Progress) -> None:
+    def run(self, sources: Sequence[Source], on_progress: ProgressListener) -> None:
         for number, source in enumerate(sources):
             on_progress(number, len(sources), self.report)
             try:
-                self._take(source, self.collection.documents_of(source.origin))
+                self._draft(source, self.collection.documents_of(source.origin))
             except OSError as error:
                 self.report.failed.append((source.name, error.strerror or str(error)))
             except (CollectionGone, CollectionBusy):
@@ -276,31 +268,31 @@ class _Ingest:
                 self.report.failed.append((source.name, str(error)))
             self.report.num_files += 1
             while sum(len(draft.chunks) for draft in self.drafts) >= _BATCH_CHUNKS:
-                self._keep_some()
+                self._store_batch()
                 on_progress(number, len(sources), self.report)
         while self.drafts:
-            self._keep_some()
+            self._store_batch()
             on_progress(len(sources), len(sources), self.report)
 
     def remove_missing(self, origins: Set[str], roots: Sequence[Path]) -> None:
-        """Remove the documents from these places whose files are gone."""
-        places = {Path(_printable(root)) for root in roots}
+        """Remove documents under these roots whose files are gone."""
+        under = {Path(_printable(root)) for root in roots}
         gone = [
             document
             for document in self.collection.documents()
-            if document.origin not in origins and places & {Path(document.origin), *Path(document.origin).parents}
+            if document.origin not in origins and under & {Path(document.origin), *Path(document.origin).parents}
         ]
         self.report.removed += self._remove(gone)
 
-    def _take(self, source: Source, known: Sequence[DocumentInfo]) -> None:
-        """Compare a source with what is known of it, and draft what is new."""
+    def _draft(self, source: Source, known: Sequence[DocumentInfo]) -> None:
+        """Compare a source with its stored documents, and draft the new ones."""
         data = source.read()
         own = source.metadata
         origin_hash = _hash(own, data)
         if known and all(document.origin_hash == origin_hash for document in known):
-            self._tell(source, "unchanged", len(known))
+            self._report(source, "unchanged", len(known))
             return
-        hashes: dict[bytes, tuple[ParsedDocument, Metadata]] = {}  # what stands twice in a source is kept once
+        hashes: dict[bytes, tuple[ParsedDocument, Metadata]] = {}  # also drops duplicates within a source
         for each in source.parse(self.parser, data):
             title = {"title": each.title} if each.title else {}
             metadata: Metadata = {"kind": source.kind, **title, **own}
@@ -316,25 +308,25 @@ class _Ingest:
         num_bytes = sum(
             size_of(source.name, each.metadata, each.parsed.text, len(each.chunks) * dimension) for each in drafts
         )
-        self.gate(source, len(drafts) - len(old), num_bytes - sum(document.num_bytes for document in old))
-        self._tell(source, "unchanged", len(known) - len(old))
-        if known:  # whoever stops this from now on, it will be read again
-            self.collection.mark(source.origin, b"")
-        for draft, replaced in zip(drafts, old, strict=False):  # in the order in which they stand in the source
+        self.check_quota(source, len(drafts) - len(old), num_bytes - sum(document.num_bytes for document in old))
+        self._report(source, "unchanged", len(known) - len(old))
+        if known:  # after an interruption from here on the source is read again
+            self.collection.set_origin_hash(source.origin, b"")
+        for draft, replaced in zip(drafts, old, strict=False):  # in the source's order
             draft.replaces = replaced.id
-        self._tell(source, "removed", self._remove(old[len(drafts) :]))
+        self._report(source, "removed", self._remove(old[len(drafts) :]))
         if drafts:
             drafts[-1].completes = origin_hash
             self.drafts += drafts
         else:
-            self.collection.mark(source.origin, origin_hash)
+            self.collection.set_origin_hash(source.origin, origin_hash)
 
-    def _tell(self, source: Source, what: str, count: int) -> None:
+    def _report(self, source: Source, what: str, count: int) -> None:
         setattr(self.report, what, getattr(self.report, what) + count)
-        self.listener(source, what, count)
+        self.on_documents(source, what, count)
 
-    def _keep_some(self) -> None:
-        """Embed and keep the first drafts: as many as fill a batch, and one at least."""
+    def _store_batch(self) -> None:
+        """Embed and store the first drafts: one batch, at least one draft."""
         count = num_chunks = 0
         while count < len(self.drafts) and num_chunks < _BATCH_CHUNKS:
             num_chunks += len(self.drafts[count].chunks)
@@ -345,14 +337,14 @@ class _Ingest:
             if draft.replaces is not None:
                 vectors |= self.collection.vectors_of(draft.replaces)
         new = list(dict.fromkeys(text for draft in drafts for text in draft.texts if text not in vectors))
-        for start in range(0, len(new), _BATCH_CHUNKS):  # a long document has many
+        for start in range(0, len(new), _BATCH_CHUNKS):  # a long document exceeds one batch
             some = new[start : start + _BATCH_CHUNKS]
             vectors |= zip(some, self.embedder.embed(some).vectors, strict=True)
         complete = {draft.source.origin: draft.completes for draft in drafts if draft.completes}
         self.collection.change([self._finish(draft, vectors) for draft in drafts], complete=complete)
         del self.drafts[:count]
         for draft in drafts:
-            self._tell(draft.source, "added" if draft.replaces is None else "changed", 1)
+            self._report(draft.source, "added" if draft.replaces is None else "changed", 1)
         self.report.num_chunks += num_chunks
         self.report.num_embedded += len(new)
 

@@ -1,4 +1,4 @@
-"""Files to documents, and texts to chunks, in a child process with limits of time and memory: files are hostile."""
+"""Parse files and cut texts in a child process with time and memory limits, since files may be hostile."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ if TYPE_CHECKING:
     from quire.rag.embedder import TokenCounter
 
 MAX_FILE_BYTES = 256 << 20
-_NICENESS = 10  # reading can wait, an engine cannot
+_NICENESS = 10  # engines go first
 
 
 class ParserProcess:
-    """Owns the child process; it starts with the first file, and again after one that ended it.
+    """Owns the child process, which starts with the first file and restarts after a file that ended it.
 
     Args:
-        limits: what a file may take.
+        limits: time and memory limits per file.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
         self._child = Child(_make_worker, "reading", limits=limits or Limits(), niceness=_NICENESS)
 
     def parse(self, name: str, data: bytes) -> list[ParsedDocument]:
-        """The documents in a file; the end of its name says how it is read.
+        """Parse a file's documents; its suffix determines the format.
 
         Raises:
-            ValueError: it is of no kind that is read, or not what its name says.
-            ChildError: reading it took more than the limits, or ended the process.
+            ValueError: the format is unknown, or the content does not match it.
+            ChildError: parsing exceeded the limits or ended the process.
         """
         kind = kind_of(name)
         if kind is None:
-            raise ValueError(f"it is of no kind that is read ({', '.join(KINDS)})")
+            raise ValueError(f"its suffix is of no kind that is parsed ({', '.join(KINDS)})")
         return self.parse_as(kind, data)
 
     def parse_as(self, kind: str, data: bytes) -> list[ParsedDocument]:
-        """As `parse`, of a kind among the values of `KINDS`."""
+        """As `parse`, with the format given as one of the values of `KINDS`."""
         if len(data) > MAX_FILE_BYTES:
             raise ValueError(f"it has more than {MAX_FILE_BYTES >> 20} MiB; divide it")
         head, _, texts = self._child.ask(json.dumps(["parse", kind]).encode() + b"\n" + data).partition(b"\n")
@@ -53,15 +53,11 @@ class ParserProcess:
         return found
 
     def cut(self, text: str, *, embedder: str, readers: Sequence[str], num_tokens: int, overlap: int) -> list[Chunk]:
-        """The chunks of a text, as `chunks.cut` makes them.
-
-        Args:
-            embedder: its name: a directory, a hub id or the like.
-            readers: the models that read the chunks.
+        """Cut a text by `chunks.cut`, with the tokenizers of the embedder and of the reader models.
 
         Raises:
             ValueError: a tokenizer cannot be read.
-            ChildError: it took more than the limits.
+            ChildError: cutting exceeded the limits.
         """
         from quire.rag.chunks import Chunk
 
@@ -73,7 +69,7 @@ class ParserProcess:
         self._child.close()
 
     def stop(self) -> None:
-        """End the process at once, and for good: whoever waits for it gets a ChildError."""
+        """Kill the process for good; pending calls raise ChildError."""
         self._child.stop()
 
 
@@ -81,9 +77,7 @@ class ParserProcess:
 
 
 def _make_worker() -> Worker:
-    os.environ.setdefault(
-        "OPENBLAS_NUM_THREADS", "1"
-    )  # on many cores their stacks alone would be more than it may have
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # thread stacks on many cores would exceed the memory limit
     counters: dict[str, list[TokenCounter]] = {}
 
     def answer(question: bytes) -> bytes:
@@ -108,6 +102,6 @@ def _cut(
 
     key = json.dumps([embedder, readers])
     if key not in known:
-        known.clear()  # those of one collection are enough
+        known.clear()  # keep the tokenizers of one collection only
         known[key] = counters(find_embedder(embedder), readers)
     return json.dumps([astuple(chunk) for chunk in cut(text, known[key], num_tokens, overlap)]).encode()

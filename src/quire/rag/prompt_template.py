@@ -1,8 +1,8 @@
-"""From a question and the passages that were found for it to a prompt: what stands around them, and who shares the KV.
+"""Build a prompt from retrieved passages and a question, and assign the domains that share its KV.
 
-    Context: passage | rest of the form, with the question in it
+    Context: passage | rest of the template, with the question in it
 
-The passages stand right behind what is the same for every question, so that their KV is found again by any question.
+The passages follow a head that is the same for every question, so any question can reuse their KV.
 """
 
 from __future__ import annotations
@@ -17,18 +17,12 @@ from quire.text.document_boundary import JoinedPrompt, join_messages, join_text,
 from quire.text.tokenizer import Tokenizer
 
 _DOCUMENTS, _QUESTION = "{documents}", "{question}"
-_BETWEEN = "\n\n"  # belongs to the later passage: the first one is then the same whether others follow or not
+_SEPARATOR = "\n\n"  # part of the later passage, so the first one's tokens do not depend on whether others follow
 
 
 @dataclass(frozen=True, slots=True)
 class PromptTemplate:
-    """The form of a prompt with passages.
-
-    Attributes:
-        head: in front of the passages.
-        middle: between them and the question.
-        tail: behind the question.
-    """
+    """The text before the passages, between them and the question, and after the question."""
 
     head: str = ""
     middle: str = "\n\n"
@@ -36,33 +30,30 @@ class PromptTemplate:
 
     @classmethod
     def parse(cls, text: str) -> PromptTemplate:
-        """A form as people write it: `Context: {documents} Question: {question}`.
+        """Parse a template such as `Context: {documents} Question: {question}`.
 
         Raises:
-            ValueError: one of the two is not there once, or they are the other way round.
+            ValueError: a placeholder is missing or repeated, or the question comes first.
         """
         if text.count(_DOCUMENTS) != 1 or text.count(_QUESTION) != 1 or text.index(_DOCUMENTS) > text.index(_QUESTION):
             raise ValueError(
-                f"the template {text!r:.100} should have {_DOCUMENTS} once, and {_QUESTION} once behind it; in front "
-                "of the documents is what all questions share"
+                f"the template {text!r:.100} should have {_DOCUMENTS} once, and {_QUESTION} once behind it; all "
+                "questions share the text before the documents"
             )
         head, _, rest = text.partition(_DOCUMENTS)
         middle, _, tail = rest.partition(_QUESTION)
         return cls(head, middle, tail)
 
 
-#: A plain prompt.
-PLAIN = PromptTemplate("Context: ", "\nQuestion: ", "\nAnswer:")
-#: A conversation that the user begins: the chat template says whose turn it is then.
-USER_FIRST = PromptTemplate("Context: ", "\nQuestion: ")
-#: A conversation that begins with instructions, in front of which the passages stand.
-SYSTEM_FIRST = PromptTemplate("Context: ")
+PLAIN = PromptTemplate("Context: ", "\nQuestion: ", "\nAnswer:")  #: for plain prompts
+USER_FIRST = PromptTemplate("Context: ", "\nQuestion: ")  #: for conversations that the user begins
+SYSTEM_FIRST = PromptTemplate("Context: ")  #: for conversations that begin with instructions, put behind the passages
 
 
 def join_question(
     tokenizer: Tokenizer, passages: Sequence[str], question: str, template: PromptTemplate | None = None
 ) -> Prompt:
-    """A plain prompt. ValueError where there are no passages."""
+    """Build a plain prompt. Raises ValueError without passages."""
     return _prompt_of(_join_question(tokenizer, passages, question, template or PLAIN))
 
 
@@ -73,13 +64,13 @@ def join_conversation(
     template: PromptTemplate | None = None,
     **options: Any,
 ) -> Prompt:
-    """A conversation with the passages at the start of its first message.
+    """Build a conversation with the passages at the start of its first message.
 
     Args:
-        options: of `join_messages`: chat template and how it is applied.
+        options: chat template options, as for `join_messages`.
 
     Raises:
-        ValueError: there are no passages or no messages, or the chat template does not show the first one as it is.
+        ValueError: passages or messages are missing, or the chat template changes or drops the first message.
     """
     return _prompt_of(_join_conversation(tokenizer, passages, messages, template, **options))
 
@@ -92,14 +83,14 @@ def join_passage(
     template: PromptTemplate | None = None,
     chat_template: str | None = None,
 ) -> tuple[Prompt, int] | None:
-    """What all prompts with this passage, and no other before it, begin with: to prepare its KV, or to delete it.
+    """Build the common start of all prompts with this passage first, to prepare or delete its KV.
 
     Args:
-        role: of conversations whose first message is of this role; None is of plain prompts.
+        role: role of the first message; None for plain prompts.
 
     Returns:
-        The prompt up to the passage's end, and the passage's first token; None where the chat template has no such
-        conversation, or writes something of each request's own in front of it.
+        The prompt up to the passage's end, and the index of the passage's first token. None if the chat template
+        rejects such a conversation, or writes request-specific text before the passage.
     """
     if role is None:
         joined = _join_question(tokenizer, [passage], "", template or PLAIN)
@@ -117,19 +108,19 @@ def join_passage(
 
 
 def share(prompt: Prompt, collection_id: str, rest: DomainSpans, salt: str | None = None) -> Prompt:
-    """The prompt, its documents shared by whoever may search the collection, what follows by those of `rest`.
+    """Assign domains: the collection's to the documents, and those of `rest` to the text behind them.
 
     Args:
-        collection_id: new whenever a collection is made again, so that nobody finds the KV of one that was deleted.
-        rest: the domains of a prompt without documents.
-        salt: narrows both.
+        collection_id: random id of the collection; a recreated one cannot reach the KV of its predecessor.
+        rest: domains of the prompt without documents.
+        salt: further restriction of both.
     """
     if not prompt.documents:
         return replace(prompt, domains=rest)
     collection = collection_domain(collection_id).salted(salt)
     spans: DomainSpans = ((0, collection),)
     (_, behind), *_ = rest
-    if behind.level > collection.level:  # where there are no tenants, everybody may share what follows, too
+    if behind.level > collection.level:  # without tenants the rest is as shared as the documents
         spans = (*spans, (prompt.documents[-1], behind))
     return replace(prompt, domains=spans)
 
@@ -138,7 +129,7 @@ def _join_question(
     tokenizer: Tokenizer, passages: Sequence[str], question: str, template: PromptTemplate
 ) -> JoinedPrompt:
     rest = template.middle + question + template.tail
-    return join_text(tokenizer, _apart(passages), rest, head=template.head)
+    return join_text(tokenizer, _with_separators(passages), rest, head=template.head)
 
 
 def _join_conversation(
@@ -150,15 +141,15 @@ def _join_conversation(
 ) -> JoinedPrompt:
     role = messages[0]["role"] if messages else "user"
     template = template or (USER_FIRST if role == "user" else SYSTEM_FIRST)
-    messages = [_around(messages[0], template), *messages[1:]] if messages else messages
-    return join_messages(tokenizer, _apart(passages), messages, head=template.head, **options)
+    messages = [_wrap(messages[0], template), *messages[1:]] if messages else messages
+    return join_messages(tokenizer, _with_separators(passages), messages, head=template.head, **options)
 
 
-def _apart(passages: Sequence[str]) -> list[str]:
-    return [*passages[:1], *(_BETWEEN + passage for passage in passages[1:])]
+def _with_separators(passages: Sequence[str]) -> list[str]:
+    return [*passages[:1], *(_SEPARATOR + passage for passage in passages[1:])]
 
 
-def _around(message: Mapping[str, Any], template: PromptTemplate) -> dict[str, Any]:
+def _wrap(message: Mapping[str, Any], template: PromptTemplate) -> dict[str, Any]:
     content = message.get("content")
     if isinstance(content, list | tuple):
         parts = [{"type": "text", "text": text} for text in (template.middle, template.tail)]

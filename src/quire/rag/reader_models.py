@@ -1,4 +1,4 @@
-"""The models that read chunks: how each counts their tokens, and how many of them it takes. Imports no torch."""
+"""Limits that the models reading the chunks impose: their tokenizers and context lengths. Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from quire.text.tokenizer import Tokenizer
 
 
 def chunk_limit(models: Sequence[str]) -> int | None:
-    """The longest chunk that leaves each of these models half of its context for the question and the answer; None
-    without models.
+    """Return half of the smallest context, so that question and answer fit beside a chunk; None without models.
 
     Raises:
-        ModelLoadError: there is no such model.
+        ModelLoadError: a model does not exist.
     """
     contexts = []
     for model in models:
@@ -25,15 +24,14 @@ def chunk_limit(models: Sequence[str]) -> int | None:
 
 
 def counters(embedder: EmbedderSource, models: Sequence[str]) -> list[TokenCounter]:
-    """The tokenizers that a chunk has to fit: the embedder's, with its special tokens, and those of the models, which
-    join chunks with other text.
+    """Return the tokenizers that limit a chunk: the embedder's with its special tokens, and each model's without.
 
     Raises:
         ValueError: a model or its tokenizer cannot be read.
     """
     found = [embedder.token_counter()]
     for model in models:
-        source = resolve_model(model, load_format="random")  # its small files alone
+        source = resolve_model(model, load_format="random")  # reads the config files only
         if source.path is None:
             tokenizer = Tokenizer.byte_level(ConfigReader(source.hf_config).integer("vocab_size"))
         else:

@@ -12,7 +12,8 @@ import numpy as np
 from quire.bench.progress import progress
 from quire.loading.source import embedded_path, resolve_model
 from quire.models.model_config import ConfigReader
-from quire.rag.collections import Collection, Collections
+from quire.rag.collection import Collection
+from quire.rag.collections import Collections
 from quire.rag.embedder import HASHING, EmbedderSource, TokenCounter, find_embedder, token_counter
 from quire.rag.embedder_process import EmbedderProcess
 from quire.rag.ingest import IngestReport, ingest

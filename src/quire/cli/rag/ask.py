@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from quire.engine.engine import Engine
     from quire.engine.request_state import RequestState
     from quire.prompt import Prompt
-    from quire.rag.collections import Collection
+    from quire.rag.collection import Collection
     from quire.rag.prompt_template import PromptTemplate
     from quire.rag.records import Passage
     from quire.text.tokenizer import Tokenizer

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from quire.rag.collections import Collection, Collections
+    from quire.rag.collection import Collection
+    from quire.rag.collections import Collections
     from quire.rag.embedder_process import EmbedderProcess
     from quire.rag.records import Passage, Plain
 

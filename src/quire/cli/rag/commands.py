@@ -23,7 +23,8 @@ from quire.cli.tables import print_table, show_time, write_figures
 from quire.config import EngineConfig
 
 if TYPE_CHECKING:
-    from quire.rag.collections import Collection, Collections
+    from quire.rag.collection import Collection
+    from quire.rag.collections import Collections
     from quire.rag.embedder_process import EmbedderProcess
     from quire.rag.ingest import IngestReport
     from quire.rag.records import DocumentInfo

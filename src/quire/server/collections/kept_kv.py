@@ -25,7 +25,7 @@ from quire.server.generation.generation import GenerationJob, wait_until_known
 from quire.server.registry import ModelRegistry, ServedModel
 
 if TYPE_CHECKING:
-    from quire.rag.collections import Collection
+    from quire.rag.collection import Collection
 
 logger = logging.getLogger("quire.server")
 

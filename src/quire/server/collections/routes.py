@@ -33,7 +33,7 @@ from quire.server.http.body import JsonRoute
 from quire.server.http.connection import run_while_connected
 
 if TYPE_CHECKING:
-    from quire.rag.collections import Collection
+    from quire.rag.collection import Collection
     from quire.rag.records import DocumentInfo
 
 _DEFAULT_TOP_K = 5

@@ -20,7 +20,7 @@ from quire.server.http.auth import PUBLIC_KEY_ID
 from quire.server.metrics import Metrics
 
 if TYPE_CHECKING:
-    from quire.rag.collections import Collection
+    from quire.rag.collection import Collection
     from quire.rag.embedder import EmbedderSource
     from quire.rag.records import CollectionInfo, Filter, Passage
 
@@ -145,7 +145,7 @@ class CollectionService:
             _check_filter(where)
             embeddings = self.embedder.embed([query[:MAX_QUERY_CHARACTERS]], use="search")
             passages = found.search(embeddings.vectors[0], top_k, where)
-            self.storage.reading.trim(_MAX_VECTORS)
+            self.storage.reading.trim_indexes(_MAX_VECTORS)
         return SearchResult(info, passages, embeddings.num_tokens[0])
 
     async def embed(self, texts: Sequence[str]) -> Embeddings:
@@ -236,7 +236,7 @@ class CollectionService:
         def work() -> str:
             found = self.find_own(key_id, name)
             self.storage.writing.delete_by_id(found.id)
-            self.storage.reading.forget(found.id)
+            self.storage.reading.release_index(found.id)
             return found.id
 
         return await self.run(work, name)

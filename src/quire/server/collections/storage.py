@@ -93,7 +93,7 @@ def errors_of(name: str, param: str | None = None) -> Iterator[None]:
         name: of the collection.
         param: the field of the body that a plain ValueError is about.
     """
-    from quire.rag.collections import CollectionBusy, CollectionGone
+    from quire.rag.collection import CollectionBusy, CollectionGone
 
     try:
         yield

@@ -25,7 +25,7 @@ from quire.server.errors import RETRY_SOON, ApiError
 from quire.system.child import ChildError
 
 if TYPE_CHECKING:
-    from quire.rag.collections import Collection
+    from quire.rag.collection import Collection
     from quire.rag.ingest import Source
     from quire.rag.records import CollectionInfo, Metadata
 
@@ -159,14 +159,14 @@ class Uploads:
             except ValueError as error:
                 outcome.error = str(error)
 
-        def gate(source: Source, num_documents: int, num_bytes: int) -> None:
+        def check_quota(source: Source, num_documents: int, num_bytes: int) -> None:
             try:
                 room.take(num_documents, num_bytes)
             except QuotaExceeded:
                 outcomes[source.name].is_quota = True
                 raise
 
-        def listen(source: Source, what: str, count: int) -> None:
+        def on_documents(source: Source, what: str, count: int) -> None:
             outcomes[source.name].counts[what] += count
 
         def go_on(*_: object) -> None:
@@ -187,8 +187,8 @@ class Uploads:
             )
             _check_tokenizers(cut)
             report = ingest_uploads(
-                collection, uploads, embedder=self._embedder, parser=parser, cut=cut, gate=gate, listener=listen,
-                on_progress=go_on,
+                collection, uploads, embedder=self._embedder, parser=parser, cut=cut,
+                check_quota=check_quota, on_documents=on_documents, on_progress=go_on,
             )  # fmt: skip
         if report.failed:
             go_on()  # what ended the reading may be the end of the server

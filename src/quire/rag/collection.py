@@ -1,0 +1,335 @@
+"""One collection of documents: add, replace, remove and search.
+
+Texts, metadata and vectors are rows of the directory's SQLite database. A Faiss index in a file beside it is derived
+from them. `ingest.py` reads documents; an embedder makes their vectors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quire.rag.database import Database
+from quire.rag.embedding import EmbedderFacts
+from quire.rag.index import VectorIndex
+from quire.rag.records import (
+    CollectionInfo,
+    DocumentInfo,
+    Filter,
+    NewDocument,
+    OnDeleted,
+    Passage,
+    Plain,
+    check_metadata,
+    size_of,
+)
+
+_SPARE = 16  # index candidates beyond top_k, since the float16 index ranks approximately
+_BATCH = 500  # ids in one statement
+_SET_ORIGIN_HASH = "UPDATE documents SET origin_hash = ? WHERE collection_id = ? AND origin = ?"
+_DOCUMENT = (
+    "SELECT id, origin, name, metadata, num_chars, num_bytes, "
+    "(SELECT count(*) FROM chunks WHERE document_id = d.id), added, content_hash, origin_hash FROM documents d "
+)
+
+
+class CollectionGone(ValueError):
+    """The collection was deleted."""
+
+
+class CollectionBusy(ValueError):
+    """Another process or thread is ingesting into the collection."""
+
+
+class Collection:
+    """The documents of one collection, and the search among them. `Collections` opens it."""
+
+    def __init__(self, database: Database, directory: Path, id_: str, on_deleted: OnDeleted | None = None) -> None:
+        self.id = id_
+        self._database = database
+        self._directory = directory
+        self._on_deleted = on_deleted
+        self._index: VectorIndex | None = None
+
+    @property
+    def num_vectors(self) -> int:
+        """Vectors that the index holds in memory."""
+        return len(self._index) if self._index is not None else 0
+
+    @property
+    def info(self) -> CollectionInfo:
+        """The collection's current record. Raises CollectionGone after a deletion."""
+        with self._database.reading() as connection:
+            return read_info(connection, self.id)
+
+    def check_embedder(self, embedder: EmbedderFacts) -> None:
+        """Raise ValueError if another embedder made the collection's vectors."""
+        info = self.info
+        if info.fingerprint != embedder.fingerprint:
+            raise ValueError(
+                f"collection {info.name!r} was embedded by {info.embedder}, not by {embedder.name} as it is here; use "
+                "that embedder, or delete the collection and ingest again"
+            )
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Hold the collection's ingest lock, across threads and processes.
+
+        Raises:
+            CollectionBusy: another ingest holds it.
+        """
+        with (self._directory / f"{self.id}.lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise CollectionBusy(
+                    f"another process adds to collection {self.info.name!r} now; try again when it is done"
+                ) from None
+            yield
+
+    # -- documents -----------------------------------------------------------------------------------------------------
+
+    def documents(self, *, limit: int = -1, after: int = 0) -> list[DocumentInfo]:
+        """List documents in the order in which they were first added.
+
+        Args:
+            limit: the most documents to return; -1 for all.
+            after: a document's id; the list starts behind it.
+        """
+        return self._documents("collection_id = ? AND id > ? ORDER BY id LIMIT ?", self.id, after, limit)
+
+    def documents_of(self, origin: str) -> list[DocumentInfo]:
+        """Documents read from one origin."""
+        return self._documents("collection_id = ? AND origin = ? ORDER BY id", self.id, origin)
+
+    def documents_named(self, name: str) -> list[DocumentInfo]:
+        """Documents of one name. A file with several documents gives its name to all of them."""
+        return self._documents("collection_id = ? AND name = ? ORDER BY id", self.id, name)
+
+    def document(self, document_id: int) -> DocumentInfo | None:
+        return next(iter(self._documents("collection_id = ? AND id = ?", self.id, document_id)), None)
+
+    def _documents(self, condition: str, *values: Plain) -> list[DocumentInfo]:
+        with self._database.reading() as connection:
+            rows = connection.execute(f"{_DOCUMENT} WHERE {condition}", values).fetchall()
+        return [
+            DocumentInfo(id_, origin, name, json.loads(metadata), *rest) for id_, origin, name, metadata, *rest in rows
+        ]
+
+    def text(self, document_id: int) -> str:
+        """A document's whole text. Raises ValueError for an unknown id."""
+        with self._database.reading() as connection:
+            text = self._text(connection, document_id)
+        if text is None:
+            raise ValueError(f"there is no document {document_id} in this collection")
+        return text
+
+    def passages_of(self, document_id: int) -> list[str]:
+        """The texts of a document's chunks; empty for an unknown id."""
+        with self._database.reading() as connection:
+            return self._chunk_texts(connection, document_id)
+
+    def vectors_of(self, document_id: int) -> dict[str, np.ndarray]:
+        """Chunk text -> vector of one document; empty for an unknown id."""
+        with self._database.reading() as connection:
+            if (text := self._text(connection, document_id)) is None:
+                return {}
+            rows = connection.execute("SELECT start, end, vector FROM chunks WHERE document_id = ?", (document_id,))
+            return {text[start:end]: np.frombuffer(vector, np.float32) for start, end, vector in rows}
+
+    def _text(self, connection: sqlite3.Connection, document_id: int) -> str | None:
+        sql = "SELECT text FROM documents WHERE collection_id = ? AND id = ?"
+        row = connection.execute(sql, (self.id, document_id)).fetchone()
+        return None if row is None else str(row[0])
+
+    def _chunk_texts(self, connection: sqlite3.Connection, document_id: int) -> list[str]:
+        if (text := self._text(connection, document_id)) is None:
+            return []
+        spans = connection.execute("SELECT start, end FROM chunks WHERE document_id = ?", (document_id,))
+        return [text[start:end] for start, end in spans]
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def change(
+        self,
+        added: Sequence[NewDocument] = (),
+        removed: Sequence[int] = (),
+        complete: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """Add, replace and remove documents in one transaction.
+
+        Args:
+            removed: document ids.
+            complete: origin -> hash of its content, for origins whose documents are all stored after this change.
+                Any other origin touched by the change counts as incomplete.
+
+        Raises:
+            ValueError: the collection was deleted (CollectionGone), or metadata hold a value that is not plain.
+        """
+        for document in added:
+            check_metadata(document.metadata)
+        deleted_texts: Counter[str] = Counter()
+        with self._database.writing() as connection:
+            info = self._grow_version(connection)
+            if self._on_deleted is not None:
+                for id_ in (*removed, *(document.replaces for document in added if document.replaces is not None)):
+                    deleted_texts.update(self._chunk_texts(connection, id_))
+            for id_ in removed:
+                connection.execute(
+                    "UPDATE documents SET origin_hash = x'' WHERE collection_id = ?1 AND origin = "
+                    "(SELECT origin FROM documents WHERE collection_id = ?1 AND id = ?2)",
+                    (self.id, id_),
+                )
+                connection.execute("DELETE FROM documents WHERE collection_id = ? AND id = ?", (self.id, id_))
+            for document in added:
+                self._insert(connection, document)
+            for origin, origin_hash in (complete or {}).items():
+                connection.execute(_SET_ORIGIN_HASH, (origin_hash, self.id, origin))
+        for document in added:
+            for chunk in document.chunks:
+                deleted_texts.pop(document.text[chunk.start : chunk.end], None)
+        if deleted_texts and self._on_deleted is not None:
+            self._on_deleted(info, list(deleted_texts))
+
+    def set_origin_hash(self, origin: str, origin_hash: bytes) -> None:
+        """Record that all documents of an origin are stored; b"" records that some may be missing."""
+        with self._database.writing() as connection:
+            connection.execute(_SET_ORIGIN_HASH, (origin_hash, self.id, origin))
+
+    def _grow_version(self, connection: sqlite3.Connection) -> CollectionInfo:
+        done = connection.execute("UPDATE collections SET version = version + 1 WHERE id = ?", (self.id,))
+        if not done.rowcount:
+            raise CollectionGone("the collection was deleted meanwhile")
+        return read_info(connection, self.id)
+
+    def _insert(self, connection: sqlite3.Connection, new: NewDocument) -> None:
+        id_ = new.replaces
+        if id_ is not None:
+            connection.execute("DELETE FROM chunks WHERE collection_id = ? AND document_id = ?", (self.id, id_))
+            connection.execute("DELETE FROM documents WHERE collection_id = ? AND id = ?", (self.id, id_))
+        metadata = json.dumps(dict(new.metadata), ensure_ascii=False)
+        num_bytes = size_of(new.name, new.metadata, new.text, new.vectors.size)
+        row = (id_, self.id, new.origin, new.name, metadata, len(new.text), num_bytes, new.content_hash, b"",
+               time.time(), new.text)  # fmt: skip
+        id_ = connection.execute(f"INSERT INTO documents VALUES ({', '.join('?' * len(row))})", row).lastrowid
+        connection.executemany(
+            "INSERT INTO chunks (collection_id, document_id, start, end, num_tokens, vector) VALUES (?, ?, ?, ?, ?, ?)",
+            [
+                (self.id, id_, chunk.start, chunk.end, chunk.num_tokens, vector.astype(np.float32).tobytes())
+                for chunk, vector in zip(new.chunks, new.vectors, strict=True)
+            ],
+        )
+
+    # -- search --------------------------------------------------------------------------------------------------------
+
+    def search(self, vector: np.ndarray, top_k: int = 5, where: Filter | None = None) -> list[Passage]:
+        """Return the chunks nearest to a query, best first.
+
+        Args:
+            vector: float32 [dimension], of length 1, from the collection's embedder.
+            where: metadata that a chunk's document must match.
+
+        Raises:
+            ValueError: the collection was deleted, or the filter is malformed.
+        """
+        with self._database.reading() as connection:  # one snapshot for index, filter and texts
+            index = self._current_index(connection)
+            among = None if not where else self._chunks_where(connection, where)
+            found = index.search(vector, top_k + _SPARE, among)
+            ids, vectors = _vectors(connection, [id_ for id_, _ in found], len(vector))
+            best = sorted(zip((vectors @ vector).tolist(), ids, strict=True), key=lambda pair: (-pair[0], pair[1]))
+            return [self._passage(connection, id_, score) for score, id_ in best[:top_k]]
+
+    def save_index(self) -> None:
+        """Write the current index to its file, which spares the next process rebuilding it."""
+        with self._database.reading() as connection:
+            index = self._current_index(connection)
+            with contextlib.suppress(OSError):  # on a full disk the next process rebuilds it
+                index.save()
+
+    def save_searched_index(self) -> None:
+        """Call `save_index` if this object has searched."""
+        if self._index is not None:
+            self.save_index()
+
+    def _current_index(self, connection: sqlite3.Connection) -> VectorIndex:
+        info = connection.execute("SELECT version, dimension FROM collections WHERE id = ?", (self.id,)).fetchone()
+        if info is None:
+            self._index = None
+            raise CollectionGone("the collection was deleted")
+        version, dimension = info
+        if self._index is None:
+            self._index = VectorIndex(self._directory / f"{self.id}.faiss", dimension)
+        if self._index.version != version:
+            was_missing = self._index.version == -1
+            ids = connection.execute("SELECT id FROM chunks WHERE collection_id = ?", (self.id,))
+            every = np.fromiter((row[0] for row in ids), np.int64)
+            self._index.update(version, every, lambda wanted: _vectors(connection, wanted, dimension))
+            if was_missing:
+                with contextlib.suppress(OSError):
+                    self._index.save()
+        return self._index
+
+    def _chunks_where(self, connection: sqlite3.Connection, where: Filter) -> np.ndarray:
+        sql = ""
+        values: list[Plain] = [self.id]
+        for key, wanted in where.items():
+            choices = [wanted] if isinstance(wanted, str | int | float) else list(wanted)
+            for choice in choices:
+                check_metadata({key: choice})
+            marks = ", ".join("?" * len(choices))
+            sql += f" AND EXISTS (SELECT 1 FROM json_each(d.metadata) WHERE key = ? AND value IN ({marks}))"
+            values += [key, *choices]
+        rows = connection.execute(
+            "SELECT c.id FROM documents d JOIN chunks c ON c.document_id = d.id WHERE d.collection_id = ?" + sql, values
+        )
+        return np.fromiter((row[0] for row in rows), np.int64)
+
+    def _passage(self, connection: sqlite3.Connection, chunk_id: int, score: float) -> Passage:
+        row: Any = connection.execute(
+            "SELECT substr(d.text, c.start + 1, c.end - c.start), c.start, c.end, c.num_tokens, c.id, d.id, d.name, "
+            "d.metadata FROM chunks c JOIN documents d ON d.id = c.document_id WHERE c.id = ? AND c.collection_id = ?",
+            (chunk_id, self.id),
+        ).fetchone()
+        text, start, end, num_tokens, id_, document_id, name, metadata = row
+        return Passage(score, text, start, end, num_tokens, id_, document_id, name, json.loads(metadata))
+
+
+def read_info(connection: sqlite3.Connection, id_: str) -> CollectionInfo:
+    """A collection's record. Raises CollectionGone for an unknown id."""
+    row: Any = connection.execute(
+        "SELECT id, name, owner, is_public, created, embedder, fingerprint, dimension, chunk_tokens, overlap_tokens, "
+        "readers, version, (SELECT count(*) FROM documents WHERE collection_id = c.id), "
+        "(SELECT count(*) FROM chunks WHERE collection_id = c.id) FROM collections c WHERE id = ?",
+        (id_,),
+    ).fetchone()
+    if row is None:
+        raise CollectionGone("the collection was deleted")
+    values = dict(zip((each.name for each in fields(CollectionInfo)), row, strict=True))
+    return CollectionInfo(
+        **values | {"is_public": bool(values["is_public"]), "readers": tuple(json.loads(values["readers"]))}
+    )
+
+
+def _vectors(connection: sqlite3.Connection, ids: Sequence[int], dimension: int) -> tuple[list[int], np.ndarray]:
+    """The vectors of chunks, and their ids in the same order."""
+    found: list[int] = []
+    vectors = np.empty((len(ids), dimension), np.float32)
+    for start in range(0, len(ids), _BATCH):
+        some = ids[start : start + _BATCH]
+        marks = ", ".join("?" * len(some))
+        for id_, vector in connection.execute(f"SELECT id, vector FROM chunks WHERE id IN ({marks})", some):
+            vectors[len(found)] = np.frombuffer(vector, np.float32)
+            found.append(id_)
+    return found, vectors[: len(found)]
