@@ -31,7 +31,7 @@ from models.test_same_logits import attend_to_one_sequence
 from quire.loading import load_model, resolve_model
 from quire.models.adapter import read_adapter
 from quire.models.base import CausalLM
-from quire.models.layers import Linear
+from quire.models.linear import Linear
 from quire.models.stages import PassLayer, ServableStage
 from quire.outputs import NewSequence, SchedulerOutput
 

@@ -10,11 +10,13 @@ import torch
 import torch.nn.functional as F
 
 import quire.models.layers as layers
+import quire.models.rotary as rotary
 import quire.runner.sampler as sampler
 from quire.kernels.build import LEVELS
 from quire.kernels.elementwise import Elementwise
 from quire.kernels.loaded import load_kernels, load_library, runnable_levels
-from quire.models.layers import RMSNorm, Sum, rotate, rotate_heads
+from quire.models.layers import RMSNorm, Sum
+from quire.models.rotary import rotate, rotate_heads
 
 #: Of the largest value: one rounding to the dtype, and what sums in another order differ by.
 TOLERANCE = {torch.float32: 1e-6, torch.bfloat16: 2**-7}
@@ -29,6 +31,7 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     for module in (layers, sampler):
         monkeypatch.setattr(module, "kernels_for", lambda _: found)
         monkeypatch.setattr(module, "threads_for", lambda *_: 2)
+    monkeypatch.setattr(rotary, "threads_for", lambda *_: 2)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         yield found

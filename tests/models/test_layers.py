@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from checkpoints import ARCHITECTURES, make_reference
 from quire.loading.modules.units import tied_head_bytes
-from quire.models.layers import Linear, MergedLinear
+from quire.models.linear import Linear, MergedLinear
 from quire.models.registry import build_model, read_model_config
 from quire.models.weights.packed_weight import can_pack
 from quire.models.weights.panel_weight import panel_kernels

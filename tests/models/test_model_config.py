@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from checkpoints import ARCHITECTURES, make_config, make_reference
-from quire.models.layers import inverse_frequencies
 from quire.models.model_config import (
     NOT_ARITHMETIC,
     ModelConfig,
@@ -18,6 +17,7 @@ from quire.models.model_config import (
     check_tokenizer_fits,
 )
 from quire.models.registry import build_model, read_model_config
+from quire.models.rotary import inverse_frequencies
 
 
 def read(name: str, **changes: Any) -> ModelConfig:

@@ -18,8 +18,8 @@ from quire.kernels.loaded import load_library, runnable_levels
 from quire.loading import load_model, resolve_model
 from quire.loading.layer_loader import LayerLoader
 from quire.loading.modules.units import memory_of
-from quire.models import layers
-from quire.models.layers import Linear
+from quire.models import linear
+from quire.models.linear import Linear
 from quire.models.weights.quantized_weight import QuantizedWeight, TorchQuantizedWeight
 
 LEVELS = runnable_levels()
@@ -143,8 +143,8 @@ def test_a_layer_at_a_time_and_no_more_memory_than_said(monkeypatch: pytest.Monk
         plain.append(sum(in_memory))
         return original(weight, quantization)
 
-    original = layers.quantize_weight
-    monkeypatch.setattr(layers, "quantize_weight", quantize)
+    original = linear.quantize_weight
+    monkeypatch.setattr(linear, "quantize_weight", quantize)
     to_come = loader.pending_memory()
     with loader:
         loader.start()

@@ -13,7 +13,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from quire.models.layers import Embedding, Linear, Projection
+from quire.models.layers import Embedding
+from quire.models.linear import Linear, Projection
 from quire.models.model_config import ModelConfig
 from quire.models.parallel.group import ALONE, ParallelGroup
 from quire.models.parallel.split import ModelSplit, TensorShare

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from quire.models.base import Attend, CausalLM
-from quire.models.layers import ACTIVATIONS, Embedding, LayerNorm, Linear, MergedLinear, check_activation, take_rows
+from quire.models.layers import ACTIVATIONS, Embedding, LayerNorm, check_activation, take_rows
+from quire.models.linear import Linear, MergedLinear
 from quire.models.model_config import ConfigReader, ModelConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
 

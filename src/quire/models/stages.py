@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from quire.models.layers import Linear, Sum, take_rows
+from quire.models.layers import Sum, take_rows
+from quire.models.linear import Linear
 from quire.models.parallel.group import ALONE, ParallelGroup
 from quire.models.parallel.split import Share, gather
 from quire.models.recorded_passes import RecordedPasses

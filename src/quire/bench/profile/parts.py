@@ -14,7 +14,8 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from quire.models import llama
-from quire.models.layers import Embedding, LayerNorm, Linear, RMSNorm
+from quire.models.layers import Embedding, LayerNorm, RMSNorm
+from quire.models.linear import Linear
 
 if TYPE_CHECKING:
     from torch import nn

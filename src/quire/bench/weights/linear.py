@@ -35,7 +35,7 @@ def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, An
 
     from quire.loading import resolve_model
     from quire.loading.modules.fitting import choose_dtype
-    from quire.models.layers import Linear
+    from quire.models.linear import Linear
     from quire.models.registry import build_model
     from quire.models.weights.packed_weight import OneDnnWeight, pack_weight
     from quire.models.weights.quantized_weight import BITS, quantize_weight

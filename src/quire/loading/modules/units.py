@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from quire.models.base import CausalLM, checkpoint_tensors
-from quire.models.layers import Linear
+from quire.models.linear import Linear
 from quire.models.model_config import ModelConfig
 from quire.models.parallel import ALONE, ParallelGroup
 from quire.models.registry import build_model

@@ -1,0 +1,193 @@
+"""Linear layers: plain, packed or quantized weights, an adapter beside them, and this rank's part of both.
+
+A layer knows its own tensors and their names in a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from quire.models.parallel.group import ALONE, ParallelGroup
+from quire.models.parallel.split import Share, TensorShare
+from quire.models.weights.interface import PackedWeight
+from quire.models.weights.packed_weight import pack_weight
+from quire.models.weights.panel_weight import PanelWeight
+from quire.models.weights.quantized_weight import QuantizedWeight, quantize_weight, quantized_bytes
+
+
+class LinearAdapter(Protocol):
+    """The part of a LoRA adapter in one linear layer; see `models/adapter.py`."""
+
+    def add_to(self, y: Tensor, x: Tensor) -> Tensor:
+        """Return y plus the adapter's output for x, in y's dtype; may write to y.
+
+        Args:
+            y: [num_tokens, out_features], the layer's output.
+            x: [num_tokens, in_features]
+        """
+        ...
+
+
+class Projection(NamedTuple):
+    """One linear layer of a checkpoint, inside a `Linear` that may stack several."""
+
+    linear: Linear
+    rows: slice  #: its rows in the layer's output
+    outputs: Share  #: this rank's part of its outputs
+
+
+class Linear(nn.Module):
+    """y = x W^T + b, plus the output of an adapter. `pack()` replaces the loaded weight by a faster layout.
+
+    Args:
+        in_features: all features, or this rank's share of them. With a share, y is summed over the group.
+        out_features: all features, or this rank's share of them.
+    """
+
+    def __init__(
+        self,
+        in_features: int | Share,
+        out_features: int | Share,
+        *,
+        bias: bool,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        group: ParallelGroup = ALONE,
+    ) -> None:
+        super().__init__()
+        self.inputs, self.outputs = Share.of(in_features), Share.of(out_features)
+        self.in_features, self.out_features = self.inputs.size, self.outputs.size  # on this rank
+        self.weight: nn.Parameter | None = empty_parameter((self.out_features, self.in_features), dtype, device)
+        self.bias = empty_parameter((self.out_features,), dtype, device) if bias else None
+        self.packed: PackedWeight | None = None
+        self.quantization = "none"  # applied by pack()
+        self.adapter: LinearAdapter | None = None  # the weights stay unchanged
+        self._group = group
+        self._is_addend = not self.inputs.is_whole
+        self._adds_bias = not self._is_addend or group.rank == 0  # once per sum
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = self.bias if self._adds_bias else None
+        if self.packed is not None:
+            y = self.packed.product(x, bias)
+        else:
+            assert self.weight is not None
+            y = F.linear(x, self.weight, bias)
+        if self.adapter is not None:
+            y = self.adapter.add_to(y, x)
+        return self._group.all_reduce(y) if self._is_addend else y
+
+    def silu(self, x: Tensor) -> Tensor:
+        """Compute silu(x W^T + b), in one call without an adapter, whose output is added before silu."""
+        if self.packed is not None and self.adapter is None:
+            return self.packed.product(x, self.bias, "silu")
+        return F.silu(self(x))
+
+    def gated(self, x: Tensor, up: Linear) -> Tensor:
+        """Compute silu(x W^T + b) * (x U^T + c) with U and c of `up`, in one call if both are packed alike."""
+        has_adapter = self.adapter is not None or up.adapter is not None
+        if isinstance(self.packed, PanelWeight) and isinstance(up.packed, PanelWeight) and not has_adapter:
+            return self.packed.gated_product(x, self.bias, up.packed, up.bias)
+        if isinstance(self.packed, QuantizedWeight) and isinstance(up.packed, QuantizedWeight) and not has_adapter:
+            return self.packed.gated_product(x, self.bias, up.packed, up.bias)
+        return self.silu(x).mul_(up(x))
+
+    def pack(self) -> None:
+        """Quantize the weight, or give it the layout of this machine's fastest kernel.
+
+        The plain weight is freed or overwritten; views of it become invalid.
+        """
+        if self.weight is None:
+            return
+        if self.quantization != "none":
+            self.packed, self.weight = quantize_weight(self.weight, self.quantization), None
+        elif (packed := pack_weight(self.weight)) is not None:
+            self.packed, self.weight = packed, None
+
+    def plain_bytes(self) -> int:
+        """Return the weight's memory before `pack()`."""
+        assert self.weight is not None
+        return self.weight.numel() * self.weight.element_size()
+
+    def packed_bytes(self) -> int:
+        """Return the weight's memory after `pack()`, without the padding of kernels."""
+        if self.quantization == "none":
+            return self.plain_bytes()
+        return quantized_bytes(self.out_features, self.in_features, self.quantization)
+
+    def projections(self, name: str) -> Iterator[tuple[str, Projection]]:
+        """Yield the checkpoint's layers in this one, by name. Works before and after `pack()`."""
+        yield name, Projection(self, slice(0, self.out_features), self.outputs)
+
+    def checkpoint_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
+        """Yield the checkpoint's tensors of this layer: names, and the views that hold them."""
+        assert self.weight is not None, "a packed layer cannot be loaded into"
+        yield f"{name}.weight", self.weight
+        if self.bias is not None:
+            yield f"{name}.bias", self.bias
+
+    def checkpoint_shares(self, name: str) -> Iterator[tuple[str, TensorShare]]:
+        """Yield this rank's part of each of those tensors, except whole ones."""
+        for part, (_, _, outputs) in self.projections(name):
+            if not outputs.is_whole:
+                yield f"{part}.weight", self._weight_share(outputs.total, self.inputs.total, 0, outputs)
+                if self.bias is not None:
+                    yield f"{part}.bias", TensorShare((outputs.total,), 0, outputs.ranges)
+            elif not self.inputs.is_whole:
+                yield f"{part}.weight", self._weight_share(outputs.total, self.inputs.total, 1, self.inputs)
+
+    def _weight_share(self, out_features: int, in_features: int, dim: int, share: Share) -> TensorShare:
+        return TensorShare((out_features, in_features), dim, share.ranges)
+
+
+class MergedLinear(Linear):
+    """Several projections of one input, stored separately in a checkpoint, in one product."""
+
+    def __init__(
+        self,
+        in_features: int,
+        parts: Mapping[str, int | Share],
+        *,
+        bias: bool,
+        dtype: torch.dtype,
+        device: torch.device | str,
+    ) -> None:
+        shares = {name: Share.of(part) for name, part in parts.items()}
+        out_features = sum(share.size for share in shares.values())  # on this rank
+        super().__init__(in_features, out_features, bias=bias, dtype=dtype, device=device)
+        self.parts = shares
+
+    def projections(self, name: str) -> Iterator[tuple[str, Projection]]:
+        parent = name.rpartition(".")[0]
+        start = 0
+        for part, outputs in self.parts.items():
+            yield f"{parent}.{part}", Projection(self, slice(start, start + outputs.size), outputs)
+            start += outputs.size
+
+    def checkpoint_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
+        for part, (_, rows, _) in self.projections(name):
+            for kind, tensor in (("weight", self.weight), ("bias", self.bias)):
+                if tensor is not None:
+                    yield f"{part}.{kind}", tensor[rows]
+
+
+class Conv1DLinear(Linear):
+    """A linear layer whose checkpoint holds the weight as [in, out], like GPT-2's Conv1D."""
+
+    def checkpoint_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
+        assert self.weight is not None
+        yield f"{name}.weight", self.weight.t()
+        if self.bias is not None:
+            yield f"{name}.bias", self.bias
+
+    def _weight_share(self, out_features: int, in_features: int, dim: int, share: Share) -> TensorShare:
+        return TensorShare((in_features, out_features), 1 - dim, share.ranges)
+
+
+def empty_parameter(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> nn.Parameter:
+    return nn.Parameter(torch.empty(shape, dtype=dtype, device=device), requires_grad=False)
