@@ -20,7 +20,7 @@ from quire.core.decisions.cost_model import CostModel
 from quire.engine.engine import Engine
 from quire.engine.request_state import RequestState
 from quire.loading.stage_manifest import LayerGroup, Stage, StageManifest
-from quire.models.linear import Linear
+from quire.models.linear.layer import Linear
 from quire.models.stages import PassLayer, ServableStage
 from quire.outputs import OutputSoFar, RequestOutput, Resumption
 from quire.prompt import Prompt

@@ -31,7 +31,7 @@ from models.test_same_logits import attend_to_one_sequence
 from quire.loading import load_model, resolve_model
 from quire.models.adapter import read_adapter
 from quire.models.base import CausalLM
-from quire.models.linear import Linear
+from quire.models.linear.layer import Linear
 from quire.models.stages import PassLayer, ServableStage
 from quire.outputs import NewSequence, SchedulerOutput
 
@@ -107,7 +107,7 @@ def test_a_stage_gives_the_tokens_of_transformers_without_its_layers(
     changed = [a.token_ids != b.token_ids for a, b in zip(healed(name), bare(name), strict=True)]
     assert sum(changed) > len(changed) // 2, "the adapter hardly does anything"
     if not is_packed:
-        monkeypatch.setattr("quire.models.weights.packed_weight.can_pack", lambda dtype: False)
+        monkeypatch.setattr("quire.models.linear.packed_weight.can_pack", lambda dtype: False)
     llm = make_llm(name, max_num_batched_tokens=7)
     runner = llm.engine.runner
     runner.add_stage(make_stage(name, runner.model))

@@ -26,7 +26,7 @@ def load(directory: Path, **options: Any) -> CausalLM:
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models stay unpacked, so that their weights can be looked at."""
-    monkeypatch.setattr("quire.models.weights.packed_weight.can_pack", lambda dtype: False)
+    monkeypatch.setattr("quire.models.linear.packed_weight.can_pack", lambda dtype: False)
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def load_tiny(**options: object) -> CausalLM:
 
 @pytest.fixture
 def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.models.weights.packed_weight.can_pack", lambda dtype: False)
+    monkeypatch.setattr("quire.models.linear.packed_weight.can_pack", lambda dtype: False)
 
 
 def test_every_preset_has_the_parameters_of_its_model() -> None:

@@ -19,7 +19,7 @@ from quire.text.tokenizer import Tokenizer
 
 @pytest.fixture(autouse=True)
 def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.models.weights.packed_weight.can_pack", lambda dtype: False)
+    monkeypatch.setattr("quire.models.linear.packed_weight.can_pack", lambda dtype: False)
 
 
 def tensors_of(name: Any, **options: Any) -> dict[str, torch.Tensor]:

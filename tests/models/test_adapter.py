@@ -15,10 +15,10 @@ from torch import Tensor
 from checkpoints import make_config
 from quire.models.adapter import read_adapter
 from quire.models.base import CausalLM
+from quire.models.linear.packed_weight import can_pack
 from quire.models.model_config import ModelConfigError, UnsupportedModelError
 from quire.models.registry import build_model, read_model_config
 from quire.models.stages import read_linear_map
-from quire.models.weights.packed_weight import can_pack
 
 Q_PROJ = "base_model.model.model.layers.2.self_attn.q_proj"
 DOWN_PROJ = "base_model.model.model.layers.0.mlp.down_proj"

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 
 from checkpoints import ARCHITECTURES, make_reference
 from quire.loading.modules.units import tied_head_bytes
-from quire.models.linear import Linear, MergedLinear
+from quire.models.linear.layer import Linear, MergedLinear
+from quire.models.linear.packed_weight import can_pack
+from quire.models.linear.panel_weight import panel_kernels
 from quire.models.registry import build_model, read_model_config
-from quire.models.weights.packed_weight import can_pack
-from quire.models.weights.panel_weight import panel_kernels
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -41,7 +41,7 @@ def test_packing_frees_the_plain_weight_and_may_be_asked_twice() -> None:
 
 
 def test_float16_falls_back_to_the_plain_product_where_it_cannot_be_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.models.weights.packed_weight.can_pack", lambda dtype: False)
+    monkeypatch.setattr("quire.models.linear.packed_weight.can_pack", lambda dtype: False)
     layer = Linear(64, 32, bias=False, dtype=torch.float32, device="cpu")
     assert layer.weight is not None
     layer.weight.data.normal_()

@@ -14,9 +14,9 @@ from torch import Tensor
 from checkpoints import make_config
 from quire.kernels.build import LEVELS
 from quire.kernels.loaded import load_kernels, load_library, runnable_levels
+from quire.models.linear.packed_weight import pack_weight
+from quire.models.linear.panel_weight import PanelWeight, panel_kernels
 from quire.models.registry import build_model, read_model_config
-from quire.models.weights.packed_weight import pack_weight
-from quire.models.weights.panel_weight import PanelWeight, panel_kernels
 
 DTYPES = [torch.float32, torch.bfloat16]
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}

@@ -18,9 +18,9 @@ from quire.kernels.loaded import load_library, runnable_levels
 from quire.loading import load_model, resolve_model
 from quire.loading.layer_loader import LayerLoader
 from quire.loading.modules.units import memory_of
-from quire.models import linear
-from quire.models.linear import Linear
-from quire.models.weights.quantized_weight import QuantizedWeight, TorchQuantizedWeight
+from quire.models.linear import layer as linear
+from quire.models.linear.layer import Linear
+from quire.models.linear.quantized_weight import QuantizedWeight, TorchQuantizedWeight
 
 LEVELS = runnable_levels()
 needs_kernels = pytest.mark.skipif(not LEVELS, reason="kernels are not built")

@@ -17,9 +17,9 @@ from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import PassMemory
 from quire.loading import load_model, resolve_model
 from quire.models.base import CausalLM
+from quire.models.linear.panel_weight import panel_kernels
 from quire.models.recorded_passes import MAX_TOKENS
 from quire.models.stages import PassLayer, ServableStage
-from quire.models.weights.panel_weight import panel_kernels
 
 pytestmark = pytest.mark.skipif(load_kernels().functions is None, reason="there are no kernels")
 

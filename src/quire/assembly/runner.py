@@ -21,8 +21,8 @@ from quire.core.block_keys import Namespace
 from quire.kernels.loaded import load_kernels
 from quire.loading.known_digest import checkpoint_digest
 from quire.memory_plan import PoolPlan, plan_pool, plan_swap_slots
+from quire.models.linear.quantized_weight import RECIPES
 from quire.models.model_config import ModelConfig
-from quire.models.weights.quantized_weight import RECIPES
 from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from quire.models.base import CausalLM
-from quire.models.linear import Linear, Projection
+from quire.models.linear.layer import Linear, Projection
 from quire.models.model_config import ConfigReader, ModelConfigError
 from quire.models.parallel.split import Share
 from quire.models.tensor_file import read_small_file, read_tensors, wrong_file

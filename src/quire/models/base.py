@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from quire.models.layers import Embedding
-from quire.models.linear import Linear, Projection
+from quire.models.linear.layer import Linear, Projection
+from quire.models.linear.quantized_weight import DTYPES as QUANTIZED_DTYPES
+from quire.models.linear.quantized_weight import HEAD_QUANTIZATION
 from quire.models.model_config import ModelConfig
 from quire.models.parallel.group import ALONE, ParallelGroup
 from quire.models.parallel.split import ModelSplit, TensorShare
 from quire.models.recorded_passes import RecordedPasses
 from quire.models.stages import ServableStage
-from quire.models.weights.quantized_weight import DTYPES as QUANTIZED_DTYPES
-from quire.models.weights.quantized_weight import HEAD_QUANTIZATION
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """attend(layer_index, q, k, v) -> output.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from quire.models.base import Attend, CausalLM
 from quire.models.layers import ACTIVATIONS, Embedding, LayerNorm, check_activation, take_rows
-from quire.models.linear import Conv1DLinear
+from quire.models.linear.layer import Conv1DLinear
 from quire.models.model_config import ConfigReader, ModelConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from quire.kernels.elementwise import Elementwise, elementwise, threads_for
 from quire.kernels.recorder import new_output
-from quire.models.linear import Linear, empty_parameter
+from quire.models.linear.layer import Linear, empty_parameter
+from quire.models.linear.panel_weight import PanelWeight
 from quire.models.model_config import UnsupportedModelError
 from quire.models.parallel.split import Share, TensorShare
-from quire.models.weights.panel_weight import PanelWeight
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,

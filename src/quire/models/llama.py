@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from quire.kernels.recorder import begin_layer
 from quire.models.base import Attend, CausalLM
 from quire.models.layers import RMSNorm, Sum, kernels_for, take_rows
-from quire.models.linear import Linear, MergedLinear
+from quire.models.linear.layer import Linear, MergedLinear
 from quire.models.model_config import ConfigReader, ModelConfig, RopeConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
 from quire.models.rotary import RotaryEmbedding, rotate_heads

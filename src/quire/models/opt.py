@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from quire.models.base import Attend, CausalLM
 from quire.models.layers import ACTIVATIONS, Embedding, LayerNorm, check_activation, take_rows
-from quire.models.linear import Linear, MergedLinear
+from quire.models.linear.layer import Linear, MergedLinear
 from quire.models.model_config import ConfigReader, ModelConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from quire.models.layers import Sum, take_rows
-from quire.models.linear import Linear
+from quire.models.linear.layer import Linear
 from quire.models.parallel.group import ALONE, ParallelGroup
 from quire.models.parallel.split import Share, gather
 from quire.models.recorded_passes import RecordedPasses

@@ -24,7 +24,7 @@ from quire.loading.modules.fill import load_tensors
 from quire.loading.source import read_json_object
 from quire.models.base import checkpoint_tensors
 from quire.models.layers import ACTIVATIONS, Embedding, LayerNorm, check_activation
-from quire.models.linear import Linear, MergedLinear
+from quire.models.linear.layer import Linear, MergedLinear
 from quire.models.model_config import ConfigReader, UnsupportedModelError
 from quire.rag.embedding import EmbedderFacts, Embeddings
 from quire.text.tokenizer import Tokenizer

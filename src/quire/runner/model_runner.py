@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from quire.attention.interface import AttentionBackend
 from quire.models.base import CausalLM
 from quire.models.layers import take_rows
+from quire.models.linear.panel_weight import panel_kernels
 from quire.models.stages import ServableStage
-from quire.models.weights.panel_weight import panel_kernels
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, StoreChanges
 from quire.runner.batch import Batch, InputBatch
 from quire.runner.kv_cache import KVCache

@@ -24,7 +24,7 @@ from quire.bench.profile.parts import (
     linear_layers,
 )
 from quire.models.base import CausalLM
-from quire.models.weights.packed_weight import OneDnnWeight, can_pack
+from quire.models.linear.packed_weight import OneDnnWeight, can_pack
 
 _READ_BYTES = 2**28
 _RATE_ROWS = 512

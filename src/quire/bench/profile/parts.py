@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from quire.models import llama
 from quire.models.layers import Embedding, LayerNorm, RMSNorm
-from quire.models.linear import Linear
+from quire.models.linear.layer import Linear
 
 if TYPE_CHECKING:
     from torch import nn

@@ -19,7 +19,7 @@ from quire.config import EngineConfig
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from quire.models.weights.interface import PackedWeight
+    from quire.models.linear.interface import PackedWeight
 
 _READ_BYTES = 2**28
 _MAX_HEAD_ROWS = 64  # a prompt needs the logits of its last token alone
@@ -35,10 +35,10 @@ def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, An
 
     from quire.loading import resolve_model
     from quire.loading.modules.fitting import choose_dtype
-    from quire.models.linear import Linear
+    from quire.models.linear.layer import Linear
+    from quire.models.linear.packed_weight import OneDnnWeight, pack_weight
+    from quire.models.linear.quantized_weight import BITS, quantize_weight
     from quire.models.registry import build_model
-    from quire.models.weights.packed_weight import OneDnnWeight, pack_weight
-    from quire.models.weights.quantized_weight import BITS, quantize_weight
     from quire.system.threads import default_num_threads
 
     def pack(weight: Tensor, kind: str) -> PackedWeight:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from quire.models.base import CausalLM, checkpoint_tensors
-from quire.models.linear import Linear
+from quire.models.linear.layer import Linear
+from quire.models.linear.packed_weight import can_pack
+from quire.models.linear.panel_weight import panel_kernels
 from quire.models.model_config import ModelConfig
 from quire.models.parallel import ALONE, ParallelGroup
 from quire.models.registry import build_model
-from quire.models.weights.packed_weight import can_pack
-from quire.models.weights.panel_weight import panel_kernels
 from quire.system.pages import new_empty
 
 

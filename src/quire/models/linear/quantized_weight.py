@@ -20,7 +20,7 @@ from torch import Tensor
 
 from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import call_kernel, new_output
-from quire.models.weights.interface import Activation, PackedWeight
+from quire.models.linear.interface import Activation, PackedWeight
 from quire.system.pages import new_empty
 
 logger = logging.getLogger("quire")

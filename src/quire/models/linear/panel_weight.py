@@ -12,7 +12,7 @@ from torch import Tensor
 
 from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import call_kernel, new_output
-from quire.models.weights.interface import Activation
+from quire.models.linear.interface import Activation
 from quire.system.pages import new_empty
 
 _NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}

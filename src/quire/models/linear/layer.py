@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from quire.models.linear.interface import PackedWeight
+from quire.models.linear.packed_weight import pack_weight
+from quire.models.linear.panel_weight import PanelWeight
+from quire.models.linear.quantized_weight import QuantizedWeight, quantize_weight, quantized_bytes
 from quire.models.parallel.group import ALONE, ParallelGroup
 from quire.models.parallel.split import Share, TensorShare
-from quire.models.weights.interface import PackedWeight
-from quire.models.weights.packed_weight import pack_weight
-from quire.models.weights.panel_weight import PanelWeight
-from quire.models.weights.quantized_weight import QuantizedWeight, quantize_weight, quantized_bytes
 
 
 class LinearAdapter(Protocol):

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from quire.models.weights.interface import Activation, PackedWeight
-from quire.models.weights.panel_weight import PanelWeight, panel_kernels
+from quire.models.linear.interface import Activation, PackedWeight
+from quire.models.linear.panel_weight import PanelWeight, panel_kernels
 
 
 class OneDnnWeight:
