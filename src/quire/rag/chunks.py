@@ -16,12 +16,7 @@ from quire.rag.embedder import TokenCounter
 #: Borders at which a chunk may end, best first: after a paragraph, a line, a sentence, a word.
 _BORDERS = tuple(map(re.compile, (r"\n[ \t]*\n\s*", r"\n\s*", r"[.!?…][\"'”’)\]]*\s+|[。！？]", r"\s+")))
 _WINDOW = 1 << 16  # characters tokenized at once, at some 170 bytes of memory each
-_REACH = (
-    0.5,
-    0.25,
-    0.4,
-    0.5,
-)  # search range of each kind of border before a chunk's longest end
+_REACH = (0.5, 0.25, 0.4, 0.5)  # search range of each kind of border before a chunk's longest end
 
 
 @dataclass(frozen=True)

@@ -38,13 +38,7 @@ _BLOCKS = {
     "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li", "main", "nav", "ol", "p",
     "pre", "section", "summary", "table", "tr", "ul",
 }  # fmt: skip
-_KEPT_SPACE, _KEPT_LINE, _LINE, _PARAGRAPH, _PRE = (
-    "\0",
-    "\1",
-    "\2",
-    "\3",
-    "\4",
-)  # markers that `_join` resolves
+_KEPT_SPACE, _KEPT_LINE, _LINE, _PARAGRAPH, _PRE = ("\0", "\1", "\2", "\3", "\4")  # markers that `_join` resolves
 _PARAGRAPHS = {"p", "h1", "h2", "h3", "h4", "h5", "h6", "table", "ul", "ol", "pre", "blockquote", "section", "article"}
 
 
@@ -123,8 +117,7 @@ def _html(data: bytes) -> list[ParsedDocument]:
     title = tree.css_first("title")
     return [
         ParsedDocument(
-            "" if tree.body is None else _join("".join(_visible(tree.body))),
-            "" if title is None else title.text(),
+            "" if tree.body is None else _join("".join(_visible(tree.body))), "" if title is None else title.text()
         )
     ]
 

@@ -147,11 +147,7 @@ def unpack(directory: Path, out: Path, *, use_tqdm: bool = True) -> str:
 
 
 def _check_parts(
-    source: ModelSource,
-    plan: StagePlan,
-    order: TensorOrder,
-    adapters: Mapping[int, Path],
-    maps: Mapping[int, Path],
+    source: ModelSource, plan: StagePlan, order: TensorOrder, adapters: Mapping[int, Path], maps: Mapping[int, Path]
 ) -> None:
     if plan.num_layers != source.config.num_layers:
         raise ValueError(
@@ -171,10 +167,7 @@ def _check_parts(
 
 
 def _write_shards(
-    directory: Path,
-    shards: Sequence[Sequence[str]],
-    entries: Mapping[str, TensorEntry],
-    advance: Callable[[int], None],
+    directory: Path, shards: Sequence[Sequence[str]], entries: Mapping[str, TensorEntry], advance: Callable[[int], None]
 ) -> tuple[list[PackedFile], dict[str, bytes]]:
     """Weights in files named as transformers names them, and the SHA-256 of each tensor's bytes."""
     files: list[PackedFile] = []
