@@ -53,7 +53,7 @@ def test_what_cannot_be_compared_is_refused():
         def embed(self, texts: object) -> np.ndarray:
             return np.zeros(3, np.float32)
 
-    with pytest.raises(RoutingError, match=r"shape \(3,\) of 4 texts"):
+    with pytest.raises(RoutingError, match=r"shape \(3,\) for 4 texts"):
         DomainPolicy(MODELS, EXAMPLES, Broken())
 
 

@@ -49,8 +49,6 @@ def test_a_prefix_is_gone_to_until_its_replica_is_much_busier() -> None:
     went = [send(made, f"again {number}", KEYS[:4]) for number in range(20)]
     assert went[0] == "a"
     assert "b" in went
-    made.note_evicted("a", KEYS)
-    made.note_stored("b", KEYS[:1])
     for name in ("a", "b"):
         made.remove(name)
 
@@ -59,7 +57,7 @@ def test_slo_weighs_a_prefix_against_a_queue() -> None:
     made = router("slo", "a", "b")
     for name in ("a", "b"):
         made.report(name, 0.0, IDLE)
-    made.note_stored("b", KEYS)
+    made.replicas["b"].residency.store(KEYS)
     routed = made.route(RoutedRequest("0", 90, KEYS), 0.0)
     assert routed is not None
     assert (routed.replica, routed.num_resident) == ("b", 80)
@@ -94,7 +92,7 @@ def test_a_residency_forgets_the_least_recent_and_of_a_prompt_the_end() -> None:
     known.store(KEYS[:1])
     known.store([b"u", b"v", b"w"])
     assert known.count_prefix(KEYS) == 1
-    known.evict([KEYS[0]])
+    known.clear()
     assert known.count_prefix(KEYS) == 0
 
 

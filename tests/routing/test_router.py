@@ -46,7 +46,7 @@ def test_a_file_configures_a_router_and_names_others_beside_it(tmp_path: Path):
         ("policy: query\nmodels: {small: x, large: y}\nquery: {file: none.yaml}", "none.yaml cannot be read"),
         ("policy: query\nmodels: {small: x, large: y}\nquery: 3", "query should be a mapping"),
         ("policy: domain\nmodels: {a: x}\ndomain: {top_k: many}", "top_k should be a whole number"),
-        ("policy: domain\nmodels: {a: x}", "there is no embedder"),
+        ("policy: domain\nmodels: {a: x}", "needs an embedder"),
         ("- policy", "should be a mapping"),
         ("policy: [", "is no YAML"),
     ],

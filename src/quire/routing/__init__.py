@@ -1,4 +1,4 @@
-"""Which of several models answers a question. Policies see questions, never answers."""
+"""Routing: choose the model that answers a question. Policies see questions, never answers."""
 
 from quire.routing.policy import SLO, Choice, Policy, RoutingContext, RoutingError
 from quire.routing.router import POLICIES, Router, RoutingConfig, parse_models

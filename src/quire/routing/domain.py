@@ -1,7 +1,7 @@
-"""The policy `domain`: a question goes to the model whose example queries it is nearest, by cosine similarity.
+"""The policy `domain`: send a question to the model with the nearest example queries, by cosine similarity.
 
-Of each model the mean over its nearest examples counts. One example alone is at the mercy of a shared name, and the
-mean of all blurs a model that has several kinds of queries (docs say what was measured).
+A model's score is the mean over its nearest examples. A single example would let a shared name decide, and the mean
+over all would blur a model with several kinds of queries (measured in docs/routing.md).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from quire.routing.files import read_yaml, strings_of
-from quire.routing.policy import NOTHING_KNOWN, Choice, RoutingContext, RoutingError
+from quire.routing.policy import NO_CONTEXT, Choice, RoutingContext, RoutingError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,26 +29,22 @@ class QueryEmbedder(Protocol):
 
 
 def read_examples(path: Path = DEFAULT_EXAMPLES) -> dict[str, list[str]]:
-    """Example queries by role, in the file's order.
-
-    Raises:
-        RoutingError: the file cannot be read, or a role has no examples.
-    """
+    """Read example queries by role, in the file's order. Raises RoutingError for an invalid file."""
     data = read_yaml(path)
     return {str(role): strings_of(examples, f"{path}: the examples of {role!r}") for role, examples in data.items()}
 
 
 class DomainPolicy:
-    """Compares a question with the examples of each model.
+    """Compare a question with the examples of each model.
 
     Args:
         models: served names by role.
-        examples: queries by role; those of roles without a model are left out.
-        embedder: makes the vectors; the examples' are made here, once.
-        top_k: how many of a model's nearest examples count; fewer where it has fewer, so that none is favoured.
+        examples: queries by role; roles without a model are ignored.
+        embedder: called here once for the examples, then for each question.
+        top_k: nearest examples per model that count; limited to the smallest number that a model has.
 
     Raises:
-        RoutingError: a model has no examples, or the embedder's vectors do not fit.
+        RoutingError: a model has no examples, or the embedder returns the wrong shape.
     """
 
     name = "domain"
@@ -72,11 +68,11 @@ class DomainPolicy:
         self._examples = {role: list(examples[role]) for role in models}
         self._vectors = {role: self._embed(texts) for role, texts in self._examples.items()}
 
-    def choose(self, question: str, context: RoutingContext = NOTHING_KNOWN) -> Choice:
+    def choose(self, question: str, context: RoutingContext = NO_CONTEXT) -> Choice:
         return self.choose_by_vector(self._embed([question])[0])
 
     def choose_by_vector(self, vector: np.ndarray) -> Choice:
-        """The model for a question whose vector is there already: retrieval has made it. float32 [dimension]"""
+        """Choose by a question's vector, float32 [dimension], which retrieval may have computed already."""
         scores: dict[str, float] = {}
         nearest: dict[str, str] = {}
         for role, vectors in self._vectors.items():
@@ -84,12 +80,12 @@ class DomainPolicy:
             order = cosines.argsort()[::-1]
             scores[role] = float(cosines[order[: self._top_k]].mean())
             nearest[role] = self._examples[role][order[0]]
-        role = max(scores, key=lambda each: scores[each])  # the first named one of equals
+        role = max(scores, key=lambda each: scores[each])  # ties go to the first
         why = f"nearest to {role}'s examples, such as {nearest[role]!r}"
         return Choice(self._models[role], self.name, why, scores, role)
 
     def _embed(self, texts: Sequence[str]) -> np.ndarray:
         vectors = self._embedder.embed(texts)
         if vectors.ndim != 2 or len(vectors) != len(texts):
-            raise RoutingError(f"the embedder made an array of shape {vectors.shape} of {len(texts)} texts")
+            raise RoutingError(f"the embedder returned an array of shape {vectors.shape} for {len(texts)} texts")
         return vectors

@@ -1,4 +1,4 @@
-"""How often a policy chooses as labelled questions say. The policy is given the question alone."""
+"""Measure how often a policy agrees with labelled questions."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from quire.routing.policy import RoutingError
 from quire.routing.query import LARGE, SMALL
 from quire.routing.router import Router
 
-#: What a label of the policy `query` asks for; other labels are roles themselves.
+#: Label of the policy `query` -> role; other labels are roles themselves.
 ROLE_OF_LABEL = {"simple": SMALL, "complex": LARGE}
 
 
 @dataclass(frozen=True)
 class LabelledQuestion:
-    """A question, and what it should be taken for."""
+    """A question with its expected label."""
 
     question: str
     label: str
-    task: str = ""  #: the policy that it is for; any where it says nothing
+    task: str = ""  #: the policy that it tests; empty for any
     source: str = ""
 
     @property
@@ -32,7 +32,7 @@ class LabelledQuestion:
 
 @dataclass(frozen=True)
 class RoutedQuestion:
-    """A labelled question, and where it went."""
+    """A labelled question and its route."""
 
     question: str
     label: str
@@ -46,31 +46,22 @@ class RoutedQuestion:
 
 @dataclass(frozen=True)
 class RoutingScore:
-    """What `evaluate` found.
-
-    Args:
-        policy: whose choices these are.
-        accuracy: the share of questions that went where their label says.
-        per_class: the same for each label.
-        confusion: label -> role -> how many.
-        wrong: the questions that went elsewhere.
-        routed: all of them.
-    """
+    """Result of `evaluate`."""
 
     policy: str
     num_questions: int
-    accuracy: float
-    per_class: dict[str, float]
-    confusion: dict[str, dict[str, int]]
+    accuracy: float  #: share of questions routed as labelled
+    per_class: dict[str, float]  #: label -> accuracy
+    confusion: dict[str, dict[str, int]]  #: label -> role -> questions
     wrong: list[RoutedQuestion]
-    routed: list[RoutedQuestion]
+    routed: list[RoutedQuestion]  #: all questions
 
 
 def read_labelled(path: Path) -> list[LabelledQuestion]:
-    """Questions from a JSONL file: `question` and `label`, and where they have them `task` and `source`.
+    """Read a JSONL file with `question`, `label` and, optionally, `task` and `source`.
 
     Raises:
-        RoutingError: the file cannot be read, or the line that is wrong.
+        RoutingError: the file cannot be read, or a line is malformed.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -96,15 +87,15 @@ def _read_lines(text: str, path: Path) -> Iterator[LabelledQuestion]:
 
 
 def evaluate(router: Router, questions: Sequence[LabelledQuestion]) -> RoutingScore:
-    """Route every question that is for this policy, and compare with its label.
+    """Route the questions meant for this policy and compare the roles with their labels.
 
     Raises:
-        RoutingError: none is for this policy, or a label is no role of the router's models.
+        RoutingError: no question is for this policy, or a label is no role of the router's models.
     """
     policy = router.config.policy
     roles = router.config.models
     chosen = [each for each in questions if each.task in ("", policy)]
-    if not chosen:  # a policy that has no questions of its own, such as round-robin
+    if not chosen:  # a policy without questions of its own, such as round-robin
         chosen = [each for each in questions if each.role in roles]
     if not chosen:
         tasks = sorted({each.task for each in questions})
@@ -116,19 +107,8 @@ def evaluate(router: Router, questions: Sequence[LabelledQuestion]) -> RoutingSc
     routed = []
     for each in chosen:
         choice = router.route(each.question)
-        is_right = choice.role == each.role
-        routed.append(
-            RoutedQuestion(
-                each.question,
-                each.label,
-                each.source,
-                choice.model,
-                choice.role,
-                is_right,
-                choice.why,
-                dict(choice.numbers),
-            )
-        )
+        chosen_by = choice.model, choice.role, choice.role == each.role, choice.why, dict(choice.numbers)
+        routed.append(RoutedQuestion(each.question, each.label, each.source, *chosen_by))
     totals = Counter(each.label for each in routed)
     rights = Counter(each.label for each in routed if each.is_right)
     pairs = Counter((each.label, each.role) for each in routed)

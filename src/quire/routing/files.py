@@ -1,4 +1,4 @@
-"""Configuration in YAML, read with errors that say where something is wrong."""
+"""Read YAML configuration, with errors that name the file and the entry."""
 
 from __future__ import annotations
 
@@ -11,15 +11,11 @@ from quire.routing.policy import RoutingError
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """A file's mapping.
-
-    Raises:
-        RoutingError: it cannot be read, or is no mapping.
-    """
+    """Read a file with a mapping. Raises RoutingError if it is unreadable or holds something else."""
     import yaml
 
     try:
-        # libyaml's is ten times as fast, and not everywhere.
+        # libyaml's loader is ten times as fast, but not always installed.
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         data = yaml.load(path.read_text(encoding="utf-8"), loader)
     except OSError as error:
@@ -34,7 +30,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def check_keys(
     data: Mapping[Any, Any], *, required: Sequence[str] = (), optional: Sequence[str] = (), place: str
 ) -> None:
-    """Raise RoutingError where a key is missing or unknown."""
+    """Raise RoutingError for a missing or unknown key."""
     if missing := [key for key in required if key not in data]:
         raise RoutingError(f"{place} lacks {missing[0]!r}")
     if unknown := [key for key in data if key not in (*required, *optional)]:
@@ -42,7 +38,7 @@ def check_keys(
 
 
 def numbers_of(data: object, place: str) -> dict[str, float]:
-    """A mapping whose values are finite numbers, or RoutingError."""
+    """Check that `data` maps names to finite numbers, or raise RoutingError."""
     if not isinstance(data, dict):
         raise RoutingError(f"{place} should be a mapping of names to numbers, got {data!r}")
     for name, value in data.items():
@@ -52,7 +48,7 @@ def numbers_of(data: object, place: str) -> dict[str, float]:
 
 
 def strings_of(data: object, place: str) -> list[str]:
-    """A list with at least one text, each of them not empty, or RoutingError."""
+    """Check that `data` is a non-empty list of non-empty texts, or raise RoutingError."""
     if not isinstance(data, list) or not data:
         raise RoutingError(f"{place} should be a list of texts, got {data!r}")
     if wrong := [each for each in data if not isinstance(each, str) or not each.strip()]:

@@ -1,4 +1,4 @@
-"""Phrases as `query_policy.yaml` has them, made into regular expressions over a question's words."""
+"""Compile the phrases of `query_policy.yaml` into regular expressions over a question's words."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Mapping, Sequence
 
 _WORD = r"\w\S*"
 _PART_OF_WORD = r"[\w'.%-]*"
-_ANY_WORDS = r"(?:(?![.?!;] )\S+ ){0,24}?"  # within the sentence; bounded, since time grows with it
+_ANY_WORDS = r"(?:(?![.?!;] )\S+ ){0,24}?"  # within the sentence; bounded, since matching time grows with it
 
 
 def compile_phrases(phrases: Sequence[str], words: Mapping[str, Sequence[str]]) -> re.Pattern[str]:
-    """One expression that finds any of the phrases in a text of words with one blank around each.
+    """Compile one expression for any of the phrases, over words separated and surrounded by single blanks.
 
     Raises:
-        ValueError: a phrase names a list that is not there, or is empty.
+        ValueError: a phrase is empty or names an unknown list.
     """
     return re.compile("|".join(_phrase(each, words) for each in phrases))
 
 
 def _phrase(phrase: str, words: Mapping[str, Sequence[str]]) -> str:
     parts = phrase.split()
-    pattern = r"(?<= )"  # not consumed, so that a phrase may begin where another word ends
+    pattern = r"(?<= )"  # lookbehind, since the blank may end another match
     if parts and parts[0] == "^":
         pattern = r"\A "
         parts = parts[1:]
@@ -42,7 +42,7 @@ def _token(token: str, phrase: str, words: Mapping[str, Sequence[str]]) -> str:
     for each in token.removesuffix("?").split("|") if is_optional else token.split("|"):
         if each.startswith("<") and each.endswith(">"):
             if each[1:-1] not in words:
-                raise ValueError(f"the phrase {phrase!r} names the list {each}, and there are only {', '.join(words)}")
+                raise ValueError(f"the phrase {phrase!r} names the list {each}; known lists: {', '.join(words)}")
             alternatives += map(re.escape, words[each[1:-1]])
         elif each == "_":
             alternatives.append(_WORD)

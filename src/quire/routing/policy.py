@@ -1,4 +1,4 @@
-"""What a routing policy is: it sees a question, never an answer or a label, and chooses one of the served models."""
+"""The interface of routing policies: a question in, one of the served models out."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from quire.forecast import Forecast
 
 @dataclass(frozen=True)
 class SLO:
-    """What a request's latencies are to keep below, in seconds; None is without limit.
-
-    Raises:
-        RoutingError: a limit is not above 0.
-    """
+    """Latency limits of a request in seconds; None is no limit. Raises RoutingError unless they are above 0."""
 
     ttft_s: float | None = None
     tpot_s: float | None = None
@@ -26,9 +22,9 @@ class SLO:
                 raise RoutingError(f"an SLO's {name} is a number of seconds above 0, got {limit!r}")
 
     def is_kept(self, ttft_s: float, tpot_s: float) -> bool:
-        """Whether a request's latencies are within it; TPOT is 0 of one token alone."""
-        is_soon = self.ttft_s is None or ttft_s <= self.ttft_s
-        return is_soon and (self.tpot_s is None or tpot_s <= self.tpot_s)
+        """Whether both latencies are within the limits; a single token has a TPOT of 0."""
+        keeps_ttft = self.ttft_s is None or ttft_s <= self.ttft_s
+        return keeps_ttft and (self.tpot_s is None or tpot_s <= self.tpot_s)
 
 
 NO_SLO = SLO()
@@ -36,7 +32,7 @@ NO_SLO = SLO()
 
 @dataclass(frozen=True)
 class RoutingContext:
-    """What is known of a request beside its question, and of the engines that might answer it: see `Router.route`."""
+    """A request's size and limits, and the engines' state; `Router.route` documents the fields."""
 
     num_tokens: int = 0
     slo: SLO = NO_SLO
@@ -44,37 +40,29 @@ class RoutingContext:
     num_cached: Mapping[str, int] = field(default_factory=dict)
 
 
-NOTHING_KNOWN = RoutingContext()
+NO_CONTEXT = RoutingContext()
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A model, and why this one.
+    """A chosen model and the reason."""
 
-    Args:
-        model: the name that it is served under.
-        policy: the policy that chose it.
-        why: a sentence for people.
-        numbers: what was compared, by name; what they are is the policy's to say.
-        role: what the model was chosen as, such as small or large; its name again where it has no other role.
-    """
-
-    model: str
+    model: str  #: its served name
     policy: str
-    why: str
-    numbers: Mapping[str, float] = field(default_factory=dict)
-    role: str = ""
+    why: str  #: for people
+    numbers: Mapping[str, float] = field(default_factory=dict)  #: the compared figures by name, specific to the policy
+    role: str = ""  #: such as small or large; the model's name if it has no other role
 
 
 class Policy(Protocol):
-    """Chooses a model. Called from several threads."""
+    """Chooses a model. Thread-safe."""
 
     name: str
 
-    def choose(self, question: str, context: RoutingContext = NOTHING_KNOWN) -> Choice:
-        """The model for a question, in at most a few milliseconds. Never fails on any text."""
+    def choose(self, question: str, context: RoutingContext = NO_CONTEXT) -> Choice:
+        """Choose the model for a question, within a few milliseconds and without failing on any text."""
         ...
 
 
 class RoutingError(ValueError):
-    """A routing configuration that cannot be used: what is wrong, what was expected, how to mend it."""
+    """An invalid routing configuration."""

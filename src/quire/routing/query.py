@@ -1,7 +1,7 @@
-"""The policy `query`: a question that asks for one fact goes to the small model, a harder one to the large.
+"""The policy `query`: send questions for a single fact to the small model, and harder ones to the large.
 
-A linear model over forms that a reader can name ("how it is done", "asks more than one thing"). Forms, words and
-weights are in `query_policy.yaml`, which `python -m train.routing` fits; a file of the same form can take its place.
+A linear model over named forms of questions ("how it is done", "asks more than one thing"). `query_policy.yaml` has
+forms, words and weights; `python -m train.routing` fits the weights, and users may supply a file of their own.
 """
 
 from __future__ import annotations
@@ -14,56 +14,39 @@ from pathlib import Path
 
 from quire.routing.files import check_keys, numbers_of, read_yaml, strings_of
 from quire.routing.forms import compile_phrases
-from quire.routing.policy import NOTHING_KNOWN, Choice, RoutingContext, RoutingError
+from quire.routing.policy import NO_CONTEXT, Choice, RoutingContext, RoutingError
 from quire.routing.question import Question, parse
 
 SMALL, LARGE = "small", "large"
 DEFAULT_FILE = Path(__file__).with_name("query_policy.yaml")
 _PARTS = ("asks", "head", "setting", "text")
-_MOST_CHARACTERS = 1000  # what is longer is read at both ends: its question stands there
+_MAX_CHARACTERS = 1000  # of a longer text only both ends are read, where the question is
 _SENTENCE_END = re.compile(r"[.?!;](?= \w)")
 _NUMBER = re.compile(r" \d")
-_MOST_COUNTED = 3
+_MAX_COUNT = 3
 
 
 @dataclass(frozen=True)
 class Form:
-    """Something that a question may have.
+    """A pattern in a question, and its weight."""
 
-    Args:
-        name: as an explanation names it.
-        where: the part of the `Question` that is looked at.
-        pattern: what is looked for.
-        weight: what it adds; above zero speaks for the large model.
-    """
-
-    name: str
-    where: str
+    name: str  #: used in explanations
+    where: str  #: attribute of `Question` that is searched
     pattern: re.Pattern[str]
-    weight: float
+    weight: float  #: positive in favour of the large model
 
 
 @dataclass(frozen=True)
 class QueryScoring:
-    """How questions are scored.
-
-    Args:
-        forms: each adds its weight where it is found.
-        measures: the weight of each of `MEASURES`.
-        bias: what is added always.
-    """
+    """The linear model: weights of forms and measures, and the bias."""
 
     forms: tuple[Form, ...]
-    measures: Mapping[str, float]
+    measures: Mapping[str, float]  #: weights by the names in `MEASURES`
     bias: float
 
     @classmethod
     def from_file(cls, path: Path = DEFAULT_FILE) -> QueryScoring:
-        """Read forms, words and weights.
-
-        Raises:
-            RoutingError: the file is not there, or something in it is not as the comment in `query_policy.yaml` says.
-        """
+        """Read a file in the format described in `query_policy.yaml`. Raises RoutingError if it is invalid."""
         data = read_yaml(path)
         check_keys(data, required=("words", "forms", "measures", "bias"), place=str(path))
         if not isinstance(data["words"], dict) or not isinstance(data["forms"], list):
@@ -76,35 +59,35 @@ class QueryScoring:
         return cls(forms, measures, numbers_of({"bias": data["bias"]}, str(path))["bias"])
 
     def terms(self, question: str) -> dict[str, float]:
-        """What adds to the score, by the names of forms and measures; the bias is not among them."""
+        """Nonzero contributions to the score by form and measure, without the bias."""
         values = self.values(question)
         weights = {form.name: form.weight for form in self.forms} | dict(self.measures)
         return {name: weights[name] * value for name, value in values.items() if value and weights.get(name)}
 
     def values(self, question: str) -> dict[str, float]:
-        """Each form, 1.0 where the question has it, and each measure."""
-        if len(question) > _MOST_CHARACTERS:
-            question = f"{question[: _MOST_CHARACTERS // 2]} . {question[-_MOST_CHARACTERS // 2 :]}"
+        """The features: 1.0 for each form found and 0.0 for others, and each measure."""
+        if len(question) > _MAX_CHARACTERS:
+            question = f"{question[: _MAX_CHARACTERS // 2]} . {question[-_MAX_CHARACTERS // 2 :]}"
         parsed = parse(question)
         parts = {part: getattr(parsed, part) for part in _PARTS}
         found = {form.name: float(form.pattern.search(parts[form.where]) is not None) for form in self.forms}
         return found | dict(_measure(parsed))
 
     def score(self, question: str) -> float:
-        """Log odds that a question is complex."""
+        """The log odds that a question is complex."""
         return self.bias + sum(self.terms(question).values())
 
 
 class QueryPolicy:
-    """Scores the question, and takes the large model above a threshold.
+    """Choose the large model for scores above a threshold.
 
     Args:
         models: served names of the roles small and large.
-        file: forms and weights; by default those that come with Quire.
-        threshold: log odds above which the large model is taken; higher spares it.
+        file: forms and weights; by default those shipped with Quire.
+        threshold: log odds; a higher one chooses the large model less often.
 
     Raises:
-        RoutingError: other roles, or a file that cannot be used.
+        RoutingError: the roles are others, or the file is invalid.
     """
 
     name = "query"
@@ -118,13 +101,13 @@ class QueryPolicy:
         self._threshold = threshold
         self.scoring = QueryScoring.from_file(file or DEFAULT_FILE)
 
-    def choose(self, question: str, context: RoutingContext = NOTHING_KNOWN) -> Choice:
+    def choose(self, question: str, context: RoutingContext = NO_CONTEXT) -> Choice:
         terms = self.scoring.terms(question)
         score = self.scoring.bias + sum(terms.values())
         is_complex = score > self._threshold
         role = LARGE if is_complex else SMALL
-        speaking = sorted(terms, key=lambda name: -terms[name] if is_complex else terms[name])
-        reasons = [name for name in speaking[:3] if (terms[name] > 0) == is_complex]
+        strongest = sorted(terms, key=lambda name: -terms[name] if is_complex else terms[name])
+        reasons = [name for name in strongest[:3] if (terms[name] > 0) == is_complex]
         why = f"{'complex' if is_complex else 'simple'}: {'; '.join(reasons) or 'nothing speaks against it'}"
         numbers = {"score": score, "threshold": self._threshold, "p_complex": _sigmoid(score)}
         numbers |= {"bias": self.scoring.bias} | dict(sorted(terms.items(), key=lambda item: -abs(item[1])))
@@ -140,10 +123,10 @@ def _measure(parsed: Question) -> Iterator[tuple[str, float]]:
 
 
 def _counted(count: int) -> float:
-    return float(min(_MOST_COUNTED, max(0, count)))
+    return float(min(_MAX_COUNT, max(0, count)))
 
 
-#: What is measured beside the forms; `query_policy.yaml` says what each is.
+#: Features beside the forms, explained in `query_policy.yaml`.
 MEASURES = tuple(name for name, _ in _measure(parse("")))
 
 

@@ -1,6 +1,6 @@
-"""A question as the query policy sees it: its words, what it asks, and what stands before that.
+"""Split an English question into the part that asks and its setting, by regular expressions alone.
 
-Only English, and only by its words: no model, no tagger. What is found is rough and the same every time.
+The result is rough but deterministic: there is no model and no tagger.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-# How text that people type is made alike: first match first.
+# Normalization of typed text, applied in this order.
 _REWRITINGS = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"[’‘`´]", "'"),
-        (r'"[^"]*"|“[^”]*”|„[^“”]*[“”]|«[^»]*»', " quoted "),  # a title is no question, whatever it says
+        (r'"[^"]*"|“[^”]*”|„[^“”]*[“”]|«[^»]*»', " quoted "),  # a quoted title asks nothing
         (r"\bcan't\b|\bcannot\b|\bcant\b", "can not"),
         (r"\bwon't\b", "will not"),
         (r"n't\b", " not"),
@@ -36,7 +36,7 @@ _WH = r"(?:what|which|who|whom|whose|when|where|why|how)"
 _BE = r"(?:is|are|was|were|do|does|did|has|have|had|can|could|should|shall|would|will|might|may|must)"
 _PREPOSITION = r"(?:in|on|at|by|for|from|to|of|with|under|during|since|until|into|about|between|within|through)"
 _OPENING = re.compile(rf"(?:{_PREPOSITION} )?(?:exactly |roughly |about )?{_WH}\b|{_BE} ")
-# "Hey, quick question: could you tell me", as often as it comes.
+# Polite openings, repeated: "Hey, quick question: could you tell me".
 _COURTESY = re.compile(
     r"(?:(?:hi|hey|hello|please|pls|so|and|but|ok|okay|well|sorry|thanks|now|also|again|there|all|everyone|ha|omg|hmm) "
     r"|(?:(?:just )?(?:a )?quick(?: question)?|one more(?: question)?|question|out of curiosity) (?=[,:])"
@@ -47,12 +47,12 @@ _COURTESY = re.compile(
     r"|i (?:would |just |really )*(?:like|want|need) to know |i (?:was|am|have been) wondering |i wonder(?:ed)? "
     r"|any idea (?=wh|how)|[,:;] )"
 )
-# Main clause after what sets the scene: "In the film where ..., who plays the father".
+# The main clause after a setting: "In the film where ..., who plays the father".
 _AFTER_COMMA = re.compile(rf"(?:[,:] |(?<= )(?:and|but|so|or) )(?={_PREPOSITION}? ?{_WH} )")
 _YES_OR_NO_AFTER_COMMA = re.compile(r"[,:] (?=(?:is|are|was|were|do|does|did|has|have|can|could|should|would|will) )")
 _AFTER_SCENE = re.compile(rf"(?<= )(?=(?:what|how|why) {_BE} )")
 _IN_PLACE = re.compile(rf"(?<= )(?=(?:{_PREPOSITION} )?(?:(?:what|which|whom|how) |(?:who|where|when) \?))")
-# A relative clause tells which one is meant; its words say little about what is asked.
+# Start of a relative clause, whose words say little about the kind of question.
 _RELATIVE = re.compile(
     rf" (?:{_PREPOSITION} )?(?:that|which|who|whom|whose|where|when|why|how|because|if|while|after|before|as) | , "
 )
@@ -60,21 +60,13 @@ _RELATIVE = re.compile(
 
 @dataclass(frozen=True)
 class Question:
-    """A question's parts: words in lower case with one blank around each of them, punctuation as words.
+    """A question's parts in lower case, punctuation as words, single blanks between and around the words."""
 
-    Args:
-        text: all of it.
-        asks: the part that asks, from its question word or verb on to the end of its sentence.
-        head: `asks` up to its first relative clause.
-        setting: what stands before `asks`.
-        is_fragment: no question word, auxiliary or known beginning was found: "capital of france".
-    """
-
-    text: str
-    asks: str
-    head: str
-    setting: str
-    is_fragment: bool
+    text: str  #: the whole question
+    asks: str  #: from the question word or verb to the end of the sentence
+    head: str  #: `asks` up to its first relative clause
+    setting: str  #: the words before `asks`
+    is_fragment: bool  #: no question word, auxiliary or known beginning: "capital of france"
 
     @property
     def num_words(self) -> int:
@@ -82,7 +74,7 @@ class Question:
 
 
 def parse(question: str) -> Question:
-    """Find what a question asks. Never fails: what cannot be made out is a fragment."""
+    """Split a question into its parts. An unrecognized one becomes a fragment."""
     text = question.lower()
     for pattern, replacement in _REWRITINGS:
         text = pattern.sub(replacement, text)
@@ -114,7 +106,7 @@ def _find_start(sentence: str, is_asked: bool) -> int | None:
     if _OPENING.match(sentence, start):
         return start
     if commas := [found.end() for found in _AFTER_COMMA.finditer(sentence, start)]:
-        # The last clause asks, unless it only adds to the one before: "what is X, and why".
+        # The last clause asks, unless it only extends the one before: "what is X, and why".
         return _skip_courtesy(sentence, commas[0] if len(sentence[commas[-1] :].split()) < 4 else commas[-1])
     if sentence.endswith("?") and (found := _YES_OR_NO_AFTER_COMMA.search(sentence, start)):
         return found.end()
@@ -132,7 +124,7 @@ def _skip_courtesy(sentence: str, start: int = 0) -> int:
 
 
 def _end_of_word(text: str, count: int) -> int:
-    """Where the word with this number ends in a padded text."""
+    """Offset behind word number `count` of a padded text."""
     at = 0
     for _ in range(count):
         at = text.find(" ", at + 1)

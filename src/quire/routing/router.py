@@ -1,4 +1,4 @@
-"""Which model answers a question: the face of routing, and its configuration."""
+"""The router over models and its configuration."""
 
 from __future__ import annotations
 
@@ -17,32 +17,17 @@ from quire.routing.slo import SloPolicy
 
 @dataclass(frozen=True)
 class RoutingConfig:
-    """How questions to `model: "auto"` are routed.
+    """Routing of requests to `model: "auto"`. Raises RoutingError for an unknown policy, or without models."""
 
-    Args:
-        policy: one of `POLICIES`.
-        models: served names by role: small and large for query, the roles of the examples for domain.
-        query_file: forms and weights in place of those that come with Quire.
-        query_threshold: log odds above which a question goes to the large model.
-        domain_examples: a file with example queries by role.
-        domain_top_k: how many of a model's nearest examples count.
-        slo: what requests are to keep that name no limits of their own.
-        slo_by_key: the same for the requests of some API keys, by the keys' ids.
-        quality: a rank by role, higher is better; by default models are named best first.
-
-    Raises:
-        RoutingError: an unknown policy, or no models.
-    """
-
-    policy: str
-    models: Mapping[str, str] = field(default_factory=dict)
-    query_file: Path | None = None
-    query_threshold: float = 0.0
-    domain_examples: Path = DEFAULT_EXAMPLES
-    domain_top_k: int = DEFAULT_TOP_K
-    slo: SLO = NO_SLO
-    slo_by_key: Mapping[str, SLO] = field(default_factory=dict)
-    quality: Mapping[str, float] | None = None
+    policy: str  #: one of `POLICIES`
+    models: Mapping[str, str] = field(default_factory=dict)  #: served names by role
+    query_file: Path | None = None  #: forms and weights, in place of those shipped with Quire
+    query_threshold: float = 0.0  #: log odds above which a question goes to the large model
+    domain_examples: Path = DEFAULT_EXAMPLES  #: example queries by role
+    domain_top_k: int = DEFAULT_TOP_K  #: nearest examples per model that count
+    slo: SLO = NO_SLO  #: limits of requests that name none
+    slo_by_key: Mapping[str, SLO] = field(default_factory=dict)  #: the same, by API key id
+    quality: Mapping[str, float] | None = None  #: rank by role, higher is better; by default models are best first
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -52,7 +37,7 @@ class RoutingConfig:
 
     @classmethod
     def from_file(cls, path: Path) -> RoutingConfig:
-        """Read a YAML file with `policy`, `models`, and under a policy's name what it needs.
+        """Read a YAML file with `policy`, `models`, and a section for each policy's options.
 
             policy: query
             models: {small: quire-mini, large: quire-chat}
@@ -60,10 +45,7 @@ class RoutingConfig:
             domain: {examples: my_examples.yaml, top_k: 8}
             slo: {ttft_s: 0.5, tpot_s: 0.1, quality: {large: 2, small: 1}, keys: {'9f2c41d07be83a56': {ttft_s: 0.2}}}
 
-        Files are named relative to this one.
-
-        Raises:
-            RoutingError: what is wrong, and where.
+        File names are relative to this file. Raises RoutingError, which names the entry.
         """
         data = read_yaml(path)
         check_keys(data, required=("policy", "models"), optional=("query", "domain", "slo"), place=str(path))
@@ -78,7 +60,7 @@ class RoutingConfig:
         keys = _section(slo, "keys", path)
         slo.pop("keys", None)
         if unquoted := [key for key in keys if not isinstance(key, str)]:
-            raise RoutingError(f"{path}: slo: keys: {unquoted[0]!r} is a number; put quotes around the key's id")
+            raise RoutingError(f"{path}: slo: keys: {unquoted[0]!r} is a number; quote the key's id")
         top_k = domain.get("top_k", DEFAULT_TOP_K)
         if not isinstance(top_k, int) or isinstance(top_k, bool):
             raise RoutingError(f"{path}: domain: top_k should be a whole number, got {top_k!r}")
@@ -96,15 +78,14 @@ class RoutingConfig:
 
 
 class Router:
-    """Chooses the model for each question by one policy. May be called from several threads.
+    """Chooses the model for each question by one policy. Thread-safe.
 
     Args:
-        config: the policy, and its models.
-        served: names that are served; None does not check.
-        embedder: what `domain` compares with.
+        served: the server's model names, to check the configured ones; None skips the check.
+        embedder: embedder for the policy `domain`.
 
     Raises:
-        RoutingError: a model is not served, or the policy cannot be made of the configuration.
+        RoutingError: a model is not served, or the policy's configuration is invalid.
     """
 
     def __init__(
@@ -126,15 +107,15 @@ class Router:
         forecasts: Mapping[str, Forecast | None] | None = None,
         num_cached: Mapping[str, int] | None = None,
     ) -> Choice:
-        """The model for a question, and why. Any text is routed.
+        """Choose the model for any text, and say why.
 
         Args:
-            question: its own words, without what was retrieved for it.
-            num_tokens: of the whole prompt, documents too; a good guess will do.
-            slo: the request's own; what it leaves open is as configured for its key, or for all.
-            key_id: of the API key that asks.
-            forecasts: by served name (`AsyncEngine.forecast`). A model without one takes no requests now.
-            num_cached: by served name, how many of the prompt's tokens a model has KV of; none where nothing is said.
+            question: the question without retrieved passages.
+            num_tokens: estimated length of the whole prompt.
+            slo: the request's limits; the configuration for its key, then for all, fills in missing ones.
+            key_id: id of the request's API key.
+            forecasts: forecasts by served name (`AsyncEngine.forecast`); None for a model that takes no requests.
+            num_cached: prompt tokens with cached KV, by served name.
         """
         known = {model: forecast for model, forecast in (forecasts or {}).items() if forecast is not None}
         own, of_key = slo or NO_SLO, self.config.slo_by_key.get(key_id or "", NO_SLO)
@@ -143,15 +124,15 @@ class Router:
 
     @property
     def needs_forecasts(self) -> bool:
-        """Whether the policy looks at more than the question: else nothing need be found out for it."""
+        """Whether the policy uses forecasts; otherwise the caller can skip collecting them."""
         return self.config.policy == SloPolicy.name
 
 
 def parse_models(text: str) -> dict[str, str]:
-    """Served names by role from "small=quire-mini,large=quire-chat"; a name without a role is its own.
+    """Parse served names by role from "small=quire-mini,large=quire-chat"; a name alone is its own role.
 
     Raises:
-        RoutingError: something is empty, or a role is there twice.
+        RoutingError: a part is empty, or a role is repeated.
     """
     models: dict[str, str] = {}
     for part in text.split(","):
@@ -166,11 +147,11 @@ def parse_models(text: str) -> dict[str, str]:
 
 def _make_domain(config: RoutingConfig, embedder: QueryEmbedder | None) -> Policy:
     if embedder is None:
-        raise RoutingError("the policy domain compares vectors, and there is no embedder; name one")
+        raise RoutingError("the policy domain needs an embedder; name one")
     return DomainPolicy(config.models, read_examples(config.domain_examples), embedder, config.domain_top_k)
 
 
-#: A policy is one file, and one line here.
+#: A new policy is one file and one line here.
 POLICIES: dict[str, Callable[[RoutingConfig, QueryEmbedder | None], Policy]] = {
     "round-robin": lambda config, embedder: RoundRobinPolicy(config.models),
     "query": lambda config, embedder: QueryPolicy(config.models, config.query_file, config.query_threshold),

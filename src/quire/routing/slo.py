@@ -1,13 +1,11 @@
-"""The policy `slo`: the best model that is predicted to keep a request's SLO (TTFT and TPOT).
+"""The policy `slo`: choose the best model whose predicted TTFT and TPOT meet the request's SLO.
 
-What a request would see comes from the forecasts that engines report with their steps (`quire.forecast`). Where no
-model is predicted to keep the SLO, the best one is taken: the request will be late, and the other models stay in time
-for those that come after it. (Spread over all, requests that are late would make all others late too; docs/routing.md
-has what was measured.)
+Predictions come from the forecasts that engines report (`quire.forecast`). If no model meets the SLO, the best one is
+chosen: the request will be late, but the other models stay in time for later requests. Spreading late requests would
+delay all others too (measured in docs/routing.md).
 
-An engine learns what it takes from what it does. One that was slow for a while, since something else ran beside it, and
-gets no requests for that would never learn that it is fast again. So a model that has been idle is tried by one request
-after a minute, then after two, four and so on, until it is predicted to keep the SLO again.
+Engines learn their speed from requests. A model that was slow for a while and gets none would never appear fast again,
+so an idle one is probed by a single request after one minute, then two, four and so on, until it meets the SLO.
 """
 
 from __future__ import annotations
@@ -15,22 +13,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from quire.forecast import Prediction
-from quire.routing.policy import NO_SLO, NOTHING_KNOWN, SLO, Choice, RoutingContext, RoutingError
+from quire.routing.policy import NO_CONTEXT, NO_SLO, SLO, Choice, RoutingContext, RoutingError
 
-_FIRST_TRY_S = 60.0
-_CAUTION = 2.0  #: standard deviations of the predicted TTFT that have to fit below its limit, too
+_FIRST_PROBE_S = 60.0
+_CAUTION = 2.0  #: standard deviations added to the predicted TTFT
 
 
 class SloPolicy:
-    """Weighs models' quality against what their engines can keep.
+    """Weigh the quality of models against their predicted latencies.
 
     Args:
-        models: served names by role; the best first, where `quality` says nothing.
-        slo: what requests are to keep that name no limits of their own.
-        quality: a rank by role; higher is better.
+        models: served names by role, best first.
+        slo: limits of requests that name none.
+        quality: rank by role, higher is better, in place of the order of `models`.
 
     Raises:
-        RoutingError: the ranks are of other roles.
+        RoutingError: `quality` names other roles than `models`.
     """
 
     name = "slo"
@@ -45,11 +43,11 @@ class SloPolicy:
         self._models = dict(models)
         self._slo = slo
         ranks = quality or {role: float(len(models) - at) for at, role in enumerate(models)}
-        self._roles = sorted(models, key=lambda role: -ranks[role])  #: the best first
+        self._roles = sorted(models, key=lambda role: -ranks[role])  #: best first
         self._ranks = dict(ranks)
-        self._try_after_s = dict.fromkeys(models, _FIRST_TRY_S)  #: of idleness
+        self._probe_after_s = dict.fromkeys(models, _FIRST_PROBE_S)  #: of idleness
 
-    def choose(self, question: str, context: RoutingContext = NOTHING_KNOWN) -> Choice:
+    def choose(self, question: str, context: RoutingContext = NO_CONTEXT) -> Choice:
         limits = SLO(context.slo.ttft_s or self._slo.ttft_s, context.slo.tpot_s or self._slo.tpot_s)
         numbers: dict[str, float] = {}
         best: tuple[str, Prediction] | None = None
@@ -61,19 +59,17 @@ class SloPolicy:
             numbers |= {f"{role}: quality": self._ranks[role], f"{role}: TTFT s": found.ttft_s}
             numbers |= {f"{role}: TTFT's spread s": found.spread_s, f"{role}: TPOT s": found.tpot_s}
             if _keeps(found, limits):
-                self._try_after_s[role] = _FIRST_TRY_S
-                why = f"the best one that is predicted to keep the SLO: {_describe(found, limits)}"
+                self._probe_after_s[role] = _FIRST_PROBE_S
+                why = f"the best one predicted to keep the SLO: {_describe(found, limits)}"
                 return self._choice(role, why, numbers)
-            if forecast.is_idle and forecast.age_s > self._try_after_s[role]:
-                self._try_after_s[role] *= 2
-                why = f"idle for {forecast.age_s:.0f} s, and tried: {_describe(found, limits)}"
+            if forecast.is_idle and forecast.age_s > self._probe_after_s[role]:
+                self._probe_after_s[role] *= 2
+                why = f"a probe after {forecast.age_s:.0f} idle seconds: {_describe(found, limits)}"
                 return self._choice(role, why, numbers)
             best = best or (role, found)
         if best is None:
-            return self._choice(
-                self._roles[0], "the best one, since no engine has told of its load: a running server knows it", numbers
-            )
-        why = f"none is predicted to keep the SLO, so the best one, late: {_describe(best[1], limits)}"
+            return self._choice(self._roles[0], "the best one, since no engine has reported its load", numbers)
+        why = f"the best one, late, since none is predicted to keep the SLO: {_describe(best[1], limits)}"
         return self._choice(best[0], why, numbers)
 
     def _choice(self, role: str, why: str, numbers: Mapping[str, float]) -> Choice:
@@ -81,8 +77,8 @@ class SloPolicy:
 
 
 def _keeps(found: Prediction, limits: SLO) -> bool:
-    is_soon = limits.ttft_s is None or found.ttft_s + _CAUTION * found.spread_s <= limits.ttft_s
-    return is_soon and (limits.tpot_s is None or found.tpot_s <= limits.tpot_s)
+    keeps_ttft = limits.ttft_s is None or found.ttft_s + _CAUTION * found.spread_s <= limits.ttft_s
+    return keeps_ttft and (limits.tpot_s is None or found.tpot_s <= limits.tpot_s)
 
 
 def _describe(found: Prediction, limits: SLO) -> str:

@@ -168,7 +168,7 @@ def test_auto_takes_turns_and_says_why(tmp_path: Path) -> None:
 def test_the_policy_slo_hears_of_the_request(tmp_path: Path) -> None:
     with serving(tmp_path, TWO, "slo") as server:
         routing = server.complete(model="auto", slo={"ttft_s": 3600, "tpot_s": 3600}).json()["routing"]
-        assert "that is predicted to keep the SLO" in routing["why"]
+        assert "the best one predicted to keep the SLO" in routing["why"]
         assert routing["numbers"]["one: TTFT s"] >= 0
         missed = server.complete(model="auto", slo={"ttft_s": 1e-9}).json()["routing"]
         assert "none is predicted to keep the SLO" in missed["why"]

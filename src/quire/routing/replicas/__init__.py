@@ -1,4 +1,4 @@
-"""Which replica of a model answers a request, and how many replicas there are. Knows no Ray, no engine and no clock."""
+"""Route requests to a model's replicas, and choose the number of replicas. Independent of Ray, engines and clocks."""
 
 from quire.routing.replicas.autoscaler import Autoscaler, Autoscaling
 from quire.routing.replicas.residency import Residency

@@ -1,6 +1,6 @@
-"""How many replicas there should be, from none on: a target for the requests that each has, and for the first token.
+"""Choose the number of replicas, zero included, by targets for requests per replica and for the TTFT.
 
-More are wanted at once, since a replica is long in coming; fewer only when for a while fewer would have done.
+It grows at once, since a replica starts slowly, and shrinks only after fewer would have sufficed for a while.
 """
 
 from __future__ import annotations
@@ -14,17 +14,13 @@ from quire.routing.policy import RoutingError
 
 @dataclass(frozen=True)
 class Autoscaling:
-    """How a model's replicas follow its load.
-
-    Raises:
-        RoutingError: there is no number of replicas between the bounds, or a target is not above 0.
-    """
+    """Bounds and targets. Raises RoutingError for an empty range or a target that is not above 0."""
 
     min_replicas: int = 0
     max_replicas: int = 1
-    target_requests: float = 16.0  #: that each replica has at once, waiting ones among them
-    ttft_s: float | None = None  #: predicted at the best replica, beyond which one more is wanted
-    idle_s: float = 30.0  #: for so long fewer must have been enough, before any is given up
+    target_requests: float = 16.0  #: running and waiting requests per replica
+    ttft_s: float | None = None  #: predicted TTFT of the best replica above which another one is added
+    idle_s: float = 30.0  #: seconds for which fewer replicas must have sufficed before the number shrinks
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_replicas <= self.max_replicas or self.max_replicas < 1:
@@ -36,38 +32,34 @@ class Autoscaling:
 
 
 class Autoscaler:
-    """Decides, and starts nothing. Knows no clock but what it is told.
-
-    Args:
-        config: targets and bounds.
-    """
+    """Decides the number of replicas; the caller starts and stops them, and supplies the time."""
 
     def __init__(self, config: Autoscaling) -> None:
         self.config = config
-        self._wanted: deque[tuple[float, int]] = deque()  #: when how many were, falling, over the last `idle_s`
-        self._since: float | None = None  #: the first decision: nothing is known of before
+        self._wanted: deque[tuple[float, int]] = deque()  #: (time, replicas), decreasing, over the last `idle_s`
+        self._since: float | None = None  #: time of the first decision
 
     def decide(self, now: float, num_requests: int, num_coming: int, num_serving: int, ttft_s: float = 0.0) -> int:
-        """How many replicas there should be.
+        """Return the wanted number of replicas.
 
         Args:
-            num_requests: that have not ended, with those that are held back.
-            num_coming: replicas that load.
-            num_serving: replicas that serve, without those that drain.
-            ttft_s: that the best of them predicts for a request that came now.
+            num_requests: unfinished requests, held ones included.
+            num_coming: loading replicas.
+            num_serving: serving replicas, without draining ones.
+            ttft_s: best replica's predicted TTFT for a new request.
         """
         config, num_replicas = self.config, num_coming + num_serving
         wanted = ceil(num_requests / config.target_requests)
         if config.ttft_s is not None and num_requests and not num_coming and ttft_s > config.ttft_s:
             wanted = max(wanted, num_replicas + 1)
         wanted = min(config.max_replicas, max(config.min_replicas, wanted))
-        self._note(now, wanted)
+        self._record(now, wanted)
         if wanted >= num_replicas:
             return wanted
         assert self._since is not None
         return min(num_replicas, self._wanted[0][1]) if now - self._since >= config.idle_s else num_replicas
 
-    def _note(self, now: float, wanted: int) -> None:
+    def _record(self, now: float, wanted: int) -> None:
         if self._since is None:
             self._since = now
         while self._wanted and self._wanted[-1][1] <= wanted:

@@ -1,22 +1,20 @@
-"""Which prefixes a replica is believed to hold KV of.
+"""Estimate the prefixes whose KV a replica holds.
 
-A router cannot ask a replica about every request. It remembers what it sent there, as far as the replica's pool can
-hold it, least recent out first, which is what the pool does too. Where replicas tell of blocks that they stored and
-evicted, that corrects the memory. It may be wrong: then a request computes what it was expected to find.
+A router cannot ask a replica about every request. It remembers the keys of requests that it sent there, up to the
+replica's number of blocks, and drops the least recently used first, as the replica's pool does. A wrong guess only
+costs computing the prefix again.
 
-Keys are kept from the least to the most recent. A prefix stands behind its own tail there, and outlives it.
+Keys are ordered by use. A prefix comes after its own tail, and so outlives it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 
 class Residency:
-    """Args:
-    capacity: keys that are remembered: the blocks of the replica's pool.
-    """
+    """An LRU set of block keys, with the capacity of the replica's pool in blocks."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -26,7 +24,7 @@ class Residency:
         return len(self._keys)
 
     def count_prefix(self, keys: Sequence[bytes]) -> int:
-        """How many of a prompt's blocks, from the first on, are believed to be there."""
+        """The number of a prompt's leading blocks that are probably there."""
         known = self._keys
         for count, key in enumerate(keys):
             if key not in known:
@@ -34,7 +32,7 @@ class Residency:
         return len(keys)
 
     def store(self, keys: Sequence[bytes]) -> None:
-        """These blocks of one prompt, in its order, are there now, or will be before a later request needs them."""
+        """Record the blocks of a prompt, in order."""
         known = self._keys
         for key in reversed(keys):
             known[key] = None
@@ -42,11 +40,6 @@ class Residency:
         while len(known) > self.capacity:
             known.popitem(last=False)
 
-    def evict(self, keys: Iterable[bytes]) -> None:
-        """These blocks are gone; harmless for those that were not known."""
-        for key in keys:
-            self._keys.pop(key, None)
-
     def clear(self) -> None:
-        """Nothing is left: another stage of the model computes other KV."""
+        """Drop all keys, since another stage of the model computes other KV."""
         self._keys.clear()

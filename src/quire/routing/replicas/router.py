@@ -1,16 +1,16 @@
-"""Chooses a replica of one model for a request, by what replicas have reported and what was sent to them since.
+"""Choose a replica of one model for a request, by the replicas' reports and the requests sent since.
 
-    round-robin     each in its turn
-    least-loaded    the fewest requests that it has not finished
-    prefix          the longest prefix that it is believed to hold (`residency`); among equals the least loaded. Nobody
-                    is sent to a replica that is much busier than the least loaded one for a prefix's sake
-    slo             the soonest first token that is predicted (`quire.forecast`), given that prefix
+    round-robin     each in turn
+    least-loaded    the fewest unfinished requests
+    prefix          the longest resident prefix (`residency`), then the least loaded; a replica that is much busier
+                    than the least loaded one is never chosen for its prefix
+    slo             the lowest predicted TTFT (`quire.forecast`), given the resident prefix
 
-The router is told the time, on its own clock, and never asks for it. A report's age counts from when the router got it:
-clocks of other machines do not matter. Replicas that serve no stage yet, or not the one that a request wants, and those
-that are draining get no requests; where none is left, the caller holds the request back.
+Callers supply the time. A report's age counts from its arrival, so the clocks of other machines do not matter. Draining
+replicas, and those that do not serve the request's stage yet, get no requests; if none is left, the caller holds the
+request.
 
-One thread. Several routers may send to the same replicas: each knows what it has sent, and reports say the rest.
+Not thread-safe. Several routers may share replicas: each knows its own requests, and reports cover the rest.
 """
 
 from __future__ import annotations
@@ -24,72 +24,64 @@ from quire.forecast import Forecast
 from quire.routing.policy import RoutingError
 from quire.routing.replicas.residency import Residency
 
-_MUCH_BUSIER = 1.5, 8  #: times the least load, and requests more than it, from which on a prefix is no reason to go
-_CAPACITY = 1 << 16  #: keys remembered of a replica that does not say how many blocks it has
+_MUCH_BUSIER = 1.5, 8  #: factor of, and requests above, the least load; beyond both a prefix does not count
+_CAPACITY = 1 << 16  #: remembered keys if a replica does not report its number of blocks
 
 
 class RoutedRequest(NamedTuple):
-    """What a router has to know of a request."""
+    """A request as the router sees it."""
 
     request_id: str
-    num_tokens: int  #: of its prompt; a good guess will do
-    keys: Sequence[bytes] = ()  #: of its prompt's full blocks (`core.block_keys`), as far as anybody may share them
-    min_stage: int = 1  #: of the model, that it wants
+    num_tokens: int  #: estimated prompt length
+    keys: Sequence[bytes] = ()  #: block keys of the prompt's shareable full blocks (`core.block_keys`)
+    min_stage: int = 1  #: lowest acceptable stage of the model
 
 
 class ReplicaChoice(NamedTuple):
-    """Where a request goes."""
+    """A chosen replica and the estimates for it."""
 
     replica: str
-    num_resident: int = 0  #: tokens of its prompt that are believed to be there
-    ttft_s: float | None = None  #: that is predicted; None where nobody asked the forecast
+    num_resident: int = 0  #: prompt tokens with resident KV, estimated
+    ttft_s: float | None = None  #: predicted; None unless the policy uses forecasts
 
 
 @dataclass(slots=True)
 class Replica:
-    """What a router knows of a replica."""
+    """A router's view of a replica."""
 
     name: str
     residency: Residency
     block_size: int
-    stage: int = 0  #: of the model, that it serves; 0 is none yet
+    stage: int = 0  #: served stage of the model; 0 for none yet
     is_draining: bool = False
-    forecast: Forecast = field(default_factory=Forecast)  #: the latest that it has reported
+    forecast: Forecast = field(default_factory=Forecast)  #: latest report
     reported_at: float = 0.0  #: on the router's clock
-    untaken: dict[str, int] = field(default_factory=dict)  #: prompt tokens of requests that no report has counted
-    ongoing: set[str] = field(default_factory=set)  #: requests of this router that have not ended
+    uncounted: dict[str, int] = field(default_factory=dict)  #: prompt tokens of requests missing in the latest report
+    ongoing: set[str] = field(default_factory=set)  #: this router's unfinished requests
 
     @property
     def load(self) -> int:
-        """Requests that it has not finished: its own count, with those that it has not counted yet."""
-        reported = self.forecast.num_running + self.forecast.num_waiting + len(self.untaken)
+        """Unfinished requests: the reported ones and those sent since."""
+        reported = self.forecast.num_running + self.forecast.num_waiting + len(self.uncounted)
         return max(reported, len(self.ongoing))
 
     def predict(self, request: RoutedRequest, num_resident: int, now: float) -> float:
-        """Seconds to a request's first token, if it is sent there now."""
+        """Predicted TTFT in seconds of a request sent now."""
         return self.forecast_at(now).predict_ttft(request.num_tokens, num_resident)
 
     def forecast_at(self, now: float) -> Forecast:
-        """Its forecast, with the time since, and the requests that it has not counted yet."""
-        known = self.forecast
-        known.age_s = now - self.reported_at
-        untaken = self.untaken
-        known.num_sent, known.sent_tokens = len(untaken), sum(untaken.values()) if untaken else 0
-        return known
+        """The latest forecast, updated by its age and the requests sent since."""
+        forecast = self.forecast
+        forecast.age_s = now - self.reported_at
+        forecast.num_sent, forecast.sent_tokens = len(self.uncounted), sum(self.uncounted.values())
+        return forecast
 
 
 _Chosen = tuple[Replica, ReplicaChoice]
 
 
 class ReplicaRouter:
-    """Routes the requests of one model.
-
-    Args:
-        policy: one of `POLICIES`.
-
-    Raises:
-        RoutingError: there is no such policy.
-    """
+    """Routes the requests of one model. Raises RoutingError for a policy that is not in `POLICIES`."""
 
     def __init__(self, policy: str = "prefix") -> None:
         if policy not in POLICIES:
@@ -103,50 +95,40 @@ class ReplicaRouter:
     def replicas(self) -> Mapping[str, Replica]:
         return self._replicas
 
-    # -- replicas come, tell of themselves, and go ---------------------------------------------------------------------
+    # -- replicas ------------------------------------------------------------------------------------------------------
 
     def add(self, name: str, *, num_blocks: int = _CAPACITY, block_size: int = 16, stage: int = 1) -> None:
-        """A replica is there. One that serves nothing yet is at stage 0, until it reports another."""
+        """Add a replica. It is at stage 0 until it serves."""
         self._replicas[name] = Replica(name, Residency(num_blocks), block_size, stage)
 
     def report(
         self, name: str, now: float, forecast: Forecast | None = None, taken: Iterable[str] = (), stage: int = 0
     ) -> None:
-        """A replica tells of its state.
+        """Handle a replica's report.
 
         Args:
-            now: on the router's clock.
-            forecast: None where its last one still holds.
-            taken: requests that it has taken in since it told of any; the forecast counts them.
-            stage: of the model, that it serves now; 0 is the one that it served before.
+            now: time on the router's clock.
+            forecast: new forecast, if it changed.
+            taken: requests accepted since the last report, which the forecast counts.
+            stage: served stage of the model; 0 for no change.
         """
         replica = self._replicas.get(name)
         if replica is None:
-            return  # it is gone; its report was on the way
+            return  # removed while the report was under way
         for request_id in taken:
-            replica.untaken.pop(request_id, None)
+            replica.uncounted.pop(request_id, None)
         if forecast is not None:
             replica.forecast, replica.reported_at = replace(forecast), now
         if stage > replica.stage:
             replica.residency.clear()
             replica.stage = stage
 
-    def note_stored(self, name: str, keys: Sequence[bytes]) -> None:
-        """A replica has KV of these blocks, in the order of their prompt, whoever sent it there."""
-        if name in self._replicas:
-            self._replicas[name].residency.store(keys)
-
-    def note_evicted(self, name: str, keys: Iterable[bytes]) -> None:
-        """A replica has lost KV of these blocks."""
-        if name in self._replicas:
-            self._replicas[name].residency.evict(keys)
-
     def drain(self, name: str) -> None:
-        """Send a replica nothing more: it ends once its requests have."""
+        """Send no more requests to a replica."""
         self._replicas[name].is_draining = True
 
     def remove(self, name: str) -> list[str]:
-        """A replica is gone. Returns this router's requests that it has not finished: they go elsewhere."""
+        """Remove a replica and return this router's unfinished requests there, to be sent elsewhere."""
         replica = self._replicas.pop(name, None)
         return sorted(replica.ongoing) if replica is not None else []
 
@@ -156,28 +138,28 @@ class ReplicaRouter:
         return [each for each in self._replicas.values() if each.stage >= min_stage and not each.is_draining]
 
     def soonest_ttft_s(self, num_tokens: int, now: float) -> float:
-        """What a prompt of so many new tokens is predicted to wait for at best; 0 where there is nobody to ask."""
+        """Lowest predicted TTFT for a prompt of `num_tokens` new tokens; 0 without replicas."""
         request = RoutedRequest("", num_tokens)
         return min((each.predict(request, 0, now) for each in self._candidates(1)), default=0.0)
 
     def route(self, request: RoutedRequest, now: float) -> ReplicaChoice | None:
-        """Choose a replica, and count the request as sent there. None where no replica may have it yet."""
+        """Choose a replica and count the request as sent; None if no replica can take it yet."""
         candidates = self._candidates(request.min_stage)
         if not candidates:
             return None
         chosen, routed = self._choose(self, candidates, request, now)
-        chosen.untaken[request.request_id] = request.num_tokens
+        chosen.uncounted[request.request_id] = request.num_tokens
         chosen.ongoing.add(request.request_id)
         if self.policy in ("prefix", "slo"):
             chosen.residency.store(request.keys)
         return routed
 
     def end(self, name: str, request_id: str) -> None:
-        """A request has ended, in whatever way; harmless where its replica is gone."""
+        """Remove a finished, failed or aborted request; its replica may be gone already."""
         replica = self._replicas.get(name)
         if replica is not None:
             replica.ongoing.discard(request_id)
-            replica.untaken.pop(request_id, None)
+            replica.uncounted.pop(request_id, None)
 
     # -- policies ------------------------------------------------------------------------------------------------------
 
