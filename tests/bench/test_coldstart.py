@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from quire.bench.coldstart import server as cold
-from quire.bench.coldstart.coldstart import ColdStartBench
-from quire.bench.coldstart.figures import draw, make_report
-from quire.bench.coldstart.quality import read_quality, when_each_serves
-from quire.bench.coldstart.running import run_alone, run_while_loading
-from quire.bench.coldstart.start import ColdStart, Running, WeightSizes
+from benchmarks.coldstart.quality import read_quality, when_each_serves
+from benchmarks.coldstart.running import StreamCost, run_alone, run_while_loading
+from benchmarks.coldstart.study import Comparison, ComparisonSettings, add_streams, add_targets
+from quire.bench.bench_settings import ColdStartSettings
+from quire.bench.coldstart import cold_server as cold
+from quire.bench.coldstart.cold_start_report import draw, make_report
+from quire.bench.coldstart.coldstart import ColdStart, ColdStartBench, WeightSizes
 from quire.bench.page_cache import drop_pages
 from quire.bench.plots import save_plot
-from quire.bench.settings import ColdStartSettings
 from quire.config import EngineConfig
 from quire.progressive.packs.pack import pack
 from quire.progressive.stage_plan import StagePlan
@@ -92,16 +92,16 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EngineConfig:
 
 
 def test_ways_take_turns_and_each_starts_a_server_with_its_options(model: EngineConfig, tmp_path: Path) -> None:
-    settings = ColdStartSettings(
+    settings = ComparisonSettings(
         pack=tmp_path / "pack",
         modes="at-once,overlap,staged,transformers",  # type: ignore[arg-type]
         storage_bandwidth="125MB",  # type: ignore[arg-type]
         runs=2,
     )
-    bench = ColdStartBench(model, settings)
+    bench = Comparison(model, settings)
     assert [mode for mode, _ in bench._plan()] == ["at-once", "overlap", "staged", "overlap", "staged", "at-once"]
     assert 0 < bench.sizes.share_left_out < 1
-    assert bench._server("overlap", 125e6)[1] == ["--storage-bandwidth", "125000000", "--load-overlap"]
+    assert bench.server_options("overlap", 125e6)[1] == ["--storage-bandwidth", "125000000", "--load-overlap"]
     start = bench.start("staged", 125e6)
     assert start.phases == {"imports": 0.5, "config": 0.25, "weights": 1.0, "first step": 0.125}
     assert start.listening_s is not None
@@ -111,12 +111,12 @@ def test_ways_take_turns_and_each_starts_a_server_with_its_options(model: Engine
 
 
 def test_streams_that_run_meanwhile_count_until_the_next_stage(model: EngineConfig, tmp_path: Path) -> None:
-    settings = ColdStartSettings(pack=tmp_path / "pack", running=2)
-    config, options = ColdStartBench(model, settings)._server("staged", float("inf"))
-    found = run_while_loading(config, options, 2, 8)
-    assert found.tpot_s is not None
-    assert found.tpot_s >= 0.005
-    assert found.full_s > 0
+    settings = ComparisonSettings(pack=tmp_path / "pack", running=2)
+    config, options = Comparison(model, settings).server_options("staged", float("inf"))
+    tpot_s, full_s = run_while_loading(config, options, 2, 8)
+    assert tpot_s is not None
+    assert tpot_s >= 0.005
+    assert full_s > 0
     assert (run_alone(config, 2, 8) or 0) >= 0.005
 
 
@@ -138,17 +138,19 @@ def _starts() -> list[ColdStart]:
     ]
 
 
-def test_marks_are_judged_by_ratios_of_the_same_turn(tmp_path: Path) -> None:
+def test_targets_are_judged_by_ratios_of_the_same_turn(tmp_path: Path) -> None:
     sizes = WeightSizes("m", int(4e8), int(3e8), "ext4")
-    settings = ColdStartSettings(storage_bandwidth="100MB", runs=2)  # type: ignore[arg-type]
-    report = make_report(sizes, settings, _starts(), [Running(4, 1e8, 0.12, 0.1, 11.0)])
+    settings = ComparisonSettings(storage_bandwidth="100MB", runs=2)  # type: ignore[arg-type]
+    report = make_report(sizes, settings, _starts())
+    add_targets(report, sizes, _starts())
+    add_streams(report, settings, [StreamCost(4, 1e8, 0.12, 0.1, 11.0)])
     figure = next(each for each in report.figures if each["mode"] == "staged")
     assert figure["gain"] == pytest.approx({"median": 0.25, "min": 0.2, "max": 0.3})
-    assert figure["gain_mark"] == pytest.approx(0.95 * 0.25 * 4.0 / 10.0)
+    assert figure["gain_target"] == pytest.approx(0.95 * 0.25 * 4.0 / 10.0)
     notes = "\n".join(report.notes)
-    assert "25.0% sooner, mark 9.5%: kept" in notes
-    assert "whole after 1.021 of at once, mark 1.05: kept" in notes
-    assert "TPOT 1.200 of without loading, mark 1.1: missed" in notes
+    assert "25.0% sooner, target 9.5%: kept" in notes
+    assert "whole after 1.021 of at once, target 1.05: kept" in notes
+    assert "TPOT 1.200 of without loading, target 1.1: missed" in notes
     assert json.loads(json.dumps(report.as_json()))["starts"][0]["ttft_s"] == 10.0
     save_plot(tmp_path / "bars.svg", lambda figure: draw(figure, report.title, _starts()))
     assert "first step" in (tmp_path / "bars.svg").read_text()
@@ -163,7 +165,7 @@ def test_pages_of_files_are_dropped(tmp_path: Path) -> None:
 def test_what_makes_no_sense_is_refused(model: EngineConfig, tmp_path: Path) -> None:
     def refused(words: str, **settings: Any) -> None:
         with pytest.raises(ValueError, match=words):
-            ColdStartBench(model, ColdStartSettings(**settings))
+            Comparison(model, ComparisonSettings(**settings))
 
     refused("modes=fast is none of", modes="fast")
     refused("give --pack", running=4)

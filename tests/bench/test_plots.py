@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quire.bench.plots import COLOURS, Row, check_plot, draw_rows, save_plot
-from quire.bench.recovery.simulate import Case, draw
+from quire.simulate.study import Case, draw
 
 
 def drawn(tmp_path: Path, draw: Any) -> Any:

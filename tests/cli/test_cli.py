@@ -11,15 +11,15 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-import quire.bench.recovery.settings as recovery
-import quire.bench.serving.settings as serving
-import quire.bench.settings as bench
+import quire.bench.bench_settings as bench
+import quire.bench.serving.serve_settings as serving
 from command_line import app
 from quire.cli.main import Commands
 from quire.cli.options import options
 from quire.config import EngineConfig
 from quire.server.settings import ServerSettings
 from quire.settings import Settings, option_name, setting_fields
+from quire.simulate.simulate_settings import SimulateSettings
 
 COMMANDS = [
     ["generate"],
@@ -36,11 +36,8 @@ COMMANDS = [
     *(["kernels", name] for name in ("build", "info", "test")),
     ["bench", "latency"],
     ["bench", "throughput"],
-    ["bench", "memory"],
-    ["bench", "sharing"],
-    ["bench", "recovery"],
+    ["bench", "coldstart"],
     ["bench", "serve"],
-    ["bench", "read"],
     *(["kv", name] for name in ("ls", "stats", "verify", "prune", "rm", "export", "import", "warm")),
 ]
 WITH_ENGINE = [
@@ -49,8 +46,6 @@ WITH_ENGINE = [
     ["calibrate"],
     ["bench", "latency"],
     ["bench", "throughput"],
-    ["bench", "sharing"],
-    ["bench", "recovery"],
     ["kv", "warm"],
 ]
 SMALL = ["--model", "random:tiny", "--num-kv-blocks", "32", "--no-use-tqdm"]
@@ -79,20 +74,11 @@ def test_every_field_of_the_engine_config_is_an_option(command: list[str]) -> No
     ("command", "kind"),
     [
         (["serve"], ServerSettings),
-        (["calibrate"], recovery.CalibrateSettings),
-        (["simulate"], recovery.SimulateSettings),
+        (["calibrate"], bench.CalibrateSettings),
+        (["simulate"], SimulateSettings),
         (["bench", "latency"], bench.LatencySettings),
         (["bench", "throughput"], bench.ThroughputSettings),
-        (["bench", "memory"], bench.MemorySettings),
-        (["bench", "sharing"], bench.SharingSettings),
-        (["bench", "rag"], bench.RagSettings),
-        (["bench", "recovery"], recovery.RecoverySettings),
-        (["bench", "overhead"], bench.OverheadSettings),
-        (["bench", "peers"], bench.PeersSettings),
-        (["bench", "attention"], bench.AttentionSettings),
-        (["bench", "profile"], bench.ProfileSettings),
-        (["bench", "linear"], bench.LinearSettings),
-        (["bench", "http"], serving.HttpSettings),
+        (["bench", "coldstart"], bench.ColdStartSettings),
         (["bench", "serve"], serving.ServeSettings),
     ],
     ids=str,
@@ -115,8 +101,6 @@ def test_every_setting_is_an_option_of_its_command(command: list[str], kind: typ
         (["generate", *SMALL, "--temperature", "-1", "hello"], "temperature=-1"),
         (["generate", *SMALL, "--skip-tokenizer-init", "hello"], "skip_tokenizer_init"),
         (["info", "--model", "/no/such/model"], "no such directory"),
-        (["bench", "memory", "--trace", "/no/such/trace.csv"], "cannot read /no/such/trace.csv"),
-        (["bench", "memory", "--trace", "x", "--block-size", "16,x"], "block_size='16,x'"),
         (["serve", "--port", "70000"], "port=70000 must be at least 0 and at most 65535"),
         (["serve", "--log-format", "xml"], "log_format='xml' is not one of text, json"),
         (["bench", "latency", *SMALL, "--runs", "0"], "runs=0 must be at least 1"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import quire.bench.kernels.kernel_errors as kernel_errors
+import quire.bench.kernel_errors as kernel_errors
 import quire.kernels.build as kernels_build
 from command_line import app
 from quire.kernels.loaded import load_kernels, runnable_levels

@@ -1,10 +1,10 @@
-"""The KV soak in short; `python tests/kv_soak.py` is the long one."""
+"""The KV soak in short; `python -m benchmarks.soak.kv_soak` is the long one."""
 
 from __future__ import annotations
 
 import pytest
 
-from kv_soak import soak
+from benchmarks.soak.kv_soak import soak
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.simulate.hardware import HardwareProfile
-from quire.simulate.recording import Recording, record
+from simulate.recording import Recording, record
 
 BLOCK_BYTES = 1024
 

@@ -14,8 +14,8 @@ from quire.core.decisions.costs import StepShape
 from quire.core.decisions.recovery_policies import make_policy
 from quire.engine.engine import Engine
 from quire.sampling_params import SamplingParams
-from quire.simulate.recording import Recording, record
-from quire.simulate.replay import replay
+from simulate.recording import Recording, record
+from simulate.replay import replay
 
 TINY = EngineConfig(
     "random:tiny",

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from quire.simulate.hardware import with_disk
-from quire.simulate.recording import Recording
-from quire.simulate.replay import ReplayDiffers, predict, replay
 from simulate.machines import BLOCK_BYTES, FakeEngine, limits, machine, write_recording
+from simulate.recording import Recording
+from simulate.replay import ReplayDiffers, predict, replay
 
 POLICIES = ["recompute", "swap", "threshold:12", "cost"]
 

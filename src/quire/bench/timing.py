@@ -15,9 +15,9 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+from quire.bench.bench_settings import LatencySettings, ThroughputSettings
 from quire.bench.plots import Row, draw_rows
 from quire.bench.report import TIMING_COLUMNS, Column, Repetition, Report, timing_figures
-from quire.bench.settings import LatencySettings, ThroughputSettings
 from quire.bench.workload import (
     Workload,
     fixed_lengths,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from quire.bench.recovery.settings import CalibrateSettings
+from quire.bench.bench_settings import CalibrateSettings
 from quire.cli.options import Plot, check_json, options
 from quire.config import EngineConfig
 
@@ -27,6 +27,6 @@ def calibrate(
     plot: Plot = None,
 ) -> None:
     """Measure both modes back from a preemption, swapping and computing again, and find where they cross."""
-    from quire.bench.recovery.calibrate import run
+    from quire.bench.calibrate import run
 
     run(engine, settings, json, plot)

@@ -27,9 +27,9 @@ from quire.core.scheduler import Scheduler
 from quire.core.scheduling.step_results import SequenceUpdate
 from quire.outputs import SchedulerOutput
 from quire.sampling_params import SamplingParams
-from quire.simulate.figures import Distribution, Timeline, distribution
 from quire.simulate.hardware import HardwareProfile
 from quire.simulate.steady_steps import SteadySteps
+from quire.simulate.token_times import Distribution, Timeline, distribution
 from quire.simulate.virtual_batch import TOKEN
 from quire.simulate.virtual_runner import VirtualRunner
 

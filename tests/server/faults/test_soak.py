@@ -1,8 +1,8 @@
-"""The soak in short; `python tests/soak.py` is the long one."""
+"""The soak in short; `python -m benchmarks.soak.soak` is the long one."""
 
 from __future__ import annotations
 
-from soak import soak
+from benchmarks.soak.soak import soak
 
 
 def test_mixed_requests_are_all_answered_and_leave_nothing_behind() -> None:

@@ -1,1 +1,1 @@
-"""`quire bench coldstart`: from the start of a process to its first token, and to the whole model."""
+"""`quire bench coldstart`: time from process start to the first token and to the full model."""

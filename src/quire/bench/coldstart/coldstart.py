@@ -1,57 +1,85 @@
-"""From the start of a process to its first token, by phase, and to the whole model.
+"""Measure cold starts of `quire serve`, by loading mode and read bandwidth.
 
-Each start is a fresh `quire serve`, which is asked as soon as its port answers, on weights whose pages were dropped
-from the page cache just before (`mincore` says whether they are gone). The ways take turns, each in another place of
-every turn. Python's own files and torch's stay in the page cache: what is measured is a server that is started again.
+Each start is a fresh process, queried as soon as its port answers. The weights' pages are dropped from the page cache
+before, and `mincore` reports how many remain. Modes take turns and change their order each turn. Python and torch stay
+cached, so this measures a server that is started again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from quire.bench.coldstart.figures import draw, make_report
-from quire.bench.coldstart.peer import start_transformers
-from quire.bench.coldstart.quality import draw_quality, read_quality
-from quire.bench.coldstart.running import run_alone, run_while_loading
-from quire.bench.coldstart.server import cold_server, make_prompt
-from quire.bench.coldstart.start import ColdStart, Running, WeightSizes, describe_bandwidth
+from quire.bench.bench_settings import ColdStartSettings
+from quire.bench.coldstart.cold_server import cold_server, make_prompt
 from quire.bench.page_cache import drop_pages, filesystem_of
 from quire.bench.progress import progress
-from quire.bench.settings import ColdStartSettings
 from quire.config import EngineConfig
 from quire.loading.checkpoint import weight_files
 from quire.loading.known_digest import checkpoint_digest
 from quire.loading.source import find_model
 from quire.loading.stage_manifest import StageManifest, check_files, read_stage_manifest
 
-_PHASES_TIMEOUT_S = 2.0  #: for the line of the log that says where the start went
+_PHASES_TIMEOUT_S = 2.0  #: for the log line with the phases of the start
+
+
+@dataclass(frozen=True)
+class ColdStart:
+    """Timings of one start, in seconds since the process was spawned."""
+
+    mode: str
+    bandwidth: float  #: limit of reads in bytes a second, or infinity
+    ttft_s: float
+    full_s: float  #: until the full model serves
+    phases: Mapping[str, float] = field(default_factory=dict)  #: duration of each, as the process logs it
+    resident: float = 0.0  #: share of the files' pages that were in memory before
+    listening_s: float | None = None  #: until the port answers; None for a script
+    stages: Mapping[int, float] = field(default_factory=dict)  #: when each stage was first seen serving
+
+    @property
+    def rest_s(self) -> float:
+        """Time to the first token outside of all phases."""
+        return self.ttft_s - sum(self.phases.values())
+
+
+@dataclass(frozen=True)
+class WeightSizes:
+    """Weight files of the measured model."""
+
+    model: str
+    num_bytes: int  #: all weights
+    first_bytes: int  #: weights of the first stage
+    filesystem: str  #: ext4, tmpfs, ...
+
+    @property
+    def share_left_out(self) -> float:
+        return max(0.0, 1.0 - self.first_bytes / self.num_bytes)
+
+
+def describe_bandwidth(bandwidth: float) -> str:
+    return "unlimited" if bandwidth == math.inf else f"{bandwidth / 1e6:g} MB/s"
 
 
 def run(config: EngineConfig, settings: ColdStartSettings, json: Path | None, plot: Path | None) -> None:
     """Measure and publish the table.
 
     Raises:
-        ValueError: there is nothing on this disk to start from, or the pack is of another model.
-        RuntimeError: a process did not start.
+        ValueError: the model is not on this disk, or the pack belongs to another model.
+        RuntimeError: a server did not start.
     """
-    quality = None if settings.quality is None else read_quality(settings.quality)
+    from quire.bench.coldstart.cold_start_report import draw, make_report
+
     bench = ColdStartBench(config, settings)
     starts = bench.measure()
-    running = bench.measure_running() if settings.running else []
-    report = make_report(bench.sizes, settings, starts, running)
+    report = make_report(bench.sizes, settings, starts)
     report.settings = {**settings.as_json(), "engine": asdict(config)}
-    if quality is None:
-        report.publish(json, plot, lambda figure: draw(figure, report.title, starts))
-    else:
-        report.more["quality"] = {str(stage): value for stage, value in quality.items()}
-        report.publish(json, plot, lambda figure: draw_quality(figure, report.title, starts, quality))
+    report.publish(json, plot, lambda figure: draw(figure, report.title, starts))
 
 
 class ColdStartBench:
-    """Starts one model in several ways."""
+    """Starts one model in several modes."""
 
     def __init__(self, config: EngineConfig, settings: ColdStartSettings) -> None:
         source = find_model(config.model)
@@ -71,7 +99,7 @@ class ColdStartBench:
         self.sizes = WeightSizes(config.model, total, first, filesystem_of(self.directory))
 
     def measure(self) -> list[ColdStart]:
-        """All starts, in the order in which they were made."""
+        """All starts, in the order in which they ran."""
         plan = list(self._plan())
         starts = []
         with progress(len(plan), "cold starts") as advance:
@@ -81,54 +109,32 @@ class ColdStartBench:
         return starts
 
     def start(self, mode: str, bandwidth: float) -> ColdStart:
-        """One cold start, to the whole model."""
-        prompt = make_prompt(self.settings.prompt_len)
-        if mode == "transformers":
-            resident = self._drop(self.directory)
-            config = self.config
-            peer = start_transformers(str(self.directory), prompt, dtype=config.dtype, num_threads=config.num_threads)
-            return ColdStart(mode, bandwidth, peer.ttft_s, peer.full_s, peer.phases, resident)
-        config, options = self._server(mode, bandwidth)
-        resident = self._drop(Path(config.model))
+        """Run one cold start until the full model serves."""
+        config, options = self.server_options(mode, bandwidth)
+        resident = self.drop_files(Path(config.model))
         with cold_server(config, options) as server:
-            ttft_s = server.first_token(prompt)
+            ttft_s = server.first_token(make_prompt(self.settings.prompt_len))
             full_s = server.wait_stage()
             phases = server.wait_phases(_PHASES_TIMEOUT_S)
             return ColdStart(mode, bandwidth, ttft_s, full_s, phases, resident, server.listening_s, dict(server.stages))
 
-    def measure_running(self) -> list[Running]:
-        """Streams while the pack arrives, and on its first stage where nothing does."""
-        assert self.manifest is not None
-        number, length = self.settings.running, self.settings.prompt_len
-        found = []
-        for _ in range(self.settings.runs):
-            for bandwidth in self.settings.storage_bandwidth:
-                config, options = self._server("staged", bandwidth)
-                self._drop(self.manifest.directory)
-                loading = run_while_loading(config, options, number, length)
-                alone_s = run_alone(config, number, length)
-                found.append(Running(number, bandwidth, loading.tpot_s, alone_s, loading.full_s))
-        return found
+    def can_start(self, mode: str, bandwidth: float) -> bool:
+        """Whether a mode exists for this model at this bandwidth: staged needs a pack."""
+        return mode != "staged" or self.manifest is not None
 
-    def _plan(self) -> Iterator[tuple[str, float]]:
-        for turn in range(self.settings.runs):
-            for bandwidth in self.settings.storage_bandwidth:
-                modes = [mode for mode in self.settings.modes if self._can(mode, bandwidth)]
-                for i in range(len(modes)):
-                    yield modes[(turn + i) % len(modes)], bandwidth
-
-    def _can(self, mode: str, bandwidth: float) -> bool:
-        """Nobody can hold back the reads of transformers; and without a pack there are no stages."""
-        if mode == "staged":
-            return self.manifest is not None
-        return mode != "transformers" or bandwidth == math.inf
-
-    def _server(self, mode: str, bandwidth: float) -> tuple[EngineConfig, list[str]]:
+    def server_options(self, mode: str, bandwidth: float) -> tuple[EngineConfig, list[str]]:
         options = [] if bandwidth == math.inf else ["--storage-bandwidth", str(int(bandwidth))]
         options += ["--load-overlap"] if mode == "overlap" else []
         directory = self.directory if mode != "staged" or self.manifest is None else self.manifest.directory
         return replace(self.config, model=str(directory)), options
 
-    def _drop(self, directory: Path) -> float:
-        """Drop the pages of a model's files. Returns the share of them that are still there."""
+    def drop_files(self, directory: Path) -> float:
+        """Drop a model's files from the page cache. Returns the share of their pages that remain."""
         return drop_pages(path for path in sorted(directory.rglob("*")) if path.is_file())
+
+    def _plan(self) -> Iterator[tuple[str, float]]:
+        for turn in range(self.settings.runs):
+            for bandwidth in self.settings.storage_bandwidth:
+                modes = [mode for mode in self.settings.modes if self.can_start(mode, bandwidth)]
+                for i in range(len(modes)):
+                    yield modes[(turn + i) % len(modes)], bandwidth

@@ -20,7 +20,7 @@ from quire.bench.files import check_writable, writing
 from quire.bench.progress import progress
 from quire.bench.report import Report
 from quire.bench.serving.arrivals import Load, scale_trace
-from quire.bench.serving.figures import serving_figures
+from quire.bench.serving.latencies import serving_figures
 from quire.bench.serving.load_client import LoadClient, LoadResult
 from quire.bench.serving.load_target import Target, common_vocab_size, find_target, prepare
 from quire.bench.serving.serve_report import (
@@ -32,7 +32,7 @@ from quire.bench.serving.serve_report import (
     notes,
     sweep_rows,
 )
-from quire.bench.serving.settings import ServeSettings
+from quire.bench.serving.serve_settings import ServeSettings
 from quire.bench.workload import (
     Lengths,
     Workload,

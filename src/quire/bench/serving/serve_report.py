@@ -8,7 +8,7 @@ from typing import Any
 
 from quire.bench.plots import COLOURS
 from quire.bench.report import Column
-from quire.bench.serving.figures import e2el_s, itl_s, tpot_s, ttft_s
+from quire.bench.serving.latencies import e2el_s, itl_s, tpot_s, ttft_s
 from quire.bench.serving.load_client import LoadResult
 
 LOST = {"connect", "disconnected"}  #: errors by which a server that has ended shows

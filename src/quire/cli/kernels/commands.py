@@ -64,7 +64,7 @@ def check(
     from rich.console import Console
     from rich.table import Table
 
-    from quire.bench.kernels.kernel_errors import worst_errors
+    from quire.bench.kernel_errors import worst_errors
     from quire.kernels.loaded import load_kernels
 
     table = Table("kernel", "dtype", "level", "worst error", "allowed", "at", box=None)

@@ -1,0 +1,1 @@
+"""Cold starts against transformers, quality over time, and the cost of loading for running streams."""

@@ -1,0 +1,159 @@
+"""`quire bench linear`: one pass over all of a model's linear layers, by number of rows and kind of weight, in turns.
+
+Weights are random, and each layer has its own, so that no cache of the processor holds them. Beside each figure stands
+what reading the weights' bytes alone would take, at the bandwidth that was measured in the same run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.script import start
+from quire.bench.report import Column, Report, summarise
+from quire.cli.options import Json, options
+from quire.config import EngineConfig
+from quire.settings import Settings, integers, names, setting
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from quire.models.linear.interface import PackedWeight
+
+_READ_BYTES = 2**28
+_MAX_HEAD_ROWS = 64  # a prompt needs the logits of its last token alone
+
+
+@dataclass(frozen=True)
+class LinearSettings(Settings):
+    """`quire bench linear`."""
+
+    rows: tuple[int, ...] = setting("1,4,16,32,256", "Of each product.", read=integers, at_least=1)
+    weights: tuple[str, ...] = setting(
+        "plain,onednn,int8,int4",
+        "Kinds of weights: plain are the model's own, onednn the same for oneDNN.",
+        read=names,
+        metavar="KIND[,...]",
+    )
+    runs: int = setting(5, "Turns of each.", at_least=1)
+
+
+def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, Any]]:
+    """One figure a number of rows and kind of weight.
+
+    Raises:
+        ValueError: the model is not known, or there is no such kind of weight.
+    """
+    import torch
+
+    from quire.loading import resolve_model
+    from quire.loading.modules.fitting import choose_dtype
+    from quire.models.linear.layer import Linear
+    from quire.models.linear.packed_weight import OneDnnWeight, pack_weight
+    from quire.models.linear.quantized_weight import BITS, quantize_weight
+    from quire.models.registry import build_model
+    from quire.system.threads import default_num_threads
+
+    def pack(weight: Tensor, kind: str) -> PackedWeight:
+        if kind == "onednn":
+            return OneDnnWeight(weight)
+        packed = pack_weight(weight.clone()) if kind == "plain" else quantize_weight(weight, kind)
+        if packed is None:
+            raise ValueError(f"there is no packed product for {dtype} here")
+        return packed
+
+    if unknown := set(settings.weights) - {"plain", "onednn", *BITS}:
+        raise ValueError(f"weights={', '.join(sorted(unknown))} is not one of plain, onednn, {', '.join(BITS)}")
+    torch.set_num_threads(config.num_threads or default_num_threads())
+    source = resolve_model(config.model, load_format="random")
+    dtype = choose_dtype(config.dtype, source.config, None)
+    model = build_model(source.config, dtype, "meta")
+    shapes = [(each.out_features, each.in_features) for each in model.modules() if isinstance(each, Linear)]
+    head = (model.lm_head.out_features, model.lm_head.in_features)
+    kinds: dict[str, list[PackedWeight]] = {kind: [] for kind in settings.weights}
+    for shape in shapes:
+        weight = torch.empty(shape, dtype=dtype).normal_(std=0.02)
+        for kind, weights in kinds.items():
+            weights.append(pack(weight, kind))
+    figures = []
+    for num_rows in settings.rows:
+        skips = head if num_rows > _MAX_HEAD_ROWS else None
+        inputs = {depth: torch.randn(num_rows, depth).to(dtype) for _, depth in shapes}
+        taken: dict[str, list[float]] = {kind: [] for kind in kinds}
+        read: list[float] = []
+        for _ in range(settings.runs + 1):  # the first turn warms up
+            read.append(_read())
+            for kind, weights in kinds.items():
+                taken[kind].append(_pass(shapes, weights, inputs, skips))
+        bandwidth = max(read[1:])
+        operations = 2 * num_rows * sum(rows * depth for rows, depth in shapes if (rows, depth) != skips)
+        for kind, weights in kinds.items():
+            each = [w.num_bytes for shape, w in zip(shapes, weights, strict=True) if shape != skips]
+            least = min(taken[kind][1:])
+            figures.append(
+                {
+                    "rows": num_rows,
+                    "weights": kind,
+                    "weight_bytes": sum(each),
+                    "wall_s": summarise(taken[kind][1:]),
+                    "least_s": least,
+                    "read_s": sum(each) / bandwidth,
+                    "read_share": 100 * sum(each) / bandwidth / least,
+                    "gops": operations / least / 1e9,
+                }
+            )
+    return figures
+
+
+def _read() -> float:
+    """Bytes a second that all threads read."""
+    import torch
+
+    memory = torch.ones(_READ_BYTES // 8, dtype=torch.int64)
+    started = time.perf_counter()
+    memory.sum()
+    return _READ_BYTES / (time.perf_counter() - started)
+
+
+def _pass(
+    shapes: list[tuple[int, int]],
+    weights: list[PackedWeight],
+    inputs: Mapping[int, Tensor],
+    skips: tuple[int, int] | None,
+) -> float:
+    started = time.perf_counter()
+    for shape, weight in zip(shapes, weights, strict=True):
+        if shape != skips:
+            weight.product(inputs[shape[1]], None)
+    return time.perf_counter() - started
+
+
+def run(config: EngineConfig, settings: LinearSettings, json_path: Path | None = None) -> None:
+    """`quire bench linear`."""
+    columns = (
+        Column("rows", "rows", digits=0),
+        Column("weights", "weights"),
+        Column("weight_bytes", "MB", scale=1e-6, digits=0),
+        Column("wall_s", "ms", scale=1e3, digits=1),
+        Column("read_s", "read alone ms", scale=1e3, digits=1),
+        Column("read_share", "of read", digits=0, unit=" %"),
+        Column("gops", "GOP/s", digits=0),
+    )
+    report = Report("linear", f"All linear layers of {config.model}, once", columns)
+    report.settings = {**settings.as_json(), "engine": asdict(config)}
+    report.figures = measure(config, settings)
+    report.notes.append("Shares and rates are those of the fastest turn.")
+    report.publish(json_path)
+
+
+@options(without=("quantization", "device"))
+def main(settings: LinearSettings, engine: EngineConfig, json: Json = None) -> None:
+    """All linear layers of a model once, by rows and kind of weight, against the time to read their bytes."""
+    run(engine, settings, json)
+
+
+if __name__ == "__main__":
+    start(main)

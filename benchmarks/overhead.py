@@ -1,0 +1,320 @@
+"""`quire bench overhead`: what a step costs beside the model.
+
+Deciding (schedule, update, batch building) is timed on a runner that computes nothing: its figures are the same for
+all models. Sampling, and the masks of structured output in it, is timed within real steps of a model, as a share of
+them.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.script import start
+from quire.bench.report import Column, Report, summarise
+from quire.cli.options import Json, options
+from quire.config import EngineConfig, SchedulerConfig
+from quire.core.request import Request
+from quire.core.scheduler import Scheduler
+from quire.runner.batch import InputBatch
+from quire.runner.null_runner import NullRunner
+from quire.sampling_params import SamplingParams, StructuredOutputsParams
+from quire.settings import Settings, setting
+from quire.structured.matcher import Matcher
+
+if TYPE_CHECKING:
+    from quire.engine.engine import Engine
+    from quire.text.tokenizer import Tokenizer
+
+BLOCK_SIZE = 16
+_TURNS = 3  # of sampling with masks and without
+
+
+@dataclass(frozen=True)
+class OverheadSettings(Settings):
+    """`quire bench overhead`."""
+
+    num_requests: int = setting(256, "Running requests, where deciding is timed.", at_least=1)
+    context: int = setting(2048, "Their tokens.", at_least=2)
+    rows: int = setting(32, "Sequences a step, where sampling is timed.", at_least=1)
+
+
+def measure_overhead(num_requests: int = 256, context: int = 2048, steps: int = 100) -> dict[str, float]:
+    """Time decode steps of `num_requests` requests, each at `context` tokens when the timing begins.
+
+    Returns:
+        Medians over `steps`: `schedule_ms`, `build_ms`, `update_ms`, their sum `step_ms`, that sum for each request
+        `us_per_request`, the slowest step `worst_step_ms`, and `fixed_ms`, what a step of one request costs.
+    """
+    times = _time_steps(num_requests, context, steps)
+    totals = [sum(parts) for parts in times]
+    schedule, build, update = (1e3 * median(part) for part in zip(*times, strict=True))
+    return {
+        "schedule_ms": schedule,
+        "build_ms": build,
+        "update_ms": update,
+        "step_ms": 1e3 * median(totals),
+        "us_per_request": 1e6 * median(totals) / num_requests,
+        "worst_step_ms": 1e3 * max(totals),
+        "fixed_ms": 1e3 * median(map(sum, _time_steps(1, context, steps))),
+    }
+
+
+def prepare(num_requests: int, context: int, steps: int) -> tuple[Scheduler, NullRunner]:
+    """A scheduler whose requests have `context` tokens and will bring one a step for `steps` more."""
+    max_model_len = context + steps + 1
+    config = SchedulerConfig(
+        num_blocks=num_requests * -(-max_model_len // BLOCK_SIZE),
+        block_size=BLOCK_SIZE,
+        max_num_seqs=num_requests,
+        max_num_batched_tokens=max(8192, num_requests),
+        max_model_len=max_model_len,
+    )
+    scheduler = Scheduler(config)
+    runner = NullRunner(InputBatch(num_requests, max_model_len, BLOCK_SIZE))
+    params = SamplingParams(max_tokens=max_model_len)
+    requests = []
+    for i in range(num_requests):
+        prompt = [i + 1, *range(context - 2)]  # no two share a prefix
+        requests.append(Request(f"request-{i}", prompt, params, arrival=i, max_tokens=max_model_len))
+        scheduler.add(requests[-1])
+    while any(not request.sequences[0].num_output_tokens for request in requests):
+        scheduler.update(runner.execute(scheduler.schedule()))
+    return scheduler, runner
+
+
+def _time_steps(num_requests: int, context: int, steps: int) -> list[tuple[float, float, float]]:
+    """Seconds of schedule, batch building and update, a step."""
+    warm_up = steps // 10 + 1
+    # Prompts are computed a few requests a step; the first ones are that many tokens further than the last.
+    scheduler, runner = prepare(num_requests, context, steps + warm_up + -(-num_requests * context // 8192) + 1)
+    times = []
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(warm_up + steps):
+            built = runner.build_s
+            started = time.perf_counter()
+            out = scheduler.schedule()
+            scheduled = time.perf_counter()
+            result = runner.execute(out)
+            executed = time.perf_counter()
+            scheduler.update(result)
+            ended = time.perf_counter()
+            assert len(out.seq_ids) == num_requests == out.total_tokens, "not every request took one step"
+            times.append((scheduled - started, runner.build_s - built, ended - executed))
+    finally:
+        if was_enabled:
+            gc.enable()
+    return times[warm_up:]
+
+
+SAMPLINGS = {
+    "greedy": SamplingParams(temperature=0.0),
+    "temperature": SamplingParams(temperature=0.8),
+    "top_p": SamplingParams(temperature=0.8, top_p=0.9),
+    "top_p, penalties": SamplingParams(
+        temperature=0.8, top_p=0.9, repetition_penalty=1.1, presence_penalty=0.5, frequency_penalty=0.5
+    ),
+    "top_k, top_p": SamplingParams(temperature=0.8, top_k=50, top_p=0.9),
+    "greedy, 5 logprobs": SamplingParams(temperature=0.0, logprobs=5),
+}
+
+
+def _closed(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
+_TEXT = {"type": "string"}
+#: Languages of which no answer comes to an end while it is timed: what OpenAI's documentation asks for, many times.
+_LANGUAGES = tuple(
+    StructuredOutputsParams(json={"type": "array", "minItems": 10_000, "items": item})  # type: ignore[arg-type]
+    for item in (
+        _closed(steps={"type": "array", "items": _closed(explanation=_TEXT, output=_TEXT)}, final_answer=_TEXT),
+        _closed(name=_TEXT, date={"type": "string", "format": "date"}, participants={"type": "array", "items": _TEXT}),
+        _closed(is_violating={"type": "boolean"}, category={"enum": ["violence", "self_harm", None]}, why=_TEXT),
+        _closed(username={"type": "string", "pattern": "^@[a-zA-Z0-9_]+$"}, age={"type": "integer"}),
+        _closed(unit={"enum": ["C", "F"]}, temperature={"type": "number", "minimum": -130, "maximum": 130}),
+    )
+)
+
+
+class _Sampling:
+    """Times sampling within decode steps of a real model.
+
+    Args:
+        rows: sequences a step, each at `context` tokens when the timing begins.
+        steps: that are timed of each kind.
+    """
+
+    def __init__(self, engine: Engine, rows: int, context: int, steps: int) -> None:
+        from quire.runner.model_runner import ModelRunner
+
+        assert isinstance(engine.runner, ModelRunner)
+        self._engine, self._rows, self._context, self._steps = engine, rows, context, steps
+        self._spent_s = 0.0  # of the last step
+        self._names = itertools.count()
+        sampler = engine.runner.sampler
+        sampler.sample = self._timed(sampler.sample)  # type: ignore[method-assign]
+
+    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            started = time.perf_counter()
+            try:
+                return function(*args)
+            finally:
+                self._spent_s += time.perf_counter() - started
+
+        return call
+
+    def times(self, params: SamplingParams, languages: Sequence[StructuredOutputsParams] = ()) -> list[_Times]:
+        """Seconds of sampling and of the whole step, a step."""
+        engine, size = self._engine, self._engine.vocab_size
+        params = replace(params, max_tokens=self._steps + 2, ignore_eos=not languages, detokenize=False)
+        for row in range(self._rows):
+            prompt = [(7 * row + at) % size for at in range(self._context)]
+            wanted = languages[row % len(languages)] if languages else None
+            engine.add_request(prompt, replace(params, structured_outputs=wanted), request_id=f"{next(self._names)}")
+        found = []
+        with self._matchers_timed():
+            while engine.has_unfinished():
+                self._spent_s = 0.0
+                started = time.perf_counter()
+                engine.step()
+                step_s = time.perf_counter() - started
+                stats = engine.last_stats
+                if stats is not None and stats.num_scheduled_tokens == stats.num_sampled_tokens == self._rows:
+                    found.append((self._spent_s, step_s))
+        return found
+
+    @contextmanager
+    def _matchers_timed(self) -> Iterator[None]:
+        """Following the grammars is a part of sampling, too."""
+        usual = Matcher.advance
+        Matcher.advance = self._timed(usual)  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            Matcher.advance = usual  # type: ignore[method-assign]
+
+
+_Times = tuple[float, float]
+
+
+def _make_engine(config: EngineConfig, rows: int) -> Engine:
+    """An engine whose tokens are pieces of text. Presets know bytes and nothing else: they get words."""
+    from quire.assembly import load, make_engine
+    from quire.loading.presets import PRESET_PREFIX
+
+    config = replace(config, max_num_seqs=max(rows, config.max_num_seqs))
+    loaded = load(config)
+    if config.model.startswith(PRESET_PREFIX):
+        loaded = replace(loaded, tokenizer=words_tokenizer(loaded.source.config.vocab_size))
+    return make_engine(config, loaded)
+
+
+def words_tokenizer(vocab_size: int) -> Tokenizer:
+    """A byte-level tokenizer with a vocabulary like a real one's: quire-mini's pieces, and pairs of them."""
+    import tokenizers
+    from tokenizers import decoders, models, pre_tokenizers
+
+    from quire.loading.source import embedded_path
+    from quire.text.token_pieces import byte_level_alphabet
+    from quire.text.tokenizer import Tokenizer
+
+    path = embedded_path("quire-mini")
+    assert path is not None
+    mini = Tokenizer.from_dir(path)
+    known = sorted(mini.backend.get_vocab().items(), key=lambda each: each[1])
+    pieces = [piece for piece, token in known if token not in mini.special_ids]
+    words = dict.fromkeys([*byte_level_alphabet(), *pieces])
+    ends = [piece for piece in pieces if piece.isascii() and piece.isalpha()]
+    pairs = (
+        first + ends[(7 * at + 31 * turn) % len(ends)] for turn in itertools.count() for at, first in enumerate(pieces)
+    )
+    while len(words) < vocab_size - 1:
+        words[next(pairs)] = None
+    vocab = {word: token for token, word in enumerate([*itertools.islice(words, vocab_size - 1), "<|endoftext|>"])}
+    backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(["<|endoftext|>"])
+    return Tokenizer(backend, special_tokens={"eos_token": "<|endoftext|>"})
+
+
+def measure_sampling(config: EngineConfig, rows: int = 32, context: int = 128, steps: int = 20) -> list[dict[str, Any]]:
+    """Time sampling within decode steps of `rows` sequences, each at `context` tokens when the timing begins.
+
+    Returns:
+        One figure a kind of sampling: seconds of sampling and of the whole step, and the share, each with median,
+        minimum and maximum over the steps. Of answers in a grammar's language also `mask_share`: what sampling takes
+        longer than without one, as a share of the step without one; the two in turns.
+    """
+    timed = _Sampling(_make_engine(config, rows), rows, context, steps)
+    figures = [_figure(name, rows, timed.times(params)) for name, params in SAMPLINGS.items()]
+    for name in ("greedy", "temperature"):
+        timed.times(SAMPLINGS[name], _LANGUAGES)  # compiles them
+        plain, masked, shares = [], [], []
+        for _ in range(_TURNS):
+            without, within = timed.times(SAMPLINGS[name]), timed.times(SAMPLINGS[name], _LANGUAGES)
+            more_s = median(sampling for sampling, _ in within) - median(sampling for sampling, _ in without)
+            shares.append(more_s / median(step for _, step in without))
+            plain += without
+            masked += within
+        figures.append(_figure(f"{name}, again", rows, plain))
+        figures.append(_figure(f"{name}, in a grammar", rows, masked) | {"mask_share": summarise(shares)})
+    return figures
+
+
+def _figure(name: str, rows: int, times: Sequence[_Times]) -> dict[str, Any]:
+    return {
+        "sampling": name,
+        "rows": rows,
+        "sampling_s": summarise(sampling for sampling, _ in times),
+        "step_s": summarise(step for _, step in times),
+        "share": summarise(sampling / step for sampling, step in times),
+    }
+
+
+def run(config: EngineConfig, settings: OverheadSettings, json: Path | None) -> None:
+    """Measure both and publish the tables."""
+    num_requests, context = settings.num_requests, settings.context
+    deciding = measure_overhead(num_requests, context)
+    report = Report(
+        "overhead",
+        f"Sampling within steps of {settings.rows} rows: {config.model}",
+        (
+            Column("sampling", "sampling"),
+            Column("sampling_s", "sampling, ms", scale=1e3, digits=1),
+            Column("step_s", "whole step, ms", scale=1e3, digits=1),
+            Column("share", "share, %", scale=100, digits=1),
+            Column("mask_share", "masks, % of a step", scale=100, digits=1),
+        ),
+        figures=measure_sampling(config, settings.rows),
+        notes=[
+            f"Deciding, {num_requests} requests at {context:,} tokens: {deciding['us_per_request']:.2f} µs a request, "
+            f"{deciding['step_ms']:.2f} ms a step (schedule {deciding['schedule_ms']:.2f}, "
+            f"batch {deciding['build_ms']:.2f}, update {deciding['update_ms']:.2f}; "
+            f"slowest {deciding['worst_step_ms']:.2f}), a step of one request {deciding['fixed_ms']:.3f} ms."
+        ],
+        settings={**asdict(config), **settings.as_json(), "deciding": deciding},
+    )
+    report.publish(json)
+
+
+@options()
+def main(engine: EngineConfig, settings: OverheadSettings, json: Json = None) -> None:
+    """Cost of a step beside the model: scheduling, batch building, sampling."""
+    run(engine, settings, json)
+
+
+if __name__ == "__main__":
+    start(main)

@@ -1,0 +1,112 @@
+"""What a part of a step would take at the machine's limits: its bytes at the rate of reading, or its operations at that
+of oneDNN's products, whichever is longer. Parts that only decide have no limit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from benchmarks.profile.parts import (
+    ATTENTION,
+    ELEMENTWISE,
+    EMBEDDING,
+    HEAD,
+    NORMS,
+    QKV,
+    ROTARY,
+    SAMPLING,
+    linear_layers,
+)
+from quire.models.base import CausalLM
+from quire.models.linear.packed_weight import OneDnnWeight, can_pack
+
+_READ_BYTES = 2**28
+_RATE_ROWS = 512
+
+
+class Machine:
+    """The best rates that were seen. To be measured between the steps that they are held against.
+
+    Args:
+        model: whose linear layers have the shapes of the products.
+    """
+
+    def __init__(self, model: CausalLM) -> None:
+        self.read_bytes_s = 0.0
+        self.operations_s = 0.0
+        self._piece = torch.ones(_READ_BYTES // 4)
+        self._dtype = model.dtype
+        shapes = {(m.out_features, m.in_features) for part, m in linear_layers(model) if part != HEAD}
+        self._shapes = sorted(shapes)
+        self._turn = 0
+
+    def measure(self) -> None:
+        """Read memory once, and multiply by a weight of the next shape."""
+        started = time.perf_counter()
+        self._piece.sum()
+        self.read_bytes_s = max(self.read_bytes_s, _READ_BYTES / (time.perf_counter() - started))
+        out_features, in_features = self._shapes[self._turn % len(self._shapes)]
+        self._turn += 1
+        weight = torch.randn(out_features, in_features).to(self._dtype)
+        x = torch.randn(_RATE_ROWS, in_features).to(self._dtype)
+        packed = OneDnnWeight(weight) if can_pack(self._dtype) else None
+        for _ in range(3):
+            started = time.perf_counter()
+            if packed is None:
+                F.linear(x, weight)
+            else:
+                packed.product(x, None)
+            rate = 2 * _RATE_ROWS * out_features * in_features / (time.perf_counter() - started)
+            self.operations_s = max(self.operations_s, rate)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The bytes and operations that a step cannot do without, by part."""
+
+    num_bytes: Counter[str]
+    operations: Counter[str]
+
+    def limit(self, part: str, machine: Machine) -> float | None:
+        """Seconds; None for a part without work of this kind."""
+        if part not in self.num_bytes:
+            return None
+        return max(self.num_bytes[part] / machine.read_bytes_s, self.operations[part] / machine.operations_s)
+
+
+def work_of_step(model: CausalLM, num_tokens: int, contexts: Sequence[tuple[int, int]]) -> Work:
+    """Weights and KV are read once, and what passes from one operation to the next is read and written once.
+
+    Args:
+        num_tokens: of the step.
+        contexts: of each sequence, the tokens that it has after the step, and how many of them the step computes.
+    """
+    config, itemsize = model.config, model.dtype.itemsize
+    layers = config.num_layers
+    num_bytes: Counter[str] = Counter()
+    operations: Counter[str] = Counter()
+    last_layer = set(model.layers[-1].modules())
+    for part, module in linear_layers(model):
+        is_late = part == HEAD or (module in last_layer and part != QKV)  # computed for the last tokens alone
+        elements = module.out_features * module.in_features
+        num_bytes[part] += elements * itemsize if module.packed is None else module.packed.num_bytes
+        operations[part] += 2 * elements * (len(contexts) if is_late else num_tokens)
+    kv_size, q_size, hidden = config.kv_size, config.q_size, config.hidden_size
+    for end, count in contexts:
+        num_bytes[ATTENTION] += layers * 2 * kv_size * end * itemsize
+        operations[ATTENTION] += layers * 4 * q_size * count * (2 * end - count + 1) // 2
+    row = num_tokens * itemsize
+    num_bytes[NORMS] = row * hidden * 2 * (2 * layers + config.final_norm)
+    if config.rope is not None:
+        num_bytes[ROTARY] = row * (q_size + kv_size) * 2 * layers
+    inner = (3 if config.gated_mlp else 2) * config.intermediate_size
+    num_bytes[ELEMENTWISE] = row * (6 * hidden + inner) * layers
+    num_bytes[EMBEDDING] = row * 2 * config.embedding_dim
+    num_bytes[SAMPLING] = len(contexts) * config.vocab_size * itemsize
+    return Work(num_bytes, operations)

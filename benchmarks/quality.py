@@ -1,0 +1,285 @@
+"""`quire bench quality`: what weights of fewer bits cost, beside the same model with the weights that it has.
+
+Perplexity of texts, exact match of short answers to questions, and the cosine between both models' logits at every
+token of the texts. A model with random weights has no quality to lose: of it the cosine alone is measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from benchmarks.script import start
+from quire.bench.report import Column, Report
+from quire.cli.options import Json, options
+from quire.config import QUANTIZATIONS, EngineConfig
+from quire.evaluate.reading import ReadingQuestion, prompt_of, read_questions, score
+from quire.settings import Settings, names, setting
+
+if TYPE_CHECKING:
+    import torch
+
+    from quire.llm import LLM
+    from quire.models.base import CausalLM
+
+#: How much perplexity may rise, in percent, and exact match may fall, in points.
+MARKS = {"int8": (1.0, 1.0), "int4": (6.0, 3.0)}
+#: The least mean cosine of a random model's logits.
+COSINE_MARKS = {"int8": 0.999}
+
+_ROWS_AT_ONCE = 64  # of logits, which are wide
+_ANSWER_TOKENS = 10
+_KEPT, _MISSED = "kept", "missed"
+
+
+@dataclass(frozen=True)
+class QualitySettings(Settings):
+    """`quire bench quality`."""
+
+    quantization: tuple[str, ...] = setting(
+        "int8,int4", "Of linear layers, each beside the model as it is.", read=names, metavar="int8|int4[,...]"
+    )
+    text: Path | None = setting(
+        None,
+        "Text whose perplexity counts: plain, or questions; by default those of --questions with their answers, or "
+        "what the model writes itself.",
+        metavar="FILE",
+    )
+    questions: Path | None = setting(
+        None, "In SQuAD's form (.json), or open ones with lists of answers (.jsonl).", metavar="FILE"
+    )
+    num_questions: int = setting(400, "The first so many.", at_least=1)
+    num_texts: int = setting(64, "At most; evenly spread over the file. Of a random model 4.", at_least=1)
+    num_tokens: int = setting(256, "Of a text, at most.", at_least=16)
+    start: str = setting("Context:", "What texts begin with that the model writes itself.", metavar="TEXT")
+
+
+@dataclass
+class _Texts:
+    """What a model makes of the texts."""
+
+    loss: float = 0.0  # nats, of all tokens but each text's first
+    num_tokens: int = 0
+    hidden: list[torch.Tensor] = field(default_factory=list)  # of each text
+    cosines: list[torch.Tensor] = field(default_factory=list)
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(self.loss / max(1, self.num_tokens))
+
+
+def run(config: EngineConfig, settings: QualitySettings, json_path: Path | None = None) -> bool:
+    """`quire bench quality`. Returns whether every mark is kept.
+
+    Raises:
+        ValueError: a file cannot be read, or there is no such quantization.
+    """
+    if unknown := set(settings.quantization) - set(MARKS):
+        raise ValueError(f"quantization={', '.join(sorted(unknown))} is not one of {', '.join(QUANTIZATIONS[1:])}")
+    questions = _read(settings.questions)[: settings.num_questions] if settings.questions else []
+    report = Report("quality", "", _COLUMNS)
+    report.settings = {**settings.as_json(), "engine": asdict(config)}
+    report.figures = measure(config, settings, questions, report)
+    report.title = f"Quality of {config.model} with weights of fewer bits"
+    report.notes += _marks(report.figures)
+    report.publish(json_path)
+    return not any(mark == _MISSED for figure in report.figures for mark in figure["marks"].values())
+
+
+def measure(
+    config: EngineConfig, settings: QualitySettings, questions: Sequence[ReadingQuestion], report: Report
+) -> list[dict[str, Any]]:
+    """One figure a model: as it is, and each quantization.
+
+    Raises:
+        ValueError: the model cannot be quantized, or a file cannot be read.
+    """
+    from quire.llm import LLM
+
+    config = replace(config, device="cpu", quantization="none")
+    reference = LLM(**asdict(config))
+    is_random = config.model.startswith("random:") or config.load_format == "random"
+    texts = list(_texts(reference, settings, questions, is_random=is_random))
+    known = _read_texts(_model(reference), texts)
+    asked = [] if is_random else list(questions)
+    figures = [_figure("none", reference, known, _exact_match(reference, asked), is_random)]
+    for quantization in settings.quantization:
+        llm = LLM(**asdict(replace(config, quantization=quantization)))
+        read = _read_texts(_model(llm), texts, _model(reference), known)
+        figure = _figure(quantization, llm, read, _exact_match(llm, asked), is_random)
+        figure |= _changes(figure, figures[0])
+        figures.append(figure)
+    report.more["num_texts"], report.more["num_tokens"] = len(texts), known.num_tokens
+    return figures
+
+
+def _model(llm: LLM) -> CausalLM:
+    from quire.runner.model_runner import ModelRunner
+
+    runner = llm.engine.runner
+    assert isinstance(runner, ModelRunner)
+    return runner.model
+
+
+# -- texts -------------------------------------------------------------------------------------------------------------
+
+
+def _texts(
+    llm: LLM, settings: QualitySettings, questions: Sequence[ReadingQuestion], *, is_random: bool
+) -> Iterator[list[int]]:
+    """Token ids: of a file, of questions with their answers, or written by the model itself."""
+    from quire.progressive.calibration_text import choose_texts, read_texts
+    from quire.sampling_params import SamplingParams
+
+    longest = min(settings.num_tokens, llm.engine.max_model_len)
+    if is_random:
+        import torch
+
+        generator = torch.Generator(device="cpu").manual_seed(llm.config.seed)
+        vocab_size = _model(llm).config.vocab_size
+        for _ in range(min(settings.num_texts, 4)):
+            yield torch.randint(vocab_size, (longest,), generator=generator).tolist()
+        return
+    if settings.text is not None:
+        try:
+            found = read_texts(settings.text, llm.tokenizer, longest)
+        except OSError as error:
+            raise ValueError(f"{settings.text} cannot be read: {error.strerror}") from None
+        yield from (each for each in choose_texts(found, settings.num_texts) if len(each) > 1)
+    elif questions:
+        told = [f"{prompt_of(question)} {question.answers[0]}" for question in questions]
+        found = [ids[-longest:] for ids in llm.tokenizer.encode_batch(told)]
+        yield from choose_texts(found, settings.num_texts)
+    else:
+        params = [
+            SamplingParams(temperature=1.0, top_k=-1, top_p=1.0, max_tokens=longest - 8, seed=seed)
+            for seed in range(settings.num_texts)
+        ]
+        for output in llm.generate([settings.start] * len(params), params, use_tqdm=False):
+            yield [*output.prompt_token_ids, *output.outputs[0].token_ids]
+
+
+def _read_texts(
+    model: CausalLM, texts: Sequence[Sequence[int]], reference: CausalLM | None = None, known: _Texts | None = None
+) -> _Texts:
+    """What a model makes of texts, and how near its logits are to a reference's."""
+    import torch
+    import torch.nn.functional as F
+
+    read = _Texts()
+    with torch.inference_mode():
+        for i, text in enumerate(texts):
+            ids = torch.tensor(text)
+            hidden = model(ids, torch.arange(len(ids)), _attend)
+            if reference is None:
+                read.hidden.append(hidden)
+            for start in range(0, len(ids), _ROWS_AT_ONCE):
+                rows = slice(start, start + _ROWS_AT_ONCE)
+                logits = model.compute_logits(hidden[rows]).float()
+                following = ids[start + 1 : start + 1 + _ROWS_AT_ONCE]
+                read.loss += F.cross_entropy(logits[: len(following)], following, reduction="sum").item()
+                read.num_tokens += len(following)
+                if reference is not None and known is not None:
+                    theirs = reference.compute_logits(known.hidden[i][rows]).float()
+                    read.cosines.append(F.cosine_similarity(logits, theirs, dim=1))
+    return read
+
+
+def _attend(layer_index: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Causal attention over one text."""
+    import torch.nn.functional as F
+
+    groups = q.shape[1] // k.shape[1]
+    q, k, v = (x.transpose(0, 1) for x in (q, k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(0, 1)
+
+
+# -- questions ---------------------------------------------------------------------------------------------------------
+
+
+def _read(path: Path) -> list[ReadingQuestion]:
+    try:
+        return read_questions(path)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _exact_match(llm: LLM, questions: Sequence[ReadingQuestion]) -> float | None:
+    from quire.sampling_params import SamplingParams
+
+    if not questions:
+        return None
+    greedy = SamplingParams(temperature=0.0, max_tokens=_ANSWER_TOKENS)
+    outputs = llm.generate([prompt_of(question) for question in questions], greedy, use_tqdm=False)
+    return score([output.outputs[0].text for output in outputs], questions).exact_match
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+_COLUMNS = (
+    Column("quantization", "weights"),
+    Column("weight_bytes", "MiB", scale=2**-20, digits=1),
+    Column("perplexity", "perplexity", digits=3),
+    Column("perplexity_change", "change", digits=2, unit=" %", is_change=True),
+    Column("exact_match", "exact match", digits=1),
+    Column("exact_match_change", "points", digits=1, is_change=True),
+    Column("cosine", "logits' cosine", digits=5),
+    Column("least_cosine", "least", digits=5),
+)
+
+
+def _figure(quantization: str, llm: LLM, read: _Texts, exact_match: float | None, is_random: bool) -> dict[str, Any]:
+    import torch
+
+    figure: dict[str, Any] = {"quantization": quantization, "weight_bytes": _model(llm).weight_bytes(), "marks": {}}
+    if not is_random:
+        figure |= {"perplexity": read.perplexity, "exact_match": exact_match}
+    if read.cosines:
+        cosines = torch.cat(read.cosines)
+        figure |= {"cosine": cosines.mean().item(), "least_cosine": cosines.min().item()}
+    return figure
+
+
+def _changes(figure: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """What became worse, and whether that is within the marks."""
+    rise, fall = MARKS[figure["quantization"]]
+    changes: dict[str, Any] = {}
+    marks = {}
+    if "perplexity" in figure:
+        changes["perplexity_change"] = 100 * (figure["perplexity"] / before["perplexity"] - 1)
+        marks["perplexity"] = _KEPT if changes["perplexity_change"] <= rise else _MISSED
+        if figure["exact_match"] is not None:
+            changes["exact_match_change"] = figure["exact_match"] - before["exact_match"]
+            marks["exact match"] = _KEPT if changes["exact_match_change"] >= -fall else _MISSED
+    elif figure["quantization"] in COSINE_MARKS:
+        marks["cosine"] = _KEPT if figure["cosine"] >= COSINE_MARKS[figure["quantization"]] else _MISSED
+    return {**changes, "marks": marks}
+
+
+def _marks(figures: Sequence[dict[str, Any]]) -> Iterator[str]:
+    for figure in figures:
+        quantization = figure["quantization"]
+        for what, mark in figure["marks"].items():
+            if what == "perplexity":
+                limit = f"at most {MARKS[quantization][0]:+.0f} %"
+            elif what == "exact match":
+                limit = f"at most -{MARKS[quantization][1]:.0f} points"
+            else:
+                limit = f"at least {COSINE_MARKS[quantization]}"
+            yield f"{quantization}, {what} ({limit}): {mark}"
+
+
+@options(default_model="quire-mini", without=("quantization", "device"))
+def main(settings: QualitySettings, engine: EngineConfig, json: Json = None) -> None:
+    """Cost of quantized weights: perplexity, exact match of answers, distance of logits."""
+    if not run(engine, settings, json):
+        raise typer.Exit(1)  # the notes say why
+
+
+if __name__ == "__main__":
+    start(main)

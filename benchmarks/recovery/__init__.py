@@ -1,0 +1,1 @@
+"""Recovery policies on the real engine: the experiment of the CPS paper."""

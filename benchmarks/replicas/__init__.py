@@ -1,0 +1,1 @@
+"""Fleets of replicas behind the production router, simulated."""

@@ -1,0 +1,1 @@
+"""SLO routing over two models, simulated."""

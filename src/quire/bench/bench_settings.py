@@ -1,0 +1,132 @@
+"""What each benchmark may be asked: the options of `quire bench`. Those of recovery and of serving stand beside them.
+
+Imports nothing but how settings are defined, since the command line reads this file before it answers `--help`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from quire.settings import Settings, integer_range, integers, names, parse_size, setting
+
+SLO_NAMES = ("ttft", "tpot", "e2el")
+
+
+def parse_goodput(text: str) -> dict[str, float]:
+    """Limits in seconds by name, from text in milliseconds such as ttft:500,tpot:100.
+
+    Raises:
+        ValueError: a name is not known, or a limit is no number above 0.
+    """
+    limits = {}
+    for part in names(text):
+        name, _, value = part.partition(":")
+        try:
+            limit = float(value) / 1e3
+        except ValueError:
+            limit = 0.0
+        if name not in SLO_NAMES or not limit > 0:
+            known = ", ".join(SLO_NAMES)
+            raise ValueError(f"{text!r}: expected limits in ms such as ttft:500,tpot:100, of {known}")
+        limits[name] = limit
+    return limits
+
+
+def runs(default: int = 3) -> Any:
+    """The setting of how often all is measured."""
+    return setting(default, "Repetitions; each shifts the token ids.", at_least=1)
+
+
+def refuse_together(settings: Settings, name: str, *others: str) -> None:
+    """Two settings that say the same thing must not both be other than by default."""
+    clash = settings.changed(*others)
+    if settings.changed(name) and clash:
+        raise ValueError(
+            f"--{name} and --{clash[0].replace('_', '-')} both say what is asked, or when; give one of them"
+        )
+
+
+def refuse_repeats(settings: Settings, name: str) -> None:
+    """Raise ValueError where a setting lists nothing, or something twice."""
+    given = getattr(settings, name)
+    if not given or len(set(given)) < len(given):
+        raise ValueError(f"{name}={','.join(map(str, given))} names something twice, or nothing")
+
+
+@dataclass(frozen=True)
+class LatencySettings(Settings):
+    """`quire bench latency`."""
+
+    input_len: int = setting(128, "Tokens of each prompt.", at_least=1)
+    output_len: int = setting(128, "Tokens of each answer.", at_least=1)
+    batch_size: tuple[int, ...] = setting("1", "Numbers of requests at once.", read=integers, at_least=1)
+    runs: int = runs()
+
+
+@dataclass(frozen=True)
+class ThroughputSettings(Settings):
+    """`quire bench throughput`."""
+
+    workload: tuple[Path, ...] = setting((), "Workload files; several in turn.")
+    trace: Path | None = setting(None, "Lengths from a trace CSV (Azure's form).")
+    num_requests: int = setting(32, "Requests to make, or to take of a trace.", at_least=1)
+    input_len: tuple[int, int] = setting("64-512", "Prompt lengths, drawn evenly.", read=integer_range)
+    output_len: tuple[int, int] = setting("32-128", "Answer lengths, drawn evenly.", read=integer_range)
+    shared_prefix: int = setting(0, "First tokens that are the same in all prompts.", at_least=0)
+    arrivals: bool = setting(False, "Keep to arrival_s; by default all come at once.", is_flag=True)
+    compare_prefix_caching: bool = setting(False, "Each engine with prefix caching and without.", is_flag=True)
+    save_workload: Path | None = setting(None, "Write the workload that was made.")
+    runs: int = runs()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_together(self, "workload", "trace")
+
+
+def _bandwidths(text: str) -> tuple[float, ...]:
+    """From text such as 125MB,none; none is infinite."""
+    return tuple(math.inf if name == "none" else float(parse_size(name)) for name in names(text))
+
+
+@dataclass(frozen=True)
+class ColdStartSettings(Settings):
+    """`quire bench coldstart`."""
+
+    known_modes: ClassVar[tuple[str, ...]] = ("at-once", "overlap", "staged")
+    pack: Path | None = setting(None, "The model in stages, as quire stages pack writes it; for the mode staged.")
+    modes: tuple[str, ...] = setting(
+        ",".join(known_modes),
+        "Loading modes: at-once (all layers before the first token), overlap (the first step beside loading), staged "
+        "(the pack).",
+        read=names,
+        metavar="MODE[,MODE...]",
+    )
+    storage_bandwidth: tuple[float, ...] = setting(
+        "none",
+        "Limit of read bandwidth, such as 125MB; none is no limit. Several are measured in turns.",
+        read=_bandwidths,
+        metavar="SIZE[,SIZE...]",
+        at_least=1,
+    )
+    prompt_len: int = setting(32, "Tokens of the first prompt.", at_least=1)
+    runs: int = setting(3, "Cold starts of each kind, in turns.", at_least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_repeats(self, "modes")
+        refuse_repeats(self, "storage_bandwidth")
+        if unknown := [mode for mode in self.modes if mode not in self.known_modes]:
+            raise ValueError(f"modes={unknown[0]} is none of {', '.join(self.known_modes)}")
+
+
+@dataclass(frozen=True)
+class CalibrateSettings(Settings):
+    """`quire calibrate`."""
+
+    lengths: tuple[int, ...] | None = setting(
+        None, "Tokens; by default 64, 96, 128, 192 and so on to max_model_len.", read=integers
+    )
+    repeats: int = setting(3, "Of every measurement, in turns.", at_least=1)

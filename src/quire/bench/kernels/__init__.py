@@ -1,1 +1,0 @@
-"""The kernels by themselves: how fast, and how far from float64."""

@@ -1,1 +1,0 @@
-"""What a KV cache wastes, and what sharing saves."""

@@ -1,1 +1,0 @@
-"""`quire calibrate`, `quire bench recovery` and `quire simulate`."""

@@ -1,0 +1,84 @@
+"""What `quire simulate --documents` tells beside the rest: where documents' KV was found, and what keeping it brings.
+
+Without a disk, requests share documents through the device's cache alone; that is what the disk is compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from quire.bench.report import Column, Report
+from quire.config import format_size
+from quire.simulate.disk_costs import LATENCY_S
+from quire.simulate.hardware import HardwareProfile
+from quire.simulate.simulate_settings import SimulateSettings
+from quire.simulate.simulation import SimulationFigures
+from quire.simulate.token_times import interval
+
+KV_DIR_COLUMN = Column("kv_dir", "KV on disk")
+COLUMNS = (
+    Column("decode", "decode"),
+    Column("policy", "policy"),
+    KV_DIR_COLUMN,
+    Column("ttft_mean_s", "mean TTFT ms", scale=1e3, digits=1),
+    Column("ttft_p99_s", "P99 TTFT ms", scale=1e3, digits=1),
+    Column("tpot_mean_s", "mean TPOT ms", scale=1e3),
+    Column("makespan_s", "makespan s"),
+    Column("modes", "preempted, by mode"),
+    Column("hits", "of prompts found"),
+    Column("ways", "prefixes from elsewhere"),
+)
+
+
+def figures(runs: Sequence[SimulationFigures], *, has_kv_dir: bool) -> dict[str, Any]:
+    """Of one case: the share of the prompts' tokens that was found, by tier, and what was done about prefixes that
+    other tiers than the device had."""
+    tiers = sorted({tier for run in runs for tier in run.hits_by_tier}, key=("device", "host", "disk").index)
+    shares = {tier: [run.hits_by_tier.get(tier, 0) / run.num_prompt_tokens for run in runs] for tier in tiers}
+    found = {tier: asdict(interval(values)) for tier, values in shares.items()}
+    ways = sorted({way for run in runs for way in run.prefix_ways})
+    taken = {way: sum(run.prefix_ways.get(way, 0) for run in runs) / len(runs) for way in ways}
+    return {
+        "kv_dir": "yes" if has_kv_dir else "no",
+        "hit_share": found,
+        "prefix_ways": taken,
+        "hits": ", ".join(f"{tier} {share['mean']:.1%}".replace("%", " %") for tier, share in found.items()) or "–",
+        "ways": ", ".join(f"{way} {count:.1f}" for way, count in taken.items()) or "–",
+    }
+
+
+def show_changes(rows: Sequence[Mapping[str, Any]], headings: Mapping[str, str]) -> None:
+    """What keeping documents' KV on disk changes, policy by policy, on the same requests.
+
+    Args:
+        rows: the table's, of which those with KV on disk have their `change_by_kv_dir`.
+        headings: of each quantity that is compared.
+    """
+    changes = (Column(name, heading, scale=100, unit=" %", is_change=True) for name, heading in headings.items())
+    changed = [{**row, **row["change_by_kv_dir"]} for row in rows if "change_by_kv_dir" in row]
+    title = "With documents' KV on disk against without, on the same requests, mean over the seeds with 95 % bounds"
+    Report("simulate", title, (*COLUMNS[:2], *changes), rows=changed).show()
+
+
+def describe(settings: SimulateSettings) -> str:
+    """For a title: what requests are about."""
+    return f"on {settings.documents} documents of {settings.document_tokens:,} tokens"
+
+
+def notes(settings: SimulateSettings, profile: HardwareProfile) -> list[str]:
+    """What must be read with the table."""
+    size = format_size(settings.document_tokens * profile.bytes_per_token)
+    lines = [
+        f"Documents: each request is about one of {settings.documents}, whose {settings.document_tokens:,} tokens "
+        f"({size} of KV) stand before its own prompt; the k-th is drawn in proportion to 1 / k (Zipf's law, assumed)."
+    ]
+    if not profile.has_disk:
+        return [*lines, "Documents are shared through the device's cache alone: there is no disk (--kv-dir-bandwidth)."]
+    speed = "as fast as it was measured"
+    if settings.kv_dir_bandwidth is not None:
+        speed = (
+            f"{settings.kv_dir_bandwidth / 1e6:,.7g} MB/s and {LATENCY_S * 1e3:g} ms a transfer, either way (assumed)"
+        )
+    return [*lines, f"The disk: {speed}; empty at first, large enough for all, and with a link of its own."]

@@ -1,0 +1,30 @@
+"""`quire bench lookahead`: the same requests with and without, and what is told of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.document_kv import Bench
+from benchmarks.lookahead import LookaheadBench, LookaheadSettings, experiment_config, make_report
+from engine.documents import DocumentLLM
+from quire.bench.workload import poisson_arrivals
+from quire.config import EngineConfig
+
+
+def test_requests_queue_for_a_seat_and_get_the_same_tokens_with_lookahead_and_without(tmp_path: Path) -> None:
+    settings = LookaheadSettings(num_requests=4, document_tokens=16, question_tokens=2, output_len=4, seats=1)
+    config = experiment_config(EngineConfig("llama"), settings)
+    assert (config.max_num_seqs, config.num_kv_blocks, config.dtype) == (1, 6, "float32")
+    llm = DocumentLLM("llama", tmp_path, max_num_seqs=1)
+    bench = LookaheadBench(Bench(llm.engine, settings.of_documents, tmp_path), settings)
+    bench.prepare()
+    pair = {is_ahead: bench.play([0.0, 0.0, 0.0, 0.001], is_ahead=is_ahead) for is_ahead in (False, True)}
+    assert [played.cached for played in pair.values()] == [{"disk": 4 * 16}] * 2
+    assert pair[True].tokens == pair[False].tokens
+    assert len(set(map(tuple, pair[True].tokens))) > 1
+    due_s = poisson_arrivals(settings.num_requests, 2.0, settings.seed)
+    assert (due_s[0], len(due_s), due_s) == (0.0, 4, sorted(due_s))
+    report = make_report(config, settings, bench, 2.0, [pair])
+    assert [figure["lookahead"] for figure in report.figures] == ["off", "on"]
+    assert report.more["ratios"]["ttft_s"]["median"] > 0
+    llm.close()
