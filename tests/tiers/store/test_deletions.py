@@ -19,6 +19,12 @@ def everything(directory: Path) -> bytes:
     return b"".join(path.read_bytes() for path in directory.rglob("kv/*/*.seg"))
 
 
+@pytest.fixture(autouse=True)
+def no_compaction_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store's thread rewrites a segment of which most is deleted, at a moment that depends on the machine's load."""
+    monkeypatch.setattr(block_store, "_MOSTLY_DEAD", 2.0)
+
+
 def poll(store: BlockStore) -> StoreChanges:
     return store.poll() or StoreChanges()
 
@@ -142,9 +148,10 @@ def test_a_deletion_in_the_middle_of_a_write_wins(
         store.refresh()
         assert readable(store, keys(1, 2, 3)) == []
     third.close()
+    other.compact()  # the writer erases late blocks at once, unless its thread has learned of the deletion first
     for path in segments(tmp_path):
         for number in (2, 3):
-            assert contents(keys(number)).tobytes() not in path.read_bytes(), "what came too late is off the disk"
+            assert contents(keys(number)).tobytes() not in path.read_bytes(), "late blocks are off the disk"
 
 
 def test_deleted_bytes_are_gone_after_compaction(tmp_path: Path, stores: tuple[BlockStore, BlockStore]) -> None:
@@ -181,6 +188,7 @@ def test_a_segment_without_living_blocks_goes_by_itself(
     mine, _ = stores
     write(mine, chain(1, 2, 3))
     mine.delete(keys(1))
+    monkeypatch.undo()
     mine._compact_some(0.0)
     assert segments(tmp_path) == []
 
