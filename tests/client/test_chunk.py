@@ -89,7 +89,7 @@ def test_what_is_no_chunk_is_an_error_by_kind(data: str, kind: str, words: str) 
     ],
 )
 def test_what_is_no_chunk_of_openai_s_is_told_and_breaks_nothing_later(said: dict[str, Any]) -> None:
-    with pytest.raises(RemoteError, match="none of OpenAI's") as raised:
+    with pytest.raises(RemoteError, match="not in OpenAI's format") as raised:
         read_chunk(json.dumps(said))
     assert raised.value.kind == "not_openai"
 

@@ -154,7 +154,7 @@ def test_continuing_what_the_template_does_not_show_is_refused() -> None:
         render(CHAT, "nothing", add_generation_prompt=False, continue_final_message=True)
     with pytest.raises(ValueError, match="set add_generation_prompt=False"):
         render(CHAT, CHATML, continue_final_message=True)
-    with pytest.raises(ValueError, match="no text to go on with"):
+    with pytest.raises(ValueError, match="no text to continue"):
         render(
             [{"role": "assistant", "content": None}], CHATML, add_generation_prompt=False, continue_final_message=True
         )

@@ -269,7 +269,7 @@ def test_every_id_of_a_preset_decodes_to_something_of_its_own(vocab_size: int) -
 
 
 def test_a_vocabulary_too_small_for_bytes_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"needs 259 tokens .* has 128"):
+    with pytest.raises(ValueError, match=r"needs 259 tokens, .* has 128"):
         Tokenizer.byte_level(128)
 
 

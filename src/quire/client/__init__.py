@@ -1,1 +1,1 @@
-"""Clients: streamed answers from a server over HTTP or from a model in this process, behind one interface."""
+"""Clients with one interface: streamed answers from a server, or from a model in this process."""

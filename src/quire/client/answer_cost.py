@@ -1,4 +1,4 @@
-"""The cost of one answer in tokens and seconds, seen from the client's side."""
+"""The cost of one answer in tokens and seconds, measured by the client."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from quire.client.chunk import AnswerChunk, TokenUsage
 
 
 class AnswerCost:
-    """Watches an answer while it comes."""
+    """Measures an answer as it streams."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self.usage: TokenUsage | None = None  #: as the server counts it; None until the server tells it
+        self.usage: TokenUsage | None = None  #: reported by the server
         self.finish_reason: str | None = None
-        self.num_chunks = 0  #: with a token: a lower bound of the tokens
+        self.num_chunks = 0  #: chunks with tokens, a lower bound of the tokens
         self.first_s: float | None = None  #: from the request to the first token
         self.total_s: float | None = None  #: from the request to the last token
 
     def watch(self, chunks: Iterable[AnswerChunk]) -> Iterator[AnswerChunk]:
-        """The same chunks, noted as they pass."""
+        """Yield the chunks unchanged, and measure them."""
         started = self._clock()
         for chunk in chunks:
             if chunk.is_token:
@@ -38,7 +38,7 @@ class AnswerCost:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """After the first token."""
+        """Decoding speed, without the first token."""
         if self.first_s is None or self.total_s is None or self.total_s <= self.first_s:
             return None
         return (self.num_tokens - 1) / (self.total_s - self.first_s)

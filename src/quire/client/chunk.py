@@ -1,4 +1,4 @@
-"""One piece of an answer, as a stream's event carries it or a model in this process makes it."""
+"""Chunks of an answer, parsed from a server's events or produced by a local model."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from quire.client.errors import RemoteError, error_message
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """The tokens of an answer, as the server counts them."""
+    """Token counts of an answer, as reported by the server."""
 
     prompt_tokens: int
     completion_tokens: int
-    cached_tokens: int | None = None  #: of the prompt, found in a cache; None where the server does not say
+    cached_tokens: int | None = None  #: prompt tokens found in a cache, if reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,23 +24,21 @@ class AnswerChunk:
     """The growth of the first choice since the last chunk."""
 
     text: str = ""
-    reasoning: str = ""  #: thoughts before the answer, from servers that tell them apart
-    is_token: bool = False  #: at least one token came, though its text may be held back
+    reasoning: str = ""  #: thoughts before the answer, from servers that separate them
+    is_token: bool = False  #: at least one new token, whose text may be held back
     finish_reason: str | None = None
-    usage: TokenUsage | None = None  #: of the whole answer so far
+    usage: TokenUsage | None = None  #: cumulative
 
 
-#: An answer as it comes. Closing it ends the request, and frees its blocks.
+#: A streamed answer. Closing it aborts the request.
 AnswerStream = Generator[AnswerChunk, None, None]
 
 
 def read_chunk(data: str) -> AnswerChunk:
-    """A chunk from an event's data, or from the body of an answer that came whole.
-
-    Both of OpenAI's endpoints are understood, and what others add to them is left alone.
+    """Parse an event's data or a complete response of either of OpenAI's endpoints, ignoring unknown fields.
 
     Raises:
-        RemoteError: the data says that something went wrong, or is no such chunk.
+        RemoteError: the data reports an error, or is no chunk.
     """
     try:
         body = json.loads(data)
@@ -53,7 +51,7 @@ def read_chunk(data: str) -> AnswerChunk:
     try:
         return _read_body(body)
     except (TypeError, AttributeError):
-        raise RemoteError("not_openai", f"an event is none of OpenAI's: {data[:100]!r}") from None
+        raise RemoteError("not_openai", f"an event is not in OpenAI's format: {data[:100]!r}") from None
 
 
 def _read_body(body: dict[str, Any]) -> AnswerChunk:
@@ -67,8 +65,7 @@ def _read_body(body: dict[str, Any]) -> AnswerChunk:
         text, reasoning = said.get("content"), said.get("reasoning_content") or said.get("reasoning")
     else:
         said, text, reasoning = choice, choice.get("text"), None
-    # A token whose text is not whole yet comes as an empty text; so do the event that only opens the assistant's turn,
-    # and the one that only ends it.
+    # An empty text is a token with an incomplete character, or an event that only opens or ends the assistant's turn.
     is_token = bool(text or reasoning) or (text is not None and reason is None and "role" not in said)
     for value in (text, reasoning, reason):
         if not isinstance(value, str | None):

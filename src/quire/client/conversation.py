@@ -1,4 +1,4 @@
-"""A conversation of several turns: its messages and its costs."""
+"""A conversation of several turns with its messages and costs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Conversation:
-    """The messages of both sides so far, after the system's message. `sampling` are fields of every request."""
+    """Messages of both sides after the system message. `sampling` are fields of every request."""
 
     def __init__(self, model: RemoteModel | LocalModel, *, system: str | None = None, **sampling: Any) -> None:
         self.model = model
@@ -25,33 +25,33 @@ class Conversation:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything that was said but the system's message."""
+        """Drop all messages but the system message."""
         self.messages = list(self._opening)
         self.costs = []
 
     def say(self, text: str) -> AnswerStream:
-        """Say something and hear the answer.
+        """Send a message and stream the answer.
 
-        An answer that ends early, because the iterator is closed or the model fails, is kept as far as it came; a
-        message that got no answer at all is taken back, so that it can be said again.
+        An answer cut short, by closing the iterator or by a failure, is kept so far; a message without any answer is
+        removed, so that it can be sent again.
         """
         self.messages.append({"role": "user", "content": text})
-        heard: list[str] = []
+        received: list[str] = []
         cost = AnswerCost()
         try:
             with closing(self.model.chat(self.messages, **self._sampling)) as chunks:
                 for chunk in cost.watch(chunks):
-                    heard.append(chunk.text)
+                    received.append(chunk.text)
                     yield chunk
         finally:
-            if answer := "".join(heard):
+            if answer := "".join(received):
                 self.messages.append({"role": "assistant", "content": answer})
                 self.costs.append(cost)
             else:
                 self.messages.pop()
 
     def stats(self) -> dict[str, str]:
-        """The costs of the conversation so far, for people."""
+        """Format the costs so far for display."""
         usages = [cost.usage for cost in self.costs if cost.usage is not None]
         rates = [cost.tokens_per_s for cost in self.costs if cost.tokens_per_s is not None]
         firsts = [cost.first_s for cost in self.costs if cost.first_s is not None]

@@ -1,4 +1,4 @@
-"""Failures between a client and a server, by kind, so that each can be counted and said in one line."""
+"""Client errors by kind, so that they can be counted and shown in one line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-# The first class that fits counts, so a general one stands below its special cases.
+# The first matching class counts, so subclasses come before their base classes.
 _KINDS: tuple[tuple[type[Exception], str, str], ...] = (
     (httpx.ConnectError, "connect", "cannot connect"),
     (httpx.TimeoutException, "timeout", "no answer in time"),
@@ -18,11 +18,11 @@ _KINDS: tuple[tuple[type[Exception], str, str], ...] = (
 
 
 class RemoteError(RuntimeError):
-    """A server did not answer as it should.
+    """A failed request to a server.
 
     Attributes:
-        kind: a short word to count by: `connect`, `timeout`, `disconnected`, `http_429` and the like, `stream_error`
-            (the stream said so itself), `truncated` (it ended too early), `not_sse` (what came is no stream).
+        kind: short word to count by: `connect`, `timeout`, `disconnected`, `http_429` and the like, `stream_error`
+            (reported in the stream), `truncated` (the stream ended early), `not_sse` (the response is no stream).
     """
 
     def __init__(self, kind: str, message: str) -> None:
@@ -31,7 +31,7 @@ class RemoteError(RuntimeError):
 
 
 def of_exception(error: Exception, url: str) -> RemoteError:
-    """An exception of httpx, or of the system under it."""
+    """Convert an exception of httpx or the operating system."""
     if isinstance(error, RemoteError):
         return error
     for family, kind, words in _KINDS:
@@ -41,7 +41,7 @@ def of_exception(error: Exception, url: str) -> RemoteError:
 
 
 def of_response(status: int, body: bytes, url: str) -> RemoteError:
-    """An answer that is not 200, in the server's own words where it has some."""
+    """Convert a response other than 200, with the server's message if it has one."""
     try:
         words = error_message(json.loads(body))
     except ValueError:
@@ -50,7 +50,7 @@ def of_response(status: int, body: bytes, url: str) -> RemoteError:
 
 
 def error_message(body: Any) -> str:
-    """The sentence in an error's body, in OpenAI's form or in another usual one."""
+    """Extract the message of an error body, in OpenAI's or another common format."""
     found = body.get("error", body) if isinstance(body, dict) else body
     if isinstance(found, dict):
         found = found.get("message") or found.get("detail") or found

@@ -1,4 +1,4 @@
-"""A model in this process, behind the same interface as one behind a URL."""
+"""A model in this process, with the interface of `RemoteModel`."""
 
 from __future__ import annotations
 
@@ -15,33 +15,32 @@ from quire.system.interrupts import interrupts_put_off
 
 
 class LocalModel:
-    """Loads the model; answers one request at a time, in the caller's thread.
+    """Loads a model and answers one request at a time, in the caller's thread.
 
     Args:
-        config: of the engine.
+        config: engine configuration.
         chat_template: Jinja text; by default the model's own.
 
     Raises:
-        ValueError: the model or an option cannot be served, or it has no tokenizer.
+        ValueError: the model or an option is not supported, or there is no tokenizer.
     """
 
     def __init__(self, config: EngineConfig, *, chat_template: str | None = None) -> None:
         if config.skip_tokenizer_init:
-            raise ValueError("text goes in and comes out here, which needs a tokenizer; leave out skip_tokenizer_init")
+            raise ValueError("a local model needs its tokenizer; leave out skip_tokenizer_init")
         self.name = config.model
         self._chat_template = chat_template
         self._llm = LLM(**asdict(config))
 
     def close(self) -> None:
-        """Nothing is held beyond memory."""
+        """Do nothing: the model holds only memory."""
 
     def chat(self, messages: Sequence[Mapping[str, Any]], *, stream: bool = True, **sampling: Any) -> AnswerStream:
-        """The next message of a conversation, to its end or the context's where `max_tokens` says nothing, as from a
-        server.
+        """Generate the next message; without `max_tokens` up to the context's end, as a server does.
 
         Raises:
-            ValueError: the model has no chat template, or the conversation or a parameter does not fit.
-            RuntimeError: the request failed on its way.
+            ValueError: the model has no chat template, or rejects the conversation or a parameter.
+            RuntimeError: the request failed.
         """
         tokenizer = self._llm.tokenizer
         text = tokenizer.apply_chat_template(messages, chat_template=self._chat_template)
@@ -50,11 +49,11 @@ class LocalModel:
         return self._run(prompt, stream, {"max_tokens": None, **sampling})
 
     def complete(self, prompt: str, *, stream: bool = True, **sampling: Any) -> AnswerStream:
-        """The continuation of a prompt, of 16 tokens where `max_tokens` says nothing. Raises what `chat` does."""
+        """Continue a prompt, by default with 16 tokens. Raises as `chat`."""
         return self._run(prompt, stream, sampling)
 
     def _run(self, prompt: PromptLike, is_streamed: bool, sampling: dict[str, Any]) -> AnswerStream:
-        """Closing the iterator frees the request's blocks."""
+        """Run a request; closing the iterator aborts it."""
         engine = self._llm.engine
         params = engine.default_sampling_params(**sampling)
         state: RequestState | None = None
@@ -63,7 +62,7 @@ class LocalModel:
                 state = engine.add_request(prompt, params)
             while not state.is_finished:
                 grown = engine.step()
-                # Deltas, not the text so far: that may shrink again where a stop string is completed.
+                # Use deltas: the whole text may shrink when a stop string is completed.
                 if is_streamed and state in grown:
                     yield AnswerChunk("".join(delta.text for delta in state.take_progress()), is_token=True)
             output = state.to_output()

@@ -1,4 +1,4 @@
-"""A model behind a URL: OpenAI's protocol over httpx, one request at a time, in the caller's thread."""
+"""A model on a server: OpenAI's protocol over httpx, one request at a time, in the caller's thread."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from quire.client.errors import RemoteError, of_exception, of_response
 from quire.client.server_address import ServerAddress
 from quire.client.sse import DONE, EventReader
 
-# Long prompts take their time before the first token, so only connecting has a short limit.
+# Long prompts delay the first token, so only connecting has a timeout.
 _TIMEOUT = httpx.Timeout(None, connect=10.0)
 
 
 @dataclass(frozen=True)
 class ListedModel:
-    """An entry of /v1/models, with what some servers say beyond its name."""
+    """An entry of /v1/models, with optional fields of some servers."""
 
     name: str
     max_model_len: int | None = None
@@ -28,14 +28,14 @@ class ListedModel:
 
 
 class RemoteModel:
-    """Use as a context manager, or close it.
+    """A client for one model. Use it as a context manager, or close it.
 
     Args:
-        name: of the model; None takes the first that the server lists.
-        transport: of httpx, for tests.
+        name: the model's name; None for the server's first model.
+        transport: httpx transport, for tests.
 
     Raises:
-        RemoteError: the server did not list its models as it should.
+        RemoteError: listing the models failed.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class RemoteModel:
         self._http.close()
 
     def models(self) -> list[ListedModel]:
-        """The server's models, at least one, in its order."""
+        """List the server's models, at least one."""
         url = f"{self._endpoint.base_url}/models"
         try:
             response = self._http.get(url, timeout=10.0)
@@ -76,15 +76,15 @@ class RemoteModel:
         return read_models(response.content, url)
 
     def chat(self, messages: Sequence[Mapping[str, Any]], *, stream: bool = True, **sampling: Any) -> AnswerStream:
-        """The next message of a conversation. `sampling` are fields of the protocol."""
+        """Request the next message of a conversation. `sampling` are fields of the protocol."""
         return self._ask(self._endpoint.chat_url, {"messages": list(messages), **sampling}, stream)
 
     def complete(self, prompt: str, *, stream: bool = True, **sampling: Any) -> AnswerStream:
-        """The continuation of a prompt."""
+        """Request the continuation of a prompt."""
         return self._ask(self._endpoint.completions_url, {"prompt": prompt, **sampling}, stream)
 
     def _ask(self, url: str, fields: dict[str, Any], is_streamed: bool) -> AnswerStream:
-        """Closing the iterator hangs up, and the server is to stop."""
+        """Send a request; closing the iterator disconnects, which aborts it."""
         body: dict[str, Any] = {"model": self.name, **fields, "stream": is_streamed}
         if is_streamed:
             body["stream_options"] = {"include_usage": True}
@@ -101,7 +101,7 @@ class RemoteModel:
 
 
 def read_models(body: bytes, url: str) -> list[ListedModel]:
-    """The body of /v1/models."""
+    """Parse the body of /v1/models."""
     try:
         entries = [entry for entry in json.loads(body)["data"] if isinstance(entry.get("id"), str)]
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -112,7 +112,7 @@ def read_models(body: bytes, url: str) -> list[ListedModel]:
         ListedModel(
             name=entry["id"],
             max_model_len=_positive(entry.get("max_model_len")),
-            # llama.cpp's server says it in `meta`.
+            # llama.cpp's server reports it in `meta`.
             vocab_size=_positive(entry.get("vocab_size") or (entry.get("meta") or {}).get("n_vocab")),
         )
         for entry in entries

@@ -1,4 +1,4 @@
-"""Where a server is: its URL, the key it wants, and how a connection to it is made. Nothing is sent here."""
+"""The address of an OpenAI-compatible server: base URL, API key and connection properties."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ _ROUTES = ("/chat/completions", "/completions", "/models")
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """An OpenAI-compatible server. Make it with `ServerAddress.of`."""
+    """A server's base URL and key. Construct it by `ServerAddress.of`."""
 
-    base_url: str  #: up to and including /v1
+    base_url: str  #: including /v1
     api_key: str | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, url: str, api_key: str | None = None) -> ServerAddress:
-        """From a URL as people write it: with or without /v1, or with a whole route such as
-        /v1/completions. Anything else is a ValueError."""
+        """Parse a URL with or without /v1, or with a route such as /v1/completions. Raises ValueError for others."""
         parts = urlsplit(url.strip())
         try:
             is_server = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -47,12 +46,12 @@ class ServerAddress:
 
     @property
     def is_encrypted(self) -> bool:
-        """Over TLS. Where it is not, reading the world's certificates would be 30 ms for nothing."""
+        """Whether it uses TLS. Otherwise loading root certificates would waste 30 ms."""
         return self.base_url.startswith("https:")
 
     @property
     def is_local(self) -> bool:
-        """On this machine: no proxy has any business on the way there."""
+        """Whether it is on this machine, reached without a proxy."""
         host = urlsplit(self.base_url).hostname or ""
         try:
             return ipaddress.ip_address(host).is_loopback

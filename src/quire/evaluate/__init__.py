@@ -1,1 +1,1 @@
-"""How well a model answers: reading questions as prompts, and the worth of the answers. No model is known here."""
+"""Answer quality: read question files, build prompts and score answers. Independent of any model."""

@@ -1,4 +1,4 @@
-"""The worth of a short answer beside the expected ones, by SQuAD's measures.
+"""SQuAD's measures of short answers: exact match and F1.
 
 Source: Rajpurkar et al., 2016, "SQuAD: 100,000+ Questions for Machine Comprehension of Text", section 6.1.
 """
@@ -15,20 +15,16 @@ _ARTICLE = re.compile(r"\b(?:an?|the)\b")
 
 
 def normalize_answer(text: str) -> str:
-    """An answer without the wording that does not matter.
-
-    Lower case; ASCII punctuation deleted, so that `don't` becomes `dont`; the words a, an and the dropped;
-    whitespace squeezed to single spaces. The order counts: punctuation goes before the articles.
-    """
+    """Lower-case an answer, delete ASCII punctuation (`don't` becomes `dont`), then articles and extra whitespace."""
     bare = text.lower().translate(_WITHOUT_PUNCTUATION)
     return " ".join(_ARTICLE.sub(" ", bare).split())
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
-    """1.0 where a prediction equals one of the expected answers, both in their normal form, or else 0.0.
+    """Return 1.0 if a prediction equals an expected answer after normalization, else 0.0.
 
     Raises:
-        ValueError: there are no answers, or one bare string in the place of a sequence.
+        ValueError: `answers` is empty or a bare string.
     """
     _check(answers)
     said = normalize_answer(prediction)
@@ -36,13 +32,10 @@ def exact_match(prediction: str, answers: Sequence[str]) -> float:
 
 
 def f1(prediction: str, answers: Sequence[str]) -> float:
-    """The harmonic mean of precision and recall of a prediction's words, best over the expected answers.
+    """Return the best harmonic mean of word precision and recall over the expected answers.
 
-    Both sides are bags of words in their normal form, so a word counts as often as both have it. As in SQuAD v1.1, two
-    answers that share no word score zero, two empty ones included.
-
-    Raises:
-        ValueError: as `exact_match`.
+    Both sides are bags of normalized words. As in SQuAD v1.1, answers without a common word score zero, even two empty
+    ones. Raises ValueError as `exact_match`.
     """
     _check(answers)
     said = Counter(normalize_answer(prediction).split())
@@ -56,7 +49,7 @@ def _overlap(said: Counter[str], expected: Counter[str]) -> float:
 
 
 def _check(answers: Sequence[str]) -> None:
-    if isinstance(answers, str):  # a sequence of its letters, which would be scored without a word
+    if isinstance(answers, str):  # would count as a sequence of letters
         raise ValueError(f"answers must be a sequence of strings, got the string {answers!r}: write [{answers!r}]")
     if not answers:
         raise ValueError("a prediction needs at least one expected answer to be scored against, got none")

@@ -1,4 +1,4 @@
-"""Two models at the same questions: what only one of them gets right, and whether chance would explain it."""
+"""Paired comparison of two models on the same questions, with a sign test."""
 
 from __future__ import annotations
 
@@ -9,21 +9,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Paired:
-    """How two sets of answers to the same questions differ."""
+    """Differences between two sets of answers."""
 
-    only_first: int  #: questions that only the first gets right
+    only_first: int  #: questions that only the first model gets right
     only_second: int
-    p: float  #: two-sided sign test: how likely so uneven a split is where neither is better
+    p: float  #: p-value of the two-sided sign test
 
 
 def compare_paired(first: Sequence[float], second: Sequence[float]) -> Paired:
-    """Compare question by question; the exact form of McNemar's test (1947).
-
-    Args:
-        first, second: exact match of each question, 0 or 1, in the same order.
+    """Compare exact matches (0 or 1) question by question, by the exact form of McNemar's test (1947).
 
     Raises:
-        ValueError: they are not of the same questions.
+        ValueError: the numbers of answers differ.
     """
     if len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} answers cannot be paired")
@@ -33,6 +30,6 @@ def compare_paired(first: Sequence[float], second: Sequence[float]) -> Paired:
 
 
 def sign_test(a: int, b: int) -> float:
-    """The two-sided p of a split as uneven as a to b, or more so, by fair coins."""
+    """Return the two-sided p-value of a split of a to b under fair coins."""
     n, fewer = a + b, min(a, b)
     return min(1.0, 2 * sum(math.comb(n, k) for k in range(fewer + 1)) / 2**n)

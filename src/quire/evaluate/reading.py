@@ -1,4 +1,4 @@
-"""Questions, about a passage or from memory: read from files, put to a model as text, scored."""
+"""Question-answering data: read question files, word prompts, and score answers."""
 
 from __future__ import annotations
 
@@ -15,37 +15,33 @@ _T = TypeVar("_T", str, list[Any])
 
 @dataclass(frozen=True)
 class ReadingQuestion:
-    """A question whose answer stands in a passage, or which is to be answered without one."""
+    """A question about a passage, or an open one."""
 
-    passage: str  #: empty where there is none
+    passage: str  #: empty for open questions
     question: str
-    answers: tuple[str, ...]  #: the expected answers, each of them right
+    answers: tuple[str, ...]  #: all acceptable answers
 
 
 @dataclass(frozen=True)
 class ReadingScores:
-    """How well a set of questions was answered, in percent."""
+    """Scores of a set of answers, in percent."""
 
-    questions: int  #: their number
+    questions: int  #: number of questions
     exact_match: float
     f1: float
 
 
 def read_questions(path: str | Path) -> list[ReadingQuestion]:
-    """The questions of a file: open ones where its name ends in .jsonl, else in SQuAD v1.1's form.
-
-    Raises:
-        ValueError, OSError: as the function of each form.
-    """
+    """Read open questions from a .jsonl file, or SQuAD v1.1 from any other. Raises ValueError or OSError."""
     return open_questions(path) if Path(path).suffix == ".jsonl" else squad_questions(path)
 
 
 def open_questions(path: str | Path) -> list[ReadingQuestion]:
-    """Questions without passages, as Natural Questions Open has them: `{"question": ..., "answer": [...]}` a line.
+    """Read Natural Questions Open: lines of `{"question": ..., "answer": [...]}`.
 
     Raises:
-        ValueError: there are none, or a line is not in that form; the message names it.
-        OSError: it cannot be read.
+        ValueError: the file is empty, or a line is malformed.
+        OSError: the file cannot be read.
     """
     questions = []
     try:
@@ -72,12 +68,11 @@ def open_questions(path: str | Path) -> list[ReadingQuestion]:
 
 
 def squad_questions(path: str | Path) -> list[ReadingQuestion]:
-    """The questions of a file in SQuAD v1.1's form: `data[].paragraphs[].{context, qas[].{question, answers[].text}}`.
+    """Read SQuAD v1.1: `data[].paragraphs[].{context, qas[].{question, answers[].text}}`.
 
     Raises:
-        ValueError: the file is no JSON, lacks a field (the message names its place), or has a question without
-            answers, as SQuAD v2.0 does.
-        OSError: it cannot be read.
+        ValueError: the file is no JSON, lacks a field, or has a question without answers, as SQuAD v2.0 does.
+        OSError: the file cannot be read.
     """
     try:
         root = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -90,20 +85,19 @@ def squad_questions(path: str | Path) -> list[ReadingQuestion]:
 
 
 def prompt_of(question: ReadingQuestion, with_passage: bool = True) -> str:
-    """The text that asks a model a question: the lines `Context: ...`, `Question: ...` and `Answer:`.
+    """Word a question as the lines `Context: ...` (with a passage), `Question: ...` and `Answer:`.
 
-    Without a passage only the model's own knowledge counts. Whitespace becomes single spaces, so that passage and
-    question are one line each.
+    Whitespace becomes single spaces, so each part is one line.
     """
     context = f"Context: {_squeezed(question.passage)}\n" if with_passage and question.passage else ""
     return f"{context}Question: {_squeezed(question.question)}\nAnswer:"
 
 
 def score(predictions: Sequence[str], questions: Sequence[ReadingQuestion]) -> ReadingScores:
-    """Both measures of a model's answers, one a question, averaged. An answer counts up to its first newline.
+    """Average exact match and F1 of the answers, each up to its first newline.
 
     Raises:
-        ValueError: there are no questions, one of them has no answers, or the lengths differ.
+        ValueError: there are no questions, one has no answers, or the lengths differ.
     """
     each = score_each(predictions, questions)
     if not each:
@@ -116,11 +110,7 @@ def score(predictions: Sequence[str], questions: Sequence[ReadingQuestion]) -> R
 
 
 def score_each(predictions: Sequence[str], questions: Sequence[ReadingQuestion]) -> list[tuple[float, float]]:
-    """Exact match and F1 of each answer, between 0 and 1. An answer counts up to its first newline.
-
-    Raises:
-        ValueError: a question has no answers, or the lengths differ.
-    """
+    """Return exact match and F1 of each answer up to its first newline, as fractions. Raises as `score`."""
     if len(predictions) != len(questions):
         raise ValueError(f"expected one prediction a question, got {len(predictions)} for {len(questions)} questions")
     said = [prediction.partition("\n")[0].strip() for prediction in predictions]
@@ -142,9 +132,9 @@ def _questions(root: object) -> Iterator[ReadingQuestion]:
 
 
 def _items(node: object, name: str, at: str) -> Iterator[tuple[object, str]]:
-    """The items of a list field, each with its place in the file."""
-    place = f"{at}.{name}" if at else name
-    return ((item, f"{place}[{i}]") for i, item in enumerate(_field(node, name, list, at)))
+    """The items of a list field, each with its path in the file."""
+    path = f"{at}.{name}" if at else name
+    return ((item, f"{path}[{i}]") for i, item in enumerate(_field(node, name, list, at)))
 
 
 def _field(node: object, name: str, kind: type[_T], at: str) -> _T:

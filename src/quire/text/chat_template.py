@@ -1,6 +1,6 @@
-"""A conversation to the text that a model was trained on, through the model's own Jinja template.
+"""Render conversations with a model's Jinja chat template.
 
-Templates come from strangers, so they run in a sandbox and see plain data only.
+Templates are untrusted: they run in a sandbox and see plain data only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import jinja2.nodes
 import jinja2.parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-# Private-use characters, which no conversation has; the space at the end shows whether the template trims messages.
+# Private-use characters, absent from conversations; the space at the end reveals whether the template trims messages.
 _CONTINUE_MARK = "\ue0c0quire-continue\ue0c0 "
 _ANSWER_MARK = "\ue0c0quire-answer\ue0c0"
 
@@ -33,19 +33,19 @@ def render(
     continue_final_message: bool = False,
     variables: Mapping[str, Any] | None = None,
 ) -> str:
-    """The text of a conversation, as `transformers`' apply_chat_template gives it.
+    """Render a conversation, as apply_chat_template in `transformers` does.
 
-    A content that is a list of text parts is joined by line breaks, unless the template goes through parts itself.
+    Text parts of a content are joined by line breaks, unless the template iterates over parts itself.
 
     Args:
-        variables: of the template, tools and documents among them, by any name. They win over `special_tokens`.
+        variables: template variables, including tools and documents. They override `special_tokens`.
 
     Raises:
-        ValueError: a message is malformed, or the template is broken, refuses the messages (in its own words) or shows
-            nothing of their tool calls or tool results.
+        ValueError: a message is malformed, or the template is broken, rejects the messages (the error quotes it), or
+            omits their tool calls or tool results.
     """
     if continue_final_message and add_generation_prompt:
-        raise ValueError("continue_final_message goes on with the last message, so set add_generation_prompt=False")
+        raise ValueError("continue_final_message extends the last message, so set add_generation_prompt=False")
     compiled, takes_parts = _compile(template)
     chat = [_prepare_message(message, index, takes_parts) for index, message in enumerate(messages)]
     if not chat:
@@ -63,15 +63,14 @@ def _fill(template: jinja2.Template, context: Mapping[str, Any], chat: Sequence[
         return template.render(_plain({**context, "messages": chat}))
     except jinja2.TemplateError as error:
         raise ValueError(f"the chat template refused the conversation: {error.message or error}") from error
-    except Exception as error:  # a stranger's template may trip over anything
+    except Exception as error:  # an untrusted template may raise anything
         raise ValueError(f"the chat template failed on the conversation: {type(error).__name__}: {error}") from error
 
 
 def _check_tools_are_shown(
     text: str, template: jinja2.Template, context: Mapping[str, Any], chat: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Refuse a template whose text is the same without the tool calls, or without what the tools answered: the model
-    would go on with a conversation that it has not seen."""
+    """Reject a template that omits tool calls or tool results: the model would continue an incomplete conversation."""
     without_calls = [{**message, "tool_calls": None} if message.get("tool_calls") else message for message in chat]
     without_results = [message for message in chat if message["role"] != "tool"]
     for what, rest in (("tool calls", without_calls), ("messages of the role tool", without_results)):
@@ -79,23 +78,23 @@ def _check_tools_are_shown(
             continue
         try:
             is_shown = _fill(template, context, rest) != text
-        except ValueError:  # it needs them
+        except ValueError:  # the template requires them
             is_shown = True
         if not is_shown:
             raise ValueError(
-                f"the chat template shows no {what}; leave them out, or take a model or template for tools"
+                f"the chat template shows no {what}; leave them out, or use a model or template that supports tools"
             )
 
 
 @lru_cache(maxsize=16)
 def answer_lead(template: str, special_tokens: tuple[tuple[str, str], ...]) -> str:
-    """The blanks that the template writes between the opening of the assistant's turn and its text."""
+    """Return the blanks that the template writes between the opening of the assistant's turn and its text."""
     question, answer = {"role": "user", "content": "?"}, {"role": "assistant", "content": _ANSWER_MARK}
     tokens = dict(special_tokens)
     try:
         opened = render([question], template, special_tokens=tokens)
         whole = render([question, answer], template, special_tokens=tokens, add_generation_prompt=False)
-    except ValueError:  # it wants something else of a conversation
+    except ValueError:  # the template rejects this conversation
         return ""
     between, mark, _ = whole.removeprefix(opened).partition(_ANSWER_MARK)
     return between if whole.startswith(opened) and mark and not between.strip() else ""
@@ -103,16 +102,16 @@ def answer_lead(template: str, special_tokens: tuple[tuple[str, str], ...]) -> s
 
 @dataclass(frozen=True, slots=True)
 class ToolSupport:
-    """What a chat template has a place for."""
+    """Kinds of content that a chat template renders."""
 
-    shows_tools: bool  #: the functions that there are
-    shows_calls: bool  #: earlier calls, and what tools answered
-    takes_system: bool  #: a message of the system
+    shows_tools: bool  #: tool definitions
+    shows_calls: bool  #: earlier calls and their results
+    takes_system: bool  #: a system message
 
 
 @lru_cache(maxsize=16)
 def tool_support(template: str, special_tokens: tuple[tuple[str, str], ...]) -> ToolSupport:
-    """Found by trying: whatever a template refuses or leaves out, it has no place for."""
+    """Probe a template by rendering sample conversations."""
 
     def shows(messages: Sequence[Mapping[str, Any]], *needed: str, tools: Any = None) -> bool:
         try:
@@ -124,7 +123,7 @@ def tool_support(template: str, special_tokens: tuple[tuple[str, str], ...]) -> 
     question = {"role": "user", "content": "?"}
     about = {"name": "quire_probe", "description": "?", "parameters": {"type": "object", "properties": {}}}
     tools = [{"type": "function", "function": about}]
-    # Mistral's templates want ids of nine letters or digits
+    # Mistral's templates require ids of nine letters or digits
     called = {"id": "quireprob", "type": "function", "function": {"name": "quire_probe", "arguments": {}}}
     call = {"role": "assistant", "content": "", "tool_calls": [called]}
     result = {"role": "tool", "tool_call_id": "quireprob", "name": "quire_probe", "content": "quire_result"}
@@ -142,9 +141,7 @@ def _prepare_message(message: Any, index: int, takes_parts: bool) -> dict[str, A
     content = message.get("content")
     if isinstance(content, list | tuple):
         texts = [_part_text(part, f"messages[{index}].content[{position}]") for position, part in enumerate(content)]
-        prepared["content"] = (
-            [{"type": "text", "text": text} for text in texts] if takes_parts else "\n".join(texts)
-        )  # fmt: skip
+        prepared["content"] = [{"type": "text", "text": text} for text in texts] if takes_parts else "\n".join(texts)
     elif content is not None and not isinstance(content, str):
         raise ValueError(f"messages[{index}].content must be a string or a list of text parts, got {content!r}")
     return prepared
@@ -160,7 +157,7 @@ def _part_text(part: Any, where: str) -> str:
 
 
 def _mark_end(message: dict[str, Any]) -> str:
-    """Put the mark behind the message's text, and return the text."""
+    """Append the mark to the message's text, and return the text."""
     content = message.get("content")
     if isinstance(content, list) and content:
         text = content[-1]["text"]
@@ -169,7 +166,7 @@ def _mark_end(message: dict[str, Any]) -> str:
         text = content
         message["content"] = text + _CONTINUE_MARK
     else:
-        raise ValueError("continue_final_message is set, but the last message has no text to go on with")
+        raise ValueError("continue_final_message is set, but the last message has no text to continue")
     return str(text)
 
 
@@ -185,7 +182,7 @@ def _cut_at_mark(text: str, final_text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """JSON types only: a template must not reach the methods of anything richer."""
+    """Convert to plain JSON types, so that a template cannot reach methods of richer ones."""
     if value is None or type(value) in (str, int, float, bool):
         return value
     if isinstance(value, str):
@@ -198,7 +195,7 @@ def _plain(value: Any) -> Any:
 
 
 class _GenerationBlock(jinja2.ext.Extension):
-    """`{% generation %}` marks what the assistant said, for training; here its content is simply shown."""
+    """Render the content of `{% generation %}`, which marks assistant text for training."""
 
     tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
 
@@ -214,7 +211,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Jinja's own filter escapes for HTML, which no model was trained on."""
+    """Replace Jinja's filter, which escapes for HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
@@ -223,7 +220,7 @@ def _raise_exception(message: str) -> None:
 
 
 def read_chat_template(path: str | Path) -> str:
-    """The template of a --chat-template file."""
+    """Read and check the template of a --chat-template file."""
     where = f"chat_template={str(path)!r}"
     try:
         template = Path(path).read_text(encoding="utf-8")
@@ -239,13 +236,13 @@ def read_chat_template(path: str | Path) -> str:
 
 
 def check_template(template: str) -> None:
-    """Raise ValueError for a template that is broken. It may still refuse conversations."""
+    """Raise ValueError for a template that does not compile."""
     _compile(template)
 
 
 @lru_cache(maxsize=16)
 def _compile(template: str) -> tuple[jinja2.Template, bool]:
-    """The compiled template, and whether it goes through the parts of a content itself."""
+    """Return the compiled template, and whether it iterates over the parts of a content."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlock, jinja2.ext.loopcontrols]
     )
@@ -260,7 +257,7 @@ def _compile(template: str) -> tuple[jinja2.Template, bool]:
 
 
 def _loops_over_content(tree: jinja2.nodes.Template) -> bool:
-    """Whether a loop of the template runs over a message's content, or over a variable or argument that holds it."""
+    """Whether a loop runs over a message's content, or over a variable or argument that holds it."""
 
     def is_content(node: jinja2.nodes.Node | None) -> bool:
         if isinstance(node, jinja2.nodes.Filter):

@@ -1,4 +1,4 @@
-"""The text of a sequence while it grows, cut at stop strings and handed out in deltas."""
+"""Incremental detokenization: decode output tokens as they arrive, stop at stop strings, return deltas."""
 
 from __future__ import annotations
 
@@ -12,24 +12,22 @@ if TYPE_CHECKING:
 
 
 class IncrementalDetokenizer:
-    """Turns output tokens into text as they come, at a cost for each that does not grow with the text.
+    """Decodes output tokens at a constant cost per token.
 
-    The text is `decode(prompt + output)` without the text that `decode(prompt)` has already decided. So a space between
-    prompt and output is kept, and a character that the prompt begins and the output ends belongs to the output. One
-    thing differs on purpose: where tokens stand for single bytes (SentencePiece's byte fallback) and a run of them is
-    not valid UTF-8, the library's decoder drops the whole run. Here its good characters stay, as in SentencePiece
-    itself, since they may have been streamed.
+    The text is `decode(prompt + output)` minus the text decided by `decode(prompt)`. A space between prompt and output
+    is kept, and a character begun by the prompt and completed by the output belongs to the output. One difference is
+    deliberate: of an invalid run of byte tokens (SentencePiece's byte fallback) the library drops everything, whereas
+    its valid characters stay here, as in SentencePiece, since they may have been streamed.
 
-    A character that is still incomplete is in neither `text` nor a delta; `take_delta(finished=True)` or `finish`
-    turns it into U+FFFD.
+    An incomplete character is in neither `text` nor a delta, until `finish` or `take_delta(finished=True)` turns it
+    into U+FFFD.
 
     Args:
-        skip_special_tokens: leave special tokens out of the text.
-        stop: strings at which the text ends; they are found across token boundaries.
-        include_stop_str_in_output: keep the stop string that matched at the end of the text.
-        prompt_token_ids: the tokens before the output; only their first and last few are looked at.
-        lead: blanks that are left out where the text starts with them (`Tokenizer.answer_lead`).
-        shown_specials: special tokens that are not left out.
+        stop: strings that end the text, found across token boundaries.
+        include_stop_str_in_output: keep the matching stop string at the end of the text.
+        prompt_token_ids: prompt tokens, of which only the first and last few are read.
+        lead: blanks to drop at the start of the text (`Tokenizer.answer_lead`).
+        shown_specials: special tokens kept despite `skip_special_tokens`.
     """
 
     def __init__(
@@ -48,22 +46,21 @@ class IncrementalDetokenizer:
         self._stops = StopStrings(stop)
         self._include_stop = include_stop_str_in_output
         self._delivered: list[str] = []
-        self._fresh: list[str] = []  # decided, not yet delivered
-        self._tail = ""  # the last characters, in which a stop string may have begun
-        self._lead = lead  # the blanks of it that may still come
+        self._fresh: list[str] = []  # decided but not delivered
+        self._tail = ""  # last characters, which may begin a stop string
+        self._lead = lead  # blanks still to drop
         self.stop_reason: str | None = None
 
     @property
     def text(self) -> str:
-        """Everything decided so far, delivered or not."""
+        """All decided text, delivered or not."""
         return "".join(self._delivered) + "".join(self._fresh)
 
     def append(self, token_ids: Sequence[int], *, check_stop: bool = True) -> str | None:
-        """Add output tokens, and return the stop string that they complete, if any.
+        """Add output tokens and return the stop string that they complete, if any, at which the text then ends.
 
-        The text ends at the stop string, wherever in these tokens it is, and later tokens are not added. Without
-        `check_stop` (min_tokens) a stop string that these tokens complete does not count. One that only begins in them
-        still does.
+        With `check_stop=False` (min_tokens), a stop string completed by these tokens is ignored; one that begins in
+        them still counts later.
         """
         if self.stop_reason is not None:
             return self.stop_reason
@@ -91,21 +88,21 @@ class IncrementalDetokenizer:
             return None
         start, end = match
         self.stop_reason = window[start:end]
-        # Text that may begin a stop string is never delivered, so the cut always lies in the fresh text.
+        # Text that may begin a stop string is never delivered, so the cut lies in the fresh text.
         surplus = len(window) - (end if self._include_stop else start)
         fresh = "".join(self._fresh)
         self._fresh = [fresh[: len(fresh) - surplus]]
         return self.stop_reason
 
     def finish(self) -> None:
-        """No more tokens will come: an incomplete character is decided now."""
+        """Decide an incomplete character, since no more tokens follow."""
         if self.stop_reason is None and (rest := self._stream.flush()):
             self._fresh.append(rest)
 
     def take_delta(self, finished: bool) -> str:
-        """The text decided since the last call that is safe to send. All deltas together are the final `text`.
+        """Return text decided since the last call; all deltas together are the final `text`.
 
-        The beginning of a possible stop string is held back, and, unless `finished`, an incomplete character.
+        Unless `finished`, the possible beginning of a stop string and an incomplete character are held back.
         """
         if finished:
             self.finish()
@@ -120,10 +117,10 @@ class IncrementalDetokenizer:
 
 
 class StopStrings:
-    """Several stop strings, searched together.
+    """Stop strings, searched together.
 
-    The one that is complete first wins, reading character by character, so that the result does not depend on how the
-    text is cut into tokens. Of two that end at the same character, the longer wins.
+    The one completed at the earliest character wins, so the result does not depend on the tokenization. Of two that
+    end at the same character, the longer wins.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -136,13 +133,13 @@ class StopStrings:
         return bool(self._stops)
 
     def first_match(self, text: str, after: int) -> tuple[int, int] | None:
-        """Start and end of the first stop string that ends behind position `after`, or None."""
+        """Start and end of the first stop string that ends after offset `after`, or None."""
         found = ((text.find(stop, max(0, after + 1 - len(stop))), len(stop)) for stop in self._stops)
         ends = [(start + length, start) for start, length in found if start >= 0]
         return min(ends)[::-1] if ends else None
 
     def held_length(self, text: str) -> int:
-        """How many characters at the end of `text` may be the beginning of a stop string."""
+        """Length of the longest suffix of `text` that may begin a stop string."""
         earliest = len(text)
         for stop in self._stops:
             start = text.find(stop[0], max(0, len(text) + 1 - len(stop)), earliest)

@@ -1,10 +1,10 @@
-"""Documents and what follows them, as token ids: each document is encoded apart, so that it has the same ones always.
+"""Encode prompts with documents so that token boundaries fall on document boundaries.
 
     head | document | document | rest
 
-The head is the operator's or the template's, and stands first. A document's ids depend on its own text alone, and for
-the first one on whether the head ends with a blank. Its KV is found by them. Nothing in a document is a special token.
-What follows is encoded as it would be without documents.
+Each document is encoded separately, so its token ids, and with them its KV, depend only on its own text (and, for the
+first one, on whether the head ends with a blank). Documents contain no special tokens. The head comes from the
+operator or the chat template, and the rest is encoded as it would be without documents.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 
 from quire.text.tokenizer import Tokenizer
 
-# Private-use characters, which no conversation has. The letters, signs and blanks between them show whether a template
-# rewrites what it is given; the blank in front, whether it trims.
+# Private-use characters, absent from conversations. The letters, signs and blanks between them reveal a template that
+# rewrites text; the blank before the mark reveals one that trims.
 _MARK = "\ue0c1Quire's  <document> & \n1\ue0c1"
 _BLANK = "\u2003"
-_LEADS = ("\n", ".", "x")  #: stand in front of a text that is encoded as the middle of another
+_LEADS = ("\n", ".", "x")  #: prefixes that put a text into the middle of another one
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,9 @@ class JoinedPrompt:
     """A prompt that begins with documents.
 
     Attributes:
-        text: that the token ids stand for.
-        token_ids: of the whole prompt.
-        documents: the tokens after each document's last, ascending. None where the template writes something of the
-            request's own in front of the documents, tools for example: nobody else may share KV behind that.
-        start: the first document's first token.
+        documents: end of each document in `token_ids`, ascending. Empty if the template writes request-specific text
+            before the documents, such as tools, behind which KV must not be shared.
+        start: index of the first document's first token.
     """
 
     text: str
@@ -41,22 +39,22 @@ class JoinedPrompt:
 
 
 def join_text(tokenizer: Tokenizer, documents: Sequence[str], rest: str = "", *, head: str = "") -> JoinedPrompt:
-    """Documents in front of a plain prompt.
+    """Put documents before a plain prompt.
 
     Args:
-        documents: one after the other, with nothing between them.
-        rest: what follows, such as a question.
-        head: what stands in front of all documents, the same for every prompt.
+        documents: texts, joined without a separator.
+        rest: text after the documents, such as a question.
+        head: text before the documents, common to all prompts.
 
     Raises:
         ValueError: there are no documents, or one is empty or not valid Unicode.
     """
     text = "".join((head, *documents, rest))
-    head, documents = _give_blank(head, documents)
-    ids = _opening(tokenizer) + (tokenizer.encode(head, add_special_tokens=False) if head else [])
+    head, documents = _move_blank(head, documents)
+    ids = _leading_specials(tokenizer) + (tokenizer.encode(head, add_special_tokens=False) if head else [])
     start = len(ids)
     ids, ends = _add_documents(tokenizer, ids, documents, is_start=not head)
-    ids += _encode_behind(lambda text: tokenizer.encode(text, add_special_tokens=False), rest)
+    ids += _encode_inside(lambda text: tokenizer.encode(text, add_special_tokens=False), rest)
     return JoinedPrompt(text, ids, ends, start)
 
 
@@ -72,18 +70,18 @@ def join_messages(
     add_special_tokens: bool = False,
     variables: Mapping[str, Any] | None = None,
 ) -> JoinedPrompt:
-    """Documents at the start of a conversation's first message, whoever's it is.
+    """Put documents at the start of a conversation's first message, of any role.
 
-    A template that trims messages trims the first document too, at its start.
+    A template that trims messages also trims the start of the first document.
 
     Args:
-        head: what stands in front of the documents within the message.
-        add_special_tokens: put around the text what the model expects; most templates write that themselves.
+        head: text before the documents within the message.
+        add_special_tokens: add the tokens that the model expects around a text; most templates write them.
 
     The other arguments are those of `join_text` and `Tokenizer.apply_chat_template`.
 
     Raises:
-        ValueError: as both; or the template does not show the first message once and as it is.
+        ValueError: as both; or the template does not show the first message exactly once and unchanged.
     """
     if not messages:
         raise ValueError("messages is empty; give at least one message")
@@ -102,30 +100,30 @@ def join_messages(
     try:
         bare = opening_messages(str(messages[0]["role"]), in_front + _MARK)
         has_fixed_opening = render(bare)[0] == opening
-    except ValueError:  # it wants something else of a conversation
+    except ValueError:  # the template rejects this conversation
         has_fixed_opening = False
     if not head:
-        if not opening.endswith(_BLANK):  # it trims
+        if not opening.endswith(_BLANK):  # the template trims
             documents = [documents[0].lstrip(), *documents[1:]] if documents else documents
         opening = opening.removesuffix(_BLANK)
-    opening, documents = _give_blank(opening, documents)
+    opening, documents = _move_blank(opening, documents)
     text, ids = tokenizer.encode_chat(opening) if opening else ("", [])
-    ids = [*(_opening(tokenizer) if add_special_tokens else ()), *ids]
+    ids = [*(_leading_specials(tokenizer) if add_special_tokens else ()), *ids]
     start = len(ids)
     ids, ends = _add_documents(tokenizer, ids, documents, is_start=not opening)
-    ids += _encode_behind(lambda text: tokenizer.encode_chat(text)[1], rest)
+    ids += _encode_inside(lambda text: tokenizer.encode_chat(text)[1], rest)
     text = "".join((text, *documents, tokenizer.encode_chat(rest)[0]))
     return JoinedPrompt(text, ids, ends if has_fixed_opening else (), start)
 
 
 def opening_messages(role: str = "user", content: str = "") -> list[dict[str, str]]:
-    """The least of a conversation whose first message is of this role."""
+    """Build the shortest conversation whose first message has this role."""
     first = {"role": role, "content": content}
     return [first, {"role": "user", "content": "?"}] if role == "system" else [first]
 
 
 def _begin_with(text: str, message: Mapping[str, Any]) -> dict[str, Any]:
-    """The message with a text in front of its content."""
+    """Prepend a text to a message's content."""
     content = message.get("content")
     if isinstance(content, list | tuple):
         parts = list(content) or [""]
@@ -134,12 +132,12 @@ def _begin_with(text: str, message: Mapping[str, Any]) -> dict[str, Any]:
             parts[0] = {**first, "text": text + first["text"]}
         elif isinstance(first, str):
             parts[0] = text + first
-        return {**message, "content": parts}  # rendering refuses other parts
+        return {**message, "content": parts}  # rendering rejects other parts
     return {**message, "content": text + content if isinstance(content, str) else text}
 
 
 def _split(text: str, message: Mapping[str, Any]) -> tuple[str, str]:
-    """A rendered conversation, before and after the mark."""
+    """Split a rendered conversation at the mark."""
     parts = text.split(_MARK)
     if len(parts) == 2:
         return parts[0], parts[1]
@@ -150,14 +148,17 @@ def _split(text: str, message: Mapping[str, Any]) -> tuple[str, str]:
     else:
         problem = "does not show the first message"
     raise ValueError(
-        f"documents stand at the start of the first message (role {message.get('role')!r}), and the chat template "
-        f"{problem}; take another template, or a plain prompt instead of messages"
+        f"documents go at the start of the first message (role {message.get('role')!r}), but the chat template "
+        f"{problem}; use another template, or a plain prompt instead of messages"
     )
 
 
-def _give_blank(head: str, documents: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """The head's last blank goes to the first document, whose first word has one token with it in most vocabularies:
-    alone it would be a token that the model has hardly seen (measured in docs/document-kv.md)."""
+def _move_blank(head: str, documents: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Move the head's last blank to the first document.
+
+    Most vocabularies have one token for a blank and a word; a blank alone is a token that models have hardly seen
+    (measured in docs/document-kv.md).
+    """
     if head.endswith(" ") and documents and documents[0] and not documents[0][0].isspace():
         return head[:-1], [" " + documents[0], *documents[1:]]
     return head, documents
@@ -166,11 +167,7 @@ def _give_blank(head: str, documents: Sequence[str]) -> tuple[str, Sequence[str]
 def _add_documents(
     tokenizer: Tokenizer, ids: list[int], documents: Sequence[str], *, is_start: bool
 ) -> tuple[list[int], tuple[int, ...]]:
-    """The ids with the documents' behind them, and where each document ends.
-
-    Args:
-        is_start: no text stands in front of them.
-    """
+    """Append the documents to the ids and return each one's end. `is_start`: no text precedes them."""
     if not documents:
         raise ValueError("there are no documents to join; give at least one, or an ordinary prompt")
     ids, ends = list(ids), []
@@ -178,7 +175,7 @@ def _add_documents(
         if is_start and number == 0:
             found = tokenizer.encode_plain(document)
         else:
-            found = _encode_behind(tokenizer.encode_plain, document)
+            found = _encode_inside(tokenizer.encode_plain, document)
         if not found:
             raise ValueError(f"documents[{number}] is empty; leave it out")
         ids += found
@@ -186,15 +183,15 @@ def _add_documents(
     return ids, tuple(ends)
 
 
-def _opening(tokenizer: Tokenizer) -> list[int]:
-    """What the model expects in front of a text, often a bos token."""
+def _leading_specials(tokenizer: Tokenizer) -> list[int]:
+    """Special tokens that the model expects before a text, often bos."""
     bare, whole = (tokenizer.encode("x", add_special_tokens=wanted) for wanted in (False, True))
     starts = range(len(whole) - len(bare) + 1)
     return next((whole[:at] for at in starts if whole[at : at + len(bare)] == bare), [])
 
 
-def _encode_behind(encode: Callable[[str], list[int]], text: str) -> list[int]:
-    """Token ids of a text that stands behind another. Some tokenizers put a space in front of whatever they encode."""
+def _encode_inside(encode: Callable[[str], list[int]], text: str) -> list[int]:
+    """Encode a text as a continuation, although some tokenizers prepend a space to every text."""
     if not text:
         return []
     for lead in _LEADS:

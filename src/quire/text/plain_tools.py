@@ -1,6 +1,6 @@
-"""Tools for chat templates that know none: explained in plain words, called in Hermes' form.
+"""Tool use for chat templates without tool support: tools explained in plain text, calls in Hermes' format.
 
-So an agent can work with any model. A template that shows tools itself is left to do so, as its model was trained on.
+Templates that support tools render them themselves.
 """
 
 from __future__ import annotations
@@ -22,12 +22,7 @@ Message = Mapping[str, Any]
 
 
 def explain_tools(messages: Sequence[Message], tools: Sequence[Any], *, takes_system: bool) -> list[Message]:
-    """The conversation with the tools explained at its beginning.
-
-    Args:
-        tools: in OpenAI's form.
-        takes_system: whether the template has a place for a message of the system.
-    """
+    """Explain tools of OpenAI's format in the system message, or in the first message without `takes_system`."""
     explanation = _EXPLANATION.format(tools="\n".join(map(_json, tools)))
     first, rest = (messages[0], messages[1:]) if messages else ({"role": "user", "content": ""}, [])
     if first.get("role") == "system":
@@ -38,9 +33,9 @@ def explain_tools(messages: Sequence[Message], tools: Sequence[Any], *, takes_sy
 
 
 def spell_out_calls(messages: Sequence[Message]) -> list[Message]:
-    """The conversation with calls as the assistant's words, and what tools answered as the user's."""
+    """Turn tool calls into assistant text, and tool results into user messages."""
     spelt: list[Any] = []
-    is_result = False  # whether the last one is what tools answered
+    is_result = False
     for message in messages:
         was_result, is_result = is_result, isinstance(message, Mapping) and message.get("role") == "tool"
         if is_result:

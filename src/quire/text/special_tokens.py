@@ -1,8 +1,7 @@
-"""Special tokens that stand in people's texts, kept as the plain text that they are.
+"""Encode special tokens in user text as plain text.
 
-A tokenizer takes `<|im_end|>` for the model's own mark wherever it stands, as the reference does, so that a user may
-end his turn and speak as the system. Here such a text is marked before the chat template sees it, and what is marked is
-encoded as any other text.
+A tokenizer treats `<|im_end|>` as special wherever it occurs, so a user could end a turn and speak as the system. The
+escaper marks these strings before the chat template is rendered, and encodes marked ones as ordinary text.
 """
 
 from __future__ import annotations
@@ -15,15 +14,11 @@ from typing import Any
 
 import tokenizers
 
-_MARK = "\ue0c2"  # a private-use character, which no text needs: behind the first character of what is escaped
+_MARK = "\ue0c2"  # a private-use character, inserted after the first character of an escaped token
 
 
 class SpecialTokenEscaper:
-    """Escapes the special tokens of a tokenizer, in texts that it is then to encode.
-
-    Args:
-        backend: is copied.
-    """
+    """Escapes a tokenizer's special tokens in texts, and encodes escaped texts with a copy of the tokenizer."""
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self._backend = backend
@@ -35,10 +30,10 @@ class SpecialTokenEscaper:
         self._marked = re.compile(f"({'|'.join(marked) or '(?!)'})")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SpecialTokenEscaper, (self._backend,)  # pickled, the copy would forget what it is for
+        return SpecialTokenEscaper, (self._backend,)  # a pickled copy would lose `encode_special_tokens`
 
     def escape(self, value: Any) -> Any:
-        """A JSON value with the special tokens in all its strings marked."""
+        """Mark the special tokens in all strings of a JSON value."""
         if isinstance(value, str):
             return self._special.sub(lambda found: found[0][0] + _MARK + found[0][1:], value.replace(_MARK, ""))
         if isinstance(value, Mapping):
@@ -48,17 +43,13 @@ class SpecialTokenEscaper:
         return value
 
     def encode_plain(self, texts: list[str], *, add_special_tokens: bool) -> list[tokenizers.Encoding]:
-        """Texts in which nothing is special; `add_special_tokens` still puts around them what the model expects."""
+        """Encode texts as plain text; `add_special_tokens` still adds tokens around them."""
         found: list[tokenizers.Encoding] = self._plain.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
         return found
 
     def encode_marked(self, text: str, *, add_special_tokens: bool) -> tuple[str, list[int]]:
-        """A text in which only what is marked is plain, such as a rendered template.
-
-        Returns:
-            The text without marks, and its token ids.
-        """
-        parts = self._marked.split(text)  # what is marked stands at the odd places
+        """Encode a rendered template, whose marked tokens are plain; return it without marks, and its token ids."""
+        parts = self._marked.split(text)  # marked tokens at odd indices
         encodings = [
             (self._plain if number % 2 else self._backend).encode(part.replace(_MARK, ""), add_special_tokens=False)
             for number, part in enumerate(parts)
@@ -70,8 +61,10 @@ class SpecialTokenEscaper:
 
 
 def _copy_without_specials(backend: tokenizers.Tokenizer, specials: set[str]) -> tokenizers.Tokenizer:
-    """A copy that takes these for plain text. Models that choose the likeliest pieces, or whole words, may have them
-    among those too; in the copy, such a piece has a text that nobody can guess."""
+    """Copy a tokenizer so that these tokens are plain text.
+
+    Unigram and word-level models may also have them as ordinary pieces; the copy renames those to random strings.
+    """
     copied = tokenizers.Tokenizer.from_str(backend.to_str())
     copied.encode_special_tokens = True
     ids = {token: copied.token_to_id(token) for token in specials}

@@ -1,4 +1,4 @@
-"""Token ids in, text out, one token at a time, each piece of text decided once and for good."""
+"""Decode token by token; text once returned never changes."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from quire.text.token_pieces import TokenPieces, decode_complete
 if TYPE_CHECKING:
     from quire.text.tokenizer import Tokenizer
 
-_MAX_UNDECIDED_TOKENS = 8  # no character is longer; a character that is still broken then stays broken
+_MAX_UNDECIDED_TOKENS = 8  # no character is longer; one still broken then stays broken
 _PROMPT_WINDOW = 6
 
 
 def open_stream(
     tokenizer: Tokenizer, prompt_token_ids: Sequence[int], hidden: frozenset[int]
 ) -> _PieceStream | _WindowStream:
-    """A stream for what follows the prompt, without the text of the tokens that are hidden."""
+    """Open a stream for the text after the prompt, without hidden tokens."""
     if tokenizer.pieces is None:
         return _WindowStream(tokenizer, prompt_token_ids, hidden)
     return _PieceStream(tokenizer.pieces, prompt_token_ids, hidden)
 
 
 class _PieceStream:
-    """Exact and cheap: looks up the bytes of each token and keeps at most the three that may still be completed."""
+    """Exact and cheap: looks up each token's bytes, and holds back up to three of an incomplete character."""
 
     def __init__(self, pieces: TokenPieces, prompt_token_ids: Sequence[int], hidden: frozenset[int]) -> None:
         self._pieces = pieces
@@ -39,7 +39,7 @@ class _PieceStream:
         self._pending = self._incomplete_end(prompt_token_ids)
 
     def _incomplete_end(self, token_ids: Sequence[int]) -> bytes:
-        """UTF-8 synchronises itself, so the last three bytes tell whether a character is left open."""
+        """Bytes of a character that the prompt leaves incomplete; UTF-8 shows it in the last three."""
         end = b""
         for token_id in reversed(token_ids):
             if len(end) >= 3:
@@ -59,7 +59,7 @@ class _PieceStream:
         return piece
 
     def feed(self, token_id: int) -> str:
-        """The text that this token decides; empty while a character is incomplete."""
+        """Return the text that a token decides; empty while a character is incomplete."""
         if token_id in self._hidden:
             return ""
         piece = self._start_piece(token_id) if self._is_at_start else self._pieces[token_id]
@@ -73,14 +73,14 @@ class _PieceStream:
         return text
 
     def flush(self) -> str:
-        """The text left at the end: U+FFFD for a character that was never completed."""
+        """Return U+FFFD for a character that was never completed."""
         marks = len(self._pending) if self._pieces.mark_each_byte else min(1, len(self._pending))
         self._pending = b""
         return "\ufffd" * marks
 
 
 class _WindowStream:
-    """For any other decoder: decodes the last few tokens with and without the new one; the difference is new text."""
+    """For other decoders: decodes the last few tokens with and without the new one and returns the difference."""
 
     def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int], hidden: frozenset[int]) -> None:
         self._tokenizer = tokenizer

@@ -1,7 +1,6 @@
-"""The bytes that each token adds to the text.
+"""The bytes that each token adds to the text, which make detokenization a table lookup.
 
-Text is a concatenation: nearly every decoder in use gives each token the same bytes wherever it stands, but for a
-marker or a space dropped at the very start. Knowing those bytes makes detokenizing a table lookup.
+Nearly every decoder gives a token the same bytes everywhere, except for a marker or a space dropped at the start.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _SENTENCEPIECE_STEPS = re.compile(r"(Replace )*(ByteFallback )?(Fuse (Strip )?)?
 
 
 def byte_level_alphabet() -> dict[str, int]:
-    """The 256 characters in which byte-level BPE writes bytes: printable Latin-1 as itself, the rest from U+0100."""
+    """Return byte-level BPE's character -> byte: printable Latin-1 as itself, the rest from U+0100."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     alphabet = {chr(byte): byte for byte in printable}
     others = (byte for byte in range(256) if chr(byte) not in alphabet)
@@ -26,10 +25,10 @@ def byte_level_alphabet() -> dict[str, int]:
 
 
 def decode_complete(data: bytes, *, mark_each_byte: bool) -> tuple[str, bytes]:
-    """The text of `data` and the bytes at its end that may still become a character.
+    """Decode `data` and return the text, and the bytes at its end that may still become a character.
 
-    Bytes that can never be UTF-8 become U+FFFD: one for a broken character, as the Unicode standard advises, or one
-    for each of its bytes with `mark_each_byte`, as SentencePiece does.
+    A broken character becomes one U+FFFD, as the Unicode standard advises, or one for each byte with
+    `mark_each_byte`, as in SentencePiece.
     """
     text = ""
     while data:
@@ -45,17 +44,17 @@ def decode_complete(data: bytes, *, mark_each_byte: bool) -> tuple[str, bytes]:
 
 
 class TokenPieces:
-    """A table from token id to bytes, filled as it is used. `of` builds it, or gives None for other decoders."""
+    """Token id -> bytes, filled on use. `of` returns None for decoders without such a table."""
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self._backend = backend
         self._pieces: dict[int, bytes] = {}
         self._alphabet: dict[str, int] | None = None  # byte-level decoders only
         self._replacements: list[tuple[str, str]] = []
-        self._start_marker: str | None = None  # dropped from the token that starts the text
+        self._start_marker: str | None = None  # dropped from the first token
         self._has_byte_tokens = False
-        self.mark_each_byte = False  #: a broken character becomes one U+FFFD a byte, not one in all
-        self.strip_start = 0  #: spaces that are dropped where the whole text starts
+        self.mark_each_byte = False  #: a broken character becomes one U+FFFD per byte
+        self.strip_start = 0  #: spaces dropped at the start of the text
 
     @classmethod
     def of(cls, backend: tokenizers.Tokenizer) -> TokenPieces | None:
@@ -94,11 +93,11 @@ class TokenPieces:
 
     @property
     def has_start_rule(self) -> bool:
-        """Whether the start of the text is treated otherwise than the rest."""
+        """Whether the start of the text is decoded differently."""
         return self.strip_start > 0 or self._start_marker is not None
 
     def __getitem__(self, token_id: int) -> bytes:
-        """The bytes that the token adds within a text; none for an id that the tokenizer does not know."""
+        """The token's bytes within a text; empty for an unknown id."""
         piece = self._pieces.get(token_id)
         if piece is None:
             token = self._backend.id_to_token(token_id)
@@ -106,7 +105,7 @@ class TokenPieces:
         return piece
 
     def at_start(self, token_id: int) -> bytes:
-        """The bytes that the token adds as the first of a text, before `strip_start` is applied."""
+        """The token's bytes at the start of a text, before `strip_start` is applied."""
         if self._start_marker is None:
             return self[token_id]
         token = self._backend.id_to_token(token_id)

@@ -1,4 +1,4 @@
-"""Text to token ids and back, over the `tokenizers` library: the same ids as `transformers`, without importing it."""
+"""Encode and decode text with the `tokenizers` library: the same ids as `transformers`, without importing it."""
 
 from __future__ import annotations
 
@@ -28,16 +28,14 @@ _BYTE_LEVEL_CHAT_TEMPLATE = (
 
 
 class Tokenizer:
-    """Use `from_dir` or `byte_level`.
+    """A model's tokenizer and chat templates. Construct it by `from_dir` or `byte_level`.
 
     Attributes:
-        bos_token_id, eos_token_id, pad_token_id: None where the files name none.
-        special_ids: the ids that `skip_special_tokens` leaves out.
+        special_ids: ids dropped by `skip_special_tokens`.
         special_tokens: bos_token, eos_token and the like by name, as chat templates see them.
-        chat_template: the template used when none is asked for, or None.
-        pieces: the bytes of each token, or None for a decoder that cannot be taken apart.
-        escaper: where special tokens in people's texts are to be plain text; None where they are special, as in the
-            reference.
+        pieces: bytes per token; None for a decoder without such a table.
+        escaper: set to treat special tokens in user text as plain text; None to treat them as special, as the
+            reference does.
     """
 
     def __init__(
@@ -59,18 +57,13 @@ class Tokenizer:
 
     @classmethod
     def from_dir(cls, path: str | Path) -> Tokenizer:
-        """The tokenizer of a model directory in the Hugging Face format.
-
-        Raises:
-            ValueError: a file is missing or broken; the message names it and says how to mend it.
-        """
+        """Read a Hugging Face model directory. Raises ValueError, which names a missing or broken file and a remedy."""
         files = read_tokenizer_files(path)
         return cls(files.backend, special_tokens=files.named_tokens, chat_templates=files.chat_templates)
 
     @classmethod
     def byte_level(cls, vocab_size: int) -> Tokenizer:
-        """A tokenizer for models with random weights: a token for each byte, three special ones, and every further id
-        as its number in brackets, so that whatever such a model generates can be seen.
+        """Build a tokenizer for models with random weights: 256 bytes, three special tokens, and further ids as `[id]`.
 
         Raises:
             ValueError: the vocabulary is too small for all bytes.
@@ -78,9 +71,8 @@ class Tokenizer:
         first_filler = 256 + len(_BYTE_LEVEL_SPECIALS)
         if vocab_size < first_filler:
             raise ValueError(
-                f"a byte-level tokenizer needs {first_filler} tokens (256 bytes and {len(_BYTE_LEVEL_SPECIALS)} "
-                f"special ones), but the vocabulary has {vocab_size}; take a model with a larger one, or pass "
-                f"prompt_token_ids with skip_tokenizer_init=True"
+                f"a byte-level tokenizer needs {first_filler} tokens, but the vocabulary has {vocab_size}; take "
+                "another model, or pass prompt_token_ids with skip_tokenizer_init=True"
             )
         vocab = byte_level_alphabet()
         vocab |= {token: 256 + index for index, token in enumerate(_BYTE_LEVEL_SPECIALS)}
@@ -97,7 +89,7 @@ class Tokenizer:
         )
 
     def save(self, directory: Path) -> None:
-        """Write it in the Hugging Face format: `from_dir` and transformers read the same again."""
+        """Write the Hugging Face format, which `from_dir` and transformers read."""
         self.backend.save(str(directory / "tokenizer.json"))
         settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", **self.special_tokens}
         settings["clean_up_tokenization_spaces"] = False
@@ -107,7 +99,7 @@ class Tokenizer:
 
     @cached_property
     def vocab_size(self) -> int:
-        """The highest id + 1; a model may have more rows than that, never fewer."""
+        """Highest id + 1; a model's embedding may have more rows."""
         return max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     def _named_id(self, name: str) -> int | None:
@@ -115,27 +107,19 @@ class Tokenizer:
         return None if token is None else self.backend.token_to_id(token)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Token ids of a text. `add_special_tokens` puts around it what the model expects (often a bos token).
-
-        Raises:
-            ValueError: the text is not valid Unicode.
-        """
+        """Encode a text, with the special tokens around it that the model expects. Raises ValueError if not Unicode."""
         return self.encode_batch([text], add_special_tokens)[0]
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
-        """Token ids of several texts, on all cores, without holding the interpreter.
+        """Encode texts on all cores, without the interpreter lock.
 
-        On its way a text takes some 170 bytes a character, so many texts are encoded batch by batch.
+        Encoding takes some 170 bytes of memory per character, so many texts are encoded in batches.
         """
         encode = self.backend.encode_batch_fast if self.escaper is None else self.escaper.encode_plain
         return self._encode_batches(encode, texts, add_special_tokens)
 
     def encode_plain(self, text: str) -> list[int]:
-        """Token ids of a text in which nothing is special, with nothing around it.
-
-        Raises:
-            ValueError: the text is not valid Unicode.
-        """
+        """Encode a text as plain text, without special tokens. Raises ValueError if it is not Unicode."""
         return self._encode_batches(self._plain.encode_plain, [text], add_special_tokens=False)[0]
 
     @cached_property
@@ -160,11 +144,9 @@ class Tokenizer:
         return token_ids
 
     def encode_chat(self, text: str, add_special_tokens: bool = False) -> tuple[str, list[int]]:
-        """Token ids of what `apply_chat_template` gave, and that text as it may be shown. Templates write special
-        tokens themselves.
+        """Encode the result of `apply_chat_template`; return it in displayable form, and its token ids.
 
-        Raises:
-            ValueError: the text is not valid Unicode.
+        Templates write special tokens themselves. Raises ValueError if the text is not Unicode.
         """
         if self.escaper is None:
             return text, self.encode(text, add_special_tokens)
@@ -172,21 +154,20 @@ class Tokenizer:
         return self.escaper.encode_marked(text, add_special_tokens=add_special_tokens)
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """The text of token ids; ids without a token add nothing, and none may be negative or beyond 32 bits."""
+        """Decode token ids; unknown ids add nothing. Raises ValueError for negative ids and ids beyond 32 bits."""
         try:
             return self.backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
         except OverflowError as error:
             raise ValueError(f"token ids must be between 0 and {self.vocab_size - 1}: {error}") from error
 
     def token_text(self, token_id: int) -> str:
-        """One token for people to read, as it stands within a text: with its leading space, special tokens by name,
-        U+FFFD for part of a character."""
+        """One token in readable form: leading space kept, special tokens by name, U+FFFD for a partial character."""
         if self.pieces is None:
             return self.decode([token_id], skip_special_tokens=False)
         return self.pieces[token_id].decode(errors="replace")
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes of one token, as it stands within a text."""
+        """One token's bytes within a text."""
         return self.token_text(token_id).encode() if self.pieces is None else self.pieces[token_id]
 
     @property
@@ -202,20 +183,16 @@ class Tokenizer:
         continue_final_message: bool = False,
         variables: Mapping[str, Any] | None = None,
     ) -> str:
-        """A conversation as the text that the model expects, for `encode_chat`.
-
-        Tools, calls and their results are the template's to show, as in the reference. Where it has no place for them
-        they become plain text (`plain_tools`).
+        """Render a conversation for `encode_chat`. Without template support, tools become plain text (`plain_tools`).
 
         Args:
-            messages: dicts with role and content.
-            chat_template: a template, or the name of one of the model's; by default the model's own.
+            chat_template: a template's text, or the name of one of the model's; by default the model's own.
             add_generation_prompt: open the assistant's turn at the end.
             continue_final_message: leave the last message open.
-            variables: of the template, such as tools or enable_thinking.
+            variables: template variables, such as tools or enable_thinking.
 
         Raises:
-            ValueError: there is no template, or it refuses the conversation.
+            ValueError: there is no template, or it rejects the conversation.
         """
         from quire.text.chat_template import render, tool_support  # jinja2 is not needed for a start
 
@@ -241,10 +218,9 @@ class Tokenizer:
         )
 
     def answer_lead(self, chat_template: str | None = None) -> str:
-        """The blanks that the template writes between the opening of the assistant's turn and its text.
+        """Blanks that the template writes before the assistant's text; "" without a template.
 
-        A model that was trained so starts its answers with them (Llama 2: one blank); they are not part of what it
-        says. "" where there is no template.
+        A model trained on them starts its answers with them (Llama 2: one blank), although they belong to the format.
         """
         from quire.text.chat_template import answer_lead
 
@@ -255,14 +231,14 @@ class Tokenizer:
         return answer_lead(template, tuple(self.special_tokens.items()))
 
     def shows_tools(self, chat_template: str | None = None) -> bool:
-        """Whether the template has a place for tools; where it has none they are explained in plain text."""
+        """Whether the template renders tools."""
         from quire.text.chat_template import tool_support
 
         template = self.choose_chat_template(chat_template, has_tools=True)
         return tool_support(template, tuple(self.special_tokens.items())).shows_tools
 
     def choose_chat_template(self, chat_template: str | None, *, has_tools: bool) -> str:
-        """The template of that name or text, or the one of the model's own that fits; ValueError if none does."""
+        """Resolve a template's name or text, or choose one of the model's. Raises ValueError if there is none."""
         if chat_template is not None:
             return self.chat_templates.get(chat_template, chat_template)
         if has_tools and "tool_use" in self.chat_templates:
@@ -283,13 +259,13 @@ def _is_about_tools(message: Any) -> bool:
 
 
 def encode_bad_words(tokenizer: Tokenizer, words: Iterable[str]) -> list[list[int]]:
-    """Token sequences to ban, so that no word is written.
+    """Return the token sequences to ban for these words.
 
-    A word has other tokens at the start of a line than after a space, so each is encoded both with and without the
-    space. A sequence that ends in another one is left out: banning the shorter bans it too.
+    A word's tokens differ at the start of a line and after a space, so each word is encoded in both forms. A sequence
+    that ends in another one is redundant.
 
     Raises:
-        ValueError: a word is empty or only spaces, or has no tokens.
+        ValueError: a word is blank or has no tokens.
     """
     sequences: dict[tuple[int, ...], None] = {}
     for word in words:
@@ -297,7 +273,7 @@ def encode_bad_words(tokenizer: Tokenizer, words: Iterable[str]) -> list[list[in
             raise ValueError(f"bad_words must be non-empty strings, got {word!r}")
         bare = word.lstrip()
         variants = [tokenizer.encode(form, add_special_tokens=False) for form in (bare, " " + bare)]
-        # Tokenizers that put a space in front of every text show the bare word only behind something else.
+        # Some tokenizers prepend a space to every text; the bare word only appears after other text.
         line_break = tokenizer.encode("\n", add_special_tokens=False)
         behind_break = tokenizer.encode("\n" + bare, add_special_tokens=False)
         if line_break and behind_break[: len(line_break)] == line_break:
@@ -312,7 +288,7 @@ def encode_bad_words(tokenizer: Tokenizer, words: Iterable[str]) -> list[list[in
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
-    """The texts in batches that end once they are large."""
+    """Group texts into batches of bounded size."""
     batch: list[str] = []
     num_characters = 0
     for text in texts:

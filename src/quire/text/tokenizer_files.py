@@ -1,4 +1,4 @@
-"""Reads a tokenizer from a model directory in the Hugging Face format, with its dialects."""
+"""Read a tokenizer from a Hugging Face model directory, in all its dialects."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _CONVERT = (
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """The contents of a directory's files."""
+    """The tokenizer and chat templates of a directory."""
 
-    backend: tokenizers.Tokenizer  #: with every special token and the post-processor in place
-    named_tokens: dict[str, str]  #: bos_token, eos_token and the like, as far as the vocabulary has them
-    chat_templates: dict[str, str]  #: by name; the usual one is "default"
+    backend: tokenizers.Tokenizer  #: complete with special tokens and post-processor
+    named_tokens: dict[str, str]  #: bos_token, eos_token and the like, if the vocabulary has them
+    chat_templates: dict[str, str]  #: by name; the main one is "default"
 
 
 def read_tokenizer_files(path: str | Path) -> TokenizerFiles:
-    """Reads tokenizer.json, or vocab.json and merges.txt as GPT-2 and OPT have them, and the settings beside it."""
+    """Read tokenizer.json, or GPT-2's and OPT's vocab.json and merges.txt, and the configuration beside it."""
     directory = Path(path)
     if not directory.is_dir():
         raise ValueError(f"{directory} is no directory; give the model's directory with tokenizer.json in it")
@@ -42,7 +42,7 @@ def read_tokenizer_files(path: str | Path) -> TokenizerFiles:
         backend = _load(directory / "tokenizer.json")
     else:
         backend = _build_gpt2(directory, config, model_config)
-    backend.no_truncation()  # a prompt is refused or served whole, never shortened in silence
+    backend.no_truncation()  # never truncate a prompt silently
     backend.no_padding()
     named_tokens = _add_special_tokens(backend, config, model_config, directory)
     if not has_tokenizer_json:
@@ -86,8 +86,8 @@ def _load(file: Path) -> tokenizers.Tokenizer:
                 is_pointer = opened.read(20).startswith(b"version https://git")
         except PermissionError as reason:
             raise _not_permitted(file, reason) from None
-        mend = "it is a Git LFS pointer: run `git lfs pull`" if is_pointer else "copy or download it again"
-        raise ValueError(f"{file} is not a tokenizer that the tokenizers library reads ({error}); {mend}") from error
+        fix = "it is a Git LFS pointer: run `git lfs pull`" if is_pointer else "copy or download it again"
+        raise ValueError(f"{file} is not a tokenizer that the tokenizers library reads ({error}); {fix}") from error
 
 
 def _build_gpt2(directory: Path, config: dict[str, Any], model_config: dict[str, Any]) -> tokenizers.Tokenizer:
@@ -118,7 +118,7 @@ def _build_gpt2(directory: Path, config: dict[str, Any], model_config: dict[str,
 
 
 def _content(token: Any) -> str | None:
-    """A token is written as a string, or as an object with its content."""
+    """The text of a token, given as a string or as an object with `content`."""
     if isinstance(token, dict):
         token = token.get("content")
     return token if isinstance(token, str) else None
@@ -134,11 +134,11 @@ def _added_token(token: Any, special: bool) -> AddedToken:
 def _add_special_tokens(
     backend: tokenizers.Tokenizer, config: dict[str, Any], model_config: dict[str, Any], directory: Path
 ) -> dict[str, str]:
-    """Add the tokens that tokenizer.json lacks, and return the named tokens. Whether a token is special is read from
-    tokenizer.json first, then from added_tokens_decoder, as in transformers.
+    """Add the tokens that tokenizer.json lacks, and return the named tokens.
 
-    A named token that no vocabulary has (a pad_token that was never trained, say) is left out: it would get an id
-    beyond the embedding.
+    As in transformers, tokenizer.json decides first whether a token is special, then added_tokens_decoder. Named
+    tokens missing from the vocabulary, such as an untrained pad_token, are dropped: their ids would exceed the
+    embedding.
     """
     added = config.get("added_tokens_decoder") or {}
     if not added:
@@ -173,14 +173,14 @@ def _add_special_tokens(
 
 
 def _token_of_model_config(backend: tokenizers.Tokenizer, token_id: Any) -> str | None:
-    """GPT-2's files name no tokens; its config.json gives their ids."""
+    """Look up a token by its id in config.json, since GPT-2's files name no tokens."""
     if isinstance(token_id, list):
         token_id = token_id[0] if token_id else None
     return backend.id_to_token(token_id) if isinstance(token_id, int) and token_id >= 0 else None
 
 
 def _set_post_processor(backend: tokenizers.Tokenizer, config: dict[str, Any], named: dict[str, str]) -> None:
-    """Put bos and eos around texts. A tokenizer.json says this itself, and is believed, as in transformers 5."""
+    """Add bos and eos around texts; only for directories without tokenizer.json, which specifies them itself."""
     bos = named.get("bos_token") if config.get("add_bos_token") else None
     eos = named.get("eos_token") if config.get("add_eos_token") else None
     template = [f"{bos}:0"] * (bos is not None) + ["$A:0"] + [f"{eos}:0"] * (eos is not None)
@@ -189,7 +189,7 @@ def _set_post_processor(backend: tokenizers.Tokenizer, config: dict[str, Any], n
 
 
 def _read_chat_templates(directory: Path, config: dict[str, Any]) -> dict[str, str]:
-    """Files beside the configuration win over the template in it, as newer checkpoints expect."""
+    """Read all templates. Separate files override the one in the configuration, as newer checkpoints expect."""
     templates: dict[str, str] = {}
     beside = _read_json(directory / "chat_template.json")
     for file, settings in (("tokenizer_config.json", config), ("chat_template.json", beside)):
