@@ -34,7 +34,7 @@ from quire.server.http.body import BodyReader
 from quire.server.http.connection import ClientDisconnected
 from quire.server.http.limits import Concurrency, LimitBody
 from quire.server.http.paths import PlainPaths
-from quire.server.metrics import CountRequests, Metrics, metrics_routes
+from quire.server.metrics import Metrics, metrics_routes
 from quire.server.openai.chat import ChatEndpoint
 from quire.server.openai.completions import CompletionEndpoint
 from quire.server.openai.models import model_routes
@@ -116,18 +116,20 @@ def make_app(
     chunks = (ChatCompletionChunk, ResponseEvent, MessageEvent)
     app.openapi = lambda: describe(app, needs_key=bool(settings.api_keys), chunks=chunks)  # type: ignore[method-assign]
     _put_before(app, settings)
-    if metrics is not None:
-        paths = frozenset(route.path for each in routers for route in each.routes if isinstance(route, Route))
-        app.add_middleware(CountRequests, metrics=metrics, paths=paths)
     app.add_middleware(PlainPaths, root_path=settings.root_path, aliases=_ALIASES)
-    app.add_middleware(AccessLog)
+    if metrics is None:
+        app.add_middleware(AccessLog)
+    else:
+        paths = frozenset(route.path for each in routers for route in each.routes if isinstance(route, Route))
+        app.add_middleware(AccessLog, count=metrics.observe_http, paths=paths)
     return app
 
 
 def _put_before(app: FastAPI, settings: ServerSettings) -> None:
     """Add the middleware that a request passes on its way to a route; the last one added comes first."""
     app.add_middleware(LimitBody, settings=settings)
-    app.add_middleware(Concurrency, settings=settings)
+    if settings.max_concurrent_per_key is not None:
+        app.add_middleware(Concurrency, limit=settings.max_concurrent_per_key)
     app.add_middleware(Authenticate, settings=settings)
     if settings.cors_origins:
         app.add_middleware(

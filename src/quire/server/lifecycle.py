@@ -1,13 +1,12 @@
-"""A server process from its first line to its exit status: listens, loads, serves, drains.
+"""The life of a server process: listen, load, serve, drain, exit.
 
-The first SIGTERM (or Ctrl-C, which is in more of a hurry) drains: /health says so and new requests get 503 while the
-running ones finish. A second one ends the process at once.
+The first SIGTERM or SIGINT drains: /health says so, new requests get 503, and running ones finish; SIGINT waits for
+less long. A second signal ends the process at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import faulthandler
 import logging
 import multiprocessing
@@ -22,7 +21,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -33,6 +31,7 @@ from starlette.types import ASGIApp
 
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import ModelState
+from quire.server.http.listen import is_local, listen, url_of
 from quire.server.http.protocol import HttpProtocol
 from quire.server.load_log import LoadLog
 from quire.server.metrics import Metrics
@@ -43,18 +42,17 @@ from quire.system.malloc import share_one_heap
 
 logger = logging.getLogger("quire.server")
 
-EXIT_FAILED = 1  #: no model can be served any more
-EXIT_NOT_LOADED = 2  #: no model could be loaded: what was asked for cannot be served
+EXIT_FAILED = 1  #: the last model was lost
+EXIT_NOT_LOADED = 2  #: no model could be loaded
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 
-_INTERRUPT_TIMEOUT_S = 3.0  # whoever pressed Ctrl-C is watching: for running requests, and again for the step under way
-_LAST_BYTES_TIMEOUT_S = 5  # after the drain, for answers that are still on their way to slow readers
-_STOP_TIMEOUT_S = 20.0  # for the step under way: of a large model on a busy machine it takes many seconds
-_HEAD_TIMEOUT_S = 20.0
-_KEEP_ALIVE_S = 75  # longer than the 60 s of usual proxies: they must be the ones to hang up
+_INTERRUPT_TIMEOUT_S = 3.0  # after Ctrl-C: for running requests, and again for the running step
+_LAST_BYTES_TIMEOUT_S = 5  # after the drain, for answers on their way to slow readers
+_STOP_TIMEOUT_S = 20.0  # for the running step: of a large model on a busy machine it takes many seconds
+_KEEP_ALIVE_S = 75  # longer than the usual 60 s of proxies, which should close idle connections themselves
 _MAX_FILES = 65536
 _STDERR = 2
-# A busy Python thread must not hold the engine's small steps up for the usual 5 ms at a time.
+# The usual 5 ms for which a busy thread may hold the interpreter would stall the engine's small steps.
 _SWITCH_INTERVAL_S = 0.0005
 
 
@@ -67,48 +65,28 @@ def serve(
     banner: Callable[[str], str] | None = None,
     on_stop: Callable[[], None] = lambda: None,
 ) -> int:
-    """Serve until told to stop. Call it in the main thread.
+    """Serve until a signal stops the process. Call it in the main thread.
 
     Args:
-        app: the HTTP interface of `registry`.
-        registry: its engines are started here, and shut down.
-        settings: where to listen, and for how long to drain.
+        registry: models whose engines are started and shut down here.
         metrics: source of the load lines; None writes none.
-        banner: makes the text that is printed once a model is ready, from the server's URL.
-        on_stop: ends what goes on beside the engines, once they are drained.
+        banner: makes the text to print once a model is ready, from the server's URL.
+        on_stop: stops background work after the drain.
 
     Returns:
-        The exit status: 0 after SIGTERM, 130 after Ctrl-C, 2 where no model could be loaded, 1 where the last was lost.
+        The exit status: 0 after SIGTERM, 130 after SIGINT, 2 if no model could be loaded, 1 if the last one was lost.
 
     Raises:
-        ValueError: the address cannot be listened on, or the TLS files cannot be used.
+        ValueError: the address or the TLS files cannot be used.
     """
-    config = uvicorn.Config(
-        app,
-        http=HttpProtocol,
-        ws="none",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=_LAST_BYTES_TIMEOUT_S,
-        ssl_certfile=settings.ssl_certfile,
-        ssl_keyfile=settings.ssl_keyfile,
-        ssl_keyfile_password=settings.ssl_keyfile_password,
-        ssl_ca_certs=settings.ssl_ca_certs,
-        ssl_cert_reqs=ssl.CERT_REQUIRED if settings.ssl_ca_certs else ssl.CERT_NONE,
-    )
-    try:
-        config.load()
-    except OSError as error:  # ssl.SSLError is one
-        raise ValueError(f"the TLS files cannot be used: {error}; check --ssl-certfile and --ssl-keyfile") from None
-    listener = _listen(settings.host, settings.port) if settings.uds is None else _listen_at(settings.uds)
-    url = _url(settings, listener)
-    if not settings.api_keys and settings.uds is None and not _is_loopback(settings.host):
-        logger.warning("everyone who can reach %s may use this server; --api-key lets in only who has a key", url)
+    config = _uvicorn_config(app, settings)
+    listener = listen(settings)
+    url = url_of(settings, listener)
+    if not settings.api_keys and not is_local(settings):
+        logger.warning("every client that can reach %s may use this server; --api-key restricts it to key holders", url)
     _allow_many_files()
     share_one_heap()
-    faulthandler.enable(_STDERR)  # a crash of native code says where, on its way out
+    faulthandler.enable(_STDERR)
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
@@ -129,9 +107,32 @@ def serve(
         listener.close()
 
 
+def _uvicorn_config(app: ASGIApp, settings: ServerSettings) -> uvicorn.Config:
+    config = uvicorn.Config(
+        app,
+        http=HttpProtocol,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_LAST_BYTES_TIMEOUT_S,
+        ssl_certfile=settings.ssl_certfile,
+        ssl_keyfile=settings.ssl_keyfile,
+        ssl_keyfile_password=settings.ssl_keyfile_password,
+        ssl_ca_certs=settings.ssl_ca_certs,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if settings.ssl_ca_certs else ssl.CERT_NONE,
+    )
+    try:
+        config.load()
+    except OSError as error:  # ssl.SSLError is one
+        raise ValueError(f"the TLS files cannot be used: {error}; check --ssl-certfile and --ssl-keyfile") from None
+    return config
+
+
 class _Server(uvicorn.Server):
     def capture_signals(self) -> Any:
-        return nullcontext()  # signals are ours
+        return nullcontext()  # `_signals_to` handles them
 
 
 @dataclass(frozen=True)
@@ -148,47 +149,49 @@ class _Process:
     on_stop: Callable[[], None]
 
     async def run(self) -> int:
-        told_to_stop: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        with _signals_to(told_to_stop):
+        stop_signal: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        with _signals_to(stop_signal):
             serving = asyncio.create_task(self.server.serve(sockets=[self.listener]))
             for engine in self.engines:
                 engine.start(asyncio.get_running_loop())
             announcing = asyncio.create_task(self._announce())
-            others = (_hang_up_on_dawdlers(self.server), keep_alive())
-            beside: list[asyncio.Task[Any]] = [announcing, *map(asyncio.create_task, others)]
-            if self.settings.idle_unload_s is not None:
-                beside.append(asyncio.create_task(unload_idle(self.engines, self.settings.idle_unload_s)))
-            if self.load_log is not None:
-                beside.append(asyncio.create_task(self.load_log.run(self.settings.log_interval_s)))
+            background = [announcing, *self._background_tasks()]
             lost = asyncio.create_task(self._wait_until_all_failed())
-            ends: list[asyncio.Future[Any]] = [told_to_stop, lost, serving]
+            ends: list[asyncio.Future[Any]] = [stop_signal, lost, serving]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             was_ready = not lost.done() or await announcing
             is_loading = any(engine.state is ModelState.LOADING for engine in self.engines)
             notify("STOPPING=1")
-            if told_to_stop.done():
-                await self._drain(told_to_stop.result())
+            if stop_signal.done():
+                await self._drain(stop_signal.result())
             await asyncio.to_thread(self.on_stop)
             self.server.should_exit = True
             await asyncio.gather(serving, return_exceptions=True)
             if self.settings.uds is not None:
                 Path(self.settings.uds).unlink(missing_ok=True)
-            for task in (*beside, lost):
+            for task in (*background, lost):
                 task.cancel()
             if serving.exception() is not None:
                 logger.error("the HTTP server ended", exc_info=serving.exception())
-            is_interrupted = told_to_stop.done() and told_to_stop.result() == signal.SIGINT
-            if told_to_stop.done():
+            is_interrupted = stop_signal.done() and stop_signal.result() == signal.SIGINT
+            if stop_signal.done():
                 status = EXIT_INTERRUPTED if is_interrupted else 0
             else:
                 status = EXIT_FAILED if was_ready else EXIT_NOT_LOADED
             has_stopped = await self._shut_down_engines(_INTERRUPT_TIMEOUT_S if is_interrupted else _STOP_TIMEOUT_S)
-            if is_loading or not has_stopped:  # a thread in native code must neither keep us from ending nor crash us
+            if is_loading or not has_stopped:  # a thread in native code could block the exit, or crash it
                 _end_at_once(status)
         return status
 
+    def _background_tasks(self) -> Iterator[asyncio.Task[Any]]:
+        yield asyncio.create_task(keep_alive())
+        if self.settings.idle_unload_s is not None:
+            yield asyncio.create_task(unload_idle(self.engines, self.settings.idle_unload_s))
+        if self.load_log is not None:
+            yield asyncio.create_task(self.load_log.run(self.settings.log_interval_s))
+
     async def _announce(self) -> bool:
-        """Say when the models are ready. False where none came to be."""
+        """Announce the server once its models are ready. Returns False if all failed."""
         names = ", ".join(engine.name for engine in self.engines)
         logger.info("listening on %s while loading %s", self.url, names)
         failures = await asyncio.gather(*(engine.wait_ready() for engine in self.engines), return_exceptions=True)
@@ -201,7 +204,7 @@ class _Process:
         return True
 
     async def _wait_until_all_failed(self) -> None:
-        """A process without a model is of no use to anyone; its supervisor can do better."""
+        """A process without a model ends, so that its supervisor can start another."""
         while not all(engine.state is ModelState.FAILED for engine in self.engines):
             await asyncio.sleep(0.2)
 
@@ -215,14 +218,14 @@ class _Process:
             logger.warning("%d requests did not finish within %g s and were cut off", cut_off, timeout_s)
 
     async def _shut_down_engines(self, timeout_s: float) -> bool:
-        """Let the engines' threads end. False where one is stuck."""
+        """End the engines' threads. Returns False if one is stuck."""
         threads = [threading.Thread(target=engine.shutdown, daemon=True) for engine in self.engines]
         for thread in threads:
             thread.start()
         deadline = time.monotonic() + timeout_s
         while any(thread.is_alive() for thread in threads):
             if time.monotonic() > deadline:
-                logger.error("the step under way has not ended within %g s; the process ends without it", timeout_s)
+                logger.error("the running step has not ended within %g s; the process ends without it", timeout_s)
                 return False
             await asyncio.sleep(0.02)
         logger.info("stopped")
@@ -230,22 +233,21 @@ class _Process:
 
 
 @contextmanager
-def _signals_to(told_to_stop: asyncio.Future[int]) -> Iterator[None]:
-    """The first SIGTERM or SIGINT sets the future to its number; the second ends the process.
+def _signals_to(stop_signal: asyncio.Future[int]) -> Iterator[None]:
+    """Set the future to the number of the first SIGTERM or SIGINT; end the process at the second.
 
-    The handlers run between two instructions of the main thread, so that the second is heard even while the loop is
-    held by something.
+    The handlers run between two instructions of the main thread, so the second works even while the loop is blocked.
     """
     loop = asyncio.get_running_loop()
-    heard: list[int] = []
+    received: list[int] = []
 
-    def hear(signum: int, frame: FrameType | None) -> None:
-        heard.append(signum)
-        if len(heard) > 1:
+    def handle(signum: int, frame: FrameType | None) -> None:
+        received.append(signum)
+        if len(received) > 1:
             _end_at_once(128 + signum)
-        loop.call_soon_threadsafe(told_to_stop.set_result, signum)
+        loop.call_soon_threadsafe(stop_signal.set_result, signum)
 
-    before = {number: signal.signal(number, hear) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
@@ -254,13 +256,13 @@ def _signals_to(told_to_stop: asyncio.Future[int]) -> Iterator[None]:
 
 
 def _end_at_once(status: int) -> NoReturn:
-    for child in multiprocessing.active_children():  # they would outlive us
+    for child in multiprocessing.active_children():  # they would outlive this process
         child.kill()
     os._exit(status)
 
 
 async def unload_idle(engines: Sequence[AsyncEngine], idle_s: float) -> None:
-    """Give the memory of engines back that have had no request for so long, until cancelled."""
+    """Unload engines without a request for `idle_s` seconds, until cancelled."""
     while True:
         await asyncio.sleep(min(1.0, idle_s / 4))
         for engine in engines:
@@ -268,79 +270,8 @@ async def unload_idle(engines: Sequence[AsyncEngine], idle_s: float) -> None:
                 engine.unload()
 
 
-async def _hang_up_on_dawdlers(server: uvicorn.Server, timeout_s: float = _HEAD_TIMEOUT_S) -> None:
-    """Close connections whose request makes no progress, or that still send a body that was refused long ago.
-
-    uvicorn times neither. A connection that is idle between two requests is uvicorn's own to close.
-    """
-    seen: dict[Any, Any] = {}
-    while True:
-        await asyncio.sleep(timeout_s / 2)
-        connections: set[Any] = server.server_state.connections
-        dawdling = {
-            connection: connection.cycle
-            for connection in connections
-            if (connection.cycle is None or connection.cycle.response_complete)
-            and connection.timeout_keep_alive_task is None
-        }
-        for connection, cycle in dawdling.items():
-            if seen.get(connection, connection) is cycle:  # nothing new since we looked last
-                connection.transport.close()
-        seen = dawdling
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        listener = socket.create_server(
-            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=socket.SOMAXCONN
-        )
-    except OSError as error:
-        named = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else error.strerror
-        raise ValueError(f"cannot listen on {host}:{port}: {named}; choose another --host or --port") from None
-    # Connections inherit it. asyncio would set it itself, but not on sockets of this making; without it a stream's
-    # small writes wait for the client's delayed acknowledgements, tens of milliseconds each.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
-
-
-def _listen_at(path: str) -> socket.socket:
-    """A Unix socket. One that a server left behind is replaced; one that is listened on, or no socket, is not."""
-    place = Path(path)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        if place.is_socket() and _is_left_behind(path):
-            place.unlink()
-        listener.bind(path)
-        listener.listen(socket.SOMAXCONN)
-    except OSError as error:
-        listener.close()
-        raise ValueError(f"cannot listen at {path}: {error.strerror or error}; choose another --uds") from None
-    return listener
-
-
-def _is_left_behind(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        return client.connect_ex(path) == errno.ECONNREFUSED
-
-
-def _url(settings: ServerSettings, listener: socket.socket) -> str:
-    if settings.uds is not None:
-        return f"unix:{settings.uds}"
-    host = settings.host
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-    scheme = "https" if settings.ssl_certfile is not None else "http"
-    return f"{scheme}://{reachable}:{listener.getsockname()[1]}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _allow_many_files() -> None:
-    """Thousands of clients may wait at once, and each is a file; the usual limit is 1,024."""
+    """Raise the limit of open files, usually 1,024: each waiting client is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
     if soft < most:

@@ -14,13 +14,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metr
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import InfoMetricFamily
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire.config import SchedulerConfig
 from quire.core.decisions.costs import TIERS
 from quire.outputs import LoadProgress, RecoveryStats, RequestMetrics, RequestOutput, Stats
 from quire.server.bodies.replies import ERROR_RESPONSES
-from quire.server.errors import ERROR_CODE
 
 MODES = ("recompute", "swap", "mixed")
 _ASIDE = ("document", "grammar", "stage")  #: why requests wait beside the queue
@@ -397,43 +395,6 @@ class Metrics:
         """Rates over a series need its zero: one that appears with its first event hides that event."""
         for metric, values in self._series:
             metric.labels(model, *values)
-
-
-class CountRequests:
-    """Counts every answer. Stands before whatever may refuse a request. (ASGI middleware)
-
-    Args:
-        paths: those of the routes; requests to others count together.
-    """
-
-    def __init__(self, app: ASGIApp, metrics: Metrics, paths: frozenset[str]) -> None:
-        self.app = app
-        self.metrics = metrics
-        self.paths = paths
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        status = 0
-
-        async def send_noting(message: Message) -> None:
-            nonlocal status
-            status = message.get("status", status)
-            await send(message)
-
-        try:
-            await self.app(scope, receive, send_noting)
-        except Exception:
-            status = status or 500  # as `AccessLog` answers it
-            raise
-        finally:
-            if status:
-                asked = scope["path"] if scope["path"] in self.paths else _OTHER
-                route = scope.get("route")
-                handler = route.path_format if route is not None else asked
-                code = scope.get("state", {}).get(ERROR_CODE)
-                self.metrics.observe_http(handler, scope["method"], status, code)
 
 
 def collect(registry: CollectorRegistry) -> Iterator[Metric]:

@@ -163,7 +163,8 @@ class Held:
 
 def limited(app: ASGIApp, keys: tuple[str, ...] = (), limit: int | None = 2) -> ASGIApp:
     settings = ServerSettings(api_keys=keys, max_concurrent_per_key=limit)
-    return Authenticate(Concurrency(app, settings), settings)
+    limit = settings.max_concurrent_per_key
+    return Authenticate(app if limit is None else Concurrency(app, limit), settings)
 
 
 def client_of(app: ASGIApp) -> httpx.AsyncClient:
@@ -203,7 +204,7 @@ def test_a_key_at_its_limit_gets_429_and_is_told_when_to_try_again_while_others_
 def test_a_request_gives_its_place_back_however_it_ends() -> None:
     async def run() -> None:
         held = Held()
-        concurrency = Concurrency(held, ServerSettings(max_concurrent_per_key=2))
+        concurrency = Concurrency(held, 2)
         async with client_of(concurrency) as client:
             cancelled, _ = await begin(client, held, ("/", {}), ("/fails", {}))
             cancelled.cancel()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import socket
 import threading
@@ -102,32 +101,6 @@ def test_a_client_that_leaves_half_a_body_behind_disturbs_nobody(server: Running
         assert server.complete(max_tokens=2).status_code == 200
     assert server.complete(max_tokens=2).status_code == 200
     assert ended.wait_for(2) == ["length", "length"]
-
-
-@BOTH
-@pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_closes_its_side_after_its_request_gets_the_answer(
-    server: RunningServer, path: str, body: dict[str, Any], stream: bool
-) -> None:
-    with send(server, path, {**body, "max_tokens": 40, "stream": stream}) as client:
-        client.shutdown(socket.SHUT_WR)
-        answer = http.client.HTTPResponse(client)
-        answer.begin()  # past 100 Continue, which a slow answer begins with
-        text = answer.read()
-    assert answer.status == 200
-    assert b'"finish_reason":"length"' in text
-    assert text.endswith(b"data: [DONE]\n\n" if stream else b"}")
-
-
-@pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_closed_its_side_and_then_leaves_is_noticed(
-    server: RunningServer, ended: Ended, stream: bool
-) -> None:
-    with send(server, "/v1/completions", {**LONG, "stream": stream}) as client:
-        client.shutdown(socket.SHUT_WR)
-        wait_until(lambda: server.engine.scheduler.kv.pool.num_used > 0)
-    assert ended.wait_for(1) == ["abort"]
-    server.wait_until_idle()
 
 
 def test_others_do_not_notice(server: RunningServer) -> None:

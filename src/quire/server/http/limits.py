@@ -17,6 +17,7 @@ from quire.server.http.body import LARGE_BODY, LARGE_BODY_BYTES, ReceivedBody
 from quire.server.settings import ServerSettings
 
 BODY_TIMEOUT_S = 60.0
+_READ_PAUSE_S = 0.001  # between two pieces of a large body: running streams need the cores
 MAX_HELD_BODIES = 32  #: large bodies of the largest size that are held at once; small ones always find room
 
 
@@ -24,7 +25,7 @@ class LimitBody:
     """Reads a request's body before anything else sees it, and refuses one that is too large or comes too slowly.
 
     A length that is announced is refused before a byte is read; without one (chunked) the reading stops at the limit.
-    What a refused client still sends is dropped by `protocol`, and `lifecycle` hangs up on clients that never end.
+    uvicorn reads and drops the rest of a refused body, so that its client sees the answer.
     A large body stands in the scope, under `LARGE_BODY`. All of them together are bounded, too, since they stay in
     memory until their requests end. (ASGI middleware)
     """
@@ -81,6 +82,8 @@ class LimitBody:
                 raise ApiError(503, what, code="too_many_large_bodies", headers=RETRY_SOON)
             if not message.get("more_body", False):
                 return True
+            if body.is_large:
+                await asyncio.sleep(_READ_PAUSE_S)
 
     def _too_large(self) -> ApiError:
         return ApiError(
@@ -111,13 +114,13 @@ class Concurrency:
     A request that streams runs until its stream has ended.
     """
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+    def __init__(self, app: ASGIApp, limit: int) -> None:
         self.app = app
-        self.limit = settings.max_concurrent_per_key
+        self.limit = limit
         self.running: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.limit is None or scope["type"] != "http" or scope["method"] != "POST":
+        if scope["type"] != "http" or scope["method"] != "POST":
             await self.app(scope, receive, send)
             return
         key_id = key_id_of(scope)

@@ -1,5 +1,4 @@
-"""Other ways to write a request: behind a proxy's prefix, by another name of its path, with a slash at its end, or as
-HEAD."""
+"""Other spellings of a request: a proxy's prefix, an alias of its path, a slash at its end, or HEAD."""
 
 from __future__ import annotations
 
@@ -9,13 +8,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class PlainPaths:
-    """Shows the rest of the application each request as if it were written plainly. (ASGI middleware)
-
-    HEAD is answered as GET, without the body.
+    """Rewrites each request to its plain path. HEAD is answered like GET, without the body. (ASGI middleware)
 
     Args:
-        root_path: a prefix that a proxy may leave on.
-        aliases: other name of a path -> the path.
+        root_path: prefix that a proxy may leave on.
+        aliases: other path -> path.
     """
 
     def __init__(self, app: ASGIApp, root_path: str = "", aliases: Mapping[str, str] | None = None) -> None:
@@ -31,12 +28,13 @@ class PlainPaths:
         if self.root_path and (path == self.root_path or path.startswith(self.root_path + "/")):
             path = path.removeprefix(self.root_path)
         path = path.rstrip("/") or "/"
-        plain = {**scope, "path": self.aliases.get(path, path)}
+        scope["path"] = self.aliases.get(path, path)
         if scope["method"] != "HEAD":
-            await self.app(plain, receive, send)
+            await self.app(scope, receive, send)
             return
 
         async def send_no_body(message: Message) -> None:
             await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
 
-        await self.app({**plain, "method": "GET"}, receive, send_no_body)
+        scope["method"] = "GET"
+        await self.app(scope, receive, send_no_body)
