@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import shlex
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import typer
 
+from benchmarks.script import make_app
 from command_line import app
 from every_metric import render_every_metric
 from quire.cli.serve_arguments import FOREIGN_OPTIONS
@@ -40,7 +42,7 @@ def commands_of(page: Path) -> Iterator[str]:
         for line in block.splitlines():
             for part in re.split(r" && | \| ", line.removeprefix("$ ")):
                 words = part.strip().removeprefix(".venv/bin/")
-                if words.startswith("quire "):
+                if words.startswith(("quire ", "python -m benchmarks.")):
                     yield words
     yield from re.findall(r"`(quire [a-z][^`]*?--[^`]*)`", text)
 
@@ -58,10 +60,22 @@ def all_options() -> set[str]:
     return found
 
 
+def benchmark(module: str) -> Any:
+    """The command line of `python -m MODULE`."""
+    path = ROOT / module.replace(".", "/")
+    is_package = (path / "__main__.py").exists()
+    assert is_package or path.with_suffix(".py").exists(), f"there is no {module}"
+    main = importlib.import_module(f"{module}.__main__" if is_package else module).main
+    return typer.main.get_command(make_app(main))
+
+
 def check_command(text: str) -> None:
     """Raise an AssertionError if a command or one of its options does not exist."""
     words = shlex.split(text, comments=True)[1:]
     command = COMMAND_LINE
+    if text.startswith("python -m "):
+        command = benchmark(words[1])
+        words = words[2:]
     while commands := getattr(command, "commands", None):
         assert words, f"{text!r} names no command"
         if words[0].startswith("-"):
@@ -80,7 +94,9 @@ def test_every_command_and_option_of_a_page_exists(page: Path) -> None:
         check_command(text)
 
 
-@pytest.mark.parametrize("text", ["quire serv", "quire serve --modle x", "quire kv prune --bytes 3", "quire"])
+@pytest.mark.parametrize(
+    "text", ["quire serv", "quire serve --modle x", "quire kv prune --bytes 3", "quire", "python -m benchmarks.no"]
+)
 def test_a_wrong_command_would_be_noticed(text: str) -> None:
     with pytest.raises(AssertionError):
         check_command(text)
