@@ -54,8 +54,8 @@ def test_a_mask_allows_the_tokens_that_keep_the_text_in_the_language(kind: str) 
 
 
 def allowed_by(grammars: Grammars, matcher: Any, vocab_size: int) -> np.ndarray:
-    (words,) = grammars.fill([matcher])
-    matcher.take_mask(words)
+    (words,) = grammars.fill_masks([matcher])
+    matcher.finish_mask(words)
     return np.unpackbits(words.view(np.uint8), bitorder="little")[:vocab_size].astype(bool)
 
 
@@ -163,8 +163,8 @@ def test_a_grammar_that_cannot_be_tried_is_asked_for_again_and_keeps_nobody_wait
 
 def test_a_grammar_that_a_request_holds_is_not_compiled_again() -> None:
     grammars = Grammars(Tokenizer.byte_level(300), 300, (299,))
-    held = grammars.begin(StructuredOutputsParams(choice=["held"]))
+    held = grammars.start_compiling(StructuredOutputsParams(choice=["held"]))
     for number in range(70):
-        grammars.begin(StructuredOutputsParams(choice=[str(number)]))
-    assert grammars.begin(StructuredOutputsParams(choice=["held"])) is held
+        grammars.start_compiling(StructuredOutputsParams(choice=[str(number)]))
+    assert grammars.start_compiling(StructuredOutputsParams(choice=["held"])) is held
     grammars.close()

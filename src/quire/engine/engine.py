@@ -143,7 +143,7 @@ class Engine:
         """
         processed = self.input_processor.accept(prompt, params, priority=priority)
         if (wanted := processed.sampling_params.structured_outputs) is not None and self.grammars is not None:
-            self.grammars.begin(wanted, processed.prompt.owner).result()
+            self.grammars.start_compiling(wanted, processed.prompt.owner).result()
         return self.add(processed, request_id=request_id)
 
     def add(
@@ -202,7 +202,7 @@ class Engine:
             self.scheduler.add(request)
             if sampling.structured_outputs is not None:
                 assert self.grammars is not None, "the input processor refuses it"
-                grammar = self.grammars.begin(sampling.structured_outputs, processed.prompt.owner)
+                grammar = self.grammars.start_compiling(sampling.structured_outputs, processed.prompt.owner)
                 self._compiling[request.request_id] = grammar
         self._serial += 1
         arrived = self.clock() if arrival_time is None else arrival_time

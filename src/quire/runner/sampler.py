@@ -189,10 +189,10 @@ class Sampler:
         matched = [(at, matcher) for at, row in enumerate(rows) if (matcher := states[row].matcher) is not None]
         if matched:
             assert self._grammars is not None
-            filled = self._grammars.fill([matcher for _, matcher in matched])
+            filled = self._grammars.fill_masks([matcher for _, matcher in matched])
             for (at, matcher), words in zip(matched, filled, strict=True):
                 try:
-                    matcher.take_mask(words)
+                    matcher.finish_mask(words)
                 except GrammarError as error:
                     failed[rows[at]] = f"{BROKEN_GRAMMAR}: {error}"
                 masks[at] = words[: masks.shape[1]]

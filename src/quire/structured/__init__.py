@@ -1,1 +1,1 @@
-"""Structured output: from a schema, a regex, choices or a grammar to the tokens that may follow."""
+"""Structured output: schemas, regexes, choices and grammars become masks of allowed tokens."""

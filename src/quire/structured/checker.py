@@ -1,7 +1,7 @@
-"""Tries a grammar before it comes near an engine: in a child process, which may be killed.
+"""Check grammars in a disposable child process before they reach an engine.
 
-A schema of a few bytes can take its compiler minutes and gigabytes, and nothing but the process's end stops that. What
-passes here compiles within the limits, and the first steps of its outputs are quick.
+A schema of a few bytes can cost its compiler minutes and gigabytes, which only killing the process stops. A grammar
+that passes compiles within the limits, and the first steps of its outputs are fast.
 """
 
 from __future__ import annotations
@@ -29,36 +29,38 @@ from quire.system.fair_thread import FairThread, TooManyJobs
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-CPU_S = 0.5  # of processor time that a grammar may take
+CPU_S = 0.5  # processor time per grammar
 _LIMITS = Limits(memory_bytes=512 << 20, cpu_s=None, wall_s=60.0)  # a busy machine may take seconds to start it
-_MAX_KEPT = 1024  # verdicts
-_MAX_WAITING = 64  # grammars that wait for the process; one owner has half of them
-_NICENESS = 10  # of the process: a new grammar can wait, streams cannot
-_NUM_WALKS, _WALK_TOKENS = 3, 48  # outputs that are tried, and how far
-_MASK_S = 0.1  # processor time that a mask may take over a vocabulary of bytes
+_MAX_VERDICTS = 1024
+_MAX_WAITING = 64  # queued grammars; one owner gets at most half of the places
+_NICENESS = 10  # running streams go first
+_NUM_WALKS, _WALK_TOKENS = 3, 48  # sample outputs and their length
+_MASK_S = 0.1  # processor time per mask over a vocabulary of bytes
 
 
 class TooManyGrammars(RuntimeError):
-    """As many grammars wait to be tried as may, or the machine can try none at the moment."""
+    """The queue is full, or the machine cannot check grammars at the moment."""
 
 
 class GrammarChecker:
-    """Owns the child process, which starts with the first grammar and again after one that ended it. Any thread and any
-    event loop may ask."""
+    """Owns the child process, which starts with the first grammar and restarts after one that ended it.
+
+    Any thread and any event loop may call `check`.
+    """
 
     def __init__(self) -> None:
         self._child = Child(_make_worker, "grammar", limits=_LIMITS, niceness=_NICENESS)
         self._thread: FairThread[str] | None = None
-        self._lock = threading.Lock()  # over what stands below
-        self._verdicts: OrderedDict[bytes, str] = OrderedDict()  #: by a grammar's digest: what is wrong, or nothing
+        self._lock = threading.Lock()  # guards the fields below
+        self._verdicts: OrderedDict[bytes, str] = OrderedDict()  #: grammar digest -> error, or ""
         self._is_closed = False
 
     async def check(self, params: StructuredOutputsParams, owner: str = "") -> None:
-        """Wait for the verdict on a grammar; nobody else's work waits meanwhile. Owners are served in turns.
+        """Wait for a grammar's verdict. Owners are served round-robin.
 
         Raises:
-            GrammarError: it cannot be served; the message says why.
-            TooManyGrammars: too many wait already, or it cannot be tried now; another time it may be.
+            GrammarError: the grammar is rejected.
+            TooManyGrammars: too many grammars wait, or checking fails for now; a retry may succeed.
         """
         check_form(params)
         key = sha256(json.dumps(asdict(params)).encode()).digest()
@@ -68,41 +70,43 @@ class GrammarChecker:
                 if self._thread is None:
                     self._thread = FairThread("grammar checks", _MAX_WAITING)
                 try:
-                    asked = self._thread.submit(owner, partial(self._ask, params, key))
+                    pending = self._thread.submit(owner, partial(self._ask, params, key))
                 except TooManyJobs as error:
                     raise TooManyGrammars(f"too many new grammars: {error}; try again later") from None
         if verdict is None:
             try:
-                verdict = await asyncio.shield(asyncio.wrap_future(asked))
+                verdict = await asyncio.shield(asyncio.wrap_future(pending))
             except asyncio.CancelledError:
-                if asked.cancelled():
+                if pending.cancelled():
                     raise TooManyGrammars("nothing is compiled any more: the server is shutting down") from None
-                asked.cancel()  # whoever asked has gone
+                pending.cancel()  # the caller is gone
                 raise
         if verdict:
             raise GrammarError(verdict)
 
     def _ask(self, params: StructuredOutputsParams, key: bytes) -> str:
-        """The verdict, from the process. In a thread of its own."""
+        """Get the verdict from the process; runs in the checker's thread."""
         try:
-            verdict = self._verdicts.get(key)  # of one that came at the same time
+            verdict = self._verdicts.get(key)  # of an equal grammar queued before
             if verdict is None:
-                verdict = self._try(params)
+                verdict = self._probe(params)
                 with self._lock:
                     self._verdicts[key] = verdict
-                    while len(self._verdicts) > _MAX_KEPT:
+                    while len(self._verdicts) > _MAX_VERDICTS:
                         self._verdicts.popitem(last=False)
             return verdict
         finally:
             with self._lock:
                 if self._thread is not None and self._child.pid is None and not self._is_closed:
-                    self._thread.add(self._start)  # the next one need not wait for it
+                    self._thread.add(self._start)  # restart before the next grammar comes
 
-    def _try(self, params: StructuredOutputsParams) -> str:
-        """What is wrong with a grammar, or nothing. Raises TooManyGrammars where that says nothing about another time:
-        a busy machine may take all of its time, and a machine without memory the process."""
+    def _probe(self, params: StructuredOutputsParams) -> str:
+        """Return a grammar's error, or "".
+
+        Raises TooManyGrammars for failures that a retry may not repeat, such as timeouts on a busy machine.
+        """
         try:
-            self._child.ask(b"")  # so that it has started, and what ends it from here on is the grammar
+            self._child.ask(b"")  # start it first, so that a death from here on is the grammar's fault
         except (ValueError, OSError, RuntimeError) as error:
             raise _not_now(error) from None
         try:
@@ -120,7 +124,7 @@ class GrammarChecker:
             self._child.ask(b"")
 
     def close(self) -> None:
-        """End the process, and whoever waits for it."""
+        """End the process and cancel pending checks."""
         with self._lock:
             self._is_closed = True
         if self._thread is not None:
@@ -129,7 +133,7 @@ class GrammarChecker:
 
 
 def _not_now(error: Exception) -> TooManyGrammars:
-    return TooManyGrammars(f"it cannot be tried now ({error}); try again later")
+    return TooManyGrammars(f"it cannot be checked now ({error}); try again later")
 
 
 # -- in the process --------------------------------------------------------------------------------------------------
@@ -146,7 +150,7 @@ def _make_worker() -> Worker:
         signal.setitimer(signal.ITIMER_PROF, CPU_S)  # ends the process
         try:
             params = StructuredOutputsParams(**json.loads(question))
-            try_out(compile_grammar(grammar_text(params), vocabulary))
+            sample_outputs(compile_grammar(grammar_text(params), vocabulary))
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
         return b""
@@ -154,12 +158,8 @@ def _make_worker() -> Worker:
     return answer
 
 
-def try_out(start: LLMatcher) -> None:
-    """Write the beginnings of a few outputs at random.
-
-    Raises:
-        GrammarError: nothing matches, or a mask takes too long or too much.
-    """
+def sample_outputs(start: LLMatcher) -> None:
+    """Generate the start of a few random outputs. Raises GrammarError if nothing matches or a mask costs too much."""
     numbers = random.Random(0)
     for _ in range(_NUM_WALKS):
         matcher = start.deep_copy()
@@ -167,10 +167,10 @@ def try_out(start: LLMatcher) -> None:
             began = time.process_time()
             mask = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
             if time.process_time() - began > _MASK_S:
-                raise GrammarError("it is too complex: finding out what may follow takes too long")
+                raise GrammarError("it is too complex: computing the allowed tokens takes too long")
             check(matcher)
             allowed = np.flatnonzero(np.unpackbits(mask, bitorder="little"))
-            allowed = allowed[allowed < 256]  # the end is no byte
+            allowed = allowed[allowed < 256]  # without the end token
             if not len(allowed):
                 break
             matcher.consume_token(int(numbers.choice(allowed)))

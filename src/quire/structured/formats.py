@@ -1,5 +1,6 @@
-"""Formats of JSON Schema as patterns, where llguidance's own let through what a validator refuses: the second 60, names
-of any length. What they allow is valid; not all that is valid is allowed (no 29 February, no leap seconds).
+"""JSON Schema formats as patterns, where llguidance's own accept values that validators reject.
+
+The patterns allow valid values only, but not all of them: no 29 February, no leap seconds, no very long names.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _SINGLE = ("items", "additionalItems", "additionalProperties", "contains", "not"
 
 
 def with_strict_formats(schema: Any) -> Any:
-    """The schema with these formats as patterns. Its depth has been checked."""
+    """Replace these formats by patterns in a schema of checked depth."""
     if not isinstance(schema, dict):
         return schema
     found = dict(schema)

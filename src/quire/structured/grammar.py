@@ -1,6 +1,6 @@
-"""What a client asks for, as a grammar of llguidance, within limits of size and depth.
+"""Turn structured output parameters into llguidance grammars, within limits of size and depth.
 
-llguidance is imported when the first grammar is compiled: a server that nobody asks for one never loads it.
+llguidance is imported when the first grammar is compiled.
 """
 
 from __future__ import annotations
@@ -15,32 +15,27 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 MAX_CHOICES = 10_000
-_MAX_DEPTH = 100  # of a schema's JSON; llguidance gives up at 128
-_MOST_SHOWN = 300  # characters of an error of llguidance's
-_MAX_LEXER_STATES = 50_000  # of a matcher, at 1 to 2 KiB
-#: White space between the parts of JSON. Left to itself a model may write white space until max_tokens, so there is an
-#: end to it: a space, or a new line and its indentation.
+_MAX_DEPTH = 100  # of a schema's JSON; llguidance fails at 128
+_MAX_ERROR = 300  # characters of llguidance's error texts
+_MAX_LEXER_STATES = 50_000  # per matcher, at 1 to 2 KiB each
+#: White space in JSON: a space, or a new line with indentation. Without a bound, a model may write it until max_tokens.
 _WHITESPACE = r"( |\n[ \t]{0,40})?"
 
 
 class GrammarError(ValueError):
-    """What was asked for cannot be compiled, or not within the limits. The message says why."""
+    """A grammar that cannot be compiled within the limits."""
 
 
 def check_form(params: StructuredOutputsParams) -> None:
-    """Refuse what is too large or too deep, or no JSON. Costs little whatever comes, and does not need llguidance.
-
-    Raises:
-        GrammarError: the message names the field.
-    """
+    """Raise GrammarError for parameters that are too large, too deep or no JSON. Cheap, and without llguidance."""
     for name in ("json", "regex", "grammar", "whitespace_pattern"):
         text = getattr(params, name)
         if text is not None and len(text) > MAX_GRAMMAR_CHARACTERS:
-            raise GrammarError(f"{name} has {len(text)} characters, and {MAX_GRAMMAR_CHARACTERS} is the most")
+            raise GrammarError(f"{name} has {len(text)} characters; at most {MAX_GRAMMAR_CHARACTERS} are allowed")
     if params.choice is not None and (size := sum(map(len, params.choice))) > MAX_GRAMMAR_CHARACTERS:
-        raise GrammarError(f"choice has {size} characters, and {MAX_GRAMMAR_CHARACTERS} is the most")
+        raise GrammarError(f"choice has {size} characters; at most {MAX_GRAMMAR_CHARACTERS} are allowed")
     if params.choice is not None and len(params.choice) > MAX_CHOICES:
-        raise GrammarError(f"choice has {len(params.choice)} strings, and {MAX_CHOICES} is the most")
+        raise GrammarError(f"choice has {len(params.choice)} strings; at most {MAX_CHOICES} are allowed")
     if params.json is not None:
         _check_depth(_parse(params.json))
 
@@ -73,11 +68,7 @@ def _too_deep() -> GrammarError:
 
 
 def grammar_text(params: StructuredOutputsParams) -> str:
-    """The grammar as llguidance reads it, without looking closely at it.
-
-    Raises:
-        GrammarError: it is none.
-    """
+    """Return llguidance's source text of the parameters, mostly unchecked. Raises GrammarError if there is none."""
     from llguidance import LLMatcher, grammar_from
 
     check_form(params)
@@ -89,15 +80,15 @@ def grammar_text(params: StructuredOutputsParams) -> str:
         try:
             return grammar_from("grammar", params.grammar)
         except ValueError as error:
-            raise GrammarError(worded(str(error))) from None
+            raise GrammarError(shorten_error(str(error))) from None
     schema: Any = {"type": "object"} if params.json is None else _parse(params.json)
     if schema is True:
         schema = {}
     if not isinstance(schema, dict):
         raise GrammarError("json is a schema that nothing matches" if schema is False else "json is no schema")
     schema = with_strict_formats(schema)
-    if "x-guidance" in schema:  # would have keywords ignored
-        raise GrammarError("x-guidance is not taken; see whitespace_pattern and disable_any_whitespace")
+    if "x-guidance" in schema:  # it could make llguidance ignore keywords
+        raise GrammarError("x-guidance is not allowed; see whitespace_pattern and disable_any_whitespace")
     options: dict[str, Any] = {"whitespace_pattern": params.whitespace_pattern or _WHITESPACE}
     if params.disable_any_whitespace:
         options = {"whitespace_flexible": False}
@@ -105,10 +96,10 @@ def grammar_text(params: StructuredOutputsParams) -> str:
 
 
 def compile_grammar(text: str, vocabulary: LLTokenizer) -> LLMatcher:
-    """A matcher at the start of a grammar of `grammar_text`. Takes up to seconds, most of them without the interpreter.
+    """Compile a text of `grammar_text` into a matcher at its start. Takes up to seconds, mostly without the GIL.
 
     Raises:
-        GrammarError: it cannot be compiled; the message names what is not supported, or the limit that it breaks.
+        GrammarError: the grammar uses an unsupported feature or exceeds a limit.
     """
     from llguidance import LLMatcher
 
@@ -118,14 +109,14 @@ def compile_grammar(text: str, vocabulary: LLTokenizer) -> LLMatcher:
 
 
 def check(matcher: LLMatcher) -> None:
-    """Raise a GrammarError where a matcher has failed."""
+    """Raise GrammarError if a matcher has failed."""
     if not matcher.is_error():
         return
-    error = worded(matcher.get_error())
-    if error.startswith("Unable to determine if regex is empty"):  # it gives up after so many steps
-        error = "it is too complex: finding out whether anything matches takes too long"
+    error = shorten_error(matcher.get_error())
+    if error.startswith("Unable to determine if regex is empty"):  # llguidance's step limit
+        error = "it is too complex: checking whether anything matches takes too long"
     elif error.startswith("NoExtension"):
-        error = "nothing matches, or there is a beginning that nothing can follow"
+        error = "nothing matches, or some beginning has no continuation"
     raise GrammarError(error)
 
 
@@ -135,7 +126,7 @@ def _limits() -> LLParserLimits:
     return LLParserLimits(max_lexer_states=_MAX_LEXER_STATES, verbose_errors=False)
 
 
-def worded(error: str) -> str:
-    """llguidance's words, as far as a client needs them."""
+def shorten_error(error: str) -> str:
+    """Keep the part of llguidance's error that helps a client."""
     text = " ".join(error.partition("<state>")[0].partition("<non-verbose/>")[0].split()).rstrip("| ")
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+    return text if len(text) <= _MAX_ERROR else f"{text[:_MAX_ERROR]}..."

@@ -1,4 +1,4 @@
-"""Which tokens may come next: compiled grammars, and how far each output has come in its own."""
+"""Compiled grammars, and the matchers that follow outputs through them and mask the next token."""
 
 from __future__ import annotations
 
@@ -22,18 +22,15 @@ from quire.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher, LLTokenizer
 
-_MAX_KEPT = 64  # compiled grammars
+_MAX_CACHED = 64  # compiled grammars
 
 
 class Matcher:
-    """How far one output has come in its grammar. It is no more than the output's tokens say, so it may be lost at any
-    time and made again from them.
+    """An output's position in its grammar, which can be rebuilt from its tokens at any time.
 
     Args:
-        start: at the grammar's start; this matcher's own.
-        vocab_size: of the model.
-        end_ids: tokens that end the output. Where the grammar may not end yet, they are allowed only as the text that
-            they are, if they are text at all.
+        start: llguidance matcher at the grammar's start, owned by this object.
+        end_ids: tokens that end the output. Before the grammar may end, only their text can be allowed.
     """
 
     def __init__(self, start: LLMatcher, vocab_size: int, end_ids: Sequence[int]) -> None:
@@ -43,19 +40,19 @@ class Matcher:
         self._end_bits = bits_of(end_ids, vocab_size)
 
     def advance(self, token_ids: Iterable[int]) -> None:
-        """The output has grown. What the grammar does not allow is an error of the next `take_mask`."""
+        """Append output tokens; the next `finish_mask` raises an error for tokens outside the grammar."""
         for token in token_ids:
             if token not in self._end_ids or self.state.validate_tokens([token]):
                 self.state.consume_token(token)
 
-    def take_mask(self, words: np.ndarray) -> None:
-        """Make the mask of the tokens that may follow from what llguidance wrote.
+    def finish_mask(self, words: np.ndarray) -> None:
+        """Replace the grammar's end token by the request's end tokens in a mask.
 
         Args:
-            words: as `Grammars.fill` left them. uint32 [words_of(vocab_size + 1)]
+            words: mask from `Grammars.fill_masks`, uint32 [words_of(vocab_size + 1)].
 
         Raises:
-            GrammarError: the output has left its grammar, or the grammar is too complex to go on.
+            GrammarError: the output left its grammar, or the grammar is too complex.
         """
         check(self.state)
         at, bit = self.vocab_size >> 5, np.uint32(1 << (self.vocab_size & 31))
@@ -66,11 +63,10 @@ class Matcher:
 
 
 class Grammars:
-    """The compiled grammars of one model. Any thread may use them.
+    """The compiled grammars of one model. Thread-safe.
 
     Args:
-        tokenizer: of the model.
-        vocab_size: of the model's logits.
+        vocab_size: size of the model's logits.
         end_ids: the model's own end tokens.
     """
 
@@ -80,29 +76,28 @@ class Grammars:
         self._end_ids = tuple(end_ids)
         self._vocabulary: LLTokenizer | None = None
         self._executor: LLExecutor | None = None
-        self._lock = threading.Lock()  # over `_kept`
-        self._kept: OrderedDict[StructuredOutputsParams, Future[LLMatcher]] = OrderedDict()  #: least used first
-        #: Also those that were pushed out and that a request still holds: it may need its own again at any step.
+        self._lock = threading.Lock()  # guards `_cached`
+        self._cached: OrderedDict[StructuredOutputsParams, Future[LLMatcher]] = OrderedDict()  #: oldest use first
+        #: Includes grammars evicted from the cache but still held by a request, which may need them at any step.
         self._in_use: WeakValueDictionary[StructuredOutputsParams, Future[LLMatcher]] = WeakValueDictionary()
         self._compiler: FairThread[LLMatcher] | None = None
 
-    def begin(self, params: StructuredOutputsParams, owner: str = "") -> Future[LLMatcher]:
-        """Have a grammar compiled in the background, if it is not there. Its future raises a GrammarError where that
-        cannot be done.
+    def start_compiling(self, params: StructuredOutputsParams, owner: str = "") -> Future[LLMatcher]:
+        """Compile a grammar in the background, unless it is cached. Its future may raise GrammarError.
 
         Args:
-            owner: whose it is; owners are served in turns.
+            owner: tenant of the request; owners are served round-robin.
         """
         with self._lock:
-            found = self._kept.get(params) or self._in_use.get(params)
+            found = self._cached.get(params) or self._in_use.get(params)
             if found is None:
                 if self._compiler is None:
                     self._compiler = FairThread("grammars")
                 found = self._in_use[params] = self._compiler.submit(owner, partial(self._compile, params))
-            self._kept[params] = found
-            self._kept.move_to_end(params)
-            while len(self._kept) > _MAX_KEPT:
-                self._kept.popitem(last=False)
+            self._cached[params] = found
+            self._cached.move_to_end(params)
+            while len(self._cached) > _MAX_CACHED:
+                self._cached.popitem(last=False)
         return found
 
     def _compile(self, params: StructuredOutputsParams) -> LLMatcher:
@@ -113,22 +108,18 @@ class Grammars:
     def matcher(
         self, params: StructuredOutputsParams, end_ids: Sequence[int], token_ids: Iterable[int] = ()
     ) -> Matcher:
-        """A matcher behind an output's tokens. Waits for the grammar where it is not there (any more).
+        """Return a matcher positioned after an output's tokens, compiling the grammar if necessary.
 
         Raises:
-            GrammarError: it cannot be compiled.
+            GrammarError: compiling fails.
         """
-        start: LLMatcher = self.begin(params).result().deep_copy()
+        start: LLMatcher = self.start_compiling(params).result().deep_copy()
         matcher = Matcher(start, self.vocab_size, end_ids)
         matcher.advance(token_ids)
         return matcher
 
-    def fill(self, matchers: Sequence[Matcher]) -> np.ndarray:
-        """Masks of the tokens that may follow, for `Matcher.take_mask`; on all cores, without the interpreter.
-
-        Returns:
-            uint32 [len(matchers), words_of(vocab_size + 1)]
-        """
+    def fill_masks(self, matchers: Sequence[Matcher]) -> np.ndarray:
+        """Compute masks for `Matcher.finish_mask` on all cores: uint32 [len(matchers), words_of(vocab_size + 1)]."""
         words = np.zeros((len(matchers), words_of(self.vocab_size + 1)), dtype=np.uint32)
         if len(matchers) == 1:
             matchers[0].state.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
@@ -142,6 +133,6 @@ class Grammars:
         return words
 
     def close(self) -> None:
-        """Compile nothing more."""
+        """Stop compiling."""
         if self._compiler is not None:
             self._compiler.close()

@@ -1,7 +1,7 @@
-"""A tokenizer's vocabulary as llguidance reads it: the bytes of each token, and one more token that means the end.
+"""Describe a tokenizer's vocabulary to llguidance: each token's bytes, and an extra end token.
 
-What ends an output differs by request (the model's own tokens, the client's), so the grammar has an end token of its
-own behind all others; whoever uses a mask reads its bit and allows the request's tokens instead.
+End tokens differ by request, so the grammar gets one of its own behind all others. Users of a mask read its bit and
+allow the request's end tokens instead.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from quire.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
-_LEADS = ("\n", ".")  # behind one of them a text has the tokens that it has in the middle of another
+_LEADS = ("\n", ".")  # prefixes after which a text has the tokens of a continuation
 
 
 class _Words:
-    """What `llguidance.TokenizerWrapper` wants."""
+    """The interface that `llguidance.TokenizerWrapper` expects."""
 
     bos_token_id = None
 
@@ -33,15 +33,15 @@ class _Words:
 
 
 def make_vocabulary(tokenizer: Tokenizer, vocab_size: int, end_ids: Sequence[int]) -> LLTokenizer:
-    """The vocabulary of a model; a second of work for 152 k tokens.
+    """Build a model's vocabulary, in a second for 152 k tokens.
 
     Args:
-        tokenizer: may have fewer tokens than the model has rows; the rest is never allowed.
-        vocab_size: of the model's logits. The end token is behind these.
+        tokenizer: the model's; logits beyond its tokens are never allowed.
+        vocab_size: size of the model's logits; the end token comes behind them.
         end_ids: the model's own end tokens, which are no text.
 
     Raises:
-        ValueError: it is not known which bytes the tokens stand for.
+        ValueError: the tokenizer's decoder does not determine the bytes of tokens.
     """
     pieces = tokenizer.pieces
     if pieces is None:
@@ -54,7 +54,7 @@ def make_vocabulary(tokenizer: Tokenizer, vocab_size: int, end_ids: Sequence[int
     longest = max(map(len, ids), default=1)
 
     def encode(text: bytes) -> list[int]:
-        """As the model was trained to see it, where that can be said; else the longest tokens, one after another."""
+        """Encode as the tokenizer would within a text, or greedily by the longest tokens."""
         try:
             plain = text.decode()
             for lead in _LEADS:
@@ -70,7 +70,7 @@ def make_vocabulary(tokenizer: Tokenizer, vocab_size: int, end_ids: Sequence[int
 
 
 def byte_vocabulary() -> LLTokenizer:
-    """A token for each byte: enough to compile a grammar and to try it."""
+    """A vocabulary of single bytes, enough to compile and sample a grammar."""
     return _to_llguidance(_Words([*(bytes([byte]) for byte in range(256)), b"<end>"], [], list))
 
 
@@ -90,5 +90,5 @@ def _longest_tokens(text: bytes, ids: dict[bytes, int], longest: int) -> list[in
                 at = end
                 break
         else:
-            return found  # no token has this byte: the rest is left to the mask
+            return found  # no token has this byte; the mask handles the rest
     return found
