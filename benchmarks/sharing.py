@@ -139,7 +139,7 @@ def run(config: EngineConfig, settings: SharingSettings, json: Path | None, plot
         f"{settings.num_requests} requests",
         _COLUMNS,
         notes=[
-            "blocks saved: % of the blocks that the sequences would hold without sharing (Figure 9 of the paper).",
+            "blocks saved: % of the blocks that the sequences would hold without sharing (Figure 15 of the paper).",
             "Lengths are drawn evenly from half to one and a half of the mean; the beams of a random model "
             "are not those of a trained one.",
         ],
