@@ -62,20 +62,19 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: C
     from quire.startup import start_engine
     from quire.text.chat_template import read_chat_template
 
-    marks = {name: _stage_marks(source, engines[name].last_stage) for name, source in sources.items()}
     configure_logging(settings.log_format)
     settings = with_keys(settings)
     template = read_chat_template(settings.chat_template) if settings.chat_template is not None else None
     metrics = Metrics(engines)
     if settings.engine_process and len(engines) > 1:
         engines = _share_threads(engines)
-    bar = LoadBar.on_terminal(marks) if any(config.use_tqdm for config in engines.values()) else None
+    bar = LoadBar.on_terminal() if any(config.use_tqdm for config in engines.values()) else None
     engines = {name: replace(config, use_tqdm=False) for name, config in engines.items()}  # one bar a terminal
 
     def tell_load(name: str, progress: LoadProgress) -> None:
         metrics.observe_load(name, progress)
         if bar is not None:
-            bar.take(name, progress)
+            bar.show(name, progress)
 
     def stop() -> None:
         assembly.service.stop()
@@ -147,18 +146,6 @@ def _serve_on_ray(engines: dict[str, EngineConfig], settings: ServerSettings, cl
     served = describe(engines, settings, cluster)
     has_keys = bool(served.settings.api_keys)
     return run(served, cluster.ray_address, partial(_banner, list(served.engines), has_keys=has_keys))
-
-
-def _stage_marks(source: ModelSource | None, last_stage: int | None) -> tuple[float, ...]:
-    """The share of its bytes at which each stage of a model is there; () where it has none."""
-    from quire.loading.stage_manifest import is_pack, read_stage_manifest
-
-    if source is None or source.path is None or not is_pack(source.path):
-        return ()
-    manifest = read_stage_manifest(source.path)
-    num_stages = min(last_stage or len(manifest.stages), len(manifest.stages))
-    total = manifest.stage_bytes(num_stages)
-    return tuple(manifest.stage_bytes(number) / total for number in range(1, num_stages + 1))
 
 
 def _share_threads(engines: dict[str, EngineConfig]) -> dict[str, EngineConfig]:

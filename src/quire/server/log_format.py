@@ -9,6 +9,7 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
+from typing import TextIO
 
 
 class TextFormatter(logging.Formatter):
@@ -38,9 +39,21 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry, default=str)
 
 
+class _StderrHandler(logging.StreamHandler[TextIO]):
+    """Writes to the present `sys.stderr`, which a progress bar may have replaced."""
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, stream: TextIO) -> None:
+        pass
+
+
 def configure_logging(log_format: str = "text") -> None:
-    """Send every log line of this process to standard error, as text or json."""
-    handler = logging.StreamHandler(sys.stderr)
+    """Log to standard error, as text or JSON."""
+    handler = _StderrHandler()
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("quire").setLevel(logging.INFO)

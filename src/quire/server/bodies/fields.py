@@ -20,11 +20,6 @@ StopString = Annotated[str, Field(min_length=1, max_length=1024)]
 StopStrings = Annotated[list[StopString], Field(fail_fast=True, max_length=MAX_STOP_STRINGS)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 NumLogprobs = Annotated[int, Field(ge=-1, lt=2**31)]
-#: Values at which a field of another server asks for nothing.
-Zero = Annotated[float, Field(ge=0, le=0)]
-One = Annotated[float, Field(ge=1, le=1)]
-MinusOne = Annotated[int, Field(ge=-1, le=-1)]
-NoKeys = Annotated[dict[str, Any], Field(max_length=0)]
 Hint = Any  #: changes no token, so it may hold whatever a client likes
 Plain = str | bool | int | float
 #: A document's metadata.

@@ -6,18 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from quire.server.bodies.fields import (
-    Body,
-    Hint,
-    MinusOne,
-    ModelBody,
-    NoKeys,
-    One,
-    StopString,
-    StopStrings,
-    Zero,
-    option,
-)
+from quire.server.bodies.fields import Body, Hint, ModelBody, StopString, StopStrings, option
 
 
 class Slo(Body):
@@ -40,21 +29,6 @@ class HabitualFields(ModelBody):
     verbosity: Hint = option("OpenAI's hint; nothing depends on it.")
     prediction: Hint = option("OpenAI's hint for speed; nothing depends on it.")
     service_tier: Literal["auto", "default"] | None = option("There is one tier: auto and default are taken.")
-
-    spaces_between_special_tokens: Literal[True] | None = option("vLLM's; only true.")
-    vllm_xargs: NoKeys | None = option("vLLM's; only {}.")
-
-    cache_prompt: Literal[True] | None = option("llama.cpp's; only true: see --enable-prefix-caching.")
-    id_slot: MinusOne | None = option("llama.cpp's; only -1, any slot.")
-    n_keep: Zero | None = option("llama.cpp's; only 0: see truncate_prompt_tokens.")
-    n_probs: Zero | None = option("llama.cpp's; only 0: see logprobs.")
-    repeat_penalty: One | None = option("llama.cpp's; only 1: see repetition_penalty.")
-    typical_p: One | None = option("llama.cpp's; only 1.")
-    mirostat: Zero | None = option("llama.cpp's; only 0.")
-    dynatemp_range: Zero | None = option("llama.cpp's; only 0.")
-    xtc_probability: Zero | None = option("llama.cpp's; only 0.")
-    dry_multiplier: Zero | None = option("llama.cpp's; only 0.")
-    timings_per_token: Literal[False] | None = option("llama.cpp's; only false: see GET /metrics.")
 
 
 class SamplingFields(HabitualFields):

@@ -63,7 +63,6 @@ class GenerationRequest(SamplingFields):
     )
     guided_grammar: str | None = option("The older name of structured_outputs.grammar.")
     guided_whitespace_pattern: str | None = option("The older name of structured_outputs.whitespace_pattern.")
-    guided_decoding_backend: Hint = option("vLLM's; there is one backend, nothing depends on it.")
     stop_token_ids: Items[TokenId] | None = option("Tokens that end the answer, beside the model's own.")
     include_stop_str_in_output: bool | None = option("Show the stop string that ended the answer.")
     ignore_eos: bool | None = option("The model's own end tokens do not end the answer.")
