@@ -12,7 +12,7 @@ from cluster.harness import cluster
 from quire.cluster.figures import ClusterMetrics, figures_of
 from quire.outputs import RecoveryStats, Stats
 from quire.server.load_log import LoadLog
-from quire.server.metrics import Metrics
+from quire.server.metrics.metrics import Metrics
 
 #: Every figure that a step may have.
 STATS = Stats(

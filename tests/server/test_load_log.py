@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from quire.server.load_log import LoadLog
-from quire.server.metrics import Metrics
+from quire.server.metrics.metrics import Metrics
 from server.test_metrics import STATS
 
 IDLE = replace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import replace
+from html import escape
 
 import pytest
 from fastapi import FastAPI
@@ -66,14 +67,9 @@ def test_with_keys_the_page_names_no_model_to_strangers() -> None:
     assert ask(app, path="/docs").status_code == 401
 
 
-def test_the_documentation_has_every_path_and_every_field() -> None:
+def test_the_documentation_lists_every_path_with_its_summary() -> None:
     app = app_of()
     text, document = ask(app, path="/docs").text, ask(app, path="/openapi.json").json()
     for path, operations in document["paths"].items():
-        for method in operations:
-            assert f"{method.upper()} {path}" in text
-    for name, schema in document["components"]["schemas"].items():
-        assert f'id="{name}"' in text
-        assert all(f"<code>{field}</code>" in text for field in schema.get("properties", {}))
-    for anchor in re.findall(r'href="#([^"]+)"', text):
-        assert f'id="{anchor}"' in text, anchor
+        for method, operation in operations.items():
+            assert f"<td>{method.upper()} {path}</td><td>{escape(operation['summary'])}</td>" in text

@@ -58,7 +58,7 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: C
     from quire.server.lifecycle import serve as serve_until_stopped
     from quire.server.load_bar import LoadBar
     from quire.server.log_format import configure_logging
-    from quire.server.metrics import Metrics
+    from quire.server.metrics.metrics import Metrics
     from quire.startup import start_engine
     from quire.text.chat_template import read_chat_template
 

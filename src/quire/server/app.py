@@ -34,7 +34,7 @@ from quire.server.http.body import BodyReader
 from quire.server.http.connection import ClientDisconnected
 from quire.server.http.limits import Concurrency, LimitBody
 from quire.server.http.paths import PlainPaths
-from quire.server.metrics import Metrics, metrics_routes
+from quire.server.metrics.metrics import Metrics, metrics_routes
 from quire.server.openai.chat import ChatEndpoint
 from quire.server.openai.completions import CompletionEndpoint
 from quire.server.openai.models import model_routes

@@ -16,7 +16,7 @@ from quire.server.collections.service import MAX_QUERY_CHARACTERS, CollectionSer
 from quire.server.collections.start import make_service
 from quire.server.errors import ApiError
 from quire.server.http.auth import ADMIN_KEYS_VARIABLE, load_api_keys, load_tenant_secret
-from quire.server.metrics import Metrics
+from quire.server.metrics.metrics import Metrics
 from quire.server.registry import AUTO, ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
 

@@ -34,7 +34,7 @@ from quire.async_engine.messages import ModelState
 from quire.server.http.listen import is_local, listen, url_of
 from quire.server.http.protocol import HttpProtocol
 from quire.server.load_log import LoadLog
-from quire.server.metrics import Metrics
+from quire.server.metrics.metrics import Metrics
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
 from quire.server.systemd import keep_alive, notify

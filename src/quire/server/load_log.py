@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from quire.server.metrics import Metrics
+from quire.server.metrics.metrics import Metrics
 
 logger = logging.getLogger("quire.load")
 

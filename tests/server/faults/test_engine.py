@@ -16,7 +16,7 @@ from nursery import fork_what_is_spawned
 from quire.assembly import start_engine
 from quire.async_engine.process import ProcessEngine
 from quire.engine.engine import Engine
-from quire.server.metrics import Metrics
+from quire.server.metrics.metrics import Metrics
 from quire.server.registry import ServedModel
 from server.faults.clients import Stream
 from server.faults.faulty import Fault, raise_in_answer, spoil_logits

@@ -17,7 +17,7 @@ from quire.server.collections.storage import Storage, errors_of, not_found
 from quire.server.collections.uploads import DocumentInput, UploadOutcome, Uploads
 from quire.server.errors import ApiError, invalid
 from quire.server.http.auth import PUBLIC_KEY_ID
-from quire.server.metrics import Metrics
+from quire.server.metrics.metrics import Metrics
 
 if TYPE_CHECKING:
     from quire.rag.collection import Collection

@@ -9,7 +9,7 @@ from quire.rag.embedder import DEFAULT_EMBEDDER, find_embedder
 from quire.server.collections.quotas import Quotas
 from quire.server.collections.service import CollectionService, ReaderModel
 from quire.server.http.auth import admin_ids
-from quire.server.metrics import Metrics
+from quire.server.metrics.metrics import Metrics
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
 

@@ -1,0 +1,1 @@
+"""Prometheus metrics. Names and meanings are those of other engines' dashboards, behind our prefix."""

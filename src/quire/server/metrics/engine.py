@@ -1,0 +1,219 @@
+"""The metrics of engines: steps, and requests from arrival to end."""
+
+from __future__ import annotations
+
+from quire.core.decisions.costs import TIERS
+from quire.outputs import LoadProgress, RecoveryStats, RequestMetrics, RequestOutput, Stats
+from quire.server.metrics.families import (
+    ERROR_BUCKETS,
+    FEW_BUCKETS,
+    PHASE_BUCKETS,
+    REQUEST_BUCKETS,
+    SIZE_BUCKETS,
+    STEP_BUCKETS,
+    TOKEN_BUCKETS,
+    Families,
+)
+
+_MODES = ("recompute", "swap", "mixed")
+_BLOCKED_REASONS = ("document", "grammar", "stage")
+_DIRECTIONS = {"save": "out", "load": "in"}
+_BOTH = tuple(_DIRECTIONS.values())
+
+
+class StepMetrics:
+    """Metrics that each step moves. A step observes a fixed number of values, and one a token: the gap before it."""
+
+    def __init__(self, families: Families) -> None:
+        gauge, counter, histogram = families.gauge, families.counter, families.histogram
+        self._num_running = gauge("num_requests_running", "Running requests.")
+        self._num_waiting = gauge("num_requests_waiting", "Waiting requests, preempted ones included.")
+        self._waiting_by_reason = gauge(
+            "num_requests_waiting_by_reason",
+            "Waiting requests by reason: first step (capacity), preemption, a document that another process computes, "
+            "a grammar, or a later stage of the model.",
+            reason=("capacity", "preempted", *_BLOCKED_REASONS),
+        )
+        self._kv_usage = gauge("kv_cache_usage_perc", "Share of KV blocks that running requests hold; 1 is all.")
+        self._prefix_queries = counter("prefix_cache_queries", "Tokens looked up in the prefix cache.")
+        self._prefix_hits = counter("prefix_cache_hits", "Tokens found in the prefix cache.")
+        self._num_preemptions = counter("num_preemptions", "Preemptions.")
+        self._prompt_tokens = counter("prompt_tokens", "Prompt tokens of started requests, cached ones included.")
+        self._generation_tokens = counter("generation_tokens", "Generated tokens.")
+        self._itl = histogram("inter_token_latency_seconds", "ITL: each gap between two tokens.", TOKEN_BUCKETS)
+        self._step_sizes = histogram("iteration_tokens_total", "Tokens computed by a step.", STEP_BUCKETS)
+        self._add_recovery(families)
+        self._add_tiers(families)
+
+    def _add_recovery(self, families: Families) -> None:
+        counter = families.counter
+        self._preemptions = counter("recovery_preemptions", "Preemptions by recovery mode.", mode=_MODES)
+        self._recovery_seconds = counter(
+            "recovery_seconds", "Measured seconds of transfers and steps for recovery, by mode.", mode=_MODES
+        )
+        self._recomputed = counter("recovery_recomputed_tokens", "Tokens computed again.")
+        self._swapped_blocks = counter(
+            "swapped_blocks", "KV blocks moved to the swap tier (out) and back (in).", direction=_BOTH
+        )
+        self._swapped_bytes = counter(
+            "swapped_bytes", "Bytes moved to the swap tier (out) and back (in).", direction=_BOTH
+        )
+        self._cancelled = counter(
+            "swap_cancelled_blocks", "KV blocks whose transfer was cancelled before it started.", direction=_BOTH
+        )
+        self._swap_space = families.gauge("swap_space_bytes", "Capacity of the swap tier in bytes; 0 without one.")
+        self._swap_used = families.gauge("swap_space_used_bytes", "Bytes in the swap tier for preempted requests.")
+        self._error = families.histogram(
+            "recovery_prediction_error_ratio",
+            "|predicted - measured| / measured of the seconds that a preemption cost, by mode.",
+            ERROR_BUCKETS,
+            mode=_MODES,
+        )
+
+    def _add_tiers(self, families: Families) -> None:
+        counter = families.counter
+        self._hits_by_tier = counter(
+            "prefix_cache_hits_by_tier", "Tokens found in the prefix cache, by tier.", tier=("device", *TIERS)
+        )
+        self._prefix_ways = counter(
+            "prefix_decisions",
+            "Prefixes found in another tier: loaded, computed, or both at once, whichever was predicted to be faster; "
+            "and those loaded ahead, in part, while the request waited.",
+            way=("load", "compute", "both", "ahead"),
+        )
+        self._disk_moved = counter(
+            "kv_dir_moved_blocks", "KV blocks moved to the KV directory (out) and from it (in).", direction=_BOTH
+        )
+        self._disk_failed = counter(
+            "kv_dir_failed_blocks",
+            "KV blocks that could not be written (out), or were missing or damaged when read (in).",
+            direction=_BOTH,
+        )
+        self._disk_blocks = families.gauge("kv_dir_blocks", "KV blocks of this model in the KV directory.")
+        self._disk_bytes = families.gauge("kv_dir_bytes", "Bytes of these blocks.")
+
+    def observe(self, model: str, stats: Stats) -> None:
+        """Record a step."""
+        self._num_running.labels(model).set(stats.num_running)
+        self._num_waiting.labels(model).set(stats.num_waiting)
+        num_unstarted = stats.num_waiting - stats.num_preempted - stats.num_blocked.total()
+        self._waiting_by_reason.labels(model, "capacity").set(num_unstarted)
+        for reason in _BLOCKED_REASONS:
+            self._waiting_by_reason.labels(model, reason).set(stats.num_blocked[reason])
+        self._waiting_by_reason.labels(model, "preempted").set(stats.num_preempted)
+        self._kv_usage.labels(model).set(stats.num_used_blocks / max(1, stats.num_blocks))
+        self._generation_tokens.labels(model).inc(stats.num_sampled_tokens)
+        self._prompt_tokens.labels(model).inc(stats.num_prompt_tokens)
+        self._prefix_queries.labels(model).inc(stats.prefix_queries)
+        self._prefix_hits.labels(model).inc(stats.prefix_hits)
+        self._num_preemptions.labels(model).inc(stats.preemptions)
+        if stats.num_scheduled_tokens:
+            self._step_sizes.labels(model).observe(stats.num_scheduled_tokens)
+        observe_gap = self._itl.labels(model).observe
+        for gap in stats.token_gaps:
+            observe_gap(gap)
+        self._swap_space.labels(model).set(stats.swap_bytes)
+        self._swap_used.labels(model).set(stats.swap_used_bytes)
+        if stats.recovery is not None:
+            self._observe_recovery(model, stats.recovery)
+        for tier, count in stats.hits_by_tier.items():
+            self._hits_by_tier.labels(model, tier).inc(count)
+        for way, count in stats.prefix_ways.items():
+            self._prefix_ways.labels(model, way).inc(count)
+        for kind, direction in _DIRECTIONS.items():
+            self._disk_moved.labels(model, direction).inc(stats.disk_moved[kind])
+            self._disk_failed.labels(model, direction).inc(stats.disk_failed[kind])
+        self._disk_blocks.labels(model).set(stats.num_disk_blocks)
+        self._disk_bytes.labels(model).set(stats.disk_bytes)
+
+    def _observe_recovery(self, model: str, stats: RecoveryStats) -> None:
+        for mode, count in stats.preemptions.items():
+            self._preemptions.labels(model, mode).inc(count)
+        for mode, seconds in stats.seconds.items():
+            self._recovery_seconds.labels(model, mode).inc(seconds)
+        self._recomputed.labels(model).inc(stats.num_recomputed_tokens)
+        for kind, direction in _DIRECTIONS.items():
+            self._swapped_blocks.labels(model, direction).inc(stats.swapped_blocks[kind])
+            self._swapped_bytes.labels(model, direction).inc(stats.swapped_bytes[kind])
+            self._cancelled.labels(model, direction).inc(stats.cancelled_blocks[kind])
+        for mode, error in stats.errors:
+            self._error.labels(model, mode).observe(error)
+
+
+class LifetimeMetrics:
+    """Metrics of requests, from arrival to end, and of loading models."""
+
+    def __init__(self, families: Families) -> None:
+        gauge, counter, histogram = families.gauge, families.counter, families.histogram
+        reasons = ("stop", "length", "abort", "error")
+        self._success = counter("request_success", "Finished requests by reason.", finished_reason=reasons)
+        self._resumed = counter("requests_resumed", "Finished requests that were resumed after the loss of an engine.")
+        self._ttft = histogram("time_to_first_token_seconds", "TTFT: arrival to first token.", PHASE_BUCKETS)
+        self._tpot = histogram(
+            "request_time_per_output_token_seconds", "TPOT: mean time a token after the first.", TOKEN_BUCKETS
+        )
+        self._e2e = histogram("e2e_request_latency_seconds", "E2EL: arrival to end.", REQUEST_BUCKETS)
+        self._queue = histogram("request_queue_time_seconds", "Arrival to first step.", PHASE_BUCKETS)
+        self._prefill = histogram("request_prefill_time_seconds", "First step to first token.", PHASE_BUCKETS)
+        self._decode = histogram("request_decode_time_seconds", "First token to last token.", REQUEST_BUCKETS)
+        self._inference = histogram("request_inference_time_seconds", "First step to last token.", REQUEST_BUCKETS)
+        self._prompt_sizes = histogram("request_prompt_tokens", "Prompt tokens of a request.", SIZE_BUCKETS)
+        self._generation_sizes = histogram(
+            "request_generation_tokens", "Generated tokens of a request, all outputs together.", SIZE_BUCKETS
+        )
+        self._n = histogram("request_params_n", "Requested outputs of a request.", FEW_BUCKETS)
+        self._max_tokens = histogram("request_params_max_tokens", "max_tokens of requests that set it.", SIZE_BUCKETS)
+        self._num_preemptions = histogram("request_num_preemptions", "Preemptions of a request.", (0, *FEW_BUCKETS))
+        self._stage = gauge("model_stage", "Served stage of the model; 0 for none.")
+        self._loaded = gauge("model_loaded_bytes", "Loaded bytes of the model's weights.")
+        self._weights = gauge("model_bytes", "Bytes of the model's weights; 0 until known.")
+
+    def observe_load(self, model: str, progress: LoadProgress) -> None:
+        """Record how far a model has loaded."""
+        self._stage.labels(model).set(progress.stage)
+        self._loaded.labels(model).set(progress.bytes_loaded)
+        self._weights.labels(model).set(progress.bytes_total)
+
+    def observe_accepted(self, model: str, n: int, max_tokens: int | None) -> None:
+        """Record what an accepted request asks for."""
+        self._n.labels(model).observe(n)
+        if max_tokens is not None:
+            self._max_tokens.labels(model).observe(max_tokens)
+
+    def observe_finished(self, model: str, output: RequestOutput) -> None:
+        """Record a request that has ended, for any reason."""
+        reason = "error" if output.error is not None else _worst_reason(output)
+        is_complete = reason in ("stop", "length")
+        self._success.labels(model, reason).inc()
+        lengths = [len(completion.token_ids) for completion in output.outputs]
+        if is_complete:
+            self._prompt_sizes.labels(model).observe(len(output.prompt_token_ids))
+            self._generation_sizes.labels(model).observe(sum(lengths))
+        if output.metrics is not None:
+            self._resumed.labels(model).inc(output.metrics.is_resumed)
+            # Several outputs grow side by side: the longest one counts the steps.
+            self._observe_times(model, output.metrics, max(lengths, default=0) if is_complete else None)
+
+    def _observe_times(self, model: str, times: RequestMetrics, num_tokens: int | None) -> None:
+        """Record the phases that a request has been through; an aborted request waited, too."""
+        arrival, scheduled, first = times.arrival_time, times.first_scheduled_time, times.first_token_time
+        if scheduled is not None:
+            self._queue.labels(model).observe(scheduled - arrival)
+        if scheduled is not None and first is not None:
+            self._ttft.labels(model).observe(first - arrival)
+            self._prefill.labels(model).observe(first - scheduled)
+        if num_tokens is None or times.finished_time is None:
+            return
+        self._num_preemptions.labels(model).observe(times.num_preemptions)
+        if scheduled is not None and times.last_token_time is not None:
+            self._inference.labels(model).observe(times.last_token_time - scheduled)
+        self._e2e.labels(model).observe(times.finished_time - arrival)
+        if first is not None and times.last_token_time is not None:
+            self._decode.labels(model).observe(times.last_token_time - first)
+            if num_tokens > 1:
+                self._tpot.labels(model).observe((times.finished_time - first) / (num_tokens - 1))
+
+
+def _worst_reason(output: RequestOutput) -> str:
+    reasons = {completion.finish_reason for completion in output.outputs}
+    return next((reason for reason in ("error", "abort", "length") if reason in reasons), "stop")
