@@ -64,7 +64,7 @@ def test_it_writes_a_manifest_and_says_how_to_mend_one_that_does_not_fit(tmp_pat
     write_model(model, seed=1)
     refused = digest(model)
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "does not fit the weights beside it" in refused.stderr
+    assert "does not match the weights beside it" in refused.stderr
     assert digest(model, "--write-manifest").exit_code == 0
     assert manifest["weights"] not in digest(model).stdout
 

@@ -148,7 +148,7 @@ def test_a_directory_without_a_model_is_told_as_generate_tells_it(tmp_path: Path
     served, generated = serve(*arguments), CliRunner().invoke(app, ["generate", *arguments, "hello"])
     assert served.exit_code == generated.exit_code == 2
     assert served.stderr == generated.stderr
-    assert "a model directory holds config.json" in served.stderr
+    assert "a model directory contains config.json" in served.stderr
 
 
 # -- a file ------------------------------------------------------------------------------------------------------------

@@ -231,7 +231,7 @@ def test_a_manifest_that_does_not_fit_is_not_believed(
     change(directory)
     forget(directory)
     assert known(directory) is None
-    with pytest.raises(ModelLoadError, match=f"write it anew with `quire digest --write-manifest {directory}`"):
+    with pytest.raises(ModelLoadError, match=f"write it again with `quire digest --write-manifest {directory}`"):
         tell(directory, is_strict=True)
     monkeypatch.setattr(known_digest, "hash_checkpoint", lambda *_, **__: "sha256:hashed")
     with caplog.at_level(logging.WARNING):

@@ -170,7 +170,7 @@ def flip(path: Path) -> None:
         file.write(b"\0")
 
 
-@pytest.mark.parametrize(("spoil", "message"), [(shrink, "ends at byte"), (flip, "its checksum is another one")])
+@pytest.mark.parametrize(("spoil", "message"), [(shrink, "ends at byte"), (flip, "its checksum differs")])
 def test_a_first_stage_that_changes_while_it_is_read_is_refused(
     directory: Path, spoil: Callable[[Path], None], message: str
 ) -> None:
@@ -317,7 +317,7 @@ def test_a_stage_whose_adapter_is_not_what_was_packed_is_left_out_and_the_last_i
         loader.on_stage = ready.append
         loader.start()
         loader.wait_stage(3)
-        with pytest.raises(ModelLoadError, match=f"{ADAPTER_FILES[0]} is not what was packed"):
+        with pytest.raises(ModelLoadError, match=f"{ADAPTER_FILES[0]} is damaged"):
             loader.stage(2)
         assert torch.equal(_at(loader, 3), expected)
         assert loader.progress().bytes_loaded == manifest.stage_bytes(3)
@@ -326,7 +326,7 @@ def test_a_stage_whose_adapter_is_not_what_was_packed_is_left_out_and_the_last_i
     assert len([record for record in caplog.records if "stage 2 is left out" in record.message]) == 1
     with loader_of(directory, manifest=manifest) as loader:
         loader.start()
-        with pytest.raises(ModelLoadError, match=f"{ADAPTER_FILES[0]} is not what was packed"):
+        with pytest.raises(ModelLoadError, match=f"{ADAPTER_FILES[0]} is damaged"):
             loader.wait_stage(3)
 
 
@@ -335,7 +335,7 @@ def test_who_waits_for_all_stages_is_told_of_the_one_that_is_broken(directory: P
     flip(directory / manifest.groups[1].file)
     with loader_of(directory, manifest=manifest) as loader:
         loader.start()
-        with pytest.raises(ModelLoadError, match=f"{manifest.groups[1].file} is not what was packed"):
+        with pytest.raises(ModelLoadError, match=f"{manifest.groups[1].file} is damaged"):
             loader.wait_stage(2)
 
 
@@ -348,13 +348,13 @@ def test_a_pack_of_other_files_is_refused_before_anything_is_read(directory: Pat
     manifest = pack(directory)
     first, second = (manifest.groups[i].file for i in (0, 1))
     swapped = replace(manifest, groups=(LayerGroup(first, (0, 1)), LayerGroup(second, (2,))))
-    with pytest.raises(ModelLoadError, match=rf"says that {first} holds layers \[0, 1\]; it holds \[0, 2\]"):
+    with pytest.raises(ModelLoadError, match=rf"expects layers \[0, 1\] in {first}, which contains \[0, 2\]"):
         loader_of(directory, manifest=swapped)
     with pytest.raises(ModelLoadError, match=r"is of a OtherModel with 3 layers"):
         loader_of(directory, manifest=replace(manifest, architecture="OtherModel"))
     with (directory / second).open("ab") as file:
         file.write(b"0")
-    with pytest.raises(ModelLoadError, match="cut off or another file"):
+    with pytest.raises(ModelLoadError, match="truncated or another file"):
         loader_of(directory, manifest=manifest)
 
 

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from quire.loading import ModelLoadError
 from quire.loading.checkpoint import TensorEntry, read_headers
-from quire.loading.reading.order import Run, place_in_use, runs_in_order_of_use
+from quire.loading.reading.order import Run, position_in_use, runs_in_order_of_use
 from quire.loading.reading.pace import Pace
 from quire.loading.reading.reader import ByteReader
 from weights import some_tensors, write_shards
@@ -26,7 +26,7 @@ def test_embeddings_come_first_then_layers_then_what_follows_them_whatever_the_f
         "model.decoder.layers.10.fc1.weight", "model.decoder.final_layer_norm.weight",
     ]  # fmt: skip
     names = [expected[i] for i in (3, 4, 1, 0, 2)]
-    assert sorted(names, key=place_in_use) == expected
+    assert sorted(names, key=position_in_use) == expected
     entries = [TensorEntry(Path("f"), name, (8,), "U8", 8 * i, 8 * i + 8) for i, name in enumerate(names)]
     runs = runs_in_order_of_use(entries)
     assert [entry.name for run in runs for entry in run.tensors] == expected
@@ -76,7 +76,7 @@ def test_a_buffer_that_cannot_be_had_is_an_error_for_whoever_waits(
     monkeypatch.setattr("quire.loading.reading.reader.mmap.mmap", refuse)
     reader = ByteReader([Run(path, 0, 8, ())], uses_direct_io=False)
     reader.start()
-    with pytest.raises(ModelLoadError, match=rf"no memory to read {path} into \(Cannot allocate memory\)"):
+    with pytest.raises(ModelLoadError, match=rf"no memory for buffers to read {path} \(Cannot allocate memory\)"):
         reader.next_piece()
     reader.close()
 
@@ -141,7 +141,7 @@ def test_a_header_that_is_not_sound_is_refused_as_the_formats_own_library_does(c
     file.write_bytes(content)
     with pytest.raises(SafetensorError):
         safe_open(file, framework="pt")
-    with pytest.raises(ModelLoadError, match=r"model.safetensors \(\d+ bytes\) is cut off or no safetensors file"):
+    with pytest.raises(ModelLoadError, match=r"model.safetensors \(\d+ bytes\) is truncated or no safetensors file"):
         read_headers(tmp_path)
 
 

@@ -45,13 +45,13 @@ def test_without_a_generation_config_the_model_config_names_the_end_token(tmp_pa
 
 
 def test_a_directory_that_is_none_of_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelLoadError, match=r"is empty; a model directory holds config.json"):
+    with pytest.raises(ModelLoadError, match=r"is empty; a model directory contains config.json"):
         resolve_model(str(tmp_path))
     (tmp_path / "tokenizer.json").touch()
     with pytest.raises(ModelLoadError, match=r"has no config.json"):
         resolve_model(str(tmp_path))
     (tmp_path / "model.Q4_K_M.gguf").touch()
-    with pytest.raises(ModelLoadError, match="holds GGUF files, which are not supported"):
+    with pytest.raises(ModelLoadError, match="contains GGUF files, which are not supported"):
         resolve_model(str(tmp_path))
 
 
@@ -71,7 +71,7 @@ def test_what_this_user_may_not_read_is_told_from_what_is_not_there(tmp_path: Pa
         for name, what in (("closed", ""), ("closed/model", ""), ("config", "/config.json"), ("listed", "")):
             with (
                 unprivileged(),
-                pytest.raises(ModelLoadError, match=rf"{name}\S* cannot be read: Permission denied; let") as error,
+                pytest.raises(ModelLoadError, match=rf"{name}\S* cannot be read: Permission denied; give") as error,
             ):
                 resolve_model(str(folder / name))
             assert what in str(error.value)
@@ -161,7 +161,7 @@ class TestHub:
         with pytest.raises(ModelLoadError, match=r"the hub cannot be reached.*hf download.*quire-mini.*random:tiny"):
             resolve_model("org/model")
         self.fail_with(monkeypatch, httpx.ConnectError("refused"))
-        with pytest.raises(ModelLoadError, match=r"ConnectError: refused\); download it where there is a network"):
+        with pytest.raises(ModelLoadError, match=r"ConnectError: refused\); download it on a machine"):
             resolve_model("org/model")
 
     def test_offline_mode_looks_at_the_cache_alone(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -137,6 +137,10 @@ def test_odd_buffers_leave_every_tensor_aligned(tmp_path: Path) -> None:
 # -- broken packs ------------------------------------------------------------------------------------------------------
 
 
+def _truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
 def _flip(file: Path) -> None:
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
@@ -156,7 +160,7 @@ def _exchange_groups(values: dict[str, Any]) -> None:
 
 BROKEN: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "a group is missing": (lambda pack: (pack / SECOND).unlink(), [SECOND, "missing"]),
-    "a file is cut off": (lambda pack: (pack / SECOND).write_bytes((pack / SECOND).read_bytes()[:-9]), [SECOND, "cut"]),
+    "a truncated file": (lambda pack: _truncate(pack / SECOND), [SECOND, "truncated"]),
     "a byte is another": (lambda pack: _flip(pack / FIRST), [FIRST, "SHA-256"]),
     "an adapter is another": (lambda pack: make_adapter(pack / "adapters/1", rank=3), ["adapters/1", "bytes"]),
     "the weights are of another model": (

@@ -75,11 +75,7 @@ class ModelRank:
             keep_to_ranks_node(rank % options.ranks_here, options.ranks_here)
         self._group = RankGroup(rank, size, rendezvous, device, check)
         self.loaded: LoadedModel = load(
-            self.config,
-            reading=reading,
-            start=start,
-            is_progressive=options.is_progressive,
-            group=self._group,
+            self.config, reading=reading, start=start, is_progressive=options.is_progressive, group=self._group
         )
         share = options.memory_share / (options.ranks_here if device == "cpu" else 1)
         self.built: BuiltRunner = make_runner(self.config, self.loaded, memory_share=share)

@@ -52,12 +52,7 @@ class BuiltRunner:
     grammars: Grammars | None
 
 
-def make_runner(
-    config: EngineConfig,
-    loaded: LoadedModel,
-    *,
-    memory_share: float = 1.0,
-) -> BuiltRunner:
+def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: float = 1.0) -> BuiltRunner:
     """Make a runner with its own KV pool over a loaded model. All ranks call this together.
 
     Args:

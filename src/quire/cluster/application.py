@@ -49,11 +49,7 @@ def build_app(config: Mapping[str, Any] | str | Path) -> Application:
     return deploy(describe(engines, file.make(ServerSettings), file.make(ClusterSettings)))
 
 
-def describe(
-    engines: dict[str, EngineConfig],
-    settings: ServerSettings,
-    cluster: ClusterSettings,
-) -> AppSpec:
+def describe(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: ClusterSettings) -> AppSpec:
     """What is to be served, with all that files of this machine say about it.
 
     Raises:

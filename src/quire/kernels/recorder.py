@@ -167,11 +167,7 @@ class RecordedPass:
     """Calls in their order, as `PassRecorder.finish` makes them. Whatever they point to must still be there."""
 
     def __init__(
-        self,
-        library: ctypes.CDLL,
-        calls: Sequence[KernelCall],
-        inputs: Sequence[Tensor],
-        output: Tensor,
+        self, library: ctypes.CDLL, calls: Sequence[KernelCall], inputs: Sequence[Tensor], output: Tensor
     ) -> None:
         self.calls = tuple(calls)
         self.seconds: ctypes.Array[ctypes.c_double] | None = None  #: by call, added up; None is not measured

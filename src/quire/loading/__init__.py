@@ -1,4 +1,4 @@
-"""From a model's name to a model in memory: where its files are, whether they are sound, and their bytes."""
+"""Find a model's files, check them, and load them into memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ModelLoadError", "ModelSource", "find_model", "load_model", "resolve
 
 
 def __getattr__(name: str) -> Any:
-    if name == "load_model":  # brings torch, which finding a model does not need
+    if name == "load_model":  # imports torch, which finding a model does not need
         from quire.loading.load import load_model
 
         return load_model

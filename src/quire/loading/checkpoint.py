@@ -1,7 +1,7 @@
-"""Safetensors' headers: which tensors a checkpoint holds, where, and whether they are what the model needs.
+"""Read safetensors headers, and check that a checkpoint's tensors are the ones that the model needs.
 
-Everything that can be told from the headers is checked before a byte of weights is read. Never unpickles. Imports no
-torch, so that reading begins before torch is there.
+The headers are checked before any weights are read. Nothing is unpickled. Imports no torch, so that reading starts
+before torch is imported.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from quire.loading.source import read_json_object
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
-_MAX_HEADER_BYTES = 100 * 10**6  # as the format's own library has it
-_PIECE_BYTES = 2**20  # of tensors that are compared
+_MAX_HEADER_BYTES = 100 * 10**6  # the limit of the safetensors library
+_PIECE_BYTES = 2**20  # read at once to compare tensors
 _FLOAT_TYPES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 _OTHER_TYPES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I16": 2, "U16": 2, "I32": 4, "U32": 4,
@@ -31,14 +31,14 @@ TORCH_TYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """A tensor as a file's header describes it."""
+    """A tensor in a file's header."""
 
     file: Path
     name: str  #: in the file
     shape: tuple[int, ...]
-    dtype: str  #: as safetensors calls it: F32, BF16, ...
+    dtype: str  #: in safetensors' notation: F32, BF16, ...
     start: int  #: its first byte in the file
-    end: int  #: behind its last byte
+    end: int  #: the byte after its last
 
     @property
     def num_bytes(self) -> int:
@@ -47,17 +47,16 @@ class TensorEntry:
 
 @dataclass(frozen=True)
 class ScatteredEntry(TensorEntry):
-    """Columns of a tensor, which lie in pieces all over the tensor's bytes. `start` is where the tensor begins, and
-    `end` where the pieces would end if they lay there one behind the other."""
+    """Columns of a tensor, scattered over its bytes. `start` is the tensor's start, `end - start` the columns' size."""
 
-    row_bytes: int  #: of the tensor's rows
-    columns: tuple[tuple[int, int], ...]  #: bytes of each row, ascending
+    row_bytes: int  #: size of the whole tensor's rows
+    columns: tuple[tuple[int, int], ...]  #: byte ranges in each row, ascending
 
     def ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Where bytes of it lie in the file, which are counted as though the pieces lay one behind the other."""
+        """Yield the file's ranges for a range of the columns' bytes, counted as if they were contiguous."""
         width = sum(last - first for first, last in self.columns)
         for row in range((start - self.start) // width, -(-(end - self.start) // width)):
-            position = self.start + row * width  # of the next piece, as though
+            position = self.start + row * width  # of the next column range, as if contiguous
             for first, last in self.columns:
                 skipped, left_out = max(0, start - position), max(0, position + last - first - end)
                 at = self.start + row * self.row_bytes
@@ -67,57 +66,58 @@ class ScatteredEntry(TensorEntry):
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """The files that hold a checkpoint's weights, in the order of their names: one, or the shards of its index.
+    """Return the files of a checkpoint's weights by name: a single file, or the shards of its index.
 
     Raises:
-        ModelLoadError: no weights, an index that cannot be read, or a shard that is missing.
+        ModelLoadError: no weights, an unreadable index, or a missing shard.
     """
     return _find_files(directory)[0]
 
 
 def _find_files(directory: Path) -> tuple[list[Path], Mapping[str, str]]:
-    """The files, and what the index promises of them: tensors by name, and the file of each."""
+    """Return the files, and the index's map from tensors to files."""
     if not (directory / INDEX_FILE).is_file():
         file = directory / SINGLE_FILE
         if not file.is_file():
             raise ModelLoadError(_no_weights(directory))
         return [file], {}
-    promised = read_json_object(directory / INDEX_FILE).get("weight_map") or {}
-    if not isinstance(promised, Mapping) or not promised or not all(isinstance(f, str) for f in promised.values()):
+    weight_map = read_json_object(directory / INDEX_FILE).get("weight_map") or {}
+    files_ok = isinstance(weight_map, Mapping) and all(isinstance(file, str) for file in weight_map.values())
+    if not weight_map or not files_ok:
         raise ModelLoadError(
             f"{directory / INDEX_FILE} has no weight_map from tensors to files; copy the file again from its origin"
         )
-    files = [directory / name for name in sorted(set(promised.values()))]
+    files = [directory / name for name in sorted(set(weight_map.values()))]
     missing = [file.name for file in files if not file.is_file()]
     if missing:
         raise ModelLoadError(
             f"{directory} lacks {len(missing)} of {len(files)} shards that {INDEX_FILE} names: "
             f"{_some(missing)}; download them"
         )
-    return files, promised
+    return files, weight_map
 
 
 def read_headers(directory: Path) -> dict[str, TensorEntry]:
-    """All tensors of a checkpoint by name, in the order of files and offsets, from the headers alone.
+    """Return all tensors of a checkpoint by name, in the order of files and offsets.
 
     Raises:
-        ModelLoadError: no weights, a shard that is missing or cut off, or an index that does not match its shards.
+        ModelLoadError: no weights, a missing or truncated shard, or an index that does not match its shards.
     """
     entries: dict[str, TensorEntry] = {}
-    files, promised = _find_files(directory)
+    files, weight_map = _find_files(directory)
     for file in files:
         entries |= _read_header(file)
-    absent = [name for name in promised if name not in entries]
+    absent = [name for name in weight_map if name not in entries]
     if absent:
         raise ModelLoadError(
-            f"{directory / INDEX_FILE} promises {_some(absent)}, which its shards do not hold; the index and the "
-            "shards are from different checkpoints"
+            f"{directory / INDEX_FILE} lists {_some(absent)}, which its shards do not contain: they are from "
+            "different checkpoints"
         )
     return entries
 
 
 def _read_header(path: Path) -> dict[str, TensorEntry]:
-    """A file's tensors by name, in the order of their offsets."""
+    """Return a file's tensors by name, in the order of their offsets."""
     size = 0
     try:
         with path.open("rb") as file:
@@ -127,18 +127,18 @@ def _read_header(path: Path) -> dict[str, TensorEntry]:
         raise unreadable(path, error) from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelLoadError(
-            f"{path} ({size} bytes) is cut off or no safetensors file ({error}); download it again"
+            f"{path} ({size} bytes) is truncated or no safetensors file ({error}); download it again"
         ) from None
 
 
 def _parse_header(path: Path, file: BinaryIO, size: int) -> dict[str, TensorEntry]:
-    """Raises ValueError and the like where the header is not sound: tensors lie side by side up to the file's end."""
+    """Check that tensors are contiguous up to the file's end; raise ValueError and the like otherwise."""
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > min(size - 8, _MAX_HEADER_BYTES):
-        raise ValueError("its header is not whole")
+        raise ValueError("its header is incomplete")
     header = json.loads(file.read(length))
     if not isinstance(header, dict):
-        raise ValueError("its header is no object")
+        raise ValueError("its header is not an object")
     first = 8 + length
     entries = [_read_entry(path, name, each, first) for name, each in header.items() if name != "__metadata__"]
     entries.sort(key=lambda entry: (entry.start, entry.end))
@@ -155,7 +155,7 @@ def _parse_header(path: Path, file: BinaryIO, size: int) -> dict[str, TensorEntr
 def _read_entry(path: Path, name: str, each: Mapping[str, Any], first: int) -> TensorEntry:
     dtype, shape, (start, end) = each["dtype"], each["shape"], each["data_offsets"]
     if not isinstance(dtype, str) or not all(type(n) is int and n >= 0 for n in (*shape, start, end)) or end < start:
-        raise ValueError(f"its header says nonsense of {name}")
+        raise ValueError(f"its header has invalid values for {name}")
     item_bytes = (_FLOAT_TYPES | _OTHER_TYPES).get(dtype)
     if item_bytes is not None and math.prod(shape) * item_bytes != end - start:
         raise ValueError(f"{name} has {end - start} bytes, which is not {dtype} {shape}")
@@ -164,11 +164,11 @@ def _read_entry(path: Path, name: str, each: Mapping[str, Any], first: int) -> T
 
 def _no_weights(directory: Path) -> str:
     if any(directory.glob("*.gguf")):
-        return f"{directory} holds GGUF weights, which are not supported; use the original safetensors checkpoint"
+        return f"{directory} contains GGUF weights, which are not supported; use the original safetensors checkpoint"
     if any(directory.glob("*.bin")) or any(directory.glob("*.pt*")):
         return (
-            f"{directory} holds pickled weights only (*.bin), which can run code when they are read and are not "
-            "supported; convert them once, where you trust them, with transformers: "
+            f"{directory} contains only pickled weights (*.bin), which can run code when read and are not "
+            "supported; if you trust them, convert them once with transformers: "
             "AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(NEW_DIR), tokenizer likewise"
         )
     others = sorted(file.name for file in directory.glob("*.safetensors"))
@@ -178,8 +178,8 @@ def _no_weights(directory: Path) -> str:
             f"{SINGLE_FILE}, or add the index of the shards"
         )
     return (
-        f"{directory} holds no weights ({SINGLE_FILE}, or shards with {INDEX_FILE}; pickled *.bin files are not read); "
-        "download them, or serve random ones of the same shapes with load_format='random'"
+        f"{directory} contains no weights ({SINGLE_FILE}, or shards with {INDEX_FILE}; *.bin files are not read); "
+        "download them, or serve random weights of the same shapes with load_format='random'"
     )
 
 
@@ -190,12 +190,15 @@ def match_tensors(
     optional_prefix: str = "",
     ignored: re.Pattern[str],
 ) -> dict[str, TensorEntry]:
-    """Which entry goes where: expected names to entries, in the files' order.
+    """Match the model's tensors to a checkpoint's entries, in the files' order.
 
     Args:
-        expected: the model's tensors and their shapes.
-        optional_prefix: files saved from the headless model name their tensors without it.
-        ignored: tensors that a checkpoint may have and nobody needs.
+        expected: shapes of the model's tensors by name.
+        optional_prefix: prefix of names that files saved from the headless model lack.
+        ignored: pattern of superfluous tensors.
+
+    Raises:
+        ModelLoadError: tensors are missing, unexpected, of another shape or not floats.
     """
     found: dict[str, TensorEntry] = {}
     unexpected = []
@@ -223,7 +226,7 @@ def match_tensors(
     wrong = {
         "are unexpected": unexpected,
         "have another shape": wrong_shapes,
-        "are quantized or not numbers": wrong_types,
+        "are quantized or not floats": wrong_types,
     }
     problems += [f"{len(names)} tensors {what}: {_some(names)}" for what, names in wrong.items() if names]
     if problems:
@@ -232,13 +235,12 @@ def match_tensors(
 
 
 def checkpoint_dtype(entries: Mapping[str, TensorEntry]) -> str | None:
-    """The dtype of the first floating point tensor; None where there is none that can be served."""
+    """Return the dtype of the first tensor in a supported dtype; None without one."""
     return next((TORCH_TYPES[e.dtype] for e in entries.values() if e.dtype in TORCH_TYPES), None)
 
 
 def are_equal(a: TensorEntry, b: TensorEntry) -> bool:
-    """Whether two tensors hold the same bytes; compared in pieces, so that neither is in memory whole. None of them is
-    scattered."""
+    """Compare the bytes of two contiguous tensors, piece by piece."""
     if (a.shape, a.dtype) != (b.shape, b.dtype):
         return False
     try:

@@ -1,10 +1,8 @@
-"""The digest of a model's weights: equal for equal tensors, however files hold them.
+"""Digests of a model's weights: equal for equal tensors, however files store them.
 
-Of a checkpoint, every tensor counts, by name, dtype, shape and bytes as they lie in the file. Shards, file names, the
-order in a file and the metadata do not count. Nor does it matter whether the model needs a tensor: rotary `inv_freq`
-buffers, or a second copy of a tied head, give another digest than a checkpoint without them has. That is safe, since
-equal models may then count as different but never the other way round, and it keeps a digest independent of the config
-and of the version of the loader.
+Every tensor counts, by name, dtype, shape and bytes; shards, file names, order and metadata do not. Superfluous tensors
+(rotary `inv_freq`, a second copy of a tied head) change the digest too. So equal models may have different digests, but
+never the reverse, and a digest depends on neither the config nor the loader's version.
 """
 
 from __future__ import annotations
@@ -23,33 +21,33 @@ from quire.loading.checkpoint import TensorEntry, read_headers
 from quire.loading.errors import ModelLoadError
 from quire.models.model_config import ModelConfig
 
-PIECE_BYTES = 2**20  #: read and hashed at once, while other threads run
-_MAX_THREADS = 4  #: a disk is slower than four cores that hash
+PIECE_BYTES = 2**20  #: read and hashed at once
+_MAX_THREADS = 4  #: four cores hash faster than a disk reads
 _VERSION = b"quire-weights-1"
 
 
 def hash_checkpoint(
     directory: Path, *, num_threads: int | None = None, advance: Callable[[int], None] = lambda num_bytes: None
 ) -> str:
-    """The digest of a checkpoint's tensors, `sha256:...`. Every byte of them is read; few are in memory at a time.
+    """Read a checkpoint and return its digest, `sha256:...`.
 
     Args:
-        num_threads: by default one a core, up to four.
-        advance: told of bytes as they pass, from any thread.
+        num_threads: by default one per core, up to four.
+        advance: called with the number of bytes read, from any thread.
 
     Raises:
-        ModelLoadError: there are no weights, or a file is cut off or cannot be read.
+        ModelLoadError: no weights, or a truncated or unreadable file.
     """
     spans = read_headers(directory)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     stop = threading.Event()
     with ThreadPoolExecutor(num_threads or min(cores, _MAX_THREADS), thread_name_prefix="digest") as pool:
         try:
-            # The largest first: an embedding that came last would leave one thread at work alone.
+            # Largest first: a large last tensor would keep one thread busy alone.
             largest_first = sorted(spans, key=lambda name: -spans[name].num_bytes)
             hashing = {name: pool.submit(_hash_tensor, name, spans[name], advance, stop) for name in largest_first}
             digests = {name: task.result() for name, task in hashing.items()}
-        except BaseException:  # Ctrl-C, too: what has begun ends at its next piece
+        except BaseException:  # Ctrl-C included: running tasks stop at their next piece
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
@@ -57,7 +55,7 @@ def hash_checkpoint(
 
 
 def combine_digests(spans: Mapping[str, TensorEntry], digests: Mapping[str, bytes]) -> str:
-    """The digest of a checkpoint whose tensors' bytes have these SHA-256 digests."""
+    """Combine the SHA-256 digests of a checkpoint's tensors."""
     total = hashlib.sha256(_prefixed(_VERSION))
     for name in sorted(spans):
         span = spans[name]
@@ -67,34 +65,31 @@ def combine_digests(spans: Mapping[str, TensorEntry], digests: Mapping[str, byte
 
 
 class RunningDigest:
-    """Takes the digest of a checkpoint while its bytes pass, tensor by tensor."""
+    """Computes a checkpoint's digest while its tensors are loaded."""
 
     def __init__(self) -> None:
         self._tensors: dict[str, bytes] = {}
         self._hash = hashlib.sha256()
 
     def add(self, name: str, data: memoryview, is_last: bool) -> None:
-        """Bytes of a tensor, in order, and whether it ends with them."""
+        """Add the next bytes of a tensor; `is_last` ends it."""
         self._hash.update(data)
         if is_last:
             self._tensors[name] = self._hash.digest()
             self._hash = hashlib.sha256()
 
     def of(self, spans: Mapping[str, TensorEntry]) -> str:
-        """The digest, once all of these tensors have passed."""
+        """Return the digest once all tensors were added."""
         return combine_digests(spans, self._tensors)
 
 
 def random_digest(config: ModelConfig, *, dtype: str, seed: int) -> str:
-    """The digest of random weights (a preset's, or load_format="random"), `random:...`, without making them.
+    """Return the digest of random weights, `random:...`, without creating them.
 
-    They follow from the model's shape, the seed and the dtype, and from how torch draws normal numbers, which it does
-    not promise to keep from one version or kind of processor to the next.
-
-    Args:
-        dtype: that the weights are made in.
+    It covers the model's shape, dtype and seed, and the version and CPU features of torch, whose random numbers may
+    change with them.
     """
-    import torch  # here, since reading begins before it is there
+    import torch  # reading starts before torch is imported
 
     from quire.loading.random_weights import RECIPE
 
@@ -117,7 +112,7 @@ def _hash_tensor(name: str, span: TensorEntry, advance: Callable[[int], None], s
             while left and not stop.is_set():
                 count = file.readinto(buffer[:left])
                 if not count:
-                    raise OSError("the file is cut off")
+                    raise OSError("the file is truncated")
                 digest.update(buffer[:count])
                 left -= count
                 advance(count)

@@ -6,15 +6,15 @@ from pathlib import Path
 
 
 class ModelLoadError(ValueError):
-    """A model that cannot be loaded; the message names the file or tensor, what is wrong and how to mend it."""
+    """A model cannot be loaded. The message names the file or tensor, the cause and the remedy."""
 
 
 class UnreadableError(ModelLoadError):
-    """The system did not give the bytes, which says nothing about what they are: it may give them later."""
+    """A file could not be read. The files may be intact, and a retry may succeed."""
 
 
 def unreadable(path: Path, error: OSError) -> UnreadableError:
-    """The error for a file or directory that the system does not let this process read."""
+    """Make the error for a file or directory without read permission."""
     return UnreadableError(
-        f"{path} cannot be read: {error.strerror or error}; let this user read it, and enter the folders it lies in"
+        f"{path} cannot be read: {error.strerror or error}; give this user read access to it and its folders"
     )

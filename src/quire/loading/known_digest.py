@@ -1,16 +1,15 @@
-"""Digests of checkpoints that need not be hashed again: from this user's cache, or from a manifest beside the weights.
+"""Digests of checkpoints without hashing them again: from the user's cache, or from a manifest beside the weights.
 
-Cached: one file a checkpoint, believed while device, inode, size, mtime and ctime of all its weight files are what they
-were. The ctime notices who sets an mtime back, as `cp -p` does over an older file. A file that was modified within the
-last few seconds could change again without a new mtime, so that its digest is not kept, as in git's index.
+Cache: one file per checkpoint, valid while device, inode, size, mtime and ctime of all weight files are unchanged. The
+ctime reveals an mtime that was set back, as by `cp -p`. Files modified within the last seconds could change again
+without a new mtime, so their digest is not cached, as in git's index.
 
-A manifest, `quire-manifest.json`, travels with a checkpoint to machines that have no cache. It has name, size, mtime
-and a sample of each file. Names and sizes alone would not do: who trains on and saves again leaves files of the same
-names and sizes. Copies that keep mtimes (`cp -a`, `rsync -a`, `tar`) keep a manifest valid; after others it does not
-fit. The sample is for images whose files are all set to one mtime.
+Manifest: `quire-manifest.json` travels with a checkpoint. It has the name, size, mtime and a sample of each file.
+Further training leaves files with the same names and sizes, so these are not enough. Copies that keep mtimes (`cp -a`,
+`rsync -a`, `tar`) keep it valid. The sample is for images that set all files to one mtime.
 
-A pack (`loading.stage_manifest`) says in its own manifest whose weights it has. There names, sizes and samples do:
-whatever else differs is noticed when it is loaded, by the digests of its files.
+Pack: its own manifest (`loading.stage_manifest`) has the digest. Names, sizes and samples identify it, since loading
+verifies the files' checksums.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ from quire.system.user_cache import replace_file, user_cache
 logger = logging.getLogger(__name__)
 
 MANIFEST_FILE = "quire-manifest.json"
-SETTLED_NS = 3 * 10**9  #: a file that is older than this gets a new mtime by whatever changes it; FAT counts in 2 s
-_VERSION = 1  #: of cached files and of manifests
-_SAMPLES, _SAMPLE_BYTES = 16, 4096  #: of a file, from its first bytes to its last
+SETTLED_NS = 3 * 10**9  #: any change of an older file gives it a new mtime; FAT counts in 2 s
+_VERSION = 1  #: of cache files and manifests
+_SAMPLES, _SAMPLE_BYTES = 16, 4096  #: spread over a file
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
 class WeightFile:
-    """A file as it is now: another content has another one of these."""
+    """The identity of a file's content: a changed file has another one."""
 
     name: str
     device: int
@@ -59,10 +58,10 @@ WeightFiles = tuple[WeightFile, ...]
 
 
 def stat_weights(directory: Path) -> WeightFiles:
-    """The files of a checkpoint's weights, in the order of their names.
+    """Return the identities of a checkpoint's weight files, by name.
 
     Raises:
-        ModelLoadError: there are none, or one cannot be looked at.
+        ModelLoadError: no weights, or an inaccessible file.
     """
     found = []
     for path in weight_files(directory):
@@ -76,37 +75,37 @@ def stat_weights(directory: Path) -> WeightFiles:
 
 
 def known_digest(directory: Path, files: WeightFiles) -> str | None:
-    """The digest if it can be told without reading the weights, from the cache or else a manifest that fits.
+    """Return the digest from the cache or a valid manifest; None if the weights must be hashed.
 
     Args:
-        files: what `stat_weights` found.
+        files: result of `stat_weights`.
     """
     if (cached := _cached_digest(directory, files)) is not None:
         return cached
     with contextlib.suppress(ModelLoadError):
-        return _promised_digest(directory, files)
+        return _manifest_digest(directory, files)
     return None
 
 
 def checkpoint_digest(
     directory: Path, *, files: WeightFiles | None = None, is_strict: bool = False, use_tqdm: bool = True
 ) -> str:
-    """The digest of a checkpoint's weights: known, or hashed and then kept in the cache.
+    """Return the digest of a checkpoint's weights. An unknown one is computed and cached.
 
     Args:
-        files: as they were when the weights were loaded; None where that does not matter.
-        is_strict: a manifest that does not fit is an error; otherwise a warning tells of it.
+        files: the files at the time of loading; None skips the comparison.
+        is_strict: raise an error for an invalid manifest, instead of a warning.
 
     Raises:
-        ModelLoadError: the weights cannot be read, have changed since `files`, or change meanwhile.
+        ModelLoadError: the weights cannot be read, or changed since `files` or during hashing.
     """
     now = stat_weights(directory)
     if files is not None and now != files:
         raise ModelLoadError(f"the weights in {directory} changed after they were loaded; load them again")
-    cached, promised = _cached_digest(directory, now), None
+    cached, stated = _cached_digest(directory, now), None
     try:
-        promised = _promised_digest(directory, now)
-        if None not in (cached, promised) and cached != promised:
+        stated = _manifest_digest(directory, now)
+        if None not in (cached, stated) and cached != stated:
             is_own = (directory / MANIFEST_FILE).exists()
             raise _misfit(directory, "names another digest than the weights have") if is_own else _bad_pack(directory)
     except ModelLoadError as error:
@@ -114,14 +113,14 @@ def checkpoint_digest(
             raise
         if cached is None:
             logger.warning("%s. The weights are hashed instead", error)
-    return cached or promised or hash_weights(directory, use_tqdm=use_tqdm)
+    return cached or stated or hash_weights(directory, use_tqdm=use_tqdm)
 
 
 def hash_weights(directory: Path, *, use_tqdm: bool = True) -> str:
-    """Hash every byte, whatever is known, and keep the digest in the cache. Where that cannot be written, so be it.
+    """Hash all weights and cache the digest, if the cache is writable.
 
     Raises:
-        ModelLoadError: the weights cannot be read, or change meanwhile.
+        ModelLoadError: the weights cannot be read, or changed during hashing.
     """
     started_ns = time.time_ns()
     files = stat_weights(directory)
@@ -133,11 +132,11 @@ def hash_weights(directory: Path, *, use_tqdm: bool = True) -> str:
 
 
 def keep_digest(directory: Path, files: WeightFiles, digest: str, started_ns: int) -> None:
-    """Keep a digest that was just taken in the cache. Where that cannot be written, so be it.
+    """Cache a new digest, if the cache is writable.
 
     Args:
-        files: as they were before they were read and are after.
-        started_ns: when reading began, on the system's clock.
+        files: the files, unchanged since before reading.
+        started_ns: start of reading by the system's clock.
     """
     if _seconds_to_settle(files, started_ns) <= 0:
         with contextlib.suppress(OSError):
@@ -147,15 +146,15 @@ def keep_digest(directory: Path, files: WeightFiles, digest: str, started_ns: in
 def _check_unchanged(directory: Path, files: WeightFiles) -> None:
     if stat_weights(directory) != files:
         raise ModelLoadError(
-            f"the weights in {directory} changed while they were hashed; try again when they are whole"
+            f"the weights in {directory} changed while they were hashed; try again when they are complete"
         )
 
 
 def read_manifest(directory: Path, files: WeightFiles) -> str | None:
-    """The digest that a manifest beside the weights promises; None where there is no manifest.
+    """Return the digest from the manifest beside the weights; None without a manifest.
 
     Raises:
-        ModelLoadError: there is one, and it is not of these files; how to mend it.
+        ModelLoadError: the manifest does not match the files.
     """
     try:
         manifest = json.loads((directory / MANIFEST_FILE).read_bytes())
@@ -164,45 +163,45 @@ def read_manifest(directory: Path, files: WeightFiles) -> str | None:
     except (OSError, ValueError, RecursionError) as error:
         raise _misfit(directory, f"cannot be read ({error})") from None
     if not isinstance(manifest, dict) or manifest.get("quire_manifest") != _VERSION:
-        raise _misfit(directory, f"is not of version {_VERSION}")
+        raise _misfit(directory, f"does not have version {_VERSION}")
     digest = manifest.get("weights")
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         raise _misfit(directory, "names no digest")
     if manifest.get("files") != _describe(directory, files):
-        raise _misfit(directory, "does not fit the weights beside it: their names, sizes, times or bytes are others")
+        raise _misfit(directory, "does not match the weights beside it: their names, sizes, times or bytes differ")
     return digest
 
 
-def _promised_digest(directory: Path, files: WeightFiles) -> str | None:
-    """By a manifest beside the weights, or else by a pack's."""
+def _manifest_digest(directory: Path, files: WeightFiles) -> str | None:
+    """Return the digest from a checkpoint's or a pack's manifest."""
     return read_manifest(directory, files) or _packed_digest(directory, files)
 
 
 def _packed_digest(directory: Path, files: WeightFiles) -> str | None:
-    """The digest of the original that a pack was made of; None where there is no pack."""
+    """Return the digest of the model that a pack was made of; None without a pack."""
     if not is_pack(directory):
         return None
     manifest = read_stage_manifest(directory)
     packed = [manifest.files[group.file] for group in manifest.groups]
-    promised = {file.name: (file.num_bytes, file.sample) for file in packed}
-    if promised != {file.name: (file.size, sample_file(directory / file.name, file.size)) for file in files}:
+    stated = {file.name: (file.num_bytes, file.sample) for file in packed}
+    if stated != {file.name: (file.size, sample_file(directory / file.name, file.size)) for file in files}:
         raise _bad_pack(directory)
     return manifest.weights
 
 
 def _bad_pack(directory: Path) -> ModelLoadError:
     return ModelLoadError(
-        f"{directory / STAGES_FILE} does not fit the weights beside it; `quire stages verify {directory}` says why"
+        f"{directory / STAGES_FILE} does not match the weights beside it; `quire stages verify {directory}` says why"
     )
 
 
 def write_manifest(directory: Path, *, use_tqdm: bool = True) -> str:
-    """Hash every byte and write the manifest, in the place of an earlier one. Returns the digest.
+    """Hash all weights, write or replace the manifest, and return the digest.
 
-    Waits up to three seconds where the weights were just written, until a later change would show.
+    Waits up to three seconds after the weights were written, until a later change would give them a new mtime.
 
     Raises:
-        ModelLoadError: the weights cannot be read or change meanwhile, or the directory cannot be written.
+        ModelLoadError: the weights cannot be read or changed during hashing, or the directory is not writable.
     """
     files = stat_weights(directory)
     seconds = _seconds_to_settle(files, time.time_ns())
@@ -220,7 +219,7 @@ def write_manifest(directory: Path, *, use_tqdm: bool = True) -> str:
 
 
 def _describe(directory: Path, files: WeightFiles) -> list[dict[str, Any]]:
-    """What a manifest says of files. mtimes are in whole seconds: archives keep no more."""
+    """Describe files for a manifest. mtimes are in whole seconds, as in archives."""
     return [
         {
             "name": file.name,
@@ -233,7 +232,7 @@ def _describe(directory: Path, files: WeightFiles) -> list[dict[str, Any]]:
 
 
 def sample_file(path: Path, size: int) -> str:
-    """A digest of 64 KiB of a file, from its first bytes to its last: files that were trained on differ in it."""
+    """Hash 64 KiB spread over a file. Further training changes this sample."""
     digest = hashlib.sha256()
     last = max(0, size - _SAMPLE_BYTES)
     try:
@@ -248,13 +247,13 @@ def sample_file(path: Path, size: int) -> str:
 
 def _misfit(directory: Path, what: str) -> ModelLoadError:
     return ModelLoadError(
-        f"{directory / MANIFEST_FILE} {what}; if the weights are as they should be, write it anew with "
+        f"{directory / MANIFEST_FILE} {what}; if the weights are correct, write it again with "
         f"`quire digest --write-manifest {directory}`, or delete it"
     )
 
 
 def _seconds_to_settle(files: WeightFiles, now_ns: int) -> float:
-    """Until any further change of the files shows in an mtime; not above 0 if it does already."""
+    """Return the time until further changes give a new mtime; 0 or less if they already do."""
     return (max(file.mtime_ns for file in files) + SETTLED_NS - now_ns) / 1e9
 
 
@@ -280,7 +279,7 @@ def _keep(directory: Path, files: WeightFiles, digest: str) -> None:
     content = [[list(astuple(file)) for file in files], digest]
     kept = {
         "version": _VERSION,
-        "directory": os.path.realpath(directory),  # for people
+        "directory": os.path.realpath(directory),  # for human readers
         "files": content[0],
         "weights": digest,
         "sha256": _checksum(content),

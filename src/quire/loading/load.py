@@ -1,4 +1,4 @@
-"""From a ModelSource to a model that is ready to run."""
+"""Load a whole model in one call."""
 
 from __future__ import annotations
 
@@ -20,36 +20,16 @@ def load_model(
     use_tqdm: bool = True,
     group: ParallelGroup = ALONE,
 ) -> CausalLM:
-    """Build the model and fill it: from its files, or with random weights (a preset, or load_format="random").
-
-    The model is in eval mode, without gradients, packed for this CPU where that helps. Peak memory: the weights, plus
-    one layer while it is filled and packed, plus what is read ahead of it.
-
-    Args:
-        dtype: float32, bfloat16, float16, or auto: the config's, else the files'.
-        quantization: none, int8 or int4, of linear layers.
-        seed: of random weights.
-        group: of the ranks that hold the model together; all of them call this at the same time.
-
-    Raises:
-        UnsupportedModelError, ModelConfigError: from the config.
-        ModelLoadError: the files are not what the config describes.
-    """
+    """Load a model in eval mode, packed for this CPU where that helps. Arguments and errors: see `LayerLoader`."""
     with LayerLoader(
-        source,
-        dtype=dtype,
-        device=device,
-        quantization=quantization,
-        load_format=load_format,
-        seed=seed,
-        group=group,
+        source, dtype=dtype, device=device, quantization=quantization, load_format=load_format, seed=seed, group=group
     ) as loader:
         wait_with_progress(loader, loader.last_stage, use_tqdm)
     return loader.model
 
 
 def wait_with_progress(loader: LayerLoader, stage: int, use_tqdm: bool) -> None:
-    """Start a loader, and return when a stage can be served; raises as `LayerLoader.wait_stage`."""
+    """Start a loader and wait for a stage; raises as `LayerLoader.wait_stage`."""
     what = "Making random weights" if loader.is_random else "Loading weights"
     with bytes_progress(what, loader.bytes_until(stage), use_tqdm) as advance:
         loader.on_bytes = advance

@@ -1,7 +1,6 @@
-"""Shapes of known models, so that size and speed can be tested without their weights: `random:NAME`.
+"""Presets `random:NAME`: shapes of known models with random weights, to test size and speed.
 
-Only numbers that their published configs state; the weights are random. In place of their tokenizers, all presets
-carry the byte-level one: ids 0 to 255 are bytes, the next ends a text.
+All presets have a byte-level tokenizer: ids 0 to 255 are bytes, 256 ends a text.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ _END_OF_TEXT = 256
 
 
 def preset_names() -> list[str]:
-    """All presets, with their prefix."""
+    """Return the names of all presets, with prefix."""
     return [PRESET_PREFIX + name for name in PRESETS]
 
 
 def preset_config(name: str) -> dict[str, Any]:
-    """The config of a preset, in the form of a `config.json`; `ModelLoadError` where there is none."""
+    """Return a preset's config in the form of a `config.json`; raise ModelLoadError for unknown names."""
     key = name.removeprefix(PRESET_PREFIX).lower()
     if key not in PRESETS:
         close = difflib.get_close_matches(key, PRESETS, n=3)
@@ -117,7 +116,7 @@ def _opt(hidden: int, inner: int, layers: int, heads: int, **more: Any) -> dict[
     }
 
 
-# A few MB, for tests and first steps; its wide weights make random text that varies.
+# A few MB, for tests and first steps. The large initializer range makes its random text vary.
 _TINY = _llama(128, 352, 4, 4, 2, 2048, 512, dtype="float32", initializer_range=0.3, tie_word_embeddings=True)
 
 PRESETS: dict[str, dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""Seeded random weights: the same for a tensor's name and seed, whatever the order, the dtype or the device."""
+"""Random weights that depend on a tensor's name and the seed, not on order, dtype or device."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor
 
 from quire.models.parallel.split import TensorShare
 
-RECIPE = 1  # to be raised when the same seed gives other weights: digests of random weights name it
-CHUNK = 1_048_573  # normals drawn for one tensor: a prime, so that repeats never line up with rows
+RECIPE = 1  # part of the weights' digest: raise it when a seed gives other weights
+CHUNK = 1_048_573  # random numbers per tensor; a prime, so that repeats do not align with rows
 
 
 def fill_random(
@@ -23,13 +23,13 @@ def fill_random(
     advance: Callable[[int], None] = lambda num_bytes: None,
     shares: Mapping[str, TensorShare] | None = None,
 ) -> None:
-    """Fill tensors by name: norms with ones, biases with zeros, all else normal with standard deviation `std`.
+    """Fill norms with ones, biases with zeros, and other tensors with normal random numbers.
 
-    A large tensor repeats its own CHUNK normals: drawing billions would take minutes, and nothing that is measured
-    on random weights can tell.
+    A large tensor repeats CHUNK numbers, since drawing billions would take minutes.
 
     Args:
-        shares: of the tensors that are parts here: they get what the whole ones would have there.
+        std: standard deviation.
+        shares: this rank's parts of tensors, which get the numbers of the whole tensor.
     """
     for name, view in views.items():
         if name.endswith(".bias"):
@@ -58,7 +58,7 @@ def _fill_normal(view: Tensor, std: float, seed: int, share: TensorShare | None)
 
 
 def _repeat(normals: Tensor, start: int, out: Tensor) -> None:
-    """Fill `out` with the endless repetition of `normals`, from an index on."""
+    """Fill `out` with repetitions of `normals`, starting at an index."""
     first = start % len(normals)
     head = min(len(out), len(normals) - first)
     out[:head].copy_(normals[first : first + head])
@@ -66,5 +66,5 @@ def _repeat(normals: Tensor, start: int, out: Tensor) -> None:
         return
     out = out[head:]
     whole = len(out) // len(normals) * len(normals)
-    out[:whole].view(-1, len(normals)).copy_(normals)  # one broadcast copy: many small ones wait for threads
+    out[:whole].view(-1, len(normals)).copy_(normals)  # one broadcast copy is faster than many small ones
     out[whole:].copy_(normals[: len(out) - whole])

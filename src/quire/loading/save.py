@@ -1,6 +1,6 @@
-"""Writes a model's files: a preset's random weights, or those of a checkpoint in another dtype.
+"""Write a model in the Hugging Face format: a preset's random weights, or a checkpoint in another dtype.
 
-In the Hugging Face format, with the tensors in the order of use, one at a time in memory.
+Tensors are written in the order of use, with one at a time in memory.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from quire.models.registry import build_model
 
 SHARD_BYTES = 5 * 10**9
 _WRITE_BYTES = 16 * 2**20
-#: What belongs to a checkpoint beside its weights and its config.
+#: Files of a checkpoint beside its weights and config.
 _COMPANIONS = ("token*.json", "special_tokens_map.json", "vocab.json", "merges.txt", "generation*.json", "*.jinja")
 
 
 @dataclass(frozen=True)
-class _Place:
-    """A tensor in the files that are written."""
+class _SavedTensor:
+    """A tensor to write."""
 
     name: str
     shape: tuple[int, ...]
@@ -52,18 +52,16 @@ def save_model(
     use_tqdm: bool = True,
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
-    """Write config.json and safetensors, and what a checkpoint has beside them, to a new or empty directory.
-
-    A preset's tokenizer is not written here, since it is made of no files.
+    """Write config.json, weights and a checkpoint's tokenizer files to a new or empty directory.
 
     Args:
-        dtype: of the weights; auto is as they are loaded.
-        seed: of random weights.
-        shard_bytes: that a file holds at most, but for a larger tensor; above that there are several, and an index.
+        dtype: dtype of the files; auto is the dtype that loading would choose.
+        seed: seed of random weights.
+        shard_bytes: largest size of a file, except for a single larger tensor.
 
     Raises:
         ModelLoadError: the checkpoint cannot be read.
-        ValueError: the directory is not empty or cannot be written.
+        ValueError: the directory is not empty or not writable.
     """
     entries: dict[str, TensorEntry] = {}
     if source.path is None:
@@ -72,13 +70,13 @@ def save_model(
         model, entries = fit_model(source.config, read_headers(source.path), dtype)
     itemsize = model.dtype.itemsize
     shapes = {name: tuple(view.shape) for name, view in model.checkpoint_tensors().items()}
-    places = _place(shapes, itemsize, shard_bytes)
+    tensors = _plan_shards(shapes, itemsize, shard_bytes)
     make = _maker(model.config, entries, model.dtype, seed)
-    total = sum(place.num_bytes for place in places)
+    total = sum(tensor.num_bytes for tensor in tensors)
     _make_directory(directory, total)
     try:
         with bytes_progress("Saving weights", total, use_tqdm) as advance:
-            _write_shards(directory, places, model.dtype, make, advance)
+            _write_shards(directory, tensors, model.dtype, make, advance)
         name = str(model.dtype).removeprefix("torch.")
         config = {key: value for key, value in source.hf_config.items() if key != "torch_dtype"}
         config |= {"dtype": name, "tie_word_embeddings": model.config.tie_word_embeddings}
@@ -99,72 +97,72 @@ def _make_directory(directory: Path, num_bytes: int) -> None:
     except OSError as error:
         raise ValueError(f"{directory} cannot be written: {error.strerror or error}") from None
     if free < num_bytes:
-        raise ValueError(f"{directory} has room for {free} bytes, and the weights have {num_bytes}")
+        raise ValueError(f"{directory} has room for {free} bytes, and the weights take {num_bytes}")
 
 
-def _place(shapes: dict[str, tuple[int, ...]], itemsize: int, shard_bytes: int) -> list[_Place]:
-    """Tensors and their shards, in the order of use."""
-    places: list[_Place] = []
+def _plan_shards(shapes: dict[str, tuple[int, ...]], itemsize: int, shard_bytes: int) -> list[_SavedTensor]:
+    """Assign tensors to shards, in the order of use."""
+    tensors: list[_SavedTensor] = []
     shard = in_shard = 0
     for name, shape in shapes.items():
         num_bytes = math.prod(shape) * itemsize
         if in_shard and in_shard + num_bytes > shard_bytes:
             shard, in_shard = shard + 1, 0
         in_shard += num_bytes
-        places.append(_Place(name, shape, shard, num_bytes))
-    return places
+        tensors.append(_SavedTensor(name, shape, shard, num_bytes))
+    return tensors
 
 
 def _maker(
     config: ModelConfig, entries: dict[str, TensorEntry], dtype: torch.dtype, seed: int
-) -> Callable[[_Place], Tensor]:
-    """What gives a tensor its values."""
+) -> Callable[[_SavedTensor], Tensor]:
+    """Return a function that loads or draws a tensor."""
 
-    def make(place: _Place) -> Tensor:
-        views = {place.name: torch.empty(place.shape, dtype=dtype, device="cpu")}
+    def make(tensor: _SavedTensor) -> Tensor:
+        views = {tensor.name: torch.empty(tensor.shape, dtype=dtype, device="cpu")}
         if entries:
-            load_tensors({place.name: entries[place.name]}, views, lambda num_bytes: None)
+            load_tensors({tensor.name: entries[tensor.name]}, views, lambda num_bytes: None)
         else:
             fill_random(views, std=config.initializer_range, seed=seed)
-        return views[place.name]
+        return views[tensor.name]
 
     return make
 
 
 def _write_shards(
     directory: Path,
-    places: list[_Place],
+    tensors: list[_SavedTensor],
     dtype: torch.dtype,
-    make: Callable[[_Place], Tensor],
+    make: Callable[[_SavedTensor], Tensor],
     advance: Callable[[int], None],
 ) -> None:
-    count = places[-1].shard + 1
+    count = tensors[-1].shard + 1
     weight_map: dict[str, str] = {}
-    for shard, group in groupby(places, key=lambda place: place.shard):
+    for shard, group in groupby(tensors, key=lambda tensor: tensor.shard):
         name = SINGLE_FILE if count == 1 else f"model-{shard + 1:05}-of-{count:05}.safetensors"
         of_shard = list(group)
-        weight_map |= {place.name: name for place in of_shard}
+        weight_map |= {tensor.name: name for tensor in of_shard}
         with (directory / name).open("xb") as file:
             file.write(_header(of_shard, dtype))
-            for place in of_shard:
-                for piece in _pieces(make(place)):
+            for tensor in of_shard:
+                for piece in _pieces(make(tensor)):
                     file.write(piece)
                     advance(len(piece))
             file.flush()
             os.fsync(file.fileno())
     if count > 1:
-        index = {"metadata": {"total_size": sum(place.num_bytes for place in places)}, "weight_map": weight_map}
+        index = {"metadata": {"total_size": sum(tensor.num_bytes for tensor in tensors)}, "weight_map": weight_map}
         (directory / INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n")
 
 
-def _header(places: list[_Place], dtype: torch.dtype) -> bytes:
-    """The beginning of a safetensors file, padded so that tensors begin at a multiple of 8 bytes."""
+def _header(tensors: list[_SavedTensor], dtype: torch.dtype) -> bytes:
+    """Return the start of a safetensors file, padded to a multiple of 8 bytes."""
     stored_as = next(name for name, known in TORCH_TYPES.items() if getattr(torch, known) == dtype)
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
-    for place in places:
-        start, end = end, end + place.num_bytes
-        header[place.name] = {"dtype": stored_as, "shape": list(place.shape), "data_offsets": [start, end]}
+    for tensor in tensors:
+        start, end = end, end + tensor.num_bytes
+        header[tensor.name] = {"dtype": stored_as, "shape": list(tensor.shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text

@@ -1,4 +1,4 @@
-"""From a model's name to its config: a directory, a hub id, an embedded name or a preset. Reads JSON, no weights."""
+"""Find a model by directory, hub id, embedded name or preset, and read its JSON files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EMBEDDED_MODELS = {
     "quire-mini": "Reads a passage and answers a question about it in a few words (Llama architecture).",
     "quire-chat": "Small talk in full sentences (GPT-2 architecture).",
 }
-"""Made by `train/`, and named without a path: name -> what it is for, in the order of serving by default."""
+"""Models from `train/` with their purpose, in the order of serving by default."""
 _EMBEDDED = Path(__file__).parent.parent / "embedded"
 
 HUB_CONFIG_FILES = ["*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
@@ -30,17 +30,16 @@ HUB_WEIGHT_FILES = ["model.safetensors", "model-*.safetensors"]
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model that was found: its place and its JSON files."""
+    """A model's directory and JSON files."""
 
-    name: str  #: as the user gave it
-    path: Path | None  #: its directory; None for a preset
+    name: str  #: as given by the user
+    path: Path | None  #: None for a preset
     hf_config: Mapping[str, Any] = field(repr=False)
     generation_config: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Sampling defaults from generation_config.json; eos_token_id is always a list there."""
+    """generation_config.json; eos_token_id is always a list."""
 
     @cached_property
     def config(self) -> ModelConfig:
-        """The model's shape."""
         try:
             return read_model_config(self.hf_config)
         except ModelConfigError as error:
@@ -48,30 +47,25 @@ class ModelSource:
 
     @property
     def eos_token_ids(self) -> tuple[int, ...]:
-        """Tokens that end an output: generation_config's, else the config's."""
+        """Tokens that end an output, from generation_config or else the config."""
         return tuple(self.generation_config.get("eos_token_id", ())) or self.config.eos_token_ids
 
 
 def resolve_model(name: str, *, load_format: str = "auto") -> ModelSource:
-    """Find a model: an embedded one by its name, else by path, hub id or preset (`random:NAME`).
+    """Find a model by embedded name, path, hub id or preset (`random:NAME`), and download a hub model.
 
-    An embedded name means the embedded model wherever it is said; `./quire-mini` is a directory of that name.
-    A hub id is looked up in the local cache first when HF_HUB_OFFLINE is set, else on the hub; its config is checked
-    before its weights are downloaded, and with load_format="random" they are not downloaded at all.
+    An embedded name takes precedence; `./quire-mini` is a directory of that name. A hub model's config is checked
+    before its weights are downloaded; with load_format="random" they are not downloaded.
 
     Raises:
-        ModelLoadError: there is no such model, or its files cannot be read.
-        UnsupportedModelError: a hub model that Quire does not serve.
+        ModelLoadError: the model does not exist, or its files cannot be read.
+        UnsupportedModelError: the hub model's architecture is not supported.
     """
     return find_model(name) or _download(name, load_format)
 
 
 def find_model(name: str) -> ModelSource | None:
-    """As `resolve_model`, of what is on this machine. None for the id of a model on the hub.
-
-    Raises:
-        ModelLoadError: there can be no such model, or its files cannot be read.
-    """
+    """Find a model on this machine; None for a hub id. Raises ModelLoadError as `resolve_model`."""
     if name.startswith(PRESET_PREFIX):
         return ModelSource(name, None, preset_config(name))
     if (embedded := embedded_path(name)) is not None:
@@ -79,7 +73,7 @@ def find_model(name: str) -> ModelSource | None:
     try:
         path = Path(name).expanduser()
     except RuntimeError:
-        raise ModelLoadError(f"{name}: there is no such home directory; write the path out") from None
+        raise ModelLoadError(f"{name}: no such home directory; write the full path") from None
     mode = _mode(path)
     if stat.S_ISDIR(mode):
         return _read_directory(name, path)
@@ -88,9 +82,9 @@ def find_model(name: str) -> ModelSource | None:
             f"{name}: GGUF files are not supported; use the model's original checkpoint (config.json and safetensors)"
         )
     if stat.S_ISREG(mode):
-        raise ModelLoadError(f"{name} is a file; give the directory that holds config.json and the weights")
+        raise ModelLoadError(f"{name} is a file; give the directory with config.json and the weights")
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith((".", "/")):
-        raise ModelLoadError(f"{name}: there is no such directory")
+        raise ModelLoadError(f"{name}: no such directory")
     if "/" not in name and PRESET_PREFIX + name.lower() in preset_names():
         raise ModelLoadError(
             f"{name}: no such directory; for random weights of these shapes, use {PRESET_PREFIX}{name}"
@@ -99,12 +93,12 @@ def find_model(name: str) -> ModelSource | None:
 
 
 def embedded_path(name: str) -> Path | None:
-    """The folder of an embedded model, in the Hugging Face format; None for any other name."""
+    """Return the directory of an embedded model; None for other names."""
     return _EMBEDDED / name if name in EMBEDDED_MODELS else None
 
 
 def _mode(path: Path) -> int:
-    """As `stat` gives it; 0 where there is nothing."""
+    """Return st_mode; 0 if nothing exists."""
     try:
         return path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -122,13 +116,13 @@ def _read_directory(name: str, path: Path) -> ModelSource:
             raise unreadable(path, error) from None
         if any(each.endswith(".gguf") for each in names):
             raise ModelLoadError(
-                f"{path} holds GGUF files, which are not supported; use the model's original checkpoint "
+                f"{path} contains GGUF files, which are not supported; use the model's original checkpoint "
                 "(config.json and safetensors)"
             )
         what = "has no config.json" if names else "is empty"
         raise ModelLoadError(
-            f"{path} {what}; a model directory holds config.json, *.safetensors and tokenizer.json, as "
-            "`huggingface-cli download` or `save_pretrained` leave them"
+            f"{path} {what}; a model directory contains config.json, *.safetensors and tokenizer.json, as "
+            "`hf download` and `save_pretrained` write them"
         )
     generation_config: dict[str, Any] = {}
     if (file := path / "generation_config.json").is_file():
@@ -139,7 +133,7 @@ def _read_directory(name: str, path: Path) -> ModelSource:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """A JSON file's object; ModelLoadError names the file where it is something else."""
+    """Read a JSON object; raise ModelLoadError for anything else."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except PermissionError as error:
@@ -147,7 +141,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ModelLoadError(f"{path} cannot be read as JSON ({error}); copy the file again from its origin") from None
     if not isinstance(value, dict):
-        raise ModelLoadError(f"{path} holds a {type(value).__name__} where an object was expected")
+        raise ModelLoadError(f"{path} contains a {type(value).__name__}, not an object")
     return value
 
 
@@ -158,7 +152,7 @@ def _download(name: str, load_format: str) -> ModelSource:
     try:
         source = _read_directory(name, Path(snapshot_download(name, allow_patterns=HUB_CONFIG_FILES)))
         if load_format != "random":
-            _ = source.config  # refuse what is not supported before gigabytes are fetched
+            _ = source.config  # refuse unsupported models before the download
             source = _read_directory(
                 name, Path(snapshot_download(name, allow_patterns=HUB_CONFIG_FILES + HUB_WEIGHT_FILES))
             )
@@ -174,8 +168,8 @@ def _download(name: str, load_format: str) -> ModelSource:
         offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
         reason = "HF_HUB_OFFLINE is set" if offline else "the hub cannot be reached"
         raise ModelLoadError(
-            f"{name} is neither a directory here nor in the hub's cache, and {reason}; download it where there is a "
-            f"network (`hf download {name}`) and give its directory, or use what needs none: an embedded model "
+            f"{name} is neither a directory here nor in the hub's cache, and {reason}; download it on a machine with "
+            f"network access (`hf download {name}`) and give its directory, or use an embedded model "
             f"({', '.join(EMBEDDED_MODELS)}) or a preset such as {PRESET_PREFIX}tiny"
         ) from None
     except RepositoryNotFoundError:
@@ -184,11 +178,11 @@ def _download(name: str, load_format: str) -> ModelSource:
         ) from None
     except PermissionError as error:
         raise ModelLoadError(
-            f"{name} could not be fetched from the hub ({error}); set HF_HOME to a directory that this user may write"
+            f"{name} could not be fetched from the hub ({error}); set HF_HOME to a writable directory"
         ) from None
-    except Exception as error:  # huggingface_hub lets its HTTP client's errors through
+    except Exception as error:  # huggingface_hub passes on its HTTP client's errors
         raise ModelLoadError(
-            f"{name} could not be fetched from the hub ({type(error).__name__}: {error}); download it where there is "
-            f"a network (`hf download {name}`) and give its directory"
+            f"{name} could not be fetched from the hub ({type(error).__name__}: {error}); download it on a machine "
+            f"with network access (`hf download {name}`) and give its directory"
         ) from error
     return source

@@ -1,10 +1,8 @@
-"""What a pack says of itself: a checkpoint that comes in stages, and the adapters of those that are not the last.
+"""The manifest of a pack: a checkpoint in stages, with adapters for all stages but the last.
 
-A pack is an ordinary checkpoint directory, with one safetensors file a layer group in the order in which they are
-wanted, a manifest beside them, and adapters in PEFT's format. Whoever knows nothing of stages loads it as the original.
-
-A manifest may come from anybody: its names stay inside the directory, and nothing of it is believed that it
-contradicts itself. Imports no torch.
+A pack is an ordinary checkpoint directory with one safetensors file per layer group, a manifest, and adapters in PEFT's
+format. Other programs load it as the original model. Manifests are not trusted: file names must stay inside the
+directory, and contradictions are errors. Imports no torch.
 """
 
 from __future__ import annotations
@@ -23,9 +21,9 @@ if TYPE_CHECKING:
     from quire.models.model_config import ModelConfig
 
 STAGES_FILE = "quire-stages.json"
-ADAPTER_FILES = ("adapter_model.safetensors", "adapter_config.json")  #: as PEFT names them
+ADAPTER_FILES = ("adapter_model.safetensors", "adapter_config.json")  #: PEFT's names
 VERSION = 1
-UNIT = "layer"  #: what groups and stages count; a precision may become another unit
+UNIT = "layer"  #: the unit of groups and stages
 _DTYPES = ("float32", "bfloat16", "float16")
 _SHA256, _XXH3 = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{32}")
 _WEIGHTS = re.compile("sha256:[0-9a-f]{64}")
@@ -33,21 +31,21 @@ _WEIGHTS = re.compile("sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class PackedFile:
-    """A file of a pack, by its name there."""
+    """A file of a pack."""
 
     name: str
     num_bytes: int
-    sha256: str  #: hexadecimal; what `quire stages verify` checks
-    xxh3: str  #: hexadecimal, 128 bits; what loading checks, as the bytes pass
-    sample: str = ""  #: of a group's file: `known_digest.sample_file`, by which the weights are known without reading
+    sha256: str  #: hexadecimal; checked by `quire stages verify`
+    xxh3: str  #: hexadecimal, 128 bits; checked during loading
+    sample: str = ""  #: `known_digest.sample_file` of a group's file, which identifies it without reading all of it
 
 
 @dataclass(frozen=True)
 class LayerGroup:
-    """The layers that one stage adds, and the file that holds them."""
+    """The layers that one stage adds, and their file."""
 
     file: str
-    layers: tuple[int, ...]  #: ascending indices in the full model; the first group also holds all that is no layer
+    layers: tuple[int, ...]  #: ascending indices in the full model; the first group also has all other tensors
 
 
 @dataclass(frozen=True)
@@ -55,47 +53,47 @@ class Stage:
     """A servable state of a model. Stages count from 1; the last is the original."""
 
     number: int
-    layers: tuple[int, ...]  #: in place, ascending
-    adapter: str | None = None  #: its folder in the pack; None where none is on, as in the last stage
-    adapter_digest: str = ""  #: of its weights and config, for the namespace
-    linear_map: str | None = None  #: a safetensors file of the pack: the map that stands in the gap
+    layers: tuple[int, ...]  #: present layers, ascending
+    adapter: str | None = None  #: its folder in the pack
+    adapter_digest: str = ""  #: digest of its weights and config, for the namespace
+    linear_map: str | None = None  #: safetensors file of the map that replaces absent layers
     linear_map_digest: str = ""
 
 
 @dataclass(frozen=True)
 class StageManifest:
-    """A pack's manifest, checked as far as it can be without its files."""
+    """A pack's manifest, checked for contradictions."""
 
     directory: Path
     architecture: str
     num_layers: int
-    dtype: str  #: of the weights in the files, as torch calls it
-    weights: str  #: the digest of the original's weights, `sha256:...` (`loading.digest`)
-    groups: tuple[LayerGroup, ...]  #: in the order in which they are wanted
-    stages: tuple[Stage, ...]  #: one a group
-    files: Mapping[str, PackedFile]  #: all of them but the manifest
-    plan: Mapping[str, Any] = field(default_factory=dict)  #: `StagePlan.to_dict` and where it came from; for people
+    dtype: str  #: dtype of the files, in torch's notation
+    weights: str  #: digest of the original's weights, `sha256:...` (`loading.digest`)
+    groups: tuple[LayerGroup, ...]  #: in the order of loading
+    stages: tuple[Stage, ...]  #: one per group
+    files: Mapping[str, PackedFile]  #: all files but the manifest, by name
+    plan: Mapping[str, Any] = field(default_factory=dict)  #: `StagePlan.to_dict` and its origin, for human readers
 
     def stage_bytes(self, number: int) -> int:
-        """Bytes of weights that a stage needs, those of the stages before it included."""
+        """Return the bytes of all layer groups up to a stage."""
         return sum(self.files[group.file].num_bytes for group in self.groups[:number])
 
 
 def is_pack(directory: Path) -> bool:
-    """Whether a checkpoint directory says that it comes in stages."""
+    """Return whether a checkpoint directory is a pack."""
     return (directory / STAGES_FILE).is_file()
 
 
 def adapter_files(folder: str) -> tuple[str, ...]:
-    """The files of an adapter, by their names in the pack."""
+    """Return the names of an adapter's files in the pack."""
     return tuple(f"{folder}/{name}" for name in ADAPTER_FILES)
 
 
 def read_stage_manifest(directory: Path) -> StageManifest:
-    """A pack's manifest.
+    """Read a pack's manifest.
 
     Raises:
-        ModelLoadError: it cannot be read, is of another version, or contradicts itself; the message names what.
+        ModelLoadError: the manifest cannot be read, has another version or contradicts itself.
     """
     try:
         values = json.loads((directory / STAGES_FILE).read_bytes())
@@ -104,7 +102,7 @@ def read_stage_manifest(directory: Path) -> StageManifest:
     except (OSError, ValueError, RecursionError) as error:
         raise _broken(directory, f"cannot be read ({error})") from None
     if not isinstance(values, dict) or values.get("quire_stages") != VERSION or values.get("unit") != UNIT:
-        raise _broken(directory, f"is not of version {VERSION} in units of {UNIT}s")
+        raise _broken(directory, f"does not have version {VERSION} with unit {UNIT}")
     try:
         manifest = _parse(directory, values)
         _check(manifest)
@@ -116,11 +114,11 @@ def read_stage_manifest(directory: Path) -> StageManifest:
 
 
 def write_stage_manifest(manifest: StageManifest) -> None:
-    """Write a manifest into its directory, in the place of an earlier one.
+    """Write or replace the manifest in its directory.
 
     Raises:
-        ValueError: it contradicts itself.
-        OSError: the disk is full, or the directory cannot be written.
+        ValueError: the manifest contradicts itself.
+        OSError: the disk is full, or the directory is not writable.
     """
     _check(manifest)
     values = {
@@ -143,7 +141,7 @@ def write_stage_manifest(manifest: StageManifest) -> None:
 
 
 def check_against(manifest: StageManifest, config: ModelConfig) -> None:
-    """Raise ModelLoadError unless the manifest is of the model that the config describes."""
+    """Raise ModelLoadError if the manifest and the config describe different models."""
     if (manifest.architecture, manifest.num_layers) != (config.architecture, config.num_layers):
         raise _broken(
             manifest.directory,
@@ -153,7 +151,7 @@ def check_against(manifest: StageManifest, config: ModelConfig) -> None:
 
 
 def check_files(manifest: StageManifest) -> None:
-    """Raise ModelLoadError, which names the file, where one that a stage needs is not there or has another size."""
+    """Raise ModelLoadError if a needed file is missing or has another size."""
     needed = [group.file for group in manifest.groups]
     for stage in manifest.stages:
         needed += adapter_files(stage.adapter) if stage.adapter is not None else ()
@@ -163,23 +161,23 @@ def check_files(manifest: StageManifest) -> None:
 
 
 def check_size(manifest: StageManifest, name: str) -> None:
-    """Raise ModelLoadError unless a file of the pack is there and has the size that the manifest states."""
+    """Raise ModelLoadError if a file of the pack is missing or has another size."""
     path, expected = manifest.directory / name, manifest.files[name].num_bytes
     try:
         size = path.stat().st_size if path.is_file() else None
     except OSError as error:
         raise unreadable(path, error) from None
     if size is None:
-        raise ModelLoadError(f"{path} is missing, which {STAGES_FILE} names; copy the pack again from its origin")
+        raise ModelLoadError(f"{path} is missing, but {STAGES_FILE} lists it; copy the pack again from its origin")
     if size != expected:
         raise ModelLoadError(
-            f"{path} has {size} bytes where {STAGES_FILE} states {expected}: it is cut off or another file; copy it "
+            f"{path} has {size} bytes, but {STAGES_FILE} states {expected}: it is truncated or another file; copy it "
             "again from the pack's origin"
         )
 
 
 def _parse(directory: Path, values: Mapping[str, Any]) -> StageManifest:
-    """KeyError for what is missing, ValueError for what has another type."""
+    """Raise KeyError for missing values and ValueError for wrong types."""
     manifest = StageManifest(
         directory=directory,
         architecture=_text(values, "architecture"),
@@ -217,29 +215,31 @@ def _parse(directory: Path, values: Mapping[str, Any]) -> StageManifest:
 
 
 def _check(manifest: StageManifest) -> None:
-    """ValueError for what contradicts itself."""
+    """Raise ValueError for contradictions."""
     if manifest.dtype not in _DTYPES:
-        raise ValueError(f"has weights in {manifest.dtype!r}, which is none of {', '.join(_DTYPES)}")
+        raise ValueError(f"has weights in {manifest.dtype!r}, not in one of {', '.join(_DTYPES)}")
     if not _WEIGHTS.fullmatch(manifest.weights):
-        raise ValueError(f"names {manifest.weights!r} as the weights' digest, where sha256:... was expected")
+        raise ValueError(f"has {manifest.weights!r} as the weights' digest, expected sha256:...")
     _check_layers(manifest)
     for stage in manifest.stages:
         if stage.number == len(manifest.stages) and (stage.adapter is not None or stage.linear_map is not None):
-            raise ValueError(f"has an adapter or a map on stage {stage.number}, the last, which is the original")
+            raise ValueError(
+                f"has an adapter or a map on stage {stage.number}, the last one, which is the original model"
+            )
         named = ((stage.adapter, stage.adapter_digest), (stage.linear_map, stage.linear_map_digest))
         if any(name is not None and not _SHA256.fullmatch(digest) for name, digest in named):
-            raise ValueError(f"names no digest of stage {stage.number}'s adapter or map")
+            raise ValueError(f"has no digest of stage {stage.number}'s adapter or map")
     _check_names(manifest)
 
 
 def _check_layers(manifest: StageManifest) -> None:
     layers = sorted(layer for group in manifest.groups for layer in group.layers)
     if manifest.num_layers < 1 or len(layers) != manifest.num_layers or layers != list(range(manifest.num_layers)):
-        raise ValueError(f"has groups that do not hold each of its {manifest.num_layers} layers once")
+        raise ValueError(f"has groups that do not contain each of its {manifest.num_layers} layers once")
     if not all(group.layers for group in manifest.groups):
         raise ValueError("has a group without layers")
     if len(manifest.stages) != len(manifest.groups):
-        raise ValueError(f"has {len(manifest.stages)} stages of {len(manifest.groups)} groups")
+        raise ValueError(f"has {len(manifest.stages)} stages, but {len(manifest.groups)} groups")
     in_place: set[int] = set()
     for number, (stage, group) in enumerate(zip(manifest.stages, manifest.groups, strict=True), 1):
         in_place |= set(group.layers)
@@ -248,7 +248,7 @@ def _check_layers(manifest: StageManifest) -> None:
             or list(stage.layers) != sorted(in_place)
             or list(group.layers) != sorted(group.layers)
         ):
-            raise ValueError(f"has a stage {number} that is not the groups up to it, in ascending order")
+            raise ValueError(f"has a stage {number} whose layers are not those of the groups up to it, ascending")
 
 
 def _check_names(manifest: StageManifest) -> None:
@@ -259,9 +259,9 @@ def _check_names(manifest: StageManifest) -> None:
         needed += [stage.linear_map] if stage.linear_map is not None else []
     for name in (*needed, *manifest.files):
         if not _is_inside(name):
-            raise ValueError(f"names {name!r}, which is no file inside of it")
+            raise ValueError(f"names {name!r}, which is not a file inside its directory")
     if len(set(groups)) != len(groups) or not all(name.endswith(".safetensors") and "/" not in name for name in groups):
-        raise ValueError("has groups that are not one safetensors file each, beside it")
+        raise ValueError("has groups that are not one safetensors file each, in its directory")
     if missing := [name for name in needed if name not in manifest.files]:
         raise ValueError(f"states neither size nor digest of {missing[0]}")
     for name, file in manifest.files.items():
@@ -270,7 +270,7 @@ def _check_names(manifest: StageManifest) -> None:
         if not (_SHA256.fullmatch(file.sha256) and _XXH3.fullmatch(file.xxh3)):
             raise ValueError(f"has no digests of {name}: 64 and 32 hexadecimal digits")
         if file.sample and not _SHA256.fullmatch(file.sample):
-            raise ValueError(f"has a sample of {name} that is none")
+            raise ValueError(f"has an invalid sample of {name}")
 
 
 def _is_inside(name: str) -> bool:
@@ -293,27 +293,27 @@ def _objects(values: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
 
 def _text(values: Mapping[str, Any], key: str) -> str:
     if not isinstance(values[key], str) or not values[key]:
-        raise ValueError(f"has {values[key]!r} as {key}, where a text was expected")
+        raise ValueError(f"has {values[key]!r} as {key}, expected a string")
     return str(values[key])
 
 
 def _name(values: Mapping[str, Any], key: str) -> str:
     name = _text(values, key)
     if not _is_inside(name):
-        raise ValueError(f"names {name!r}, which is no file inside of it")
+        raise ValueError(f"names {name!r}, which is not a file inside its directory")
     return name
 
 
 def _number(values: Mapping[str, Any], key: str) -> int:
     if type(values[key]) is not int:
-        raise ValueError(f"has {values[key]!r} as {key}, where a whole number was expected")
+        raise ValueError(f"has {values[key]!r} as {key}, expected an integer")
     return int(values[key])
 
 
 def _layers(values: Mapping[str, Any]) -> tuple[int, ...]:
     layers = values["layers"]
     if not isinstance(layers, list) or not all(type(layer) is int for layer in layers):
-        raise ValueError(f"has {layers!r} as layers, where a list of whole numbers was expected")
+        raise ValueError(f"has {layers!r} as layers, expected a list of integers")
     return tuple(layers)
 
 

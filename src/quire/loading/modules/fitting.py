@@ -1,4 +1,4 @@
-"""Whether a checkpoint's tensors are what a model needs: told from headers, before a byte of weights is read."""
+"""Match a checkpoint's tensors to a model on the meta device, before any weights are read."""
 
 from __future__ import annotations
 
@@ -24,17 +24,19 @@ HEAD_NAME = "lm_head.weight"
 def fit_model(
     config: ModelConfig, entries: Mapping[str, TensorEntry], dtype: str, group: ParallelGroup = ALONE
 ) -> tuple[CausalLM, dict[str, TensorEntry]]:
-    """A model on meta, and the checkpoint's tensors by their names in it; or a rank's part of the model, and which
-    parts of the tensors it needs.
+    """Build this rank's part of the model, and select the parts of the tensors that it needs.
 
     Args:
-        dtype: float32, bfloat16, float16, or auto: the config's, else the files'.
-        group: all ranks of it call this together.
+        dtype: float32, bfloat16, float16, or auto: the config's dtype, else the files'.
+        group: the tensor-parallel group, whose ranks all call this.
+
+    Returns:
+        The model on the meta device, and the entries by the model's names.
 
     Raises:
-        ModelLoadError: the tensors are not what the config describes.
-        UnsupportedModelError: the model cannot be shared out among so many ranks.
-        ValueError: Quire does not compute in the dtype.
+        ModelLoadError: the tensors do not match the config.
+        UnsupportedModelError: the model cannot be split among this number of ranks.
+        ValueError: the dtype is not supported.
     """
     entries = dict(entries)
     config = resolve_head(config, entries, group)
@@ -51,7 +53,7 @@ def fit_model(
 
 
 def part_of(entry: TensorEntry, share: TensorShare | None) -> TensorEntry:
-    """A rank's part of a tensor in a file; all of it where there is no share."""
+    """Return a rank's part of a tensor in a file; all of it without a share."""
     if share is None:
         return entry
     assert entry.shape == share.whole_shape
@@ -73,10 +75,10 @@ def part_of(entry: TensorEntry, share: TensorShare | None) -> TensorEntry:
 
 
 def resolve_head(config: ModelConfig, entries: dict[str, TensorEntry], group: ParallelGroup = ALONE) -> ModelConfig:
-    """Settle whether the head is tied, by the config and by what the files hold, as transformers 5 does.
+    """Decide whether the head is tied, as transformers 5 does.
 
-    Where the config ties the head and the files hold it all the same, an equal one is dropped from `entries`, and one
-    that differs is used. Each rank compares its own rows, and one that differs anywhere is used by all.
+    If the config ties the head but the files contain one, an equal head is dropped from `entries`, a different one is
+    used. Each rank compares its own rows; a difference on any rank counts.
     """
     head = entries.get(HEAD_NAME)
     if head is None or not config.tie_word_embeddings:
@@ -88,7 +90,7 @@ def resolve_head(config: ModelConfig, entries: dict[str, TensorEntry], group: Pa
         entries[name] = head
     elif not _are_equal(head, embedding, ModelSplit(config, group)):
         logger.warning(
-            "%s: config.json ties the head to the embedding, but the files hold a head of its own, which is used; "
+            "%s: config.json ties the head to the embedding, but the files contain a different head, which is used; "
             "set tie_word_embeddings to false in config.json",
             head.file.parent,
         )
@@ -101,27 +103,24 @@ def _are_equal(head: TensorEntry, embedding: TensorEntry, split: ModelSplit) -> 
     if (head.shape, head.dtype) != (embedding.shape, embedding.dtype) or split.vocab.is_whole:
         return are_equal(head, embedding)
     if head.shape[:1] != (split.vocab.total,):
-        return False  # which is no head of this model, as matching will say
+        return False  # match_tensors will report the shape
     share = TensorShare(head.shape, 0, split.vocab.ranges)
     differs = torch.tensor([float(not are_equal(part_of(head, share), part_of(embedding, share)))])
     return not split.group.all_reduce(differs).item()
 
 
 def choose_dtype(dtype: str, config: ModelConfig, in_files: str | None) -> torch.dtype:
-    """The dtype that a model is loaded in.
-
-    Args:
-        dtype: as asked for; auto is the config's, else that of the files, else float32.
+    """Resolve auto: the config's dtype, else the files', else float32.
 
     Raises:
-        ValueError: Quire does not compute in it.
+        ValueError: the dtype is not supported.
     """
     if dtype == "auto":
         dtype = config.dtype or in_files or "float32"
         if dtype not in DTYPE_BYTES:
             raise ValueError(
-                f"config.json says that the weights are {dtype!r}, which Quire does not compute in; where they are "
-                f"ordinary numbers, choose a dtype yourself: {', '.join(DTYPE_BYTES)}"
+                f"config.json gives the weights' dtype as {dtype!r}, which is not supported; if they are ordinary "
+                f"floats, choose a dtype yourself: {', '.join(DTYPE_BYTES)}"
             )
     if dtype not in DTYPE_BYTES:
         raise ValueError(f"dtype {dtype!r} is not one of auto, {', '.join(DTYPE_BYTES)}")

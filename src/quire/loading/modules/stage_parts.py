@@ -1,5 +1,4 @@
-"""What a stage has beside its layers: identities, or a linear map, in the places of absent ones, and an adapter; and
-whether its files are what was packed."""
+"""The parts of a stage beside its layers: stand-ins for absent layers and an adapter. Verifies a pack's files."""
 
 from __future__ import annotations
 
@@ -21,14 +20,11 @@ from quire.models.stages import Adapter, PassLayer, read_linear_map
 def read_stage_parts(
     manifest: StageManifest, number: int, model: CausalLM
 ) -> tuple[dict[int, nn.Module], Adapter | None]:
-    """What stands in for layers that a stage does not have, by their indices, and its adapter.
-
-    Args:
-        model: of which a rank may have a part; then it gets its parts of these, too.
+    """Return a stage's stand-ins for absent layers, by index, and its adapter; a rank gets its parts of both.
 
     Raises:
-        ModelLoadError: a file cannot be read, or is not what was packed.
-        ModelConfigError: it holds something else than the stage needs.
+        ModelLoadError: a file cannot be read, or fails its checksum.
+        ModelConfigError: a file does not fit the stage.
     """
     stage, directory = manifest.stages[number - 1], manifest.directory
     stand_ins: dict[int, nn.Module] = {i: PassLayer() for i in range(manifest.num_layers) if i not in stage.layers}
@@ -55,23 +51,17 @@ def read_stage_parts(
     return stand_ins, adapter
 
 
-def _other_content(path: Path) -> ModelLoadError:
-    """The error for a file of a pack whose checksum is another one."""
+def _damaged(path: Path) -> ModelLoadError:
     return ModelLoadError(
-        f"{path} is not what was packed: its checksum is another one; copy it again, and see `quire stages verify`"
+        f"{path} is damaged: its checksum differs from the pack's; copy it again, and see `quire stages verify`"
     )
 
 
 class GroupCheck:
-    """Whether a group of a pack is what was packed: by its file's checksum, taken on the way, or by a sample, taken
-    beforehand, for who does not read all of the file. Nothing is known of a plain checkpoint.
-
-    Args:
-        directory: of the pack.
-        group: that is about to be read.
+    """Verifies a group's file in a pack: by its checksum if all of it is read, else by a sample at the start.
 
     Raises:
-        ModelLoadError: its sample is another one.
+        ModelLoadError: the sample differs.
     """
 
     def __init__(self, directory: Path, group: ReadGroup) -> None:
@@ -81,25 +71,25 @@ class GroupCheck:
         if packed is None or self._checksum is not None or not packed.sample:
             return
         if sample_file(self._path, packed.num_bytes) != packed.sample:
-            raise _other_content(self._path)
+            raise _damaged(self._path)
 
     def update(self, data: memoryview) -> None:
-        """Bytes pass, in the order of the file."""
+        """Add the file's next bytes."""
         if self._checksum is not None:
             self._checksum.update(data)
 
     def finish(self) -> None:
-        """All have passed. Raises ModelLoadError where they are others than were packed."""
+        """Raise ModelLoadError if the checksum differs."""
         if self._checksum is not None and self._packed is not None and self._checksum.hexdigest() != self._packed.xxh3:
-            raise _other_content(self._path)
+            raise _damaged(self._path)
 
 
 def _read_checked(manifest: StageManifest, path: Path) -> bytes:
-    """The content of a small file; ModelLoadError unless it is what was packed: the namespace has its digest."""
+    """Read and verify a small file, whose digest is part of the namespace."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise unreadable(path, error) from None
     if xxhash.xxh3_128_hexdigest(data) != manifest.files[path.relative_to(manifest.directory).as_posix()].xxh3:
-        raise _other_content(path)
+        raise _damaged(path)
     return data

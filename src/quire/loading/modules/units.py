@@ -1,4 +1,4 @@
-"""Units: what of a model gets in place as a whole. Embeddings, one layer, the final norm, the head."""
+"""Units of a model that are loaded as a whole: embeddings, each layer, the final norm, the head."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from quire.system.pages import new_empty
 
 
 class Unit:
-    """A part of a model on meta: gets memory, is filled tensor by tensor, and packed as far as it is filled.
+    """One unit on the meta device. It gets memory, is filled tensor by tensor and packed layer by layer.
 
     Args:
-        name: of the attribute; of a layer, with its index.
-        module: the part.
-        prefix: of its tensors in a checkpoint.
+        name: the model's attribute, with the index for a layer.
+        prefix: prefix of its tensors in a checkpoint.
+        layer: index of a layer.
     """
 
     def __init__(self, name: str, module: nn.Module, prefix: str, layer: int | None = None) -> None:
         self.name = name
         self.module = module
-        self.layer = layer  #: its index; None of what is no layer
+        self.layer = layer
         self._prefix = prefix
         views = dict(checkpoint_tensors(module, prefix))
-        self.tensors = tuple(views)  #: their names in a checkpoint
+        self.tensors = tuple(views)  #: names in a checkpoint
         self.num_bytes = sum(view.numel() * view.element_size() for view in views.values())
         linears = [linear for linear, _ in _linears(module, prefix)]
         self.packed_bytes = self.num_bytes + sum(linear.packed_bytes() - linear.plain_bytes() for linear in linears)
@@ -44,16 +44,16 @@ class Unit:
         return not self._missing
 
     def view(self, name: str, device: torch.device) -> Tensor:
-        """Where a tensor goes; the first call gives the unit memory."""
+        """Return the destination of a tensor. The first call allocates the unit's memory."""
         if self._views is None:
             _give_memory(self.module, device)
             self._views = dict(checkpoint_tensors(self.module, self._prefix))
         return self._views[name]
 
     def finish(self, name: str) -> None:
-        """A tensor is in place. Of a linear layer's last one, it is packed: one at a time, to have one of them twice.
+        """Mark a tensor as filled, and pack its linear layer once complete.
 
-        Whoever holds a view of it must let go before, since packing frees the plain weight.
+        Packing frees the plain weight, so views of the tensor must be dropped before.
         """
         assert self._views is not None
         del self._views[name]
@@ -68,10 +68,7 @@ class Unit:
 
 
 def units_of(model: CausalLM) -> list[Unit]:
-    """All units of a model, in the order of use. One without tensors (a norm that only scales to one) is whole.
-
-    A tied head is no unit: it is the embedding's table, see `tie_head`.
-    """
+    """Return a model's units in the order of use. A tied head is part of the embedding's unit (`tie_head`)."""
     units = []
     names = dict(model.checkpoint_names)
     if not model.config.tie_word_embeddings:
@@ -86,12 +83,12 @@ def units_of(model: CausalLM) -> list[Unit]:
 
 
 def tie_head(model: CausalLM) -> None:
-    """Give a tied head the embedding's table, once that is in place, and before anybody looks anything up in it."""
+    """Give a tied head the embedding's table, once filled and before its first use."""
     model.embed_tokens.share_with(model.lm_head)
 
 
 def tied_head_bytes(model: CausalLM) -> int:
-    """Memory that a tied head takes once it is packed, beside the embedding's."""
+    """Return the memory of a packed tied head beside the embedding's table."""
     if not model.config.tie_word_embeddings:
         return 0
     is_shared = model.quantization == "none" and panel_kernels(model.dtype) is not None
@@ -100,19 +97,14 @@ def tied_head_bytes(model: CausalLM) -> int:
 
 
 def memory_of(config: ModelConfig, dtype: str, quantization: str = "none", group: ParallelGroup = ALONE) -> int:
-    """Memory that a model's weights, or a rank's part of them, take on a CPU once all are in place.
-
-    Args:
-        dtype: float32, bfloat16 or float16.
-        quantization: none, int8 or int4.
-    """
+    """Return the memory of a model's packed weights, or of a rank's part, on a CPU."""
     model = build_model(config, getattr(torch, dtype), "meta", group)
     model.quantize(quantization)
     return sum(unit.packed_bytes for unit in units_of(model)) + tied_head_bytes(model)
 
 
 def _give_memory(module: nn.Module, device: torch.device) -> None:
-    """As `Module.to_empty`, but not by `empty_like`: from meta that imports 486 modules, half a second of them."""
+    """Allocate parameters. `Module.to_empty` would import 486 modules in half a second, for `empty_like` from meta."""
     for child in module.modules():
         for name, parameter in child.named_parameters(recurse=False):
             setattr(child, name, nn.Parameter(_empty_like(parameter, device), requires_grad=False))
@@ -125,7 +117,7 @@ def _empty_like(parameter: Tensor, device: torch.device) -> Tensor:
 
 
 def _linears(module: nn.Module, name: str) -> Iterator[tuple[Linear, list[str]]]:
-    """The linear layers that are still plain, and their tensors' names in a checkpoint."""
+    """Yield the unpacked linear layers and their tensors' names in a checkpoint."""
     if isinstance(module, Linear):
         if module.weight is not None:
             yield module, [each for each, _ in module.checkpoint_tensors(name)]

@@ -1,4 +1,4 @@
-"""A checkpoint that is read: its headers, the groups in which its bytes are wanted, and a reader of them."""
+"""An open checkpoint: its headers, the groups in which its bytes are read, and their reader."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from quire.loading.checkpoint import TensorEntry, read_headers
 from quire.loading.errors import ModelLoadError
 from quire.loading.known_digest import stat_weights
-from quire.loading.reading.order import Run, place_in_use, run_of_file, runs_in_order_of_use
+from quire.loading.reading.order import Run, position_in_use, run_of_file, runs_in_order_of_use
 from quire.loading.reading.reader import BUFFER_BYTES, ByteReader
 from quire.loading.source import find_model
 from quire.loading.stage_manifest import (
@@ -24,18 +24,17 @@ from quire.loading.stage_manifest import (
     read_stage_manifest,
 )
 
-#: That are read before torch is imported, which takes seconds. The peak is no higher for it: there is no model yet, and
-#: buffers go as it grows.
+#: Read while torch is imported, for seconds. This does not raise the peak: buffers are freed as the model grows.
 _EARLY_BUFFER_BYTES = 2**30
 
 
 @dataclass(frozen=True)
 class ReadGroup:
-    """What a stage needs beside the stages before it. A model without stages is one group."""
+    """The bytes that a stage adds. A model without stages is one group."""
 
     runs: tuple[Run, ...]
-    file: PackedFile | None  #: that it comes in, of a pack
-    is_whole: bool = False  #: the one run is the whole file, so that its checksum can be taken as the bytes pass
+    file: PackedFile | None  #: the group's file in a pack
+    is_whole: bool = False  #: the only run is the whole file, so its checksum can be verified
 
     @property
     def num_bytes(self) -> int:
@@ -43,17 +42,16 @@ class ReadGroup:
 
 
 class CheckpointReading:
-    """A checkpoint whose headers are read; its bytes are from `start` on.
+    """Reads the headers in the constructor, and the weights after `start`.
 
     Args:
-        directory: of the checkpoint.
-        manifest: of its stages; None reads it as it comes, whether it has stages or not.
-        last_stage: that is read; None is the last.
-        bandwidth: bytes a second that storage seems to give.
-        buffer_bytes: that are read ahead at most.
+        manifest: the stages; None reads any checkpoint as one group.
+        last_stage: the last stage to read; None for all.
+        bandwidth: limit in bytes per second, to emulate slower storage.
+        buffer_bytes: limit of read-ahead.
 
     Raises:
-        ModelLoadError: no weights, a file that is missing or cut off, or a manifest of other files.
+        ModelLoadError: no weights, a missing or truncated file, or a manifest of other files.
     """
 
     def __init__(
@@ -69,7 +67,7 @@ class CheckpointReading:
         if manifest is not None:
             check_files(manifest)
         self.started_ns = time.time_ns()
-        self.files = stat_weights(directory)  #: as they were before they were read
+        self.files = stat_weights(directory)  #: before reading
         self.manifest = manifest
         self.entries: Mapping[str, TensorEntry] = read_headers(directory)
         self._bandwidth = bandwidth
@@ -81,10 +79,10 @@ class CheckpointReading:
             groups = manifest.groups[:last_stage]
             self.groups = [_group_of(manifest, group, self.entries) for group in groups]
         self._reader: ByteReader | None = None
-        self._found: list[tuple[int, ...] | None] = []  # of each group's file, when a reader of it last began
+        self._found: list[tuple[int, ...] | None] = []  # state of each group's file when its last reader started
 
     def narrow(self, entries: Iterable[TensorEntry]) -> None:
-        """Read no more than these: tensors of the checkpoint, or parts of them. Whatever was begun is ended."""
+        """Restrict reading to these tensors or parts of them. Stops reading."""
         self.close()
         wanted = list(entries)
         self.groups = [
@@ -93,14 +91,13 @@ class CheckpointReading:
         ]
 
     def start(self) -> None:
-        """Begin to read. Whoever builds the model meanwhile finds the first bytes there."""
+        """Start reading ahead."""
         if self._reader is None:
             self._reader = self._make_reader(0)
             self._reader.start()
 
     def reader(self, first_group: int) -> ByteReader:
-        """A reader that has been started and gives the pieces of a group and all later ones: that which `start` began,
-        if it is the first that is asked for. It is the caller's to close."""
+        """Return a running reader from a group on, the one of `start` if possible. The caller closes it."""
         reader, self._reader = self._reader, None
         if reader is not None and first_group == 0:
             return reader
@@ -109,21 +106,21 @@ class CheckpointReading:
         return reader
 
     def has_changed(self, group: int) -> bool:
-        """Whether the file of a pack's group has come or gone or is another one since the last reader of it began."""
-        return self._look_at(group) != self._found[group]
+        """Return whether the file of a pack's group changed since its last reader started."""
+        return self._stat(group) != self._found[group]
 
     def close(self) -> None:
-        """End reading that nobody has asked for the reader of."""
+        """Stop the reader of `start`, unless `reader` has returned it."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
 
     def _make_reader(self, first_group: int) -> ByteReader:
-        self._found = [self._look_at(group) for group in range(len(self.groups))]
+        self._found = [self._stat(group) for group in range(len(self.groups))]
         runs = [run for group in self.groups[first_group:] for run in group.runs]
         return ByteReader(runs, bandwidth=self._bandwidth, buffer_bytes=self._buffer_bytes)
 
-    def _look_at(self, group: int) -> tuple[int, ...] | None:
+    def _stat(self, group: int) -> tuple[int, ...] | None:
         file = self.groups[group].file
         if file is None:
             return None
@@ -137,12 +134,7 @@ class CheckpointReading:
 def begin_reading(
     model: str, *, load_format: str = "auto", bandwidth: float | None = None, last_stage: int | None = None
 ) -> CheckpointReading | None:
-    """Begin to read what is on this machine, if it has files that will be loaded. None also where they are broken:
-    whoever loads them says what is wrong.
-
-    Args:
-        model: as `EngineConfig` names it.
-    """
+    """Start reading a model's files if they are on this machine. Errors give None: loading reports them."""
     try:
         source = find_model(model)
         if source is None or source.path is None or load_format == "random":
@@ -157,13 +149,9 @@ def begin_reading(
 
 
 def read_checkpoint(
-    directory: Path,
-    *,
-    bandwidth: float | None = None,
-    last_stage: int | None = None,
-    buffer_bytes: int = BUFFER_BYTES,
+    directory: Path, *, bandwidth: float | None = None, last_stage: int | None = None, buffer_bytes: int = BUFFER_BYTES
 ) -> CheckpointReading:
-    """The headers of a checkpoint, and the manifest of one that comes in stages; raises as `CheckpointReading`."""
+    """Open a checkpoint or a pack; raises as `CheckpointReading`."""
     manifest = read_stage_manifest(directory) if is_pack(directory) else None
     return CheckpointReading(
         directory, manifest=manifest, bandwidth=bandwidth, last_stage=last_stage, buffer_bytes=buffer_bytes
@@ -171,13 +159,13 @@ def read_checkpoint(
 
 
 def _group_of(manifest: StageManifest, group: LayerGroup, entries: Mapping[str, TensorEntry]) -> ReadGroup:
-    """A group's file, which must hold the layers that the manifest says."""
+    """Return a group, whose file must contain the manifest's layers."""
     path, packed = manifest.directory / group.file, manifest.files[group.file]
     run = run_of_file(path, packed.num_bytes, entries.values())
     names = [entry.name for entry in run.tensors]
-    found = {int(place) for place in map(place_in_use, names) if place >= 0 and math.isfinite(place)}
+    found = {int(position) for position in map(position_in_use, names) if position >= 0 and math.isfinite(position)}
     if found != set(group.layers):
-        raise _misfit(manifest, f"says that {group.file} holds layers {list(group.layers)}; it holds {sorted(found)}")
+        raise _misfit(manifest, f"expects layers {list(group.layers)} in {group.file}, which contains {sorted(found)}")
     return ReadGroup((run,), packed, is_whole=True)
 
 

@@ -1,4 +1,4 @@
-"""In which order a checkpoint's bytes are wanted: embeddings, layers ascending, then the final norm and the head."""
+"""The order of reading a checkpoint: embeddings, layers ascending, then the final norm and the head."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from pathlib import Path
 
 from quire.loading.checkpoint import ScatteredEntry, TensorEntry
 
-# By name, since models' classes come with torch. A name that fits neither costs memory, or a wait, and no more.
+# By name, since the models' classes import torch. A name that matches neither only costs memory or time.
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h)\.(\d+)\.")
 _EMBEDDING = re.compile(r"(?:^|\.)(?:embed_\w+|wte|wpe|project_in)\.")
 
 
 @dataclass(frozen=True)
 class Run:
-    """Bytes of one file that are read one after the other, and the tensors in them. A scattered one has its own run,
-    and start and end are its own."""
+    """Contiguous bytes of one file and the tensors in them, or one `ScatteredEntry`."""
 
     file: Path
     start: int
@@ -26,18 +25,18 @@ class Run:
     tensors: tuple[TensorEntry, ...]  #: by offset
 
 
-def place_in_use(name: str) -> float:
-    """A number by which tensors are sorted: -1 for embeddings, a layer's index, infinity for what comes after."""
+def position_in_use(name: str) -> float:
+    """Return a tensor's sort key: -1 for embeddings, a layer's index, infinity for the rest."""
     if match := _LAYER.search(name):
         return int(match[1])
     return -1 if _EMBEDDING.search(name) else math.inf
 
 
 def runs_in_order_of_use(entries: Iterable[TensorEntry]) -> list[Run]:
-    """The bytes of tensors, as few runs as the order allows."""
+    """Join the tensors into as few runs as the order allows."""
     runs: list[Run] = []
     tensors: list[TensorEntry] = []
-    for entry in sorted(entries, key=lambda entry: (place_in_use(entry.name), entry.file, entry.start)):
+    for entry in sorted(entries, key=lambda entry: (position_in_use(entry.name), entry.file, entry.start)):
         if tensors and not _is_next(entry, tensors[-1]):
             runs.append(_run_of(tensors))
             tensors = []
@@ -46,13 +45,12 @@ def runs_in_order_of_use(entries: Iterable[TensorEntry]) -> list[Run]:
 
 
 def run_of_file(file: Path, num_bytes: int, entries: Iterable[TensorEntry]) -> Run:
-    """A whole file, its header included, as its checksum wants it."""
+    """Return the run of a whole file with its header, as the checksum covers it."""
     tensors = [entry for entry in entries if entry.file == file]
     return Run(file, 0, num_bytes, tuple(sorted(tensors, key=lambda entry: (entry.start, entry.end))))
 
 
 def _is_next(entry: TensorEntry, last: TensorEntry) -> bool:
-    """Whether a tensor lies behind the last one."""
     if isinstance(entry, ScatteredEntry) or isinstance(last, ScatteredEntry):
         return False
     return (entry.file, entry.start) == (last.file, last.end)

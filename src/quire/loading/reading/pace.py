@@ -1,4 +1,4 @@
-"""Makes reads take as long as on slower storage."""
+"""Emulate slower storage."""
 
 from __future__ import annotations
 
@@ -8,15 +8,11 @@ from collections.abc import Callable
 
 
 class Pace:
-    """Storage that gives `bandwidth` bytes a second, one read after the other.
-
-    A read is given its turn when it begins, and is not over before that turn's end. So nobody waits where nothing is
-    read, and time that passes between two reads is lost, as it is on a device.
+    """A device with a bandwidth, which serves one read at a time. As on a device, idle time between reads is lost.
 
     Args:
-        bandwidth: bytes a second; None is as fast as it goes.
-        clock: seconds, monotonic.
-        wait: sleeps for some seconds; returns true where going on is not worth it.
+        bandwidth: bytes per second; None for no limit.
+        wait: sleeps some seconds; returns true to give up.
     """
 
     def __init__(
@@ -29,10 +25,10 @@ class Pace:
         self._clock = clock
         self._wait = wait
         self._lock = threading.Lock()
-        self._free_at = 0.0  # the end of the last turn
+        self._free_at = 0.0  # end of the last read
 
     def begin(self, num_bytes: int) -> float:
-        """A read of so many bytes begins. Returns the end of its turn, for `end`."""
+        """Start a read. Returns its end, for `end`."""
         if self._bandwidth is None:
             return 0.0
         with self._lock:
@@ -40,7 +36,7 @@ class Pace:
             return self._free_at
 
     def end(self, due: float) -> None:
-        """The bytes are there; return when they would be."""
+        """Wait until the read would end on the device."""
         while due and (ahead_s := due - self._clock()) > 0:
             if self._wait(ahead_s):
                 return

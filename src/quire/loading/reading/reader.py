@@ -1,7 +1,7 @@
-"""Reads runs of bytes ahead of whoever wants them: several large reads in flight, delivered in order.
+"""Read runs of bytes ahead: several large reads at once, delivered in order.
 
-Past the page cache (O_DIRECT) where the file system can and the cache does not have the file: it takes a third of the
-processor time, which the layers that arrive have use for, and leaves the cache to others.
+Files outside the page cache are read with O_DIRECT where possible: it takes a third of the CPU time, and leaves the
+cache to other programs.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from quire.loading.errors import ModelLoadError, UnreadableError
 from quire.loading.reading.order import Run
 from quire.loading.reading.pace import Pace
 
-PIECE_BYTES = 4 * 2**20  #: of one read
-BUFFER_BYTES = 256 * 2**20  #: that are read ahead at most
-NUM_READS = 4  #: in flight
-_END_S = 2.0  # that a read which has begun is waited for
-_ALIGNMENT = 4096  # of offsets, lengths and memory; no device asks for more
+PIECE_BYTES = 4 * 2**20  #: size of a read
+BUFFER_BYTES = 256 * 2**20  #: limit of read-ahead
+NUM_READS = 4  #: concurrent reads
+_END_S = 2.0  # limit of waiting for running reads
+_ALIGNMENT = 4096  # of offsets, lengths and memory; enough for any device
 _O_DIRECT: int = getattr(os, "O_DIRECT", 0)
 
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Bytes of a file, in a buffer that is the reader's again after `ByteReader.release`."""
+    """Bytes of a file in a buffer, which `ByteReader.release` returns to the reader."""
 
-    run: Run  #: that it is a piece of
+    run: Run
     start: int  #: in the file
     end: int
-    data: memoryview  #: empty where it was skipped
+    data: memoryview  #: empty for a skipped piece
     buffer: mmap.mmap | None
 
     def parts(self) -> Iterator[tuple[TensorEntry, int, memoryview]]:
-        """The parts of tensors in it: the tensor, from which of its bytes on, and the bytes."""
+        """Yield the parts of tensors in it: tensor, offset in the tensor, bytes."""
         tensors = self.run.tensors
         for entry in tensors[bisect.bisect_right(tensors, self.start, key=lambda entry: entry.end) :]:
             start, end = max(self.start, entry.start), min(self.end, entry.end)
@@ -59,13 +59,12 @@ class _Range:
 
 
 class ByteReader:
-    """Reads runs in order, from threads of its own.
+    """Reads runs in order, in its own threads.
 
     Args:
-        runs: what is read.
-        bandwidth: bytes a second that storage seems to give; None is what it gives.
-        buffer_bytes: that are read ahead at most.
-        uses_direct_io: None is where it helps.
+        bandwidth: limit in bytes per second, to emulate slower storage.
+        buffer_bytes: limit of read-ahead.
+        uses_direct_io: None decides per file.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class ByteReader:
         self._changed = threading.Condition()
         self._free: list[mmap.mmap] = []
         self._num_buffers = 0
-        self._next_read = 0  #: index of the range that is read next
+        self._next_read = 0  #: index of the next range to read
         self._next_given = 0
         self._done: dict[int, Piece | BaseException] = {}
         self._skipped: set[TensorEntry] = set()
@@ -99,25 +98,25 @@ class ByteReader:
 
     @property
     def buffered_bytes(self) -> int:
-        """Memory that the buffers take now."""
+        """Current memory of the buffers."""
         return self._num_buffers * (PIECE_BYTES + _ALIGNMENT)
 
     @property
     def uses_direct_io(self) -> bool:
-        """Whether any file is read past the page cache."""
+        """Whether any file bypasses the page cache."""
         return any(file.is_direct for file in self._files.values())
 
     def skip(self, entries: Iterable[TensorEntry]) -> None:
-        """These tensors are not wanted after all: pieces of them alone come without data, if it is not too late."""
+        """Skip tensors. Unread pieces that contain nothing else will have no data."""
         with self._changed:
             self._skipped.update(entries)
 
     def next_piece(self) -> Piece | None:
-        """The next piece, once it is there; None after the last one, or once the reader is closed.
+        """Wait for the next piece; None after the last one, or once the reader is closed.
 
         Raises:
-            UnreadableError: it cannot be read, or there is no memory to read it into; the message names the file.
-            ModelLoadError: the file ends before.
+            UnreadableError: the file cannot be read, or a buffer cannot be allocated.
+            ModelLoadError: the file is shorter than expected.
         """
         with self._changed:
             index = self._next_given
@@ -133,23 +132,23 @@ class ByteReader:
         return piece
 
     def release(self, piece: Piece) -> None:
-        """The piece's bytes are wanted no more."""
+        """Return the piece's buffer."""
         if piece.buffer is not None:
             with self._changed:
                 if len(self._free) < len(self._ranges) - self._next_read:
                     self._free.append(piece.buffer)
                     self._changed.notify_all()
-                else:  # towards the end buffers go as the model grows
+                else:  # towards the end buffers are freed while the model grows
                     self._num_buffers -= 1
 
     def stop(self) -> None:
-        """Begin nothing more, and give out nothing more."""
+        """Start and return no more reads."""
         self._closing.set()
         with self._changed:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End reading. A read that has begun is waited for, but not for long: one from a network may hang."""
+        """Stop, and wait shortly for running reads; one from a network may hang."""
         self.stop()
         for thread in self._threads:
             if thread.ident is not None:
@@ -164,14 +163,14 @@ class ByteReader:
             self._files.clear()
 
     def _work(self) -> None:
-        while (taken := self._take()) is not None:
+        while (taken := self._next_range()) is not None:
             index, each, get_buffer = taken
             result: Piece | BaseException
             try:
                 result = self._read(each, get_buffer)
             except OSError as error:
                 result = _unread(each.run.file, error.strerror or str(error))
-            except BaseException as error:  # whatever it is, somebody waits for this piece
+            except BaseException as error:  # re-raised by next_piece
                 result = error
             with self._changed:
                 self._done[index] = result
@@ -179,9 +178,11 @@ class ByteReader:
             if isinstance(result, BaseException):
                 return
 
-    def _take(self) -> tuple[int, _Range, Callable[[], mmap.mmap] | None] | None:
-        """The next range and how its buffer is had, once there is room for one; None in its place for a range that is
-        skipped. In order, so that the first never lacks a buffer."""
+    def _next_range(self) -> tuple[int, _Range, Callable[[], mmap.mmap] | None] | None:
+        """Wait for room, and return the next range and a function for its buffer, None if the range is skipped.
+
+        Ranges are taken in order, so that the first never lacks a buffer.
+        """
         with self._changed:
             while not self._closing.is_set() and self._next_read < len(self._ranges):
                 index = self._next_read
@@ -225,7 +226,7 @@ class ByteReader:
 
 
 class _OpenFile:
-    """A file that is read past the page cache, as far as that works and helps."""
+    """An open file, read past the page cache if that works and helps."""
 
     def __init__(self, path: Path, uses_direct_io: bool | None) -> None:
         self._path = path
@@ -237,7 +238,7 @@ class _OpenFile:
             try:
                 self._direct = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _O_DIRECT)
             except OSError as error:
-                if error.errno != errno.EINVAL:  # which a file system answers that has no direct I/O
+                if error.errno != errno.EINVAL:  # a file system without direct I/O
                     raise
 
     @property
@@ -245,11 +246,11 @@ class _OpenFile:
         return self._direct >= 0 and not self._is_refused
 
     def read(self, start: int, end: int, buffer: mmap.mmap) -> memoryview:
-        """Bytes of the file, somewhere in the buffer.
+        """Read a range into the buffer and return its view.
 
         Raises:
             OSError: reading fails.
-            ModelLoadError: the file ends before.
+            ModelLoadError: the file is shorter than expected.
         """
         first = start // _ALIGNMENT * _ALIGNMENT
         room = memoryview(buffer)[: -(-(end - first) // _ALIGNMENT) * _ALIGNMENT]
@@ -265,11 +266,13 @@ class _OpenFile:
         return room[start - first : end - first]
 
     def gather(self, ranges: Iterable[tuple[int, int]], buffer: mmap.mmap) -> memoryview:
-        """Several ranges of the file, one behind the other; raises as `read`. Never past the page cache: what they
-        leave out is, on this machine, another rank's."""
+        """Read several ranges into one buffer; raises as `read`.
+
+        Uses the page cache, since another rank of this machine reads the bytes between.
+        """
         room, filled = memoryview(buffer), 0
         ranges = list(ranges)
-        if self._direct >= 0:  # not in the cache: all are asked for at once, since each alone would wait for a disk
+        if self._direct >= 0:  # not cached: request all at once, rather than wait for the disk each time
             for start, end in ranges:
                 os.posix_fadvise(self._file, start, end - start, os.POSIX_FADV_WILLNEED)
         for start, end in ranges:
@@ -283,18 +286,18 @@ class _OpenFile:
     def _ended(self) -> ModelLoadError:
         size = os.fstat(self._file).st_size
         return ModelLoadError(
-            f"{self._path} ends at byte {size}, and it had more when loading began; copy it again, and leave it as it "
-            "is while it is loaded"
+            f"{self._path} ends at byte {size}, and was longer when loading started; copy it again, and do not change "
+            "it during loading"
         )
 
     def _read_some(self, position: int, room: memoryview) -> int:
-        if self.is_direct and not position % _ALIGNMENT:  # after a read that was cut short it may lie between
+        if self.is_direct and not position % _ALIGNMENT:  # a short read may end at any byte
             try:
                 return os.preadv(self._direct, [room], position)
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
-                self._is_refused = True  # opened, but does not read: some overlays
+                self._is_refused = True  # some overlays open with O_DIRECT but refuse reads
         return os.preadv(self._file, [room], position)
 
     def close(self) -> None:
@@ -304,7 +307,7 @@ class _OpenFile:
 
 
 def _cut(run: Run) -> Iterator[_Range]:
-    """A run in pieces that begin and end, but for its ends, where direct reads can."""
+    """Cut a run into pieces whose inner bounds suit direct reads."""
     start = run.start
     while start < run.end:
         end = min(run.end, (start // PIECE_BYTES + 1) * PIECE_BYTES)
@@ -321,16 +324,13 @@ def _make_buffer(file: Path) -> mmap.mmap:
         return mmap.mmap(-1, PIECE_BYTES + _ALIGNMENT)
     except OSError as error:
         raise UnreadableError(
-            f"there is no memory to read {file} into ({error.strerror or error}); end other programs, or allow this "
-            "one more"
+            f"no memory for buffers to read {file} ({error.strerror or error}); end other programs, or raise the "
+            "memory limit"
         ) from None
 
 
 def _is_cached(file: int) -> bool:
-    """Whether the page cache has at least half of a file (mincore(2)); reading it from there is faster than any disk.
-
-    False where the system does not tell.
-    """
+    """Return whether the page cache holds at least half of a file (mincore(2)); False if unknown."""
     size = os.fstat(file).st_size
     if not size:
         return True
@@ -349,6 +349,4 @@ _LOWEST_BIT = bytes(value & 1 for value in range(256))
 
 
 def _unread(file: Path, reason: str) -> UnreadableError:
-    return UnreadableError(
-        f"{file} cannot be read ({reason}); see that the disk or network that it lies on works, or copy it again"
-    )
+    return UnreadableError(f"{file} cannot be read ({reason}); check its disk or network, or copy it again")
