@@ -123,7 +123,7 @@ def test_a_plan_without_text(tmp_path: Path) -> None:
         ("plan --block 3:6 --plot p.png", "--plot draws distances"),
         ("plan --ttft 3 --generate 1", "--ttft and --bandwidth belong together"),
         ("plan --ttft 3 --bandwidth 1MB --baseline deepest", "leaves no time to load"),
-        ("plan --bytes 1MB --baseline deepest", "stage 1 cannot have so little as"),
+        ("plan --bytes 1MB --baseline deepest", "stage 1 cannot be as small as"),
         ("plan --bytes 1GB --baseline deepest", "it needs no stages"),
         ("plan --bytes much --baseline deepest", "'much' is not a size"),
         ("plan --preset progressiveserve", "for models of 32 layers, and this one has 16"),

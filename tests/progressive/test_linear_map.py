@@ -56,6 +56,6 @@ def test_too_little_text_and_a_file_of_something_else_are_refused(tmp_path: Path
     with pytest.raises(ValueError, match="no block 2:4 in 3 layers"):
         fit_linear_map(model, batches(random_texts(4)), 2, 4)
     save_file({"weight": torch.zeros(64, 64)}, tmp_path / "half.safetensors")
-    for name, message in (("half.safetensors", "holds"), ("none.safetensors", "no file of a linear map")):
+    for name, message in (("half.safetensors", "holds"), ("none.safetensors", "is not a linear map")):
         with pytest.raises(ValueError, match=message):
             GapMap.load(tmp_path / name, 64)

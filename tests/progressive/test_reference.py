@@ -81,7 +81,7 @@ def test_gradients_pass_where_layers_are_absent_and_peft_leaves_these_alone() ->
         ([-1], False, "not among 3, each once"),
         ([1, 1], False, "not among 3, each once"),
         ([0, 1, 2], False, "leave one in"),
-        ([0, 2], True, "no neighbours"),
+        ([0, 2], True, "not contiguous"),
     ],
 )
 def test_layers_that_cannot_be_removed_are_refused(out: list[int], mapped: bool, message: str) -> None:

@@ -72,7 +72,7 @@ def test_a_variant_is_its_stage_and_leaves_the_model_whole(tmp_path: Path) -> No
         assert not torch.equal(logits(whole), logits(bare))
     assert torch.equal(logits(whole), expected)
     for stage, folder, message in (
-        (2, "1", r"no adapter for stage 2 .* it lacks the layers \[2\]"),
+        (2, "1", r"not an adapter for stage 2 .* it lacks the layers \[2\]"),
         (1, "control", r"it has the layers \[2, 3\], which are out there"),
         (1, "none", "cannot be read"),
     ):

@@ -1,4 +1,4 @@
-"""How much a block of layers turns what goes through it: the layers that turn it least are missed least.
+"""Measure the angular distance between the input and output of blocks of layers, which ranks layers to leave out.
 
 Source: Gromov et al., 2024, "The Unreasonable Ineffectiveness of the Deeper Layers" (arXiv 2403.17887), eq. 7.
 """
@@ -19,7 +19,7 @@ from quire.progressive.reference import decoder_layers
 
 @dataclass(frozen=True)
 class LayerBlock:
-    """The layers [start, end), and the mean angular distance between what enters and what leaves them."""
+    """Layers [start, end), and the mean angular distance between their input and output."""
 
     start: int
     end: int
@@ -28,10 +28,10 @@ class LayerBlock:
 
 @dataclass(frozen=True)
 class AngularDistances:
-    """The distances of all blocks of a model, over some texts.
+    """Distances of all blocks of a model.
 
     Attributes:
-        values: values[n - 1][start] is that of the n layers from `start` on, between 0 (the same direction) and 1.
+        values: `values[n - 1][start]` for the n layers from `start` on, between 0 (the same direction) and 1.
     """
 
     num_layers: int
@@ -39,11 +39,10 @@ class AngularDistances:
     values: tuple[tuple[float, ...], ...]
 
     def of(self, start: int, end: int) -> LayerBlock:
-        """The block of the layers [start, end)."""
         return LayerBlock(start, end, self.values[end - start - 1][start])
 
     def best(self, size: int) -> LayerBlock:
-        """The block of `size` layers with the least distance; the first of equals."""
+        """The first block of `size` layers with the least distance."""
         row = self.values[size - 1]
         start = min(range(len(row)), key=row.__getitem__)
         return LayerBlock(start, start + size, row[start])
@@ -52,14 +51,14 @@ class AngularDistances:
 def measure_distances(
     model: Any, batches: Iterable[TokenBatch], advance: Callable[[int], None] = lambda num_texts: None
 ) -> AngularDistances:
-    """arccos(cos(x_l, x_(l+n))) / π for every start l and size n, averaged over texts.
+    """Average arccos(cos(x_l, x_(l+n))) / π over texts, for every start l and size n.
 
-    x_l is the input of layer l at a text's last token. Where l + n is the number of layers, it is what the last layer
-    gives, before the final norm. Cosines are taken in float64 of the states, whatever the model computes in.
+    x_l is the input of layer l at a text's last token; after the last layer it is the layer's output before the final
+    norm. Cosines are computed in float64.
 
     Args:
-        model: as `load_reference` gives it, whole.
-        advance: told how many texts have been read, batch by batch.
+        model: complete model from `load_reference`.
+        advance: callback with the number of texts read in each batch.
 
     Raises:
         ValueError: there are no texts, or some activations are not finite.
@@ -85,7 +84,7 @@ def measure_distances(
 
 
 def _last_states(model: Any, batch: TokenBatch) -> Tensor:
-    """[num_texts, num_layers + 1, hidden_size], float64, at each text's last token."""
+    """Return states at each text's last token: float64 [num_texts, num_layers + 1, hidden_size]."""
     rows = torch.arange(len(batch.lengths))
     states: dict[int, Tensor] = {}
 
@@ -99,7 +98,7 @@ def _last_states(model: Any, batch: TokenBatch) -> Tensor:
 
 @contextmanager
 def hidden_states(model: Any, see: Callable[[int, Tensor], None]) -> Iterator[None]:
-    """Have `see(index, x)` told the input of each layer, and as the last one's successor what that one gives.
+    """Call `see(index, x)` with the input of each layer, and at last with the output of the last one.
 
     x: [num_texts, num_tokens, hidden_size], before any norm.
     """
@@ -124,6 +123,6 @@ def hidden_states(model: Any, see: Callable[[int, Tensor], None]) -> Iterator[No
 
 
 def run(model: Any, batch: TokenBatch) -> None:
-    """One forward pass over a batch, for its hidden states: no logits."""
+    """Run a forward pass without logits."""
     with torch.inference_mode():
         model.base_model(input_ids=batch.token_ids, use_cache=False)

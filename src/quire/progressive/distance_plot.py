@@ -1,4 +1,4 @@
-"""The picture of angular distances: which layers change their input least."""
+"""Plot angular distances: which layers change their input least."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from quire.progressive.angular_distance import AngularDistances
 
 
 def draw_distances(figure: Any, distances: AngularDistances, model: str, block: tuple[int, int] | None = None) -> None:
-    """Fill a matplotlib figure with a cell a block: its start to the right, its size upwards.
-
-    Args:
-        block: [start, end) of a plan, to be marked.
-    """
+    """Draw one cell per block: its start on the x axis, its size on the y axis. `block` marks a plan's layers."""
     num_layers = distances.num_layers
     axes = figure.subplots()
     cells = [[row[i] if i < len(row) else float("nan") for i in range(num_layers)] for row in distances.values[:-1]]

@@ -1,4 +1,4 @@
-"""A linear map in place of absent layers: least squares from what enters them to what leaves them. No training."""
+"""Fit a linear map that replaces absent layers, by least squares from their input to their output."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from quire.progressive.angular_distance import hidden_states, run
 from quire.progressive.calibration_text import TokenBatch
 from quire.progressive.reference import decoder_layers
 
-HELD_OUT_EVERY = 8  # one text of so many is not learned from, and tells how good the map is
+HELD_OUT_EVERY = 8  # one text of so many is held out to measure the fit
 
 
 class GapMap(nn.Module):
-    """y = x W^T + b in place of a gap. Its values are buffers: nothing trains them, and no adapter is put on them."""
+    """y = x W^T + b. Its tensors are buffers, so neither training nor adapters change them."""
 
     weight: Tensor  #: [hidden_size, hidden_size]
     bias: Tensor  #: [hidden_size]
@@ -35,15 +35,11 @@ class GapMap(nn.Module):
 
     @classmethod
     def load(cls, path: Path, hidden_size: int) -> GapMap:
-        """From a file of the two tensors, `weight` and `bias`.
-
-        Raises:
-            ValueError: it is no such file, or of a model of another width.
-        """
+        """Read a file with `weight` and `bias`. Raises ValueError for other files and other widths."""
         try:
             tensors = load_file(path)
         except (SafetensorError, OSError) as error:
-            raise ValueError(f"{path} is no file of a linear map: {error}; make one with `quire stages map`") from None
+            raise ValueError(f"{path} is not a linear map: {error}; make one with `quire stages map`") from None
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         wanted = {"weight": (hidden_size, hidden_size), "bias": (hidden_size,)}
         if shapes != wanted:
@@ -51,25 +47,21 @@ class GapMap(nn.Module):
         return cls(tensors["weight"].float(), tensors["bias"].float())
 
     def save(self, path: Path, **facts: str) -> None:
-        """Write both tensors in float32; `facts` go into the file's header."""
+        """Write both tensors in float32, and `facts` into the file's header."""
         save_file({"weight": self.weight.float(), "bias": self.bias.float()}, path, facts)
 
 
 @dataclass(frozen=True)
 class MapFit:
-    """How well a map stands in, on texts that it was not learned from.
+    """Quality of a map on held-out texts."""
 
-    Attributes:
-        error: mean square of what is missed, in parts of what the layers change at all: 1 is what the identity has.
-    """
-
-    num_tokens: int  #: learned from
-    num_held_out: int  #: tokens of the other texts
-    error: float
+    num_tokens: int  #: tokens fitted
+    num_held_out: int
+    error: float  #: mean squared error relative to the identity's
 
 
 class _Sums:
-    """The sums that least squares needs, of x with a 1 behind it, and of d = y - x."""
+    """Sums for the normal equations, of x with an appended 1 and of d = y - x."""
 
     def __init__(self, hidden_size: int) -> None:
         self.count = 0
@@ -100,15 +92,15 @@ def fit_linear_map(
     ridge: float = 1e-4,
     advance: Callable[[int], None] = lambda num_texts: None,
 ) -> tuple[GapMap, MapFit]:
-    """The map from the input of layer `start` to the output of layer `end - 1`, over all tokens of some texts.
+    """Fit the map from the input of layer `start` to the output of layer `end - 1`, over all tokens of some texts.
 
-    Least squares by normal equations in float64. The ridge draws it to the identity, which is what stands in the gap
-    without a map; so a direction that the texts do not show goes through unchanged.
+    It solves the normal equations in float64. The ridge pulls the map to the identity, so directions missing in the
+    texts pass unchanged.
 
     Args:
-        model: as `load_reference` gives it, whole.
-        ridge: in parts of the mean square of an input's element.
-        advance: told how many texts have been read, batch by batch.
+        model: complete model from `load_reference`.
+        ridge: penalty relative to the mean square of the input's elements.
+        advance: callback with the number of texts read in each batch.
 
     Raises:
         ValueError: there is no such block, too little text, or some activations are not finite.
@@ -145,7 +137,7 @@ def fit_linear_map(
 
 
 def _ends(model: Any, batch: TokenBatch, start: int, end: int) -> tuple[Tensor, Tensor]:
-    """What enters the layers [start, end), and what leaves them: [num_texts, num_tokens, hidden_size] each."""
+    """Input and output of the layers [start, end): [num_texts, num_tokens, hidden_size] each."""
     seen: dict[int, Tensor] = {}
 
     def see(index: int, x: Tensor) -> None:

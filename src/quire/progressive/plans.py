@@ -1,4 +1,4 @@
-"""Which layers are left out at first: plans of stages chosen by hand, by bytes or by distance, and their files."""
+"""Make plans of stages, by hand, by bytes or by distance, and read and write their files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from quire.models.registry import build_model
 from quire.progressive.stage_plan import StagePlan
 
 PRESETS = {"progressiveserve": (32, ((20, 24), (24, 28)))}
-"""Published plans by name: the number of layers, and the groups [start, end) in the order in which they come back.
+"""Published plans by name: the number of layers, and the groups [start, end) in the order of their return.
 
 progressiveserve: Park et al., "ProgressiveServe", section 2.1, Llama-2-7B: layers 21 to 28, counted from 1.
 """
@@ -28,22 +28,22 @@ progressiveserve: Park et al., "ProgressiveServe", section 2.1, Llama-2-7B: laye
 
 @dataclass(frozen=True)
 class ModelBytes:
-    """The bytes of a model's weights as they lie in its files."""
+    """Sizes of a model's weights in its files."""
 
-    layers: tuple[int, ...]  #: of each layer
-    others: int  #: of what is no layer: embeddings, final norm, head
+    layers: tuple[int, ...]
+    others: int  #: embeddings, final norm, head
 
     @property
     def total(self) -> int:
         return self.others + sum(self.layers)
 
     def without(self, start: int, end: int) -> int:
-        """Without the layers [start, end)."""
+        """The size without the layers [start, end)."""
         return self.total - sum(self.layers[start:end])
 
 
 def model_bytes(source: ModelSource) -> ModelBytes:
-    """From the headers of a model's files, or from a preset's shapes."""
+    """Read sizes from the headers of a model's files, or compute them from a preset's shapes."""
     num_layers = source.config.num_layers
     if source.path is not None:
         sizes = {name: entry.num_bytes for name, entry in read_headers(source.path).items()}
@@ -60,11 +60,12 @@ def model_bytes(source: ModelSource) -> ModelBytes:
 
 
 def plan_block(num_layers: int, start: int, end: int, num_stages: int | None = None) -> StagePlan:
-    """The layers [start, end) out at first, and back in `num_stages - 1` groups as equal as can be, the first ones
-    first: three stages where the block has layers enough.
+    """Plan to leave out the layers [start, end), and restore them in `num_stages - 1` groups of similar size.
+
+    By default there are three stages, or two for a single layer.
 
     Raises:
-        ValueError: there are no such layers, none is left, or there are more groups than layers.
+        ValueError: the layers do not exist, none would be left, or there are more groups than layers.
     """
     size = end - start
     if not 0 <= start < end <= num_layers:
@@ -73,20 +74,16 @@ def plan_block(num_layers: int, start: int, end: int, num_stages: int | None = N
         raise ValueError(f"all {num_layers} layers cannot be out; leave at least one in")
     num_groups = min(2, size) if num_stages is None else num_stages - 1
     if num_groups < 1:
-        raise ValueError(f"{num_stages} stages are none; a plan has at least two, the pruned model and the original")
+        raise ValueError(f"{num_stages} stages are too few; a plan has the pruned model and the original at least")
     if num_groups > size:
-        raise ValueError(f"{size} layers cannot come back in {num_groups} groups; ask for {size + 1} stages at most")
+        raise ValueError(f"{size} layers cannot return in {num_groups} groups; ask for {size + 1} stages at most")
     bounds = [start + -(-size * i // num_groups) for i in range(num_groups + 1)]  # larger groups first
     groups = tuple(tuple(range(a, b)) for a, b in itertools.pairwise(bounds))
     return StagePlan(num_layers, (tuple(i for i in range(num_layers) if not start <= i < end), *groups))
 
 
 def preset_plan(name: str, num_layers: int) -> StagePlan:
-    """A published plan.
-
-    Raises:
-        ValueError: there is no such preset, or it is for models of another depth.
-    """
+    """Return a published plan. Raises ValueError for an unknown name and for models of another depth."""
     if name not in PRESETS:
         raise ValueError(f"there is no preset {name!r}; presets: {', '.join(PRESETS)}")
     depth, spans = PRESETS[name]
@@ -99,10 +96,10 @@ def preset_plan(name: str, num_layers: int) -> StagePlan:
 
 
 def deepest_block(num_layers: int, size: int) -> tuple[int, int]:
-    """The simple baseline: the deepest layers but the last one, which no model can do without.
+    """Return the baseline: the deepest layers without the last one, which every model needs.
 
     Raises:
-        ValueError: there are not so many.
+        ValueError: there are too few layers.
     """
     if not 1 <= size < num_layers:
         raise ValueError(f"{size} layers cannot be out of {num_layers}; between 1 and {num_layers - 1} can")
@@ -110,13 +107,13 @@ def deepest_block(num_layers: int, size: int) -> tuple[int, int]:
 
 
 def block_that_fits(sizes: ModelBytes, max_bytes: int, blocks: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
-    """The smallest of some blocks without which stage 1 has at most `max_bytes` of weights.
+    """Return the smallest block whose absence reduces stage 1 to `max_bytes` of weights.
 
     Args:
         blocks: [start, end) by size.
 
     Raises:
-        ValueError: the model fits whole, or no block is enough; the message has the figures.
+        ValueError: the whole model fits, or no block suffices.
     """
     if sizes.total <= max_bytes:
         raise ValueError(
@@ -127,21 +124,21 @@ def block_that_fits(sizes: ModelBytes, max_bytes: int, blocks: Mapping[int, tupl
             return blocks[size]
     least = min(sizes.without(*block) for block in blocks.values())
     raise ValueError(
-        f"stage 1 cannot have so little as {format_size(max_bytes)}: with all layers out but one it has "
+        f"stage 1 cannot be as small as {format_size(max_bytes)}: with all layers out but one it has "
         f"{format_size(least)}, embeddings among them"
     )
 
 
 def bytes_by(ttft: float, bandwidth: float, allowance: float) -> int:
-    """What has arrived when the first token is due: nothing counts but the transfer and a fixed allowance.
+    """Bytes that a transfer can load before the first token is due.
 
     Args:
         ttft: seconds from the start of the process.
-        bandwidth: bytes a second.
-        allowance: seconds of them in which no weights are awaited: imports, and the first step.
+        bandwidth: bytes per second.
+        allowance: seconds without loading: imports and the first step.
 
     Raises:
-        ValueError: no time is left.
+        ValueError: no time is left to load.
     """
     if ttft <= allowance:
         raise ValueError(f"a first token after {ttft:g} s leaves no time to load, with {allowance:g} s for all else")
@@ -149,16 +146,12 @@ def bytes_by(ttft: float, bandwidth: float, allowance: float) -> int:
 
 
 def write_plan(plan: StagePlan, path: Path, **facts: Any) -> None:
-    """A plan's file; `facts` are further entries, such as the model's name."""
+    """Write a plan; `facts` are further entries, such as the model's name."""
     path.write_text(json.dumps({**plan.to_dict(), **facts}, indent=1) + "\n", encoding="utf-8")
 
 
 def read_plan(path: Path) -> tuple[StagePlan, dict[str, Any]]:
-    """A plan from its file, and all that the file says.
-
-    Raises:
-        ValueError: it cannot be read, or is no plan; the message names it.
-    """
+    """Read a plan and all entries of its file. Raises ValueError, which names an unreadable or invalid file."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(data, dict):
@@ -171,7 +164,7 @@ def read_plan(path: Path) -> tuple[StagePlan, dict[str, Any]]:
 
 
 def plan_for(path: Path, num_layers: int) -> StagePlan:
-    """As `read_plan`, for a model of so many layers."""
+    """Read a plan and check the model's number of layers."""
     plan, _ = read_plan(path)
     if plan.num_layers != num_layers:
         raise ValueError(f"{path} plans {plan.num_layers} layers, and the model has {num_layers}; make another plan")
@@ -179,16 +172,16 @@ def plan_for(path: Path, num_layers: int) -> StagePlan:
 
 
 def gap_of(plan: StagePlan, stage: int) -> tuple[int, int]:
-    """The layers [start, end) that a stage lacks.
+    """Return the layers [start, end) that a stage lacks.
 
     Raises:
-        ValueError: there is no such stage, it lacks none, or they are no neighbours.
+        ValueError: there is no such stage, it lacks no layers, or they are not contiguous.
     """
     if not 1 <= stage < plan.num_stages:
         raise ValueError(f"stage {stage} lacks no layers; of {plan.num_stages} stages, 1 to {plan.num_stages - 1} do")
     out = plan.layers_out(stage)
     if out != tuple(range(out[0], out[-1] + 1)):
         raise ValueError(
-            f"stage {stage} lacks the layers {list(out)}, which are no neighbours; a map stands in for one gap"
+            f"stage {stage} lacks the layers {list(out)}, which are not contiguous; a map replaces one gap"
         )
     return out[0], out[-1] + 1

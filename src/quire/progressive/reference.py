@@ -1,7 +1,6 @@
-"""A model in `transformers`, for what no server does: it shows what flows between its layers, and can be trained.
+"""Load a model in `transformers`, to observe its hidden states and to train it.
 
-The same weights and the same token ids as the engine's, whatever the model's name means. `remove_layers` turns the
-model into one of its stages.
+It has the engine's weights and token ids. `remove_layers` turns it into one of its stages.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from quire.loading.random_weights import fill_random
 from quire.models.registry import build_model
 from quire.text.tokenizer import Tokenizer
 
-_LAYERS = {  # attributes on the way from the model with its head to its list of decoder layers
+_LAYERS = {  # attribute path from the model to its list of decoder layers
     "LlamaForCausalLM": ("model", "layers"),
     "MistralForCausalLM": ("model", "layers"),
     "Qwen2ForCausalLM": ("model", "layers"),
@@ -30,20 +29,19 @@ _LAYERS = {  # attributes on the way from the model with its head to its list of
 
 
 def load_reference(name: str, dtype: str = "auto") -> tuple[Any, Tokenizer]:
-    """A model as `transformers` has it, in eval mode on the CPU, and Quire's tokenizer for it.
+    """Load a model of `transformers` in eval mode on the CPU, with Quire's tokenizer.
 
     Args:
-        name: a directory, a hub id, an embedded name or a preset, as everywhere; a preset gets the random weights that
-            the engine gives it with seed 0.
+        name: directory, hub id, embedded name or preset; a preset gets the engine's random weights for seed 0.
         dtype: float32, bfloat16, float16, or auto: the config's, else the files'.
 
     Raises:
         UnsupportedModelError, ModelConfigError: Quire does not serve the model.
-        ModelLoadError: it is not there, or its files are not what its config describes.
-        ValueError: it has no tokenizer.
+        ModelLoadError: the model is missing, or its files do not match its config.
+        ValueError: there is no tokenizer.
     """
     source = resolve_model(name)
-    config = source.config  # refuses what Quire does not serve, before transformers is imported
+    config = source.config  # rejects unsupported models before transformers is imported
     try:
         import transformers
     except ImportError:
@@ -65,7 +63,7 @@ def _random_reference(source: ModelSource, dtype: str) -> Any:
 
     values = dict(source.hf_config)
     config = transformers.AutoConfig.for_model(values.pop("model_type"), **values)
-    stored = choose_dtype("auto", source.config, None)  # drawn in the dtype that the engine draws them in
+    stored = choose_dtype("auto", source.config, None)  # the dtype in which the engine draws random weights
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=stored)
     tensors = model.state_dict()
     names = build_model(source.config, stored, "meta").checkpoint_tensors()
@@ -74,21 +72,20 @@ def _random_reference(source: ModelSource, dtype: str) -> Any:
 
 
 def decoder_layers(model: Any) -> nn.ModuleList:
-    """The list of a model's decoder layers, to read and to replace in; `model` may be wrapped by PEFT."""
+    """Return a model's mutable list of decoder layers; PEFT may wrap the model."""
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     if type(base).__name__ not in _LAYERS:
         raise ValueError(f"{type(base).__name__} is not one of {', '.join(_LAYERS)}")
-    place = base
+    found = base
     for attribute in _LAYERS[type(base).__name__]:
-        place = getattr(place, attribute)
-    return place
+        found = getattr(found, attribute)
+    return found
 
 
 class AbsentLayer(nn.Module):
-    """In the place of a decoder layer of `transformers`: the identity, or a map of the hidden states.
+    """Replaces a decoder layer of `transformers` by the identity, or by a map of the hidden states.
 
-    It keeps one number a token in the layer's place in the KV cache, since `transformers` counts past tokens by the
-    first layer's.
+    It caches one number per token, since `transformers` counts past tokens by the first layer's cache.
     """
 
     def __init__(self, index: int, linear_map: nn.Module | None = None, *, returns_tuple: bool = False) -> None:
@@ -107,48 +104,46 @@ class AbsentLayer(nn.Module):
 
 
 def remove_layers(model: Any, out: Sequence[int], linear_map: nn.Module | None = None) -> dict[int, nn.Module]:
-    """Make a model do without some layers; `generate`, training and PEFT's wrapping go on working.
+    """Replace layers in place by `AbsentLayer`s; `generate`, training and PEFT keep working.
 
     Args:
-        model: as `load_reference` gives it; changed in place.
         out: indices of layers.
-        linear_map: stands where the first of them stood, [..., hidden_size] -> the same; they must be neighbours then.
+        linear_map: module [..., hidden_size] -> the same, which replaces a contiguous block of layers.
 
     Returns:
-        the layers by index, as `put_back` takes them.
+        The removed layers by index, for `put_back`.
 
     Raises:
-        ValueError: there are no such layers, one is out already, or none would be left.
+        ValueError: layers do not exist or are out already, none would be left, or a map replaces separate layers.
     """
     layers = decoder_layers(model)
     indices = sorted(out)
     if len(set(indices)) != len(indices) or not all(0 <= index < len(layers) for index in indices):
         raise ValueError(f"the layers {list(out)} are not among {len(layers)}, each once, counted from 0")
     if any(isinstance(layers[index], AbsentLayer) for index in indices):
-        raise ValueError(f"of the layers {indices} some are out already")
+        raise ValueError(f"some of the layers {indices} are out already")
     if not indices:
         return {}
     if linear_map is not None and indices != list(range(indices[0], indices[-1] + 1)):
-        raise ValueError(f"the layers {indices} are no neighbours; a map stands in for a block of layers")
+        raise ValueError(f"the layers {indices} are not contiguous; a map replaces one block of layers")
     if len(indices) == sum(not isinstance(layer, AbsentLayer) for layer in layers):
         raise ValueError(f"all {len(indices)} layers cannot be out; leave one in")
     returns_tuple = _returns_tuple(model, layers[indices[0]])
     removed = {index: layers[index] for index in indices}
     for index in indices:
-        stands_in = linear_map if index == indices[0] else None
-        layers[index] = AbsentLayer(index, stands_in, returns_tuple=returns_tuple)
+        layers[index] = AbsentLayer(index, linear_map if index == indices[0] else None, returns_tuple=returns_tuple)
     return removed
 
 
 def put_back(model: Any, removed: Mapping[int, nn.Module]) -> None:
-    """Undo `remove_layers`, wholly or for some of its layers."""
+    """Undo `remove_layers`, for all or some of its layers."""
     layers = decoder_layers(model)
     for index, layer in removed.items():
         layers[index] = layer
 
 
 def _returns_tuple(model: Any, layer: nn.Module) -> bool:
-    """What a decoder layer returns has changed from one version of transformers to another: try with one token."""
+    """Probe with one token whether a decoder layer returns a tuple, which depends on transformers' version."""
     seen: list[bool] = []
     handle = layer.register_forward_hook(lambda module, args, output: seen.append(isinstance(output, tuple)))
     was_training = model.training

@@ -1,4 +1,4 @@
-"""The plan of a model's stages: which layers are left out at first, and in which groups they come back."""
+"""The plan of a model's stages: the layers left out at first, and the groups in which they return."""
 
 from __future__ import annotations
 
@@ -9,34 +9,33 @@ from typing import Any
 
 @dataclass(frozen=True)
 class StagePlan:
-    """All layers of a model, in the groups in which they arrive.
+    """All layers of a model in their groups of arrival. Raises ValueError for an invalid plan.
 
     Attributes:
-        groups: indices of layers, ascending within a group. The first group is what stage 1 serves; each later group
-            is a run of neighbours, and together they are one block.
+        groups: layer indices, ascending in each group. The first group is stage 1; each later one is contiguous, and
+            together they are one block.
     """
 
     num_layers: int
     groups: tuple[tuple[int, ...], ...]
 
     def __post_init__(self) -> None:
-        """Raises ValueError where the groups are no plan; the message says why."""
         layers = sorted(layer for group in self.groups for layer in group)
         if layers != list(range(self.num_layers)) or not all(self.groups):
             raise ValueError(f"the groups {self.groups} do not hold each of {self.num_layers} layers once")
         if any(list(group) != sorted(group) for group in self.groups):
-            raise ValueError("the layers of a group are named in ascending order")
+            raise ValueError("the layers of a group must be in ascending order")
         block = sorted(layer for group in self.groups[1:] for layer in group)
         for run in (block, *self.groups[1:]):
             if list(run) != list(range(run[0], run[0] + len(run))) if run else False:
-                raise ValueError(f"the layers {list(run)} are no neighbours; what is left out is one block")
+                raise ValueError(f"the layers {list(run)} are not contiguous; a plan leaves out one block")
 
     @property
     def num_stages(self) -> int:
         return len(self.groups)
 
     def layers_in_place(self, stage: int) -> tuple[int, ...]:
-        """The layers of a stage, which counts from 1, ascending."""
+        """A stage's layers, ascending; stages count from 1."""
         return tuple(sorted(layer for group in self.groups[:stage] for layer in group))
 
     def layers_out(self, stage: int) -> tuple[int, ...]:
@@ -47,11 +46,7 @@ class StagePlan:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> StagePlan:
-        """The inverse of `to_dict`; further entries are let be.
-
-        Raises:
-            ValueError: it is no plan.
-        """
+        """Undo `to_dict`, ignoring further entries. Raises ValueError for an invalid plan."""
         if data.get("quire_plan") != 1:
             raise ValueError("this is no plan of stages (quire_plan: 1); make one with `quire stages plan`")
         try:

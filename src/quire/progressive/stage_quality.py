@@ -1,4 +1,4 @@
-"""How well each stage of a model answers: bare, with a linear map in the gap, healed; whole, and the control."""
+"""Evaluate the stages of a model: bare, with a linear map, healed, the full model, and a control."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from quire.evaluate.paired import Paired, compare_paired
 from quire.evaluate.reading import ReadingQuestion, prompt_of, score_each
 from quire.loading.stage_manifest import StageManifest
-from quire.progressive.calibration_text import padding_id, up_to_end
+from quire.progressive.calibration_text import by_length, padding_id, up_to_end
 from quire.progressive.linear_map import GapMap
 from quire.progressive.plans import gap_of
 from quire.progressive.reference import put_back, remove_layers
@@ -27,7 +27,7 @@ from quire.text.tokenizer import Tokenizer
 PAPER = {1: (48.22, 54.26), 2: (56.22, 62.02), 3: (55.67, 66.11)}
 """Exact match and F1 by stage in Park et al., "ProgressiveServe", table 1: Llama-2-7B on TriviaQA, 3 the original."""
 
-_BATCH_TOKENS = 4096  # of prompts, padding counted
+_BATCH_TOKENS = 4096  # prompt tokens per batch, padding included
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class VariantAnswers:
-    """What a variant answered, and what that is worth; one entry a question."""
+    """A variant's answers and their scores, one entry per question."""
 
     variant: Variant
     predictions: tuple[str, ...]
@@ -67,15 +67,15 @@ class VariantAnswers:
 def variants_of(
     plan: StagePlan, adapters: Mapping[int, Path], maps: Mapping[int, Path], control: Path | None = None
 ) -> list[Variant]:
-    """All there is to measure, stage by stage.
+    """List all variants to measure, stage by stage.
 
     Args:
-        adapters, maps: by stage; the last stage has neither.
-        control: an adapter for the whole model, trained on what the others were trained on. It tells what healing
-            teaches beside healing, such as how answers look.
+        adapters, maps: paths by stage; the last stage has neither.
+        control: adapter for the full model, trained on the same data. It shows what healing teaches besides repairing
+            the gap, such as the format of answers.
 
     Raises:
-        ValueError: there is no such stage.
+        ValueError: an adapter or a map is for an invalid stage.
     """
     last = plan.num_stages
     for what, stages in (("adapter", adapters), ("map", maps)):
@@ -96,8 +96,7 @@ def variants_of(
 
 
 def variants_of_pack(manifest: StageManifest, control: Path | None = None) -> tuple[StagePlan, list[Variant]]:
-    """As `variants_of`, by a pack's manifest. A stage with both a map and an adapter is measured with both at once,
-    too, as it is served."""
+    """As `variants_of`, by a pack's manifest. A stage with map and adapter is also measured as served, with both."""
     plan = StagePlan(manifest.num_layers, tuple(group.layers for group in manifest.groups))
     folder = manifest.directory
     adapters = {stage.number: folder / stage.adapter for stage in manifest.stages if stage.adapter}
@@ -111,15 +110,11 @@ def variants_of_pack(manifest: StageManifest, control: Path | None = None) -> tu
 
 @contextmanager
 def staged(model: Any, plan: StagePlan, variant: Variant) -> Iterator[None]:
-    """Have the model be as a variant runs it: layers out, map in, adapter on. Afterwards it is whole again.
-
-    Raises:
-        ValueError: the adapter or the map does not fit the stage.
-    """
+    """Turn the model into a variant, and restore it afterwards. Raises ValueError if adapter or map do not fit."""
     out = plan.layers_out(variant.stage)
     linear_map = None
     if variant.linear_map is not None:
-        gap_of(plan, variant.stage)  # a map stands in for one gap
+        gap_of(plan, variant.stage)  # checks that there is one gap
         linear_map = GapMap.load(variant.linear_map, model.config.hidden_size)
     if variant.adapter is not None:
         _check_adapter(variant.adapter, plan, variant.stage)
@@ -133,27 +128,27 @@ def staged(model: Any, plan: StagePlan, variant: Variant) -> Iterator[None]:
 
 @contextmanager
 def _adapted(model: Any, folder: Path) -> Iterator[None]:
-    """PEFT puts its layers into the model itself."""
+    """Apply an adapter in place."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of transformers, about what PEFT does with it
+            warnings.simplefilter("ignore", FutureWarning)  # PEFT uses deprecated parts of transformers
             import peft
 
             wrapped = peft.PeftModel.from_pretrained(model, str(folder)).eval()
     except ImportError:
         raise ValueError("adapters need peft: pip install 'quire[heal]'") from None
     except (OSError, RuntimeError, ValueError) as error:
-        raise ValueError(f"the adapter in {folder} cannot be put on this model: {error}") from None
+        raise ValueError(f"the adapter in {folder} does not fit this model: {error}") from None
     try:
         yield
     finally:
         wrapped.unload()
         if hasattr(model, "peft_config"):
-            del model.peft_config  # else the next adapter is taken for a second one
+            del model.peft_config  # else the next adapter counts as a second one
 
 
 def _check_adapter(folder: Path, plan: StagePlan, stage: int) -> None:
-    """Raise ValueError unless an adapter is for the layers of a stage, each and no other."""
+    """Raise ValueError unless an adapter covers exactly the layers of a stage."""
     file = folder / "adapter_model.safetensors"
     try:
         with safe_open(file, framework="pt") as handle:
@@ -166,7 +161,7 @@ def _check_adapter(folder: Path, plan: StagePlan, stage: int) -> None:
         more, less = sorted(layers - expected), sorted(expected - layers)
         what = [f"it has the layers {more}, which are out there"] if more else []
         what += [f"it lacks the layers {less}"] if less else []
-        raise ValueError(f"{folder} is no adapter for stage {stage} of this plan: {', and '.join(what)}")
+        raise ValueError(f"{folder} is not an adapter for stage {stage} of this plan: {', and '.join(what)}")
 
 
 def evaluate_stages(
@@ -179,14 +174,14 @@ def evaluate_stages(
     max_new_tokens: int = 10,
     advance: Callable[[int], None] = lambda num_questions: None,
 ) -> Iterator[VariantAnswers]:
-    """Answer all questions by each variant in turn: zero-shot and greedy, prompts as `evaluate.reading` words them.
+    """Answer all questions by each variant, zero-shot and greedily, with the prompts of `evaluate.reading`.
 
     Args:
-        model: as `load_reference` gives it, whole; so it is again in the end.
-        advance: told how many more questions were answered, batch by batch.
+        model: complete model from `load_reference`, restored at the end.
+        advance: callback with the number of questions answered in each batch.
 
     Raises:
-        ValueError: there are no questions, one is too long for the model, or an adapter or a map does not fit.
+        ValueError: there are no questions, one is too long, or an adapter or a map does not fit.
     """
     prompts = tokenizer.encode_batch([prompt_of(question) for question in questions])
     _check_prompts(prompts, model, max_new_tokens)
@@ -204,14 +199,14 @@ def answer(
     max_new_tokens: int,
     advance: Callable[[int], None] = lambda num_prompts: None,
 ) -> list[str]:
-    """What a model says after each prompt, greedily."""
+    """Generate greedily after each prompt."""
     answers = [""] * len(prompts)
     padding = padding_id(model, tokenizer)
-    for batch in _by_length(prompts):
+    for batch in by_length(prompts, _BATCH_TOKENS):
         longest = len(prompts[batch[-1]])
         ids = torch.full((len(batch), longest), padding)
         mask = torch.zeros_like(ids)
-        for row, index in enumerate(batch):  # padding to the left, since what is generated stands to the right
+        for row, index in enumerate(batch):  # padding on the left, since generated tokens follow on the right
             ids[row, longest - len(prompts[index]) :] = torch.tensor(prompts[index])
             mask[row, longest - len(prompts[index]) :] = 1
         with torch.inference_mode():
@@ -233,18 +228,6 @@ def answer(
     return answers
 
 
-def _by_length(prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Indices in batches of prompts of similar length, the longest last in each."""
-    batch: list[int] = []
-    for index in sorted(range(len(prompts)), key=lambda index: len(prompts[index])):
-        if batch and (len(batch) + 1) * len(prompts[index]) > _BATCH_TOKENS:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
-
-
 def _check_prompts(prompts: Sequence[Sequence[int]], model: Any, max_new_tokens: int) -> None:
     if not prompts:
         raise ValueError("there are no questions to answer")
@@ -259,7 +242,7 @@ def _check_prompts(prompts: Sequence[Sequence[int]], model: Any, max_new_tokens:
 
 @dataclass(frozen=True)
 class VariantComparison:
-    """Two variants, compared question by question."""
+    """Two variants and their paired comparison."""
 
     first: str
     second: str
@@ -267,9 +250,9 @@ class VariantComparison:
 
 
 def compare(answered: Sequence[VariantAnswers]) -> list[VariantComparison]:
-    """What each remedy does to its stage, what each stage does to the one before, and what the control adds.
+    """Compare each variant with its bare or full stage, and each stage, as served, with the next.
 
-    Stages are compared as they are served: healed where there is an adapter, else with a map, else bare.
+    A served stage is healed if it has an adapter, else it has its map, else it is bare.
     """
     by_stage: dict[int, list[VariantAnswers]] = {}
     for each in answered:
@@ -281,7 +264,7 @@ def compare(answered: Sequence[VariantAnswers]) -> list[VariantComparison]:
 
 
 def won_back(each: VariantAnswers, answered: Sequence[VariantAnswers]) -> float | None:
-    """The share of the exact matches that its bare stage lost which a variant has again; None where none were lost."""
+    """Share of the exact matches lost by the bare stage that a variant recovers; None if none were lost."""
     bare = next((a for a in answered if a.variant.stage == each.variant.stage and a.variant.kind == "bare"), None)
     full = next((a for a in answered if a.variant.kind == "full"), None)
     if bare is None or full is None or each is bare or full.exact_match <= bare.exact_match:

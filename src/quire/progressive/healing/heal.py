@@ -1,10 +1,10 @@
-"""Healing: a LoRA adapter is trained for one stage, so that it answers better while layers are missing.
+"""Healing: train a LoRA adapter for one stage, so that the model answers better while layers are missing.
 
-The layers that are out are identities, those in place keep their weights, and the adapter on them learns (the paper's
-adapters A and AB). With no layer out it is the control: what an adapter alone brings on the same data.
+Absent layers are identities, present ones keep their weights, and the adapter on them learns (adapters A and AB of the
+ProgressiveServe paper). With no layer out the result is the control: the effect of an adapter alone on the same data.
 
-An interrupted run ends in the same bytes: a step is a function of what a checkpoint holds and of the data (see
-`trainer.py`). Another number of threads adds up in another order: the bytes differ then.
+An interrupted run ends in the same bytes, since a step depends only on the checkpoint and the data (`trainer.py`). A
+different number of threads changes the order of additions, and so the bytes.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from quire.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Healed:
-    """What a run ended in."""
+    """Result of a run."""
 
-    step: int  #: steps done, in this run and those before it
+    step: int  #: finished steps, earlier runs included
     loss: float  #: as in `HealProgress`
-    is_finished: bool  #: False where it was told to stop: a checkpoint is there
+    is_finished: bool  #: False if it was stopped and left a checkpoint
 
 
 def heal(
@@ -55,26 +55,25 @@ def heal(
     should_stop: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 60.0,
 ) -> Healed:
-    """Train an adapter and leave it in PEFT's format, with the layers' indices in the full model.
+    """Train an adapter and write it in PEFT's format, with layer indices of the full model.
 
     Args:
         model: a directory, a hub id, an embedded name or a preset.
-        layers_out: indices of the layers that the stage lacks; none for the control.
-        out: a directory that is empty or not there, or with `resume` one of an interrupted run.
-        data: files; see `samples.read_rows`.
-        num_generated: texts that the full model writes itself, beside `data` or in its place.
-        start: what those begin with.
-        advance: told of each step.
-        advance_texts: told how many more texts are written.
-        should_stop: asked after each step; True ends the run with a checkpoint.
-        checkpoint_seconds: between checkpoints.
+        layers_out: layers that the stage lacks; none for the control.
+        out: an empty or new directory, or with `resume` one of an interrupted run.
+        data: files for `samples.read_rows`.
+        num_generated: number of texts that the full model generates, in addition to `data`.
+        start: start of the generated texts.
+        advance: callback after each step.
+        advance_texts: callback with the number of texts in each generated batch.
+        should_stop: polled after each step; True ends the run with a checkpoint.
 
     Raises:
-        ValueError: the data, the targets or the directory will not do; the message says what would.
+        ValueError: the data, the targets or the directory are unsuitable.
         ModelLoadError: there is no such model.
     """
     if not data and not num_generated:
-        raise ValueError("what to learn from? Give files by --data, or --generate N for texts of the model itself")
+        raise ValueError("there is nothing to learn from; give files by --data, or --generate N for the model's texts")
     if find_spec("peft") is None:
         raise ValueError("healing needs peft: pip install 'quire[heal]'")
     run = HealRun(out, resume=resume)
@@ -84,51 +83,65 @@ def heal(
     _check_layers(layers_out, len(decoder_layers(reference)), model)
     targets = _choose_targets(reference, layers_out, settings.targets)
     rows = _read_rows(source, tokenizer, data, settings)
-    choices = {name: value for name, value in asdict(settings).items() if name != "num_threads"}
-    about = {
-        "model": _model_digest(source),
-        "layers_out": sorted(layers_out),
-        "data": rows_digest(rows),
-        "generated": [num_generated, start],
-        **choices,
-    }
-    run.check_same(about)
+    run.check_same(_identity(source, layers_out, rows, [num_generated, start], settings))
     if (loss := run.final_loss()) is not None:
         return Healed(settings.steps, loss, is_finished=True)
     if num_generated:
-        texts = run.generated()  # of the run that is resumed
-        if texts is None:
+        if (texts := run.generated()) is None:
             length = min(settings.max_length, source.config.context_length)
             texts = write_texts(
                 reference, tokenizer, num_generated, length, start=start, seed=settings.seed, advance=advance_texts
             )
-            run.keep_generated(texts)
+            run.save_generated(texts)
         rows += [row for text in texts for row in text_rows(text, settings.max_length)]
     remove_layers(reference, layers_out)
     adapted = _adapt(reference, layers_out, targets, settings)
     trainer = Trainer(adapted, reference, rows, settings)
+    if is_finished := _train(trainer, run, settings.steps, advance, should_stop, checkpoint_seconds):
+        run.finish(_config_of(adapted, model), trainer.adapter(), loss=trainer.loss)
+    return Healed(trainer.step, trainer.loss, is_finished)
+
+
+def _identity(
+    source: ModelSource,
+    layers_out: Sequence[int],
+    rows: Sequence[TrainingRow],
+    generated: list[Any],
+    settings: HealSettings,
+) -> dict[str, Any]:
+    """The facts that decide a run's result, which a resumed run must share."""
+    choices = {name: value for name, value in asdict(settings).items() if name != "num_threads"}
+    facts = {"model": _model_digest(source), "layers_out": sorted(layers_out), "data": rows_digest(rows)}
+    return {**facts, "generated": generated, **choices}
+
+
+def _train(
+    trainer: Trainer,
+    run: HealRun,
+    num_steps: int,
+    advance: Callable[[HealProgress], None],
+    should_stop: Callable[[], bool],
+    checkpoint_seconds: float,
+) -> bool:
+    """Train from the last checkpoint on; return whether the run finished rather than stopped."""
     if (state := run.load_checkpoint()) is not None:
         trainer.load(state)
     saved = time.monotonic()
     for progress in trainer.train():
         advance(progress)
-        if trainer.step == settings.steps:
+        if trainer.step == num_steps:
             break
-        is_told = should_stop()
-        if is_told or time.monotonic() - saved >= checkpoint_seconds:
+        is_stopping = should_stop()
+        if is_stopping or time.monotonic() - saved >= checkpoint_seconds:
             run.save_checkpoint(trainer.state())
             saved = time.monotonic()
-        if is_told:
-            return Healed(trainer.step, trainer.loss, is_finished=False)
-    run.finish(_config_of(adapted, model), trainer.adapter(), loss=trainer.loss)
-    return Healed(trainer.step, trainer.loss, is_finished=True)
-
-
-# -- the adapter -------------------------------------------------------------------------------------------------------
+        if is_stopping:
+            return False
+    return True
 
 
 def _choose_targets(reference: Any, layers_out: Sequence[int], chosen: Sequence[str] | None) -> dict[str, type]:
-    """The linear layers that get an adapter, by the last part of their names, and what kind each is."""
+    """Return the linear layers that get an adapter: last part of the name -> class."""
     from transformers.pytorch_utils import Conv1D
 
     there = {
@@ -144,7 +157,7 @@ def _choose_targets(reference: Any, layers_out: Sequence[int], chosen: Sequence[
 
 
 def _adapt(reference: Any, layers_out: Sequence[int], targets: dict[str, type], settings: HealSettings) -> Any:
-    """Put PEFT's LoRA layers into the decoder layers that are there; everything else is frozen."""
+    """Add PEFT's LoRA layers to the decoder layers in place, and freeze everything else."""
     from peft import LoraConfig, get_peft_model
 
     in_place = [index for index in range(len(decoder_layers(reference))) if index not in layers_out]
@@ -155,23 +168,20 @@ def _adapt(reference: Any, layers_out: Sequence[int], targets: dict[str, type], 
         bias="none",
         target_modules=list(targets),
         layers_to_transform=in_place if layers_out else None,
-        fan_in_fan_out=nn.Linear not in targets.values(),  # transformers' Conv1D has its weight transposed
+        fan_in_fan_out=nn.Linear not in targets.values(),  # transformers' Conv1D stores its weight transposed
         task_type="CAUSAL_LM",
     )
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # PEFT asks transformers for what it will not have in version 6
+        warnings.simplefilter("ignore", FutureWarning)  # PEFT uses parts deprecated in transformers
         torch.manual_seed(settings.seed)
         return get_peft_model(reference, config).eval()
 
 
 def _config_of(adapted: Any, name: str) -> dict[str, Any]:
-    """As PEFT's `adapter_config.json` has it, in an order of its own."""
+    """The content of PEFT's `adapter_config.json`, in a stable order."""
     values = adapted.peft_config["default"].to_dict()
     values |= {"inference_mode": True, "base_model_name_or_path": name}
     return {name: sorted(value) if isinstance(value, set) else value for name, value in values.items()}
-
-
-# -- what it is trained on ---------------------------------------------------------------------------------------------
 
 
 def _read_rows(
@@ -185,7 +195,7 @@ def _read_rows(
 
 def _check_layers(layers_out: Sequence[int], num_layers: int, model: str) -> None:
     if any(not 0 <= layer < num_layers for layer in layers_out):
-        raise ValueError(f"{model} has {num_layers} layers, and the plan leaves out {sorted(layers_out)}: of another?")
+        raise ValueError(f"{model} has {num_layers} layers, but the plan leaves out {sorted(layers_out)}; use its plan")
 
 
 def _model_digest(source: ModelSource) -> str:

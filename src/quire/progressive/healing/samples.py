@@ -1,8 +1,7 @@
-"""What an adapter is trained on: questions with their answers, or texts, as rows of token ids.
+"""Training data of an adapter: rows of token ids, of questions with answers or of texts.
 
-A passage is read once and all its questions hang on it: a row holds what their prompts have in common and then each
-question's own tokens, which see the common part and themselves. So the model computes what it would for each prompt
-alone, and pays for a passage once.
+A row holds the common start of several prompts and then each one's own tokens, which attend to the common part and to
+themselves. The model computes the same as for each prompt alone, but reads a passage only once.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ from pathlib import Path
 from quire.evaluate.reading import ReadingQuestion, prompt_of, squad_questions
 from quire.text.tokenizer import Tokenizer
 
-_MAX_BRANCHES = 8  # questions in a row
-_LEAD = "Answer:"  # how every prompt ends
-_MAX_ROW = 2048  # tokens of a row with several questions: attention is quadratic in them
+_MAX_BRANCHES = 8  # questions per row
+_LEAD = "Answer:"  # the end of every prompt
+_MAX_ROW = 2048  # tokens per row with several questions, since attention is quadratic
 
 
 @dataclass(frozen=True)
 class Branch:
-    """One text of a row, behind what it shares with the row's others."""
+    """One text of a row, without its shared start."""
 
     ids: tuple[int, ...]
-    first_target: int  #: the first of `ids` that is learned; it is not 0, since the token before it predicts it
+    first_target: int  #: index of the first learned token; at least 1, since the token before predicts it
 
 
 @dataclass(frozen=True)
 class TrainingRow:
-    """Texts that begin alike."""
+    """Texts with a common start."""
 
     shared: tuple[int, ...]  #: may be empty
     branches: tuple[Branch, ...]
@@ -45,15 +44,14 @@ class TrainingRow:
 def read_rows(
     files: Sequence[Path], tokenizer: Tokenizer, *, end: Sequence[int], context_length: int, max_length: int
 ) -> list[TrainingRow]:
-    """The rows of files: `*.json` in SQuAD v1.1's form, all others plain text in UTF-8.
+    """Read rows from files: SQuAD v1.1 from `*.json`, UTF-8 text from others.
 
     Args:
-        end: the tokens that end an answer.
-        context_length: the model's.
-        max_length: tokens of a piece of plain text.
+        end: tokens that end an answer.
+        max_length: tokens per piece of plain text.
 
     Raises:
-        ValueError: a file cannot be read, holds nothing, or has a question that is too long for the model.
+        ValueError: a file cannot be read, is empty, or has a question longer than the model's context.
     """
     rows: list[TrainingRow] = []
     for file in files:
@@ -68,7 +66,7 @@ def read_rows(
         except _TooLongError as error:
             raise ValueError(f"{file}: {error}") from None
         if not found:
-            raise ValueError(f"{file} holds nothing to learn: no question, or less than two tokens of text")
+            raise ValueError(f"{file} holds nothing to learn: no question, or fewer than two tokens of text")
         rows += found
     return rows
 
@@ -76,9 +74,9 @@ def read_rows(
 def question_rows(
     questions: Sequence[ReadingQuestion], tokenizer: Tokenizer, end: Sequence[int], context_length: int
 ) -> Iterator[TrainingRow]:
-    """Prompts as the evaluation puts them, and the first expected answer of each, which alone is learned.
+    """Rows of the evaluation's prompts with the first expected answer, of which only the answer is learned.
 
-    Neighbours about one passage share a row, up to eight of them.
+    Up to eight consecutive questions about one passage share a row.
     """
     texts = _with_answers(questions, tokenizer, end)
     for number, text in enumerate(texts, start=1):
@@ -94,7 +92,7 @@ def question_rows(
 
 
 def text_rows(ids: Sequence[int], max_length: int) -> Iterator[TrainingRow]:
-    """A text in pieces, of which each token but the first is learned. A last single token is left out."""
+    """Split a text into rows, learning each token but the first. A single last token is dropped."""
     for start in range(0, len(ids), max_length):
         piece = tuple(ids[start : start + max_length])
         if len(piece) > 1:
@@ -102,7 +100,7 @@ def text_rows(ids: Sequence[int], max_length: int) -> Iterator[TrainingRow]:
 
 
 def rows_digest(rows: Sequence[TrainingRow]) -> str:
-    """What names the data: equal for equal rows in equal order."""
+    """Digest of the rows in order."""
     digest = hashlib.sha256()
     for row in rows:
         pieces = [row.shared, *(piece for branch in row.branches for piece in ((branch.first_target,), branch.ids))]
@@ -119,13 +117,13 @@ class _Text:
     """A prompt with its answer."""
 
     ids: list[int]
-    num_prompt: int  # tokens of the prompt, exactly those that an engine is asked with
+    num_prompt: int  # the prompt's tokens, the same as in an engine's request
 
 
 def _with_answers(questions: Sequence[ReadingQuestion], tokenizer: Tokenizer, end: Sequence[int]) -> list[_Text]:
     prompts = tokenizer.encode_batch([prompt_of(question) for question in questions])
     said = [" " + " ".join(question.answers[0].split()) for question in questions]
-    lead = tokenizer.encode(_LEAD)  # of the answer alone a tokenizer may make something else than behind a colon
+    lead = tokenizer.encode(_LEAD)  # an answer may have other tokens alone than after a colon
     led = tokenizer.encode_batch([_LEAD + text for text in said])
     texts = []
     for prompt, ids, text in zip(prompts, led, said, strict=True):
@@ -136,8 +134,8 @@ def _with_answers(questions: Sequence[ReadingQuestion], tokenizer: Tokenizer, en
 
 
 def _rows(texts: Sequence[_Text]) -> Iterator[TrainingRow]:
-    """In one row, or in several where that gets too long."""
-    # The last token of a prompt stays out of the shared part: it predicts its own answer's first token.
+    """Put texts into one row, or into several if it gets too long."""
+    # The shared part excludes a prompt's last token, which predicts its own answer's first token.
     most = min(text.num_prompt for text in texts) - 1
     differing = (i for i, tokens in enumerate(zip(*(text.ids for text in texts), strict=False)) if len(set(tokens)) > 1)
     num_shared = min(most, next(differing, most)) if len(texts) > 1 else 0

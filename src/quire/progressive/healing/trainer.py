@@ -1,7 +1,7 @@
-"""Training steps of an adapter: which rows a step takes, what it computes of them, and how far it moves the adapter.
+"""Training steps of an adapter.
 
-A step is a function of the rows, the seed, and what `Trainer.state` holds: adapter, optimizer, number of steps. The
-model is in eval mode, so that nothing is drawn.
+A step depends only on the rows, the seed, and `Trainer.state`: adapter, optimizer, number of steps. The model is in
+eval mode, so no random numbers are drawn.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from torch import Tensor
 from quire.progressive.healing.samples import TrainingRow
 from quire.progressive.healing.settings import HealSettings
 
-_WARM_UP = 0.03  # of the steps
-_LARGEST_NORM = 1.0  # of a gradient
-_BATCHES_SORTED = 16  # whose rows are sorted by length together
-_SMOOTHING = 0.95  # of the loss that is shown
+_WARM_UP = 0.03  # fraction of the steps
+_MAX_NORM = 1.0  # of the gradient
+_BATCHES_SORTED = 16  # sorted by length together
+_SMOOTHING = 0.95  # of the displayed loss
 
 
 @dataclass(frozen=True)
 class HealProgress:
-    """How far a training has come."""
+    """Progress of a training run."""
 
-    step: int  #: steps done
+    step: int  #: finished steps
     num_steps: int
-    loss: float  #: a token's, smoothed over some twenty steps; NaN before the first
-    tokens_per_s: float  #: that were read
+    loss: float  #: per token, smoothed over some twenty steps; NaN before the first
+    tokens_per_s: float
     seconds_left: float
 
 
 class Trainer:
-    """AdamW on the adapter, with the learning rate and the data of a step found by its number."""
+    """AdamW on the adapter; a step's number determines its learning rate and data."""
 
     def __init__(self, adapted: Any, reference: Any, rows: Sequence[TrainingRow], settings: HealSettings) -> None:
-        self.step = 0  # steps done
+        self.step = 0  # finished steps
         self.loss = math.nan
         self._adapted, self._rows, self._settings = adapted, rows, settings
         self._epoch, self._batches = -1, list[list[int]]()
@@ -51,7 +51,7 @@ class Trainer:
         self._optimizer = torch.optim.AdamW(self._parameters, betas=(0.9, 0.999), weight_decay=0.0)
 
     def train(self) -> Iterator[HealProgress]:
-        """Does one step after the other, and tells of each."""
+        """Run the remaining steps, and yield the progress after each."""
         started, num_tokens, first = time.monotonic(), 0, self.step
         while self.step < self._settings.steps:
             chosen = self._batch()
@@ -81,7 +81,7 @@ class Trainer:
         if not math.isfinite(loss.item()):
             raise ValueError(f"the loss of step {self.step + 1} is {loss.item()}; try a lower --learning-rate")
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self._parameters, _LARGEST_NORM)
+        torch.nn.utils.clip_grad_norm_(self._parameters, _MAX_NORM)
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate(self.step, self._settings.steps, self._settings.learning_rate)
         self._optimizer.step()
@@ -89,7 +89,7 @@ class Trainer:
         return loss.item()
 
     def adapter(self) -> dict[str, Tensor]:
-        """By the names that PEFT's files have."""
+        """The adapter's tensors by their names in PEFT's files."""
         from peft import get_peft_model_state_dict
 
         return dict(get_peft_model_state_dict(self._adapted, save_embedding_layers=False))
@@ -112,21 +112,21 @@ class Trainer:
 
 @dataclass(frozen=True)
 class TrainingBatch:
-    """Rows side by side, padded at their ends."""
+    """Rows padded at their ends."""
 
     input_ids: Tensor  #: int64 [num_rows, length]
-    positions: Tensor  #: int64 [num_rows, length], each token's place in its own text
-    mask: Tensor  #: float32 [num_rows, 1, length, length], added to the scores of attention
-    predicting: Tensor  #: bool [num_rows, length]: the tokens whose successors are learned
-    targets: Tensor  #: int64 [num_targets]: those successors
+    positions: Tensor  #: int64 [num_rows, length], each token's position in its own text
+    mask: Tensor  #: float32 [num_rows, 1, length, length], added to the attention scores
+    predicting: Tensor  #: bool [num_rows, length], tokens whose successors are learned
+    targets: Tensor  #: int64 [num_targets], these successors
 
 
 def make_batch(rows: Sequence[TrainingRow]) -> TrainingBatch:
-    """A token sees its row's shared part and its own branch, up to itself."""
+    """Build a batch in which a token attends to its row's shared part and its own branch, up to itself."""
     length = max(row.num_tokens for row in rows)
     ids, positions, branch_of = (torch.zeros(len(rows), length, dtype=torch.long) for _ in range(3))
     predicting = torch.zeros(len(rows), length, dtype=torch.bool)
-    branch_of -= 1  # padding, which sees what it likes, and which nothing sees
+    branch_of -= 1  # padding, which no token attends to
     targets: list[int] = []
     for i, row in enumerate(rows):
         pieces = [(row.shared, 0, len(row.shared) + 1)]
@@ -147,15 +147,9 @@ def make_batch(rows: Sequence[TrainingRow]) -> TrainingBatch:
 
 
 def epoch_batches(epoch: int, lengths: Sequence[int], batch_size: int, seed: int) -> list[list[int]]:
-    """All rows once, in batches of a random order; of rows that come near each other, those of like length together,
-    so that there is little padding.
+    """Return each batch's row numbers, covering all rows once.
 
-    Args:
-        epoch: from 0; each has an order of its own.
-        lengths: tokens of each row.
-
-    Returns:
-        the rows of each batch, by their numbers.
+    The order is random for each epoch, but groups of batches are sorted by `lengths` to reduce padding.
     """
     rng = Random(f"{seed}/{epoch}")
     order = rng.sample(range(len(lengths)), len(lengths))
@@ -169,7 +163,7 @@ def epoch_batches(epoch: int, lengths: Sequence[int], batch_size: int, seed: int
 
 
 def learning_rate(step: int, num_steps: int, highest: float) -> float:
-    """Up in a line over the first steps, then down to nothing along a cosine. `step` counts from 0."""
+    """Linear warm-up, then cosine decay to zero. `step` counts from 0."""
     warm_up = math.ceil(_WARM_UP * num_steps)
     if step < warm_up:
         return highest * (step + 1) / warm_up

@@ -1,4 +1,4 @@
-"""Adapters and maps as files: whether a stage can use them. What serves them reads them here, too."""
+"""Check the files of adapters and linear maps with the readers that serve them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _PEFT_PREFIX = "base_model.model."
 
 
 def check_adapter(directory: Path, order: TensorOrder, layers: Sequence[int]) -> None:
-    """Raise ValueError, which names the file, unless this is an adapter of these layers that can be served.
+    """Raise ValueError, which names the file, unless the directory holds a servable adapter.
 
     Args:
-        directory: as PEFT's `save_pretrained` leaves it.
-        layers: those in place at the adapter's stage.
+        directory: output of PEFT's `save_pretrained`.
+        layers: layers in place at the adapter's stage.
     """
     read_adapter(directory, order.model, dtype=torch.float32, device="cpu", digest="")
     weights = directory / ADAPTER_FILES[0]
@@ -35,10 +35,10 @@ def check_adapter(directory: Path, order: TensorOrder, layers: Sequence[int]) ->
 
 
 def check_map(file: Path, config: ModelConfig) -> None:
-    """Raise ValueError, which names the file, unless it is a linear map of this model's hidden states."""
+    """Raise ValueError, which names the file, unless it holds a linear map for this model."""
     read_linear_map(file, hidden_size=config.hidden_size, dtype=torch.float32, device="cpu")
 
 
 def adapter_digest(files: Sequence[PackedFile]) -> str:
-    """The digest of an adapter's weights and config, by those of its files, in the order of `ADAPTER_FILES`."""
+    """Digest of an adapter, from those of its files in the order of `ADAPTER_FILES`."""
     return hashlib.sha256("".join(file.sha256 for file in files).encode()).hexdigest()

@@ -1,7 +1,6 @@
-"""Safetensors files whose tensors lie in the order of use, copied from a checkpoint byte by byte.
+"""Write safetensors files with tensors in the order of use, copied from a checkpoint in small pieces.
 
-The format asks that tensors follow one another without a gap, and that data begin at a multiple of 8 bytes; it leaves
-their order to the writer. No more than a piece of a tensor is in memory.
+The format requires contiguous tensors and data that begin at a multiple of 8 bytes, and leaves the order free.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ PIECE_BYTES = 4 * 2**20
 
 
 class TensorOrder:
-    """Which tensors a checkpoint of a config has, whose each is, and which is used first."""
+    """The tensors of a config's checkpoints: their layers and their order of use."""
 
     def __init__(self, config: ModelConfig) -> None:
         self.model = build_model(config, torch.float32, "meta")  #: without weights
-        #: In the order of use: embeddings, layers, norm, head.
+        #: In order of use: embeddings, layers, norm, head.
         self.shapes = {name: tuple(view.shape) for name, view in self.model.checkpoint_tensors().items()}
         self._rank = {name: rank for rank, name in enumerate(self.shapes)}
         layers = self.model.checkpoint_names["layers"]
@@ -40,30 +39,25 @@ class TensorOrder:
         self._in_layer = re.compile(rf"{re.escape(layers.removeprefix(self.model.optional_prefix))}\.(\d+)\.")
 
     def layer_of(self, name: str) -> int | None:
-        """The index of the layer that a tensor or module belongs to, by its name in a checkpoint; None for all else."""
+        """The layer of a tensor or module by its checkpoint name; None outside layers."""
         found = self._in_layer.match(name.removeprefix(self.model.optional_prefix))
         return int(found[1]) if found else None
 
     def group(self, entries: Mapping[str, TensorEntry], groups: Sequence[Sequence[int]]) -> list[list[str]]:
-        """The names of a checkpoint's tensors by group, each in the order of use.
+        """Group a checkpoint's tensor names by layer groups, in order of use.
 
-        The first group has what is no layer as well: embeddings before its layers, the final norm and the head after.
-
-        Args:
-            groups: indices of layers.
-
-        Raises:
-            ModelLoadError: the tensors are not those of this config.
+        The first group also has the embeddings before its layers, and the final norm and the head after them. Raises
+        ModelLoadError if the tensors do not match the config.
         """
         fit_model(self.model.config, entries, "float32")
         group_of = {layer: number for number, group in enumerate(groups) for layer in group}
         found: list[list[str]] = [[] for _ in groups]
-        for name in sorted(entries, key=self._place):
+        for name in sorted(entries, key=self._order):
             layer = self.layer_of(name)
             found[0 if layer is None else group_of.get(layer, 0)].append(name)
         return found
 
-    def _place(self, name: str) -> tuple[int, int, int, str]:
+    def _order(self, name: str) -> tuple[int, int, int, str]:
         rank = self._rank.get(name, self._rank.get(self.model.optional_prefix + name, len(self._rank)))
         if (layer := self.layer_of(name)) is not None:
             return 1, layer, rank, name
@@ -71,7 +65,7 @@ class TensorOrder:
 
 
 class FileCopy:
-    """A new file, whose digests are taken as its bytes pass."""
+    """A new file that is digested while it is written."""
 
     def __init__(self, path: Path, advance: Callable[[int], None]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,11 +87,7 @@ class FileCopy:
         self._advance(len(piece))
 
     def copy(self, source: Path, start: int = 0, num_bytes: int | None = None) -> bytes:
-        """Copy bytes of another file, by default all. Returns their SHA-256.
-
-        Raises:
-            ModelLoadError: they cannot be read, or there are fewer.
-        """
+        """Copy bytes of another file, by default all, and return their SHA-256. Raises ModelLoadError."""
         digest = hashlib.sha256()
         for piece in _read(source, start, num_bytes):
             digest.update(piece)
@@ -105,14 +95,14 @@ class FileCopy:
         return digest.digest()
 
     def finish(self, name: str) -> PackedFile:
-        """See that it is on the disk. `name` is what the pack calls it."""
+        """Sync the file to disk. `name` is its path in the pack."""
         self._file.flush()
         os.fsync(self._file.fileno())
         return PackedFile(name, self._num_bytes, self._sha256.hexdigest(), self._xxh3.hexdigest())
 
 
 def _read(path: Path, start: int, num_bytes: int | None) -> Iterator[memoryview]:
-    """Pieces of a file, each valid until the next; ModelLoadError where there are fewer bytes."""
+    """Yield pieces of a file, each valid until the next. Raises ModelLoadError for missing bytes."""
     buffer = memoryview(bytearray(PIECE_BYTES))
     try:
         with path.open("rb", buffering=0) as file:
@@ -138,7 +128,7 @@ def copy_file(
 
 
 def describe_file(path: Path, name: str, advance: Callable[[int], None] = lambda num_bytes: None) -> PackedFile:
-    """A file as it is, with its digests; `name` is what the pack calls it. ModelLoadError where it cannot be read."""
+    """Digest a file; `name` is its path in the pack. Raises ModelLoadError if it cannot be read."""
     sha256, xxh3, num_bytes = hashlib.sha256(), xxhash.xxh3_128(), 0
     for piece in _read(path, 0, None):
         sha256.update(piece)
@@ -151,12 +141,12 @@ def describe_file(path: Path, name: str, advance: Callable[[int], None] = lambda
 def write_tensors(
     directory: Path, name: str, tensors: Mapping[str, TensorEntry], advance: Callable[[int], None]
 ) -> tuple[PackedFile, dict[str, bytes]]:
-    """Write a safetensors file of tensors that lie elsewhere, in the order given.
+    """Write a safetensors file of tensors from other files, in the given order.
 
-    Those whose size is no multiple of 8 bytes come last, so that all are aligned. (Old buffers have such sizes.)
+    Tensors whose size is no multiple of 8 bytes (old buffers) come last, which keeps the others aligned.
 
     Returns:
-        the file, and the SHA-256 of each tensor's bytes.
+        The file, and the SHA-256 of each tensor's bytes.
     """
     entries = dict(sorted(tensors.items(), key=lambda item: _alignment_rank(item[1])))
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
@@ -173,7 +163,7 @@ def write_tensors(
 
 
 def _alignment_rank(entry: TensorEntry) -> int:
-    """0 for whatever may lie anywhere; then the widest numbers first."""
+    """0 for sizes that keep alignment, then wide elements before narrow ones."""
     if entry.num_bytes % 8 == 0:
         return 0
     numbers = 1

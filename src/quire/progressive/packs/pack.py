@@ -1,7 +1,6 @@
-"""Packs: a checkpoint cut into one file a layer group, with the adapters of its stages, and the way back.
+"""Pack a checkpoint into one file per layer group with the stages' adapters and maps, and unpack it.
 
-A pack is made beside its place under a temporary name, its manifest last, and renamed when it is whole and on the disk.
-So whatever has a pack's name is one.
+A pack is written under a temporary name, its manifest last, and renamed once it is complete and synced to disk.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from quire.progressive.packs.group_file import TensorOrder, copy_file, describe_
 from quire.progressive.stage_plan import StagePlan
 
 SHARD_BYTES = 5 * 10**9  #: an unpacked checkpoint is one file up to this size
-#: What belongs to a checkpoint beside its weights: the config, the tokenizer, texts for people.
+#: Files of a checkpoint beside its weights: config, tokenizer, texts for people.
 _COMPANIONS = ("*.json", "*.jinja", "*.txt", "*.md", "*.model", "LICENSE*", "NOTICE*")
 _NOT_COMPANIONS = ("*.index.json", "adapter_config.json", MANIFEST_FILE, STAGES_FILE)
 
@@ -53,18 +52,18 @@ def pack(
     origin: Mapping[str, Any] | None = None,
     use_tqdm: bool = True,
 ) -> StageManifest:
-    """Cut a checkpoint into a pack.
+    """Write a checkpoint's pack.
 
     Args:
         model: a directory, a hub id or an embedded model.
-        out: the directory to make; it may exist if it is empty.
+        out: new or empty directory.
         adapters: directories in PEFT's format, by stage.
         maps: safetensors files of linear maps, by stage.
-        origin: where the plan came from, for people; kept in the manifest.
+        origin: source of the plan, recorded in the manifest for people.
 
     Raises:
-        ModelLoadError: the checkpoint is broken; the file is named.
-        ValueError: an adapter, a map or the plan does not fit the model, `out` is not empty, or there is no room.
+        ModelLoadError: the checkpoint is broken; the message names the file.
+        ValueError: an adapter, a map or the plan does not fit the model, `out` is not empty, or the disk is full.
     """
     source = resolve_model(model)
     if source.path is None:
@@ -75,24 +74,15 @@ def pack(
     entries = read_headers(source.path)
     dtype = checkpoint_dtype(entries)
     if dtype is None:
-        raise ModelLoadError(f"{source.path} has no weights in float32, bfloat16 or float16, which are what is served")
+        raise ModelLoadError(f"{source.path} has no weights in float32, bfloat16 or float16")
     shards = order.group(entries, plan.groups)
     total = sum(entry.num_bytes for entry in entries.values())
     with _new_directory(out, total) as directory, bytes_progress("Packing", total, use_tqdm) as advance:
         groups, digests = _write_shards(directory, shards, entries, advance)
         files = [replace(each, sample=sample_file(directory / each.name, each.num_bytes)) for each in groups]
         files += [*_copy_companions(source.path, directory), _write_index(directory, shards, groups, total)]
-        stages = []
-        for number in range(1, plan.num_stages + 1):
-            stage = Stage(number, plan.layers_in_place(number))
-            if number in adapters:
-                stage, copies = _copy_adapter(stage, adapters[number], directory)
-                files += copies
-            if number in maps:
-                copy = copy_file(maps[number], directory, f"maps/{number}.safetensors")
-                stage = replace(stage, linear_map=copy.name, linear_map_digest=copy.sha256)
-                files.append(copy)
-            stages.append(stage)
+        stages, added = _copy_stages(directory, plan, adapters, maps)
+        files += added
         manifest = StageManifest(
             directory=directory,
             architecture=source.config.architecture,
@@ -109,14 +99,11 @@ def pack(
 
 
 def unpack(directory: Path, out: Path, *, use_tqdm: bool = True) -> str:
-    """Write the original checkpoint of a pack, without stages and adapters.
-
-    Returns:
-        the digest of its weights, which is that of the original.
+    """Write a pack's original checkpoint, without stages and adapters, and return the digest of its weights.
 
     Raises:
-        ModelLoadError: the pack is broken, or its weights are not those that its manifest names.
-        ValueError: `out` is not empty, or there is no room.
+        ModelLoadError: the pack is broken, or its weights do not match the manifest.
+        ValueError: `out` is not empty, or the disk is full.
     """
     manifest = read_stage_manifest(directory)
     config = resolve_model(str(directory.absolute())).config
@@ -135,8 +122,8 @@ def unpack(directory: Path, out: Path, *, use_tqdm: bool = True) -> str:
         files, digests = _write_shards(made, shards, entries, advance)
         if combine_digests(entries, digests) != manifest.weights:
             raise ModelLoadError(
-                f"the weights in {directory} are not those that {STAGES_FILE} names; `quire stages verify {directory}` "
-                "says which file is broken"
+                f"the weights in {directory} do not match {STAGES_FILE}; `quire stages verify {directory}` names the "
+                "broken file"
             )
         _copy_companions(directory, made)
         if len(files) == 1:
@@ -151,8 +138,8 @@ def _check_parts(
 ) -> None:
     if plan.num_layers != source.config.num_layers:
         raise ValueError(
-            f"the plan is of a model with {plan.num_layers} layers, and {source.name} has {source.config.num_layers}; "
-            "make one of this model with `quire stages plan`"
+            f"the plan is for {plan.num_layers} layers, and {source.name} has {source.config.num_layers}; make a plan "
+            "for it with `quire stages plan`"
         )
     for stage in (*adapters, *maps):
         if not 1 <= stage < plan.num_stages:
@@ -169,7 +156,7 @@ def _check_parts(
 def _write_shards(
     directory: Path, shards: Sequence[Sequence[str]], entries: Mapping[str, TensorEntry], advance: Callable[[int], None]
 ) -> tuple[list[PackedFile], dict[str, bytes]]:
-    """Weights in files named as transformers names them, and the SHA-256 of each tensor's bytes."""
+    """Write weights into files with transformers' names; return them and the SHA-256 of each tensor's bytes."""
     files: list[PackedFile] = []
     digests: dict[str, bytes] = {}
     for number, names in enumerate(shards, 1):
@@ -178,6 +165,27 @@ def _write_shards(
         files.append(file)
         digests.update(found)
     return files, digests
+
+
+def _copy_stages(
+    directory: Path, plan: StagePlan, adapters: Mapping[int, Path], maps: Mapping[int, Path]
+) -> tuple[list[Stage], list[PackedFile]]:
+    """Copy the adapters and maps of all stages."""
+    stages, files = [], []
+    for number in range(1, plan.num_stages + 1):
+        stage = Stage(number, plan.layers_in_place(number))
+        if number in adapters:
+            folder = f"adapters/{number}"
+            names = zip(ADAPTER_FILES, adapter_files(folder), strict=True)
+            copies = [copy_file(adapters[number] / name, directory, packed) for name, packed in names]
+            stage = replace(stage, adapter=folder, adapter_digest=adapter_digest(copies))
+            files += copies
+        if number in maps:
+            copy = copy_file(maps[number], directory, f"maps/{number}.safetensors")
+            stage = replace(stage, linear_map=copy.name, linear_map_digest=copy.sha256)
+            files.append(copy)
+        stages.append(stage)
+    return stages, files
 
 
 def _write_index(
@@ -189,15 +197,8 @@ def _write_index(
     return describe_file(directory / INDEX_FILE, INDEX_FILE)
 
 
-def _copy_adapter(stage: Stage, adapter: Path, directory: Path) -> tuple[Stage, list[PackedFile]]:
-    folder = f"adapters/{stage.number}"
-    names = zip(ADAPTER_FILES, adapter_files(folder), strict=True)
-    copies = [copy_file(adapter / name, directory, packed) for name, packed in names]
-    return replace(stage, adapter=folder, adapter_digest=adapter_digest(copies)), copies
-
-
 def _copy_companions(source: Path, directory: Path) -> list[PackedFile]:
-    """Copy what belongs to a checkpoint beside its weights."""
+    """Copy a checkpoint's files beside its weights."""
     found = {path for pattern in _COMPANIONS for path in source.glob(pattern) if path.is_file()}
     found -= {path for pattern in _NOT_COMPANIONS for path in source.glob(pattern)}
     return [copy_file(path, directory, path.name) for path in sorted(found)]
@@ -205,24 +206,24 @@ def _copy_companions(source: Path, directory: Path) -> list[PackedFile]:
 
 @contextlib.contextmanager
 def _new_directory(out: Path, num_bytes: int) -> Iterator[Path]:
-    """A directory that gets the name `out` when the block ends well, and is removed where it does not.
+    """Yield a temporary directory that is renamed to `out` on success, and removed on failure.
 
     Raises:
-        ValueError: `out` cannot be made, or there is no room for `num_bytes`.
+        ValueError: `out` cannot be created, or the disk lacks space for `num_bytes`.
     """
     out = Path(os.path.realpath(out))
     try:
         if os.path.lexists(out) and (os.path.ismount(out) or not out.is_dir() or any(out.iterdir())):
-            raise ValueError(f"{out} is there already, and not an empty directory; name one that is to be made")
+            raise ValueError(f"{out} is there already and not an empty directory; name a new one")
         out.parent.mkdir(parents=True, exist_ok=True)
         if num_bytes > (free := shutil.disk_usage(out.parent).free):
-            raise ValueError(f"{num_bytes} bytes are to be written to {out}, and only {free} are free there")
+            raise ValueError(f"{out} needs {num_bytes} bytes, and only {free} are free there")
         made = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
         try:
             yield made
             made.chmod(0o755)
             made.rename(out)
-        except BaseException:  # Ctrl-C, too
+        except BaseException:  # Ctrl-C as well
             shutil.rmtree(made, ignore_errors=True)
             raise
     except OSError as error:

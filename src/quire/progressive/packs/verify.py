@@ -1,4 +1,4 @@
-"""Whether a pack is whole: every byte against its manifest, and what is in the files against the config."""
+"""Verify a pack: every byte against the manifest, and the tensors against the config."""
 
 from __future__ import annotations
 
@@ -22,12 +22,9 @@ from quire.progressive.packs.group_file import TensorOrder, describe_file
 
 
 def verify(directory: Path, advance: Callable[[int], None] = lambda num_bytes: None) -> list[str]:
-    """Read all of a pack. Returns what is wrong, a line for each file that is broken; none where it is whole.
+    """Read a whole pack and return its errors, one line per broken file.
 
-    Bytes are read twice: once by file, once by tensor, for the digest of the original.
-
-    Args:
-        advance: told of bytes as they pass.
+    Bytes are read twice, by file and by tensor, the latter for the original's digest. `advance` receives their number.
     """
     try:
         manifest = read_stage_manifest(directory)
@@ -47,16 +44,14 @@ def _check_file(manifest: StageManifest, name: str, advance: Callable[[int], Non
         found = describe_file(path, name, advance)
     except ModelLoadError as error:
         return str(error)
-    for kind, digest, promised in (("SHA-256", found.sha256, expected.sha256), ("XXH3", found.xxh3, expected.xxh3)):
-        if digest != promised:
-            return (
-                f"{path} has the {kind} {digest} where {STAGES_FILE} states {promised}; copy it again from its origin"
-            )
+    for kind, digest, stated in (("SHA-256", found.sha256, expected.sha256), ("XXH3", found.xxh3, expected.xxh3)):
+        if digest != stated:
+            return f"{path} has the {kind} {digest} where {STAGES_FILE} states {stated}; copy it again from its origin"
     return None
 
 
 def _check_model(manifest: StageManifest, advance: Callable[[int], None]) -> None:
-    """Raise ValueError unless files that are as the manifest says are those of one model."""
+    """Raise ValueError unless the files, which match the manifest, belong to one model."""
     directory = manifest.directory
     config = resolve_model(str(directory.absolute())).config
     check_against(manifest, config)
