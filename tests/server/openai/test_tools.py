@@ -263,7 +263,7 @@ FUNCTION = WEATHER["function"]
         ({"tools": [WEATHER], "chat_template": "{{ tools | tojson if tools }}{{ messages[0].content }}"}, "tools",
          "--tool-call-parser"),
         ({"chat_template_kwargs": {"tools": [WEATHER]}}, "chat_template_kwargs", "field of the body"),
-        ({"functions": [FUNCTION]}, "functions", "send tools"),
+        ({"functions": [FUNCTION]}, "functions", "use tools"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_called_is_refused_by_name(

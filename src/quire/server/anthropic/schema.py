@@ -1,127 +1,125 @@
-"""The fields of POST /v1/messages, of its answers and of their events, as OpenAPI shows them."""
+"""Bodies, answers and events of POST /v1/messages."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from quire.server.bodies.conversation import FUNCTION_NAME
-from quire.server.bodies.fields import Body, Count, Hint, Items, NonEmpty, Reply, StopStrings, option
+from quire.server.bodies.fields import (
+    FUNCTION_NAME,
+    Body,
+    Count,
+    Effort,
+    Hint,
+    Items,
+    LooseBody,
+    NonEmpty,
+    Reply,
+    StopStrings,
+    Tools,
+    option,
+)
 from quire.server.bodies.sampling import AgentRequest
 
 
-class TextBlock(Body):
-    """Keys that are not here are ignored."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    type: Literal["text"] = Field(description='Models here read text only: {"type": "text", "text": ...}.')
-    text: str = Field(description="The text.")
+class TextBlock(LooseBody):
+    type: Literal["text"] = Field(description='Text only: {"type": "text", "text": ...}.')
+    text: str = Field(description="Text of the block.")
 
 
-class InputBlock(Body):
-    """A text, a call of a tool, its result, or a thought. Keys that are not here are ignored."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
+class InputBlock(LooseBody):
+    """A text, a tool call, its result, or reasoning. Unknown keys are ignored."""
 
     type: Literal["text", "tool_use", "tool_result", "thinking"] = Field(
-        description="text, tool_use, tool_result or thinking; models here read text only."
+        description="Type: text, tool_use, tool_result or thinking; models here read text only."
     )
-    text: str | None = option("Of a text.")
-    thinking: str | None = option("Of a thought.")
-    id: str | None = option("Of a call: which its result names.")
-    name: str | None = option("Of a call: the tool's.")
-    input: dict[str, Any] | None = option("Of a call: its arguments.")
-    tool_use_id: str | None = option("Of a result: the call's.")
-    content: str | Items[TextBlock] | None = option("Of a result: a text, or a list of text blocks.")
-    is_error: Hint = option("Of a result. A hint: the model reads the content.")
+    text: str | None = option("Text of a text block.")
+    thinking: str | None = option("Text of a thinking block.")
+    id: str | None = option("Id of a call.")
+    name: str | None = option("Name of the called tool.")
+    input: dict[str, Any] | None = option("Arguments of a call.")
+    tool_use_id: str | None = option("Id of the call that a result answers.")
+    content: str | Items[TextBlock] | None = option("Content of a result: a text, or a list of text blocks.")
+    is_error: Hint = option("Hint without effect: the model reads the content.")
 
 
-class InputMessage(Body):
-    """A turn. Keys that are not here are ignored."""
+class InputMessage(LooseBody):
+    """One message. Unknown keys are ignored."""
 
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    role: Literal["user", "assistant", "system"] = Field(description="user, assistant or system.")
-    content: str | NonEmpty[InputBlock] = Field(description="A text, or a list of blocks.")
+    role: Literal["user", "assistant", "system"] = Field(description="Role: user, assistant or system.")
+    content: str | NonEmpty[InputBlock] = Field(description="Text, or a list of blocks.")
 
 
-class ToolDefinition(Body):
-    """A tool that the model may use. Keys that are not here are ignored."""
+class ToolDefinition(LooseBody):
+    """A tool that the model may call. Unknown keys are ignored."""
 
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    type: Literal["custom"] | None = option("Only custom: this server has no tools of its own.")
-    name: str = Field(description="1 to 128 letters, digits, _ and -.", pattern=FUNCTION_NAME)
-    description: str | None = option("What it does; the model reads it.")
-    input_schema: dict[str, Any] = Field(description="A JSON schema of its input: an object.")
+    type: Literal["custom"] | None = option("Always custom: this server has no tools of its own.")
+    name: str = Field(description="Name: 1 to 128 letters, digits, _ and -.", pattern=FUNCTION_NAME)
+    description: str | None = option("Description for the model.")
+    input_schema: dict[str, Any] = Field(description="JSON schema of the arguments, an object.")
 
 
 class ChosenTool(Body):
-    type: Literal["auto", "any", "tool", "none"] = Field(description="auto, any, tool (with its name) or none.")
-    name: str | None = option("Of the tool that is to be used.")
-    disable_parallel_tool_use: bool | None = option("Leaves out all calls of an answer but the first.")
+    type: Literal["auto", "any", "tool", "none"] = Field(description="Choice: auto, any, tool (with name) or none.")
+    name: str | None = option("Name of the tool to call.")
+    disable_parallel_tool_use: bool | None = option("Remove all calls but the first.")
 
 
 class Thinking(Body):
-    """Templates that know no enable_thinking ignore it."""
+    """Reasoning of the model. Templates without enable_thinking ignore it."""
 
     type: Literal["enabled", "adaptive", "disabled"] = Field(
-        description="enabled and adaptive set the template's variable enable_thinking to true, disabled to false."
+        description="Value of the template's variable enable_thinking: true for enabled and adaptive, else false."
     )
-    budget_tokens: Hint = option("A hint; nothing depends on it.")
-    display: Literal["summarized", "omitted"] | None = option("omitted leaves thoughts out of the answer.")
+    budget_tokens: Hint = option("Hint without effect.")
+    display: Literal["summarized", "omitted"] | None = option("Display: omitted removes the reasoning.")
 
 
 class OutputFormat(Body):
-    type: Literal["json_schema"] = Field(description="Only json_schema.")
-    schema_: dict[str, Any] = Field(alias="schema", description="What the answer's text must be.")
+    type: Literal["json_schema"] = Field(description="Always json_schema.")
+    schema_: dict[str, Any] = Field(alias="schema", description="JSON schema of the answer's text.")
 
 
 class OutputOptions(Body):
-    format: OutputFormat | None = option("A JSON Schema that the answer follows.")
-    effort: Annotated[str, Field(max_length=64)] | None = option("Handed to the chat template as reasoning_effort.")
+    format: OutputFormat | None = option("Format of the answer.")
+    effort: Effort | None = option("Variable reasoning_effort of the chat template.")
 
 
 class CountTokensRequest(AgentRequest):
     messages: NonEmpty[InputMessage] = Field(
-        description="The conversation. The answer goes on with the last message, if that is the assistant's."
+        description="Conversation. The answer continues the last message if it is the assistant's."
     )
-    system: str | Items[TextBlock] | None = option("What comes before it: a text, or a list of text blocks.")
-    tools: Annotated[list[ToolDefinition], Field(fail_fast=True, max_length=1024)] | None = option(
-        "Up to 1024 tools that the model may use."
-    )
-    tool_choice: ChosenTool | None = option('{"type": "auto"}, the default, any, none, or tool with its name.')
-    thinking: Thinking | None = option("Whether the model is to think first; by default as its template has it.")
-    output_config: OutputOptions | None = option("How much effort the model is to make.")
+    system: str | Items[TextBlock] | None = option("System prompt: a text, or a list of text blocks.")
+    tools: Tools[ToolDefinition] | None = option("Tools that the model may call, up to 1024.")
+    tool_choice: ChosenTool | None = option('Calls: {"type": "auto"} (default), any, none, or tool with its name.')
+    thinking: Thinking | None = option("Reasoning before the answer; default: as the chat template says.")
+    output_config: OutputOptions | None = option("Format and effort.")
 
-    # Fields that clients send out of habit.
-    cache_control: Hint = option("A hint: prefixes are always cached.")
-    betas: Hint = option("A hint; nothing depends on it.")
+    # Fields that clients send by default.
+    cache_control: Hint = option("Hint without effect: prefixes are always cached.")
+    betas: Hint = option("Hint without effect.")
 
 
 class MessagesRequest(CountTokensRequest):
-    max_tokens: Count = Field(description="At most so many tokens.")
-    stop_sequences: StopStrings | None = option(
-        "Up to 64 strings before which the answer ends; each of 1 to 1024 characters."
-    )
-    stream: bool | None = option("Send the answer as it grows, as server-sent events.")
-    thread: Hint = option("Refused: this server holds no conversations for these clients, which then send all of it.")
+    max_tokens: Count = Field(description="Maximum length of the answer in tokens.")
+    stop_sequences: StopStrings | None = option("Stop strings, up to 64, of 1 to 1024 characters.")
+    stream: bool | None = option("Send the answer as server-sent events while it is generated.")
+    thread: Hint = option("Rejected: this server keeps no conversations, and clients then send the whole one.")
     service_tier: Literal["auto", "standard_only"] | None = option(  # type: ignore[assignment]
-        "There is one tier: auto and standard_only are taken."
+        "Service tier: auto or standard_only, which are the same."
     )
 
 
 class MessageUsage(Reply):
-    input_tokens: int = Field(description="Of the prompt, those whose KV had to be computed.")
+    input_tokens: int = Field(description="Prompt tokens whose KV was computed.")
     cache_creation_input_tokens: int = Field(description="Always 0.")
-    cache_read_input_tokens: int = Field(description="Of the prompt, those whose KV was there already.")
+    cache_read_input_tokens: int = Field(description="Prompt tokens whose KV was cached.")
     output_tokens: int
 
 
 class MessageReply(Reply):
-    """An answer: blocks of thoughts, text and calls."""
+    """An answer: blocks of reasoning, text and calls."""
 
     id: str
     type: Literal["message"]
@@ -129,18 +127,18 @@ class MessageReply(Reply):
     model: str
     content: list[dict[str, Any]]
     stop_reason: str | None = Field(
-        description="end_turn, max_tokens, stop_sequence, tool_use or model_context_window_exceeded."
+        description="Reason of the end: end_turn, max_tokens, stop_sequence, tool_use or model_context_window_exceeded."
     )
     stop_sequence: str | None
     usage: MessageUsage
 
 
 class MessageEvent(Reply):
-    """An event of a stream; what else it has depends on its type, as in Anthropic's API."""
+    """An event of a stream; its further fields depend on its type, as in Anthropic's API."""
 
     model_config = ConfigDict(extra="allow")
 
-    type: str = Field(description="message_start, content_block_delta and the like.")
+    type: str = Field(description="Type, such as message_start or content_block_delta.")
 
 
 class TokenCount(Reply):

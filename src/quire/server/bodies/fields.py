@@ -1,6 +1,6 @@
-"""What all bodies and answers are made of: kinds of values, and how an optional field is written.
+"""Base classes and value types of all bodies and answers.
 
-A field that a body does not know is refused by name (unless the server is told to ignore it). Null counts as absent.
+A body's unknown field is rejected by name, unless the server ignores unknown fields. Null counts as absent.
 """
 
 from __future__ import annotations
@@ -10,26 +10,30 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 T = TypeVar("T")
-#: Lists stop at their first bad item: a body of a million bad ones is refused as fast as a body of one.
+#: Lists stop at their first bad item: a million bad items are rejected as fast as one.
 Items = Annotated[list[T], Field(fail_fast=True)]
 NonEmpty = Annotated[list[T], Field(fail_fast=True, min_length=1)]
 NoItems = Annotated[list[Any], Field(max_length=0)]
+Tools = Annotated[list[T], Field(fail_fast=True, max_length=1024)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 MAX_STOP_STRINGS = 64
 StopString = Annotated[str, Field(min_length=1, max_length=1024)]
 StopStrings = Annotated[list[StopString], Field(fail_fast=True, max_length=MAX_STOP_STRINGS)]
+ShortText = Annotated[str, Field(max_length=256)]
+Effort = Annotated[str, Field(max_length=64)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 NumLogprobs = Annotated[int, Field(ge=-1, lt=2**31)]
-Hint = Any  #: changes no token, so it may hold whatever a client likes
+Hint = Any  #: changes no token, so any value is accepted
 Plain = str | bool | int | float
-#: A document's metadata.
+#: Metadata of a document.
 PlainFields = dict[str, Plain]
-#: The value that a field of the metadata must have, or a list of those that will do.
+#: A value that metadata must have, or a list of alternatives.
 FilterFields = dict[str, Plain | list[Plain]]
+FUNCTION_NAME = r"^[A-Za-z0-9_-]{1,128}$"
 
 
 def option(text: str, **limits: Any) -> Any:
-    """An optional field, what it means and which values it takes."""
+    """An optional field with its description and limits."""
     return Field(default=None, description=text, **limits)
 
 
@@ -46,13 +50,19 @@ class Body(BaseModel):
         return given
 
 
+class LooseBody(Body):
+    """Unknown keys are ignored."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
 class ModelBody(Body):
     """A body that names a model."""
 
-    model: str | None = option("One of GET /v1/models; by default the first.")
+    model: str | None = option("Name from GET /v1/models; default: the first model.")
 
 
 class Reply(BaseModel):
-    """A JSON object to a client; fields that were not set are not shown."""
+    """A JSON object to a client; unset fields are left out."""
 
     model_config = ConfigDict(extra="forbid")

@@ -1,4 +1,4 @@
-"""The fields of every body that asks for an answer: how tokens are chosen, and what clients send out of habit."""
+"""Fields of every generating body: sampling parameters, and hints of OpenAI's clients."""
 
 from __future__ import annotations
 
@@ -10,54 +10,55 @@ from quire.server.bodies.fields import Body, Hint, ModelBody, StopString, StopSt
 
 
 class Slo(Body):
-    """What an answer may take; models are chosen by it."""
+    """Latency targets, by which the routing policy chooses a model."""
 
     ttft_s: float | None = option("Seconds until the first token.", gt=0, le=86400)
-    tpot_s: float | None = option("Seconds a token after that.", gt=0, le=86400)
+    tpot_s: float | None = option("Seconds for each further token.", gt=0, le=86400)
 
 
 class HabitualFields(ModelBody):
-    """Fields that clients of other servers send out of habit: hints, which change no token, and fields that ask for
-    nothing at the one value that is taken."""
+    """Hints of OpenAI's clients, which change no token."""
 
-    user: Hint = option("OpenAI's hint; nothing depends on it.")
-    safety_identifier: Hint = option("OpenAI's hint; nothing depends on it.")
-    prompt_cache_key: Hint = option("OpenAI's hint; prefixes are found by their tokens, nothing depends on it.")
-    prompt_cache_retention: Hint = option("OpenAI's hint; nothing depends on it.")
-    metadata: Hint = option("OpenAI's hint; nothing depends on it.")
-    store: Hint = option("OpenAI's hint; nothing is stored, whatever it says.")
-    verbosity: Hint = option("OpenAI's hint; nothing depends on it.")
-    prediction: Hint = option("OpenAI's hint for speed; nothing depends on it.")
-    service_tier: Literal["auto", "default"] | None = option("There is one tier: auto and default are taken.")
+    user: Hint = option("Hint without effect.")
+    safety_identifier: Hint = option("Hint without effect.")
+    prompt_cache_key: Hint = option("Hint without effect: prefixes are found by their tokens.")
+    prompt_cache_retention: Hint = option("Hint without effect.")
+    metadata: Hint = option("Hint without effect.")
+    store: Hint = option("Hint without effect: nothing is stored.")
+    verbosity: Hint = option("Hint without effect.")
+    prediction: Hint = option("Hint without effect.")
+    service_tier: Literal["auto", "default"] | None = option("Service tier: auto or default, which are the same.")
 
 
 class SamplingFields(HabitualFields):
-    """Of every body that asks for an answer. Fields of SamplingParams have their names and ranges."""
+    """Sampling parameters, with the names and ranges of `SamplingParams`."""
 
-    temperature: float | None = option("0 is greedy; by default what the model recommends, or 1.", ge=0, le=100)
-    top_p: float | None = option("Keep the likeliest tokens up to this probability.", gt=0, le=1)
-    top_k: int | None = option("Keep the k likeliest tokens; 0 or -1 keeps all.", ge=-1, lt=2**31)
-    min_p: float | None = option("Keep tokens at least so likely as this share of the likeliest one.", ge=0, le=1)
-    repetition_penalty: float | None = option("Above 1 makes tokens of prompt and answer less likely.", gt=0, le=100)
-    presence_penalty: float | None = option("Taken from the logits of tokens in the answer.", ge=-2, le=2)
-    frequency_penalty: float | None = option("Taken as many times as the token is in the answer.", ge=-2, le=2)
-    seed: int | None = option("The same seed gives the same tokens, whatever else runs.", ge=-(2**63), lt=2**63)
+    temperature: float | None = option("Temperature; 0 is greedy. Default: the model's own, or 1.", ge=0, le=100)
+    top_p: float | None = option("Probability mass of the likeliest tokens to keep.", gt=0, le=1)
+    top_k: int | None = option("Number of likeliest tokens to keep; 0 or -1 keeps all.", ge=-1, lt=2**31)
+    min_p: float | None = option("Minimum probability, relative to the likeliest token's.", ge=0, le=1)
+    repetition_penalty: float | None = option(
+        "Penalty of tokens in prompt and answer; above 1 makes them less likely.", gt=0, le=100
+    )
+    presence_penalty: float | None = option("Subtrahend for logits of tokens in the answer.", ge=-2, le=2)
+    frequency_penalty: float | None = option("Subtrahend for each occurrence of a token in the answer.", ge=-2, le=2)
+    seed: int | None = option("Seed: the same seed gives the same tokens, under any load.", ge=-(2**63), lt=2**63)
     stop: StopString | StopStrings | None = option(
-        "A string, or up to 64 of them, before which the answer ends; each of 1 to 1024 characters."
+        "Stop string, or up to 64 of them, of 1 to 1024 characters; the answer ends before it."
     )
     cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = option(
-        "Share the prompt's KV only with requests of the same key that bring the same salt."
+        "Salt: share the prompt's KV only with requests of the same key and salt."
     )
-    priority: int | None = option("Smaller goes first; 0 by default.", ge=-(2**31), lt=2**31)
-    slo: Slo | None = option("With model auto: what the answer may take; the policy slo chooses by it.")
+    priority: int | None = option("Priority; smaller runs first. Default 0.", ge=-(2**31), lt=2**31)
+    slo: Slo | None = option("Latency targets for model auto with the policy slo.")
 
 
 class AgentRequest(SamplingFields):
-    """Of an API for agents. They mean what they mean in /v1/chat/completions."""
+    """Fields of the APIs for agents, with their meaning in /v1/chat/completions."""
 
     chat_template_kwargs: dict[str, Any] | None = option("Variables of the chat template, such as enable_thinking.")
 
     def shared_with_chat(self) -> dict[str, Any]:
-        """What was given of the fields that chat has by the same names."""
+        """Return the given fields that chat has under the same names."""
         names = {"model", *AgentRequest.model_fields.keys() - HabitualFields.model_fields.keys()}
         return {name: getattr(self, name) for name in names & self.model_fields_set}

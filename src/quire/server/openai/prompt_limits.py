@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from quire.server.errors import ApiError
-from quire.server.grammar_size import check_grammar_size
 from quire.server.openai.schema import CompletionRequest, DetokenizeRequest, TokenizeRequest
 
 ORDINARY_CHARACTERS = 16  #: a token of text has some 4; beyond this it is worth asking how long tokens can be
@@ -32,9 +31,9 @@ class PromptLimits:
     longest_token: int | None
 
     def check(self, body: Any) -> None:
-        """Raise `ApiError` for a body whose prompt no tokenizing can make short enough, or whose grammar is too large.
-        Messages pass, since a chat template may leave little of them."""
-        check_grammar_size(body)
+        """Raise `ApiError` for a body whose prompt is too long for any tokenizer.
+
+        Messages pass: a chat template may drop most of them."""
         match body:
             case CompletionRequest():
                 for prompt in body.prompts:

@@ -1,8 +1,4 @@
-"""The bodies of requests and answers: names, types, ranges and meanings of their fields, as OpenAPI shows them.
-
-A field that is not here is refused by name (unless the server is told to ignore it); one that is here works. Null
-counts as absent.
-"""
+"""Bodies and answers of chat, completions and tokenization: fields, types, ranges and descriptions for OpenAPI."""
 
 from __future__ import annotations
 
@@ -16,6 +12,7 @@ from quire.server.bodies.conversation import Message, Tool, ToolChoice
 from quire.server.bodies.fields import (
     Body,
     Count,
+    Effort,
     Hint,
     Items,
     ModelBody,
@@ -25,6 +22,7 @@ from quire.server.bodies.fields import (
     Reply,
     StopString,
     TokenId,
+    Tools,
     option,
 )
 from quire.server.bodies.replies import Generated, PromptLogprobs, Usage
@@ -34,86 +32,83 @@ from quire.server.bodies.structure import ResponseFormat, StructuredOutputs
 
 
 class StreamOptions(Body):
-    include_usage: bool | None = option("A last chunk with the usage, and `usage: null` in the others.")
-    continuous_usage_stats: bool | None = option("The usage so far in every chunk; goes with include_usage.")
-    include_obfuscation: Literal[False] | None = option("Nothing is obfuscated here: false is taken.")
+    include_usage: bool | None = option("Send the usage in a last chunk, and `usage: null` in the others.")
+    continuous_usage_stats: bool | None = option("Send the usage so far in every chunk; needs include_usage.")
+    include_obfuscation: Literal[False] | None = option("False only: nothing is obfuscated.")
 
 
 class GenerationRequest(SamplingFields):
-    """The fields that completions and chat completions share."""
+    """The fields that chat and completions share."""
 
-    # How tokens are chosen, beside `SamplingFields`: the fields of SamplingParams by the same names, ranges included.
-    n: int | None = option("Answers to each prompt; they share the prompt's KV. 1 by default.", ge=1, le=1024)
+    # Choosing tokens: names and ranges of `SamplingParams`.
+    n: int | None = option("Number of answers to each prompt, which share its KV. Default 1.", ge=1, le=1024)
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = option(
-        "Token id, in plain digits -> added to its logit, from -100 to 100."
+        "Map from token ids, in plain digits, to addends for their logits, from -100 to 100."
     )
     bad_words: Annotated[list[StopString], Field(fail_fast=True, max_length=1024)] | None = option(
         "Words that are never completed."
     )
-    bad_words_token_ids: Items[NonEmpty[TokenId]] | None = option("The same as token ids.")
-    allowed_token_ids: NonEmpty[TokenId] | None = option("Only these are ever chosen.")
-    response_format: ResponseFormat | None = option("The answer is plain text, a JSON object or what a schema says.")
+    bad_words_token_ids: Items[NonEmpty[TokenId]] | None = option("Words that are never completed, as token ids.")
+    allowed_token_ids: NonEmpty[TokenId] | None = option("Tokens to choose from; all others are banned.")
+    response_format: ResponseFormat | None = option("Format: plain text, a JSON object, or JSON of a schema.")
     structured_outputs: StructuredOutputs | None = option(
-        "The answer is JSON of a schema, matches a regex, is one of some choices or in a grammar's language."
+        "Language of the answer: a JSON schema, a regex, choices or a grammar."
     )
-    guided_json: str | bool | dict[str, Any] | None = option("The older name of structured_outputs.json.")
-    guided_regex: str | None = option("The older name of structured_outputs.regex.")
-    guided_choice: Annotated[list[str], Field(fail_fast=True, min_length=1)] | None = option(
-        "The older name of structured_outputs.choice."
-    )
-    guided_grammar: str | None = option("The older name of structured_outputs.grammar.")
-    guided_whitespace_pattern: str | None = option("The older name of structured_outputs.whitespace_pattern.")
-    stop_token_ids: Items[TokenId] | None = option("Tokens that end the answer, beside the model's own.")
-    include_stop_str_in_output: bool | None = option("Show the stop string that ended the answer.")
-    ignore_eos: bool | None = option("The model's own end tokens do not end the answer.")
-    min_tokens: int | None = option("Nothing ends the answer before so many tokens.", ge=0, lt=2**31)
+    guided_json: str | bool | dict[str, Any] | None = option("Older name of structured_outputs.json.")
+    guided_regex: str | None = option("Older name of structured_outputs.regex.")
+    guided_choice: NonEmpty[str] | None = option("Older name of structured_outputs.choice.")
+    guided_grammar: str | None = option("Older name of structured_outputs.grammar.")
+    guided_whitespace_pattern: str | None = option("Older name of structured_outputs.whitespace_pattern.")
+    stop_token_ids: Items[TokenId] | None = option("Tokens that end the answer, in addition to the model's own.")
+    include_stop_str_in_output: bool | None = option("Include the stop string in the answer.")
+    ignore_eos: bool | None = option("Ignore the model's own end tokens.")
+    min_tokens: int | None = option("Minimum length of the answer in tokens.", ge=0, lt=2**31)
     use_beam_search: bool | None = option(
-        "The n best answers by their whole probability, best first, in place of sampled ones; not with stream, and "
-        "not with fields of sampling."
+        "Search for the n likeliest answers, best first, in place of sampling; without stream and sampling fields."
     )
     length_penalty: Annotated[float, Field(ge=-10, le=10)] | None = option(
-        "With use_beam_search: an answer's log-probability is divided by its length to this power; 1 by default."
+        "Exponent of the length by which beam search divides an answer's log-probability. Default 1."
     )
     prompt_logprobs: NumLogprobs | None = option(
-        "Log-probabilities of the prompt's tokens, and of so many likeliest ones (-1: all); not with stream."
+        "Number of likeliest tokens (-1: all) in log-probabilities of the prompt; without stream."
     )
     logprob_token_ids: NonEmpty[TokenId] | None = option(
-        "With logprobs, show those of these tokens in place of the likeliest ones; not with echo."
+        "Tokens to show in logprobs in place of the likeliest ones; without echo."
     )
-    return_tokens_as_token_ids: bool | None = option("Show tokens in logprobs as token_id:123, not as text.")
-    skip_special_tokens: bool | None = option("Leave special tokens out of the text; true by default.")
-    detokenize: bool | None = option("Make text at all; true by default.")
+    return_tokens_as_token_ids: bool | None = option("Show tokens in logprobs as token_id:123.")
+    skip_special_tokens: bool | None = option("Leave special tokens out of the text. Default true.")
+    detokenize: bool | None = option("Return text. Default true.")
 
-    # How the prompt is made.
+    # Making the prompt.
     truncate_prompt_tokens: int | None = option(
-        "Keep the last so many tokens of the prompt; -1: as many as leave room for max_tokens.", ge=-1, lt=2**31
+        "Number of prompt tokens to keep; -1 leaves room for max_tokens.", ge=-1, lt=2**31
     )
     truncation_side: Literal["left", "right"] | None = option(
-        "Where truncate_prompt_tokens cuts: left, the default, keeps the prompt's end, right its beginning."
+        "Side to cut: left, the default, keeps the end of the prompt, right its beginning."
     )
-    retrieval: Retrieval | None = option("Answer from the passages of a collection that are nearest to the question.")
+    retrieval: Retrieval | None = option("Search of a collection whose passages are put in front of the question.")
 
-    # How the answer comes.
-    stream: bool | None = option("Send the answer as it grows, as server-sent events.")
-    stream_options: StreamOptions | None = option("Only with stream.")
+    # Sending the answer.
+    stream: bool | None = option("Send the answer as server-sent events while it is generated.")
+    stream_options: StreamOptions | None = option("Options for stream.")
     return_token_ids: bool | None = option("Show the token ids of prompt and answer.")
-    min_stage: Count | None = option("Wait until the model has arrived up to this stage; 1 by default, any.")
+    min_stage: Count | None = option("Stage of the model to wait for. Default 1.")
     request_id: Annotated[str, Field(pattern=r"^[!-~]{1,128}$")] | None = option(
-        "Names the request: the answer's id ends with it. 1 to 128 printable ASCII characters, no spaces."
+        "Suffix of the answer's id: 1 to 128 printable ASCII characters, no spaces."
     )
 
     def given_sampling(self) -> dict[str, Any]:
-        """The fields of `SamplingParams` that were given; max_tokens and logprobs are each endpoint's own."""
+        """Return the given fields of `SamplingParams`, but for max_tokens and logprobs, which endpoints read."""
         given = {name: getattr(self, name) for name in _SAMPLING & self.model_fields_set}
         if (wanted := self.given_structure()) is not None:
             given["structured_outputs"] = StructuredOutputsParams(**wanted[1])
         return given
 
     def given_structure(self) -> tuple[str, dict[str, Any]] | None:
-        """The field that says what the answer may be, and what it says in the words of `StructuredOutputsParams`.
+        """Return the field that constrains the answer, and its value as keywords of `StructuredOutputsParams`.
 
         Raises:
-            ValueError: several fields say so.
+            ValueError: several fields constrain it.
         """
         found: list[tuple[str, dict[str, Any]]] = []
         if self.structured_outputs is not None:
@@ -132,7 +127,7 @@ class GenerationRequest(SamplingFields):
                 found.append(("response_format", {"json": schema}))
         if len(found) > 1:
             names = " and ".join(name for name, _ in found)
-            raise ValueError(f"{found[1][0]}=... is not valid: {names} both say what the answer is; give one of them")
+            raise ValueError(f"{found[1][0]}=... is not valid: {names} both constrain the answer; give one of them")
         if self.guided_whitespace_pattern is not None:
             if not found:
                 raise ValueError("guided_whitespace_pattern needs guided_json beside it")
@@ -145,63 +140,57 @@ class GenerationRequest(SamplingFields):
 
 
 _SAMPLING = {field.name for field in fields(SamplingParams)} & set(GenerationRequest.model_fields)
-_SAMPLING -= {"structured_outputs"}  # which is said in several ways
+_SAMPLING -= {"structured_outputs"}  # `given_structure` reads it
 
 
 # -- POST /v1/chat/completions -------------------------------------------------------------------------------------
 
 
 class TemplateOptions(Body):
-    """How messages become a prompt; /tokenize takes the same."""
+    """How messages become a prompt."""
 
     add_generation_prompt: bool | None = option(
-        "Open the assistant's turn at the end; true by default, but with continue_final_message."
+        "Open the assistant's turn at the end. Default: true without continue_final_message."
     )
-    continue_final_message: bool | None = option("Leave the last message open: the answer goes on with it.")
+    continue_final_message: bool | None = option("Leave the last message open: the answer continues it.")
     chat_template: Annotated[str, Field(min_length=1)] | None = option(
-        "Jinja text in place of the model's chat template, or the name of one of the model's; only where the server "
-        "runs with --trust-request-chat-template."
+        "Jinja text in place of the model's chat template, or the name of one of its templates; needs a server with "
+        "--trust-request-chat-template."
     )
     chat_template_kwargs: dict[str, Any] | None = option("Variables of the chat template, such as enable_thinking.")
-    reasoning_effort: Annotated[str, Field(max_length=64)] | None = option(
-        "Handed to the chat template as the variable of this name; none also sets enable_thinking to false. Templates "
-        "that know neither ignore them."
+    reasoning_effort: Effort | None = option(
+        "Variable of the chat template; none also sets enable_thinking to false. Templates may ignore both."
     )
     add_special_tokens: bool | None = option(
-        "Put around the rendered template what the model expects; false by default: templates write it themselves."
+        "Add the model's special tokens around the rendered template. Default false: templates contain them."
     )
-    tools: Annotated[list[Tool], Field(fail_fast=True, max_length=1024)] | None = option(
-        "Up to 1024 functions that the model may call; the chat template shows them."
-    )
+    tools: Tools[Tool] | None = option("Functions that the model may call, up to 1024, for the chat template.")
 
 
 class ChatCompletionRequest(TemplateOptions, GenerationRequest):
-    messages: NonEmpty[Message] = Field(description="The conversation: at least one message.")
-    max_completion_tokens: Count | None = option("At most so many tokens; by default as many as fit.")
-    max_tokens: Count | None = option("The older name of max_completion_tokens.")
-    logprobs: bool | None = option("The log-probability of each token.")
-    top_logprobs: NumLogprobs | None = option("Also those of so many likeliest tokens (-1: all); goes with logprobs.")
-    echo: bool | None = option("Put the last message's text before the answer, where the assistant said it.")
-
+    messages: NonEmpty[Message] = Field(description="Conversation of at least one message.")
+    max_completion_tokens: Count | None = option("Maximum length of the answer in tokens; default: as many as fit.")
+    max_tokens: Count | None = option("Older name of max_completion_tokens.")
+    logprobs: bool | None = option("Show the log-probability of each token.")
+    top_logprobs: NumLogprobs | None = option("Number of likeliest tokens (-1: all) in logprobs.")
+    echo: bool | None = option("Repeat the assistant's last message before the answer.")
     tool_choice: ToolChoice | None = option(
-        "auto, the default, leaves calls to the model; none shows it no tools; required forces one call at least; "
-        '{"type": "function", "function": {"name": ...}} forces one of this function.'
+        "Calls: auto (default) leaves them to the model, none hides the tools, required forces at least one, "
+        '{"type": "function", "function": {"name": ...}} forces a call of this function.'
     )
-    parallel_tool_calls: bool | None = option("False leaves out all calls of an answer but the first.")
-    include_reasoning: bool | None = option("False leaves the model's reasoning out of the answer; true by default.")
+    parallel_tool_calls: bool | None = option("False removes all calls but the first.")
+    include_reasoning: bool | None = option("False removes the model's reasoning. Default true.")
 
-    # Fields that clients send out of habit.
+    # Fields that clients send with a neutral value.
     modalities: Annotated[list[Literal["text"]], Field(max_length=1)] | None = option('Only ["text"].')
-    functions: NoItems | None = option("Only an empty list: send tools, which took its place.")
-    function_call: Literal["none", "auto"] | None = option(
-        "Only none and auto: send tool_choice, which took its place."
-    )
+    functions: NoItems | None = option("Empty list only; use tools.")
+    function_call: Literal["none", "auto"] | None = option("Only none or auto; use tool_choice.")
 
 
 class TopLogprob(Reply):
     token: str
     logprob: float
-    bytes: list[int] | None = Field(description="Tokens may be parts of a character: its bytes in UTF-8.")
+    bytes: list[int] | None = Field(description="UTF-8 bytes of the token, which may be a part of a character.")
 
 
 class TokenLogprob(TopLogprob):
@@ -214,30 +203,30 @@ class ChatLogprobs(Reply):
 
 
 class CalledFunction(Reply):
-    name: str | None = Field(default=None, description="Of a stream, in the first chunk of each call.")
-    arguments: str = Field(description="A JSON object as text; of a stream, the next piece of it.")
+    name: str | None = Field(default=None, description="Name; in a stream only in the first chunk of a call.")
+    arguments: str = Field(description="JSON object as text; in a stream the next piece of it.")
 
 
 class MadeToolCall(Reply):
-    id: str = Field(description="Which a message of the role tool answers.")
+    id: str = Field(description="Id for the tool_call_id of a tool message.")
     type: Literal["function"]
     function: CalledFunction
 
 
 class AssistantMessage(Reply):
     role: Literal["assistant"]
-    content: str | None = Field(description="Null where the model only calls functions.")
+    content: str | None = Field(description="Text; null if the model only calls functions.")
     refusal: None = None
-    reasoning_content: str | None = Field(default=None, description="What the model thought, if it did.")
-    tool_calls: list[MadeToolCall] | None = Field(default=None, description="What it calls, if it does.")
+    reasoning_content: str | None = Field(default=None, description="Reasoning of the model.")
+    tool_calls: list[MadeToolCall] | None = None
 
 
 class ChatChoice(Reply):
     index: int
     message: AssistantMessage
     logprobs: ChatLogprobs | None = None
-    finish_reason: str = Field(description="stop, length or tool_calls.")
-    stop_reason: int | str | None = Field(default=None, description="The stop string or stop token that ended it.")
+    finish_reason: str = Field(description="Reason of the end: stop, length or tool_calls.")
+    stop_reason: int | str | None = Field(default=None, description="Stop string or stop token that ended it.")
     token_ids: list[int] | None = None
 
 
@@ -251,17 +240,17 @@ class ChatCompletion(Generated):
 
 
 class ToolCallDelta(Reply):
-    index: int = Field(description="Of the call in its message.")
-    id: str | None = Field(default=None, description="In the first chunk of each call.")
-    type: Literal["function"] | None = Field(default=None, description="Likewise.")
+    index: int = Field(description="Index of the call in its message.")
+    id: str | None = Field(default=None, description="Id; only in the first chunk of a call.")
+    type: Literal["function"] | None = Field(default=None, description="Type; only in the first chunk of a call.")
     function: CalledFunction
 
 
 class MessageDelta(Reply):
-    role: Literal["assistant"] | None = Field(default=None, description="In the first chunk of each choice.")
+    role: Literal["assistant"] | None = Field(default=None, description="Role; only in the first chunk of a choice.")
     content: str | None = None
-    refusal: None = Field(default=None, description="In the first chunk of each choice.")
-    reasoning_content: str | None = Field(default=None, description="What the model thinks.")
+    refusal: None = Field(default=None, description="Always null; only in the first chunk of a choice.")
+    reasoning_content: str | None = Field(default=None, description="Reasoning of the model.")
     tool_calls: list[ToolCallDelta] | None = None
 
 
@@ -288,37 +277,37 @@ class ChatCompletionChunk(Generated):
 
 class CompletionRequest(GenerationRequest):
     prompt: str | NonEmpty[str] | NonEmpty[TokenId] | NonEmpty[NonEmpty[TokenId]] = Field(
-        description="A text, a list of texts, token ids, or a list of lists of token ids.", union_mode="left_to_right"
+        description="Text, list of texts, token ids, or list of lists of token ids.", union_mode="left_to_right"
     )
-    max_tokens: int | None = option("At most so many tokens; 16 by default. 0 goes with echo.", ge=0, lt=2**31)
-    echo: bool | None = option("Put the prompt before the answer; with logprobs, its log-probabilities too.")
-    logprobs: NumLogprobs | None = option("The log-probability of each token, and of so many likeliest ones (-1: all).")
-    add_special_tokens: bool | None = option("Put around a text what the model expects (a bos token); true by default.")
-    include_reasoning: Hint = option("vLLM's; a completion is text and nothing else, nothing depends on it.")
-    best_of: int | None = option("Only the same as n: as many answers are made as are shown.", ge=1, le=1024)
+    max_tokens: int | None = option("Maximum length of the answer in tokens. Default 16; 0 needs echo.", ge=0, lt=2**31)
+    echo: bool | None = option("Repeat the prompt before the answer, with its log-probabilities if logprobs is set.")
+    logprobs: NumLogprobs | None = option("Number of likeliest tokens (-1: all) in log-probabilities of each token.")
+    add_special_tokens: bool | None = option("Add the model's special tokens, such as bos, to a text. Default true.")
+    include_reasoning: Hint = option("Hint without effect: a completion is plain text.")
+    best_of: int | None = option("The same number as n.", ge=1, le=1024)
 
     @property
     def prompts(self) -> list[Any]:
-        """All of them, be it one: texts, or lists of token ids."""
+        """The prompts as a list of texts or of token id lists."""
         given: Any = self.prompt
         return [given] if isinstance(given, str) or isinstance(given[0], int) else given
 
 
 class CompletionLogprobs(Reply):
-    """Lists that run in parallel, one entry a token."""
+    """Parallel lists with one entry a token."""
 
-    text_offset: list[int] = Field(description="Where in the text the token begins, in characters.")
+    text_offset: list[int] = Field(description="Position of the token in the text, in characters.")
     tokens: list[str]
-    token_logprobs: list[float | None] = Field(description="Null for the first token of an echoed prompt.")
+    token_logprobs: list[float | None] = Field(description="Log-probability; null for an echoed prompt's first token.")
     top_logprobs: list[dict[str, float] | None] | None
 
 
 class CompletionChoice(Reply):
-    index: int = Field(description="Prompt by prompt, each with its n answers.")
+    index: int = Field(description="Index over all prompts, n answers each.")
     text: str
     logprobs: CompletionLogprobs | None = None
-    finish_reason: str | None = Field(default=None, description="stop or length; null while a stream goes on.")
-    stop_reason: int | str | None = Field(default=None, description="The stop string or stop token that ended it.")
+    finish_reason: str | None = Field(default=None, description="Reason of the end: stop or length; null before it.")
+    stop_reason: int | str | None = Field(default=None, description="Stop string or stop token that ended it.")
     token_ids: list[int] | None = None
     prompt_token_ids: list[int] | None = None
     prompt_logprobs: PromptLogprobs | None = None
@@ -332,41 +321,38 @@ class Completion(Generated):
     usage: Usage | None = None
 
 
-# -- POST /tokenize and POST /detokenize ---------------------------------------------------------------------------
+# -- POST /tokenize, /detokenize and /apply-template ---------------------------------------------------------------
 
 
 class TokenizeRequest(TemplateOptions, ModelBody):
-    """A prompt, or messages."""
+    """A prompt or messages."""
 
-    prompt: str | None = option("A text.")
-    messages: NonEmpty[Message] | None = option("A conversation, which the chat template makes a text of.")
+    prompt: str | None = option("Text to tokenize.")
+    messages: NonEmpty[Message] | None = option("Conversation to render with the chat template and tokenize.")
     add_special_tokens: bool | None = option(
-        "Put around the text what the model expects (a bos token); by default for a prompt, not for messages."
+        "Add the model's special tokens, such as bos. Default: true for a prompt, false for messages."
     )
-    return_token_strs: bool | None = option("Show each token as text too.")
+    return_token_strs: bool | None = option("Show each token as text, too.")
 
 
 class TokenizeReply(Reply):
     count: int
-    max_model_len: int = Field(description="The longest sequence, prompt and answer together.")
+    max_model_len: int = Field(description="Maximum length of prompt and answer together, in tokens.")
     tokens: list[int]
     token_strs: list[str] | None = None
 
 
 class DetokenizeRequest(ModelBody):
-    tokens: Items[TokenId] = Field(description="The token ids.")
+    tokens: Items[TokenId] = Field(description="Token ids.")
 
 
 class DetokenizeReply(Reply):
-    prompt: str = Field(description="The text, special tokens included.")
-
-
-# -- POST /apply-template ------------------------------------------------------------------------------------------
+    prompt: str = Field(description="Text, special tokens included.")
 
 
 class TemplateRequest(TemplateOptions, ModelBody):
-    messages: NonEmpty[Message] = Field(description="The conversation: at least one message.")
+    messages: NonEmpty[Message] = Field(description="Conversation of at least one message.")
 
 
 class TemplateReply(Reply):
-    prompt: str = Field(description="What the chat template makes of the messages.")
+    prompt: str = Field(description="Messages rendered with the chat template.")

@@ -1,135 +1,135 @@
-"""The fields of POST /v1/responses, of its answers and of their events' payloads, as OpenAPI shows them."""
+"""Bodies, answers and events of POST /v1/responses."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from quire.server.bodies.conversation import FUNCTION_NAME, GivenTool
-from quire.server.bodies.fields import Body, Count, Hint, Items, NoItems, Reply, option
+from quire.server.bodies.conversation import GivenTool
+from quire.server.bodies.fields import (
+    FUNCTION_NAME,
+    Body,
+    Count,
+    Effort,
+    Hint,
+    Items,
+    LooseBody,
+    NoItems,
+    NonEmpty,
+    Reply,
+    ShortText,
+    Tools,
+    option,
+)
 from quire.server.bodies.sampling import AgentRequest
 
 
-class TextItemPart(Body):
-    """Keys that are not here are ignored."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class TextItemPart(LooseBody):
     type: Literal["input_text", "output_text", "text", "summary_text", "reasoning_text"] = Field(
-        description="Models here read text only: input_text, and output_text in what they said."
+        description="Type of text: input_text, or output_text for the model's own; models here read text only."
     )
-    text: str = Field(description="The text.")
+    text: str = Field(description="Text of the part.")
 
 
-class InputItem(Body):
-    """A message, a call of a function, what it returned, or what the model thought. Keys that are not here are
-    ignored."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
+class InputItem(LooseBody):
+    """A message, a function call, its output, or reasoning. Unknown keys are ignored."""
 
     type: Literal["message", "function_call", "function_call_output", "reasoning"] = Field(
-        default="message", description="message, function_call, function_call_output or reasoning."
+        default="message", description="Type: message, function_call, function_call_output or reasoning."
     )
     role: Literal["system", "developer", "user", "assistant"] | None = option(
-        "Of a message: system, developer, user or assistant."
+        "Role of a message: system, developer, user or assistant."
     )
-    content: str | Items[TextItemPart] | None = option("Of a message or of reasoning: a text, or a list of text parts.")
-    call_id: str | None = option("Of a call, and of what it returned.")
-    name: str | None = option("Of a call: the function's.")
-    arguments: str | None = option("Of a call: a JSON object, as text.")
-    output: str | Items[TextItemPart] | None = option("What a call returned: a text, or a list of text parts.")
-    summary: Items[TextItemPart] | None = option("Of reasoning, where it has no content.")
+    content: str | Items[TextItemPart] | None = option("Content of a message or of reasoning: text or text parts.")
+    call_id: str | None = option("Id of a call, also in its output.")
+    name: str | None = option("Name of the called function.")
+    arguments: str | None = option("Arguments of a call: a JSON object as text.")
+    output: str | Items[TextItemPart] | None = option("Output of a call: text or text parts.")
+    summary: Items[TextItemPart] | None = option("Summary of reasoning without content.")
 
 
 class FunctionTool(GivenTool):
-    """A function that the model may call. Keys that are not here are handed to the chat template."""
+    """A function that the model may call. Unknown keys are passed to the chat template."""
 
-    type: Literal["function"] = Field(description='Only {"type": "function", "name": ...}.')
-    name: str = Field(description="1 to 128 letters, digits, _ and -.", pattern=FUNCTION_NAME)
-    description: str | None = option("What it does; the model reads it.")
-    parameters: dict[str, Any] | None = option("A JSON schema of its arguments: an object.")
-    strict: bool | None = option("Calls that tool_choice forces follow the schema whatever this says.")
+    type: Literal["function"] = Field(description='Always function: {"type": "function", "name": ...}.')
+    name: str = Field(description="Name: 1 to 128 letters, digits, _ and -.", pattern=FUNCTION_NAME)
+    description: str | None = option("Description for the model.")
+    parameters: dict[str, Any] | None = option("JSON schema of the arguments, an object.")
+    strict: bool | None = option("Hint: calls that tool_choice forces follow the schema in any case.")
 
 
 class NamedFunction(Body):
-    """This function is to be called."""
+    """A forced call of one function."""
 
-    type: Literal["function"] = Field(description="Only function.")
-    name: str = Field(description="Of one of the tools.")
+    type: Literal["function"] = Field(description="Always function.")
+    name: str = Field(description="Name of one of the tools.")
 
 
 class ReasoningOptions(Body):
-    effort: Annotated[str, Field(max_length=64)] | None = option("Handed to the chat template as reasoning_effort.")
-    summary: Hint = option("A hint: reasoning is shown as it is.")
-    generate_summary: Hint = option("A hint, likewise.")
+    effort: Effort | None = option("Variable reasoning_effort of the chat template.")
+    summary: Hint = option("Hint without effect: reasoning is shown in full.")
+    generate_summary: Hint = option("Hint without effect: reasoning is shown in full.")
 
 
 class TextFormat(Body):
-    """What the answer's text may be."""
+    """The format of the answer's text."""
 
     type: Literal["text", "json_object", "json_schema"] = Field(
-        description="text is no limit; json_object any JSON object; json_schema what `schema` says."
+        description="Format: text (no constraint), json_object (any JSON object) or json_schema (as `schema` says)."
     )
-    name: Annotated[str, Field(max_length=256)] | None = option("For people.")
-    description: str | None = option("For people; the model does not see it.")
-    schema_: dict[str, Any] | None = Field(
-        default=None, alias="schema", description="A JSON Schema; goes with the type json_schema."
-    )
-    strict: bool | None = option("The answer is held to the schema either way.")
+    name: ShortText | None = option("Label for people.")
+    description: str | None = option("Note for people; the model does not see it.")
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema", description="Schema for the type json_schema.")
+    strict: bool | None = option("Hint: the answer follows the schema in any case.")
 
 
 class TextOptions(Body):
-    format: TextFormat | None = option("Plain text, a JSON object or what a schema says.")
-    verbosity: Hint = option("A hint; nothing depends on it.")
+    format: TextFormat | None = option("Format: plain text, a JSON object, or JSON of a schema.")
+    verbosity: Hint = option("Hint without effect.")
 
 
 class ResponseStreamOptions(Body):
-    include_obfuscation: bool | None = option("Nothing is obfuscated here, whatever it says.")
+    include_obfuscation: bool | None = option("Hint without effect: nothing is obfuscated.")
 
 
 class ResponsesRequest(AgentRequest):
-    input: str | Annotated[list[InputItem], Field(fail_fast=True, min_length=1)] = Field(
-        description="A text of the user's, or a list of items: messages, calls, what they returned, reasoning."
+    input: str | NonEmpty[InputItem] = Field(
+        description="Text of the user, or a list of items: messages, calls, their outputs, reasoning."
     )
-    instructions: str | None = option("A message of the system, before all others; of this answer only.")
-    previous_response_id: str | None = option("Go on with the conversation of a response that was stored.")
-    store: bool | None = option("Keep the answer for previous_response_id, for a while; true by default.")
-    max_output_tokens: Count | None = option("At most so many tokens; by default as many as fit.")
-    tools: Annotated[list[FunctionTool], Field(fail_fast=True, max_length=1024)] | None = option(
-        "Up to 1024 functions that the model may call."
-    )
+    instructions: str | None = option("System message before all others, for this answer only.")
+    previous_response_id: str | None = option("Id of a stored response whose conversation to continue.")
+    store: bool | None = option("Keep the response for previous_response_id, in memory. Default true.")
+    max_output_tokens: Count | None = option("Maximum length of the answer in tokens; default: as many as fit.")
+    tools: Tools[FunctionTool] | None = option("Functions that the model may call, up to 1024.")
     tool_choice: Literal["none", "auto", "required"] | NamedFunction | None = option(
-        'auto, the default, none, required, or {"type": "function", "name": ...}.'
+        'Calls: auto (default), none, required, or {"type": "function", "name": ...}.'
     )
-    parallel_tool_calls: bool | None = option("False leaves out all calls of an answer but the first.")
-    reasoning: ReasoningOptions | None = option("How much the model is to think.")
-    text: TextOptions | None = option("The form of the answer's text.")
-    include: Items[Annotated[str, Field(max_length=256)]] | None = option(
-        "With message.output_text.logprobs, the tokens of the answer's text with their log-probabilities; others are "
-        "hints."
+    parallel_tool_calls: bool | None = option("False removes all calls but the first.")
+    reasoning: ReasoningOptions | None = option("Options for reasoning.")
+    text: TextOptions | None = option("Options for the answer's text.")
+    include: Items[ShortText] | None = option(
+        "Additional output: message.output_text.logprobs; other values are hints without effect."
     )
-    top_logprobs: int | None = option(
-        "Log-probabilities, too, of so many likeliest tokens at each place.", ge=0, lt=2**31
-    )
-    metadata: dict[str, Any] | None = option("Shown again with the response.")
-    stream: bool | None = option("Send the answer as it grows, as server-sent events.")
-    stream_options: ResponseStreamOptions | None = option("Only with stream.")
+    top_logprobs: int | None = option("Number of likeliest tokens in log-probabilities.", ge=0, lt=2**31)
+    metadata: dict[str, Any] | None = option("Metadata to return with the response.")
+    stream: bool | None = option("Send the answer as server-sent events while it is generated.")
+    stream_options: ResponseStreamOptions | None = option("Options for stream.")
 
-    # Fields that clients send out of habit.
-    max_tool_calls: Hint = option("It counts calls of built-in tools, and there are none.")
-    truncation: Literal["disabled"] | None = option("Only disabled: what is too long is refused.")
-    background: Literal[False] | None = option("Only false.")
-    context_management: NoItems | None = option("Only an empty list.")
+    # Fields that clients send with a neutral value.
+    max_tool_calls: Hint = option("Hint without effect: it limits built-in tools, which this server lacks.")
+    truncation: Literal["disabled"] | None = option("Only disabled: an input that is too long is rejected.")
+    background: Literal[False] | None = option("False only.")
+    context_management: NoItems | None = option("Empty list only.")
 
 
 class InputTokensDetails(Reply):
-    cached_tokens: int = Field(description="Of the prompt's tokens, those whose KV was there already.")
+    cached_tokens: int = Field(description="Prompt tokens whose KV was cached.")
     cache_write_tokens: int = Field(description="Always 0.")
 
 
 class OutputTokensDetails(Reply):
-    reasoning_tokens: int = Field(description="Of the answer's tokens, those that the model thought with.")
+    reasoning_tokens: int = Field(description="Generated tokens of reasoning.")
 
 
 class ResponseUsage(Reply):
@@ -141,7 +141,7 @@ class ResponseUsage(Reply):
 
 
 class ResponseReply(Reply):
-    """A response; its output is a list of items: reasoning, messages, calls."""
+    """A response, with a list of items as its output: reasoning, messages, calls."""
 
     id: str
     object: Literal["response"]
@@ -150,7 +150,7 @@ class ResponseReply(Reply):
     status: Literal["in_progress", "completed", "incomplete", "failed"]
     background: Literal[False]
     error: dict[str, Any] | None
-    incomplete_details: dict[str, Any] | None = Field(description='{"reason": "max_output_tokens"}.')
+    incomplete_details: dict[str, Any] | None = Field(description='Reason: {"reason": "max_output_tokens"}.')
     instructions: str | None
     max_output_tokens: int | None
     max_tool_calls: None = None
@@ -174,12 +174,12 @@ class ResponseReply(Reply):
 
 
 class ResponseEvent(Reply):
-    """An event of a stream; what else it has depends on its type, as in OpenAI's API."""
+    """An event of a stream; its further fields depend on its type, as in OpenAI's API."""
 
     model_config = ConfigDict(extra="allow")
 
-    type: str = Field(description="response.created, response.output_text.delta and the like.")
-    sequence_number: int = Field(description="From 0, without gaps.")
+    type: str = Field(description="Type, such as response.created or response.output_text.delta.")
+    sequence_number: int = Field(description="Number of the event, from 0.")
 
 
 class DeletedResponse(Reply):
