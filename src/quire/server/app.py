@@ -20,11 +20,11 @@ from quire.routing.router import Router
 from quire.server.anthropic.endpoint import message_routes
 from quire.server.anthropic.schema import MessageEvent
 from quire.server.collections.embeddings import embedding_routes
-from quire.server.collections.kept_kv import KeptKV
+from quire.server.collections.passage_kv import PassageKV
 from quire.server.collections.retrieval import CollectionRetriever
 from quire.server.collections.routes import collection_routes
 from quire.server.collections.service import CollectionService
-from quire.server.collections.warming import warm_routes
+from quire.server.collections.warm_routes import warm_routes
 from quire.server.errors import ApiError, error_response, invalid
 from quire.server.generation.engine_errors import as_api_error
 from quire.server.health import health_routes
@@ -87,9 +87,9 @@ def make_app(
     )
     app.state.service = service = service or CollectionService()
     app.state.bodies = BodyReader(registry.prompt_limits, ignore_unknown_fields=settings.ignore_unknown_fields)
-    models, kept = ModelChooser(registry, router), KeptKV(registry)
-    service.on_deleted = lambda info, passages: kept.forget(info.id, passages)
-    app.state.kept = kept
+    models, passage_kv = ModelChooser(registry, router), PassageKV(registry)
+    service.on_deleted = lambda info, passages: passage_kv.delete(info.id, passages)
+    app.state.passage_kv = passage_kv
     retriever = CollectionRetriever(service)
     chat = ChatEndpoint(models, settings, retriever)
     routers = (
@@ -100,7 +100,7 @@ def make_app(
         tokenize_routes(registry, settings),
         model_routes(registry, has_auto=router is not None),
         collection_routes(service),
-        warm_routes(service, kept),
+        warm_routes(service, passage_kv),
         embedding_routes(service, accepts_any_name=settings.accept_any_model_name),
         health_routes(registry, settings),
         page_routes(registry, settings),
@@ -145,7 +145,7 @@ def _put_before(app: FastAPI, settings: ServerSettings) -> None:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     app.state.bodies.close()
-    app.state.kept.close()
+    app.state.passage_kv.close()
     await asyncio.to_thread(app.state.service.close)
 
 

@@ -1,4 +1,4 @@
-"""POST /v1/embeddings, as OpenAI has it, by the server's embedder."""
+"""POST /v1/embeddings in OpenAI's format, by the server's embedder."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ from quire.server.http.access_log import report_usage
 from quire.server.http.body import JsonRoute
 from quire.server.http.connection import run_while_connected
 
-_MAX_CHARACTERS = 1 << 16  #: a longer text is too long for any embedder, or nothing but blanks
+_MAX_CHARACTERS = 1 << 16  #: a longer text exceeds any embedder's limit, or is mostly blank
 
 
 def embedding_routes(service: CollectionService, *, accepts_any_name: bool) -> APIRouter:
-    """The route."""
     router = APIRouter(route_class=JsonRoute, tags=["embeddings"])
 
     @router.post("/v1/embeddings", response_model=EmbeddingReply, responses=RESPONSES, summary="Texts to vectors")
@@ -41,11 +40,11 @@ def embedding_routes(service: CollectionService, *, accepts_any_name: bool) -> A
             raise ApiError(404, message, "model", "model_not_found")
         texts = [body.input] if isinstance(body.input, str) else body.input
         if not 1 <= len(texts) <= MAX_INPUTS:
-            raise invalid(f"input has {len(texts):,} texts; 1 to {MAX_INPUTS:,} are taken", "input")
+            raise invalid(f"input has {len(texts):,} texts; 1 to {MAX_INPUTS:,} are allowed", "input")
         work = service.embed([text[:_MAX_CHARACTERS] for text in texts])
         found = await run_while_connected(request.receive, work)
         if body.dimensions not in (None, dimension := found.vectors.shape[1]):
-            raise invalid(f"dimensions={body.dimensions}; {name} has {dimension}, and no others", "dimensions")
+            raise invalid(f"dimensions={body.dimensions}; {name} only has {dimension}", "dimensions")
         if body.truncate_prompt_tokens is None:
             _check_lengths(texts, found, service.embedder.facts.max_tokens)
         report_usage(request.scope, model=name, prompt_tokens=sum(found.num_tokens))
@@ -60,8 +59,8 @@ def _check_lengths(texts: Sequence[str], found: Embeddings, max_tokens: int) -> 
         if is_truncated or len(text) > _MAX_CHARACTERS:
             raise ApiError(
                 400,
-                f"input[{number}] has more than {max_tokens} tokens, which are all that this embedder sees; send it in "
-                "pieces, or set truncate_prompt_tokens to -1 for its beginning alone",
+                f"input[{number}] has more than {max_tokens} tokens, the embedder's limit; split it, or set "
+                "truncate_prompt_tokens to -1 to embed its beginning only",
                 f"input[{number}]",
                 "context_length_exceeded",
             )

@@ -1,4 +1,4 @@
-"""/v1/collections: make, list, delete and search collections, and what is in them."""
+"""/v1/collections: create, list, search and delete collections and their documents."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
 
 _DEFAULT_TOP_K = 5
 _OUTCOMES = ("added", "changed", "unchanged", "removed")
-Name = Annotated[str, Path(description="The collection's name.")]
-Document = Annotated[str, Path(description="A document's id, or its name, which may have slashes.")]
+Name = Annotated[str, Path(description="Name of the collection.")]
+Document = Annotated[str, Path(description="Id or name of a document; a name may contain slashes.")]
 
 
 def collection_routes(service: CollectionService) -> APIRouter:
-    """The routes."""
     router = APIRouter(tags=["collections"], responses=RESPONSES)
-    router.include_router(_with_bodies(service))
-    router.include_router(_without_bodies(service))
+    router.include_router(_routes_with_bodies(service))
+    router.include_router(_listing_routes(service))
+    router.include_router(_document_routes(service))
     return router
 
 
-def _with_bodies(service: CollectionService) -> APIRouter:
+def _routes_with_bodies(service: CollectionService) -> APIRouter:
     router = APIRouter(route_class=JsonRoute)
 
-    @router.post("/v1/collections", response_model=CollectionCard, summary="Make a collection")
+    @router.post("/v1/collections", response_model=CollectionCard, summary="Create a collection")
     async def create(request: Request, body: CollectionRequest) -> Response:
         info = await service.create(
             key_id_of(request.scope),
@@ -79,7 +79,7 @@ def _with_bodies(service: CollectionService) -> APIRouter:
         shown = [DocumentOutcome.of(outcome) for outcome in outcomes]
         return json_reply(DocumentsReply(object="collection.changes", **counts, failed=len(failed), documents=shown))
 
-    @router.post("/v1/collections/{name}/search", response_model=SearchReply, summary="The passages nearest to a query")
+    @router.post("/v1/collections/{name}/search", response_model=SearchReply, summary="Search for passages")
     async def search(request: Request, body: SearchRequest, name: Name) -> Response:
         work = service.search(
             key_id_of(request.scope), name, body.query, top_k=body.top_k or _DEFAULT_TOP_K, where=body.filter
@@ -92,30 +92,36 @@ def _with_bodies(service: CollectionService) -> APIRouter:
     return router
 
 
-def _without_bodies(service: CollectionService) -> APIRouter:
+def _listing_routes(service: CollectionService) -> APIRouter:
     router = APIRouter()
 
-    @router.get("/v1/collections", response_model=CollectionList, summary="The collections that the key may read")
+    @router.get("/v1/collections", response_model=CollectionList, summary="List readable collections")
     async def list_collections(request: Request) -> Response:
         infos = await service.infos(key_id_of(request.scope))
         return json_reply(CollectionList(object="list", data=[CollectionCard.of(info) for info in infos]))
 
-    @router.get("/v1/collections/{name}", response_model=CollectionCard, summary="One collection")
+    @router.get("/v1/collections/{name}", response_model=CollectionCard, summary="Get a collection")
     async def show(request: Request, name: Name) -> Response:
         key_id = key_id_of(request.scope)
         return json_reply(CollectionCard.of(await service.run(lambda: service.find(key_id, name).info, name)))
 
-    @router.delete("/v1/collections/{name}", response_model=Deleted, summary="Delete a collection with all in it")
+    @router.delete("/v1/collections/{name}", response_model=Deleted, summary="Delete a collection and its documents")
     async def delete(request: Request, name: Name) -> Response:
         id_ = await service.delete(key_id_of(request.scope), name)
         return json_reply(Deleted(id=id_, object="collection", deleted=True))
 
-    @router.get("/v1/collections/{name}/documents", response_model=DocumentList, summary="The documents")
+    return router
+
+
+def _document_routes(service: CollectionService) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/v1/collections/{name}/documents", response_model=DocumentList, summary="List documents")
     async def list_documents(
         request: Request,
         name: Name,
-        limit: Annotated[int, Query(ge=1, le=1000, description="So many at most.")] = 100,
-        after: Annotated[int, Query(ge=0, lt=2**63, description="The id of a document: those after it.")] = 0,
+        limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of documents.")] = 100,
+        after: Annotated[int, Query(ge=0, lt=2**63, description="Id of the document after which the list starts.")] = 0,
     ) -> Response:
         key_id = key_id_of(request.scope)
 
@@ -126,7 +132,9 @@ def _without_bodies(service: CollectionService) -> APIRouter:
         shown = [DocumentCard.of(info) for info in found[:limit]]
         return json_reply(DocumentList(object="list", data=shown, has_more=len(found) > limit))
 
-    @router.get("/v1/collections/{name}/documents/{document:path}", response_model=DocumentCard, summary="One document")
+    @router.get(
+        "/v1/collections/{name}/documents/{document:path}", response_model=DocumentCard, summary="Get a document"
+    )
     async def show_document(request: Request, name: Name, document: Document) -> Response:
         key_id = key_id_of(request.scope)
 
@@ -135,9 +143,7 @@ def _without_bodies(service: CollectionService) -> APIRouter:
             found = _find_documents(collection, name, document)
             if len(found) > 1:
                 ids = ", ".join(str(each.id) for each in found[:10])
-                message = (
-                    f"{len(found):,} documents are named {document!r:.200}; ask by one of their ids, such as {ids}"
-                )
+                message = f"{len(found):,} documents are named {document!r:.200}; use one of their ids, such as {ids}"
                 raise ApiError(409, message, code="several_documents")
             return DocumentCard.of(found[0], text=collection.text(found[0].id))
 
@@ -146,7 +152,7 @@ def _without_bodies(service: CollectionService) -> APIRouter:
     @router.delete(
         "/v1/collections/{name}/documents/{document:path}",
         response_model=Deleted,
-        summary="Delete a document, or all of one name",
+        summary="Delete a document, or all documents of a name",
     )
     async def delete_document(request: Request, name: Name, document: Document) -> Response:
         key_id = key_id_of(request.scope)
@@ -163,7 +169,7 @@ def _without_bodies(service: CollectionService) -> APIRouter:
 
 
 def _find_documents(collection: Collection, name: str, document: str) -> list[DocumentInfo]:
-    """By id or by name. Raises ApiError where there is none."""
+    """Find documents by id or name. Raises ApiError if there are none."""
     if document.isascii() and document.isdigit() and len(document) < 19:
         by_id = collection.document(int(document))
         found = [by_id] if by_id is not None else []

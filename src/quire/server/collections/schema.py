@@ -1,4 +1,4 @@
-"""Bodies of requests and answers about collections and embeddings, as OpenAPI shows them."""
+"""Request and response bodies of collections and embeddings."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from quire.server.collections.uploads import UploadOutcome
 
 MAX_TOP_K = 100
-MAX_DOCUMENTS = 10_000  #: of a request
-MAX_INPUTS = 2048  #: of a request for embeddings
+MAX_DOCUMENTS = 10_000  #: per request
+MAX_INPUTS = 2048  #: per request for embeddings
 
 Kind = Literal["text", "markdown", "html", "pdf", "squad"]
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
     **ERROR_RESPONSES,
-    404: {"model": ErrorBody, "description": "There is no such collection or document, or the server keeps none."},
-    409: {"model": ErrorBody, "description": "It is there already, or something else changes it now."},
-    413: {"model": ErrorBody, "description": "The body is too large, or the key's quota is used."},
-    501: {"model": ErrorBody, "description": "The server lacks what collections need."},
-    503: {"model": ErrorBody, "description": "The disk, or the embedder, does not do its part now."},
+    404: {"model": ErrorBody, "description": "Unknown collection or document, or collections are disabled."},
+    409: {"model": ErrorBody, "description": "The name exists already, or another request is changing the collection."},
+    413: {"model": ErrorBody, "description": "The body is too large, or the key's quota is exhausted."},
+    501: {"model": ErrorBody, "description": "The server lacks the packages for collections."},
+    503: {"model": ErrorBody, "description": "The disk or the embedder fails at the moment."},
 }
 
 
@@ -34,25 +34,24 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 class CollectionRequest(Body):
-    name: str = Field(description="What it is called: 1 to 200 printable characters, no slash.")
-    public: bool | None = option("All keys may read it; only an admin key may say so. false by default.")
+    name: str = Field(description="Name of the collection: 1 to 200 printable characters, no slash.")
+    public: bool | None = option("Let all keys read it; requires an admin key. Default: false.")
     chunk_tokens: int | None = option(
-        "The longest chunk, in tokens; 256 by default, or what the embedder and half of the context of each model "
-        "leave.",
+        "Maximum chunk length in tokens. Default: 256, or less for a small embedder or model context.",
         ge=8,
         lt=2**31,
     )
     overlap_tokens: int | None = option(
-        "Tokens that a chunk repeats of the one before, at most; 32 by default.", ge=0, lt=2**31
+        "Maximum number of tokens that a chunk repeats from the previous one. Default: 32.", ge=0, lt=2**31
     )
 
 
 class CollectionCard(Reply):
-    id: str = Field(description="Random; new when a collection is made again.")
+    id: str = Field(description="Random id; a recreated collection gets a new one.")
     object: Literal["collection"]
     name: str
     public: bool = Field(description="All keys may read it.")
-    created: int = Field(description="Seconds since 1970.")
+    created: int = Field(description="Creation time in seconds since 1970.")
     chunk_tokens: int
     overlap_tokens: int
     num_documents: int
@@ -89,31 +88,32 @@ class Deleted(Reply):
 
 class DocumentUpload(Body):
     name: str = Field(
-        description="Stands for the document: another one of the same name replaces it. 1 to 1024 printable "
-        "characters, not digits alone. Nothing is read from the server's disk."
+        description="Name of the document; a document of the same name is replaced. 1 to 1024 printable characters, "
+        "not only digits. It never refers to the server's disk."
     )
     text: str | None = option("The document as text.")
-    data: str | None = option("The document's bytes in base64, in place of text.")
+    data: str | None = option("The document's bytes in base64, instead of text.")
     kind: Kind | None = option(
-        "text, markdown, html, pdf or squad: how it is read. By default what the end of its name says; a text whose "
-        "name says nothing is read as it is."
+        "Format: text, markdown, html, pdf or squad. Default: by the name's suffix, else text if sent as text."
     )
-    metadata: PlainFields | None = option("Strings, numbers and booleans, by which searches can filter.")
+    metadata: PlainFields | None = option("Strings, numbers and booleans for filters of searches.")
 
 
 class DocumentsRequest(Body):
     documents: Annotated[list[DocumentUpload], Field(fail_fast=True, min_length=1, max_length=MAX_DOCUMENTS)] = Field(
-        description=f"1 to {MAX_DOCUMENTS:,} documents, each with a name of its own."
+        description=f"1 to {MAX_DOCUMENTS:,} documents with distinct names."
     )
 
 
 class DocumentOutcome(Reply):
     name: str
-    added: int = Field(description="Documents: a SQuAD file holds many, every other one.")
+    added: int = Field(description="Number of documents; only a SQuAD file holds several.")
     changed: int
     unchanged: int
     removed: int
-    error: ErrorDetail | None = Field(default=None, description="Why it was not taken; what was there before stays.")
+    error: ErrorDetail | None = Field(
+        default=None, description="Reason for rejecting it; a stored document of the name stays."
+    )
 
     @classmethod
     def of(cls, outcome: UploadOutcome) -> Self:
@@ -126,15 +126,15 @@ class DocumentOutcome(Reply):
 
 
 class DocumentsReply(Reply):
-    """What became of the documents of a request."""
+    """Results of a request's documents."""
 
     object: Literal["collection.changes"]
     added: int
     changed: int
     unchanged: int
     removed: int
-    failed: int = Field(description="Uploads that were not taken; each says why.")
-    documents: list[DocumentOutcome] = Field(description="By upload.")
+    failed: int = Field(description="Number of rejected uploads.")
+    documents: list[DocumentOutcome] = Field(description="One result per upload.")
 
 
 class DocumentCard(Reply):
@@ -144,8 +144,8 @@ class DocumentCard(Reply):
     metadata: PlainFields
     num_chars: int
     num_chunks: int
-    added: int = Field(description="Seconds since 1970: when it was added, or last changed.")
-    text: str | None = Field(default=None, description="Shown where one document is asked for.")
+    added: int = Field(description="Time of the last change in seconds since 1970.")
+    text: str | None = Field(default=None, description="Only present for a single document.")
 
     @classmethod
     def of(cls, info: DocumentInfo, **text: str) -> Self:
@@ -164,19 +164,16 @@ class DocumentCard(Reply):
 class DocumentList(Reply):
     object: Literal["list"]
     data: list[DocumentCard]
-    has_more: bool = Field(description="There are more after the last one here; ask again with after=its id.")
+    has_more: bool = Field(description="More documents follow; repeat the request with after=the last id.")
 
 
 # -- search --------------------------------------------------------------------------------------------------------
 
 
 class SearchRequest(Body):
-    query: Annotated[str, Field(min_length=1)] = Field(description="What to look for; at least one character.")
-    top_k: int | None = option(f"Passages that are wanted, 1 to {MAX_TOP_K}; 5 by default.", ge=1, le=MAX_TOP_K)
-    filter: FilterFields | None = option(
-        "Only of documents with these metadata: by field the value, or a list of values that will do. All fields must "
-        "fit."
-    )
+    query: Annotated[str, Field(min_length=1)] = Field(description="Search text; at least one character.")
+    top_k: int | None = option(f"Number of passages, 1 to {MAX_TOP_K}. Default: 5.", ge=1, le=MAX_TOP_K)
+    filter: FilterFields | None = option("Metadata that documents must have; a list means any of its values.")
 
 
 class EmbeddingUsage(Reply):
@@ -187,7 +184,7 @@ class EmbeddingUsage(Reply):
 class SearchReply(Reply):
     object: Literal["list"]
     collection: str
-    data: list[PassageCard] = Field(description="The nearest first.")
+    data: list[PassageCard] = Field(description="Passages, nearest first.")
     usage: EmbeddingUsage
 
 
@@ -195,29 +192,27 @@ class SearchReply(Reply):
 
 
 class EmbeddingRequest(ModelBody):
-    model: str | None = option("The embedder's name; may be left out, since a server has one.")
+    model: str | None = option("Name of the embedder; optional, since a server has one.")
     input: Annotated[str, Field(min_length=1)] | Items[Annotated[str, Field(min_length=1)]] = Field(
-        description=f"A text, or a list of 1 to {MAX_INPUTS:,} texts, none of them empty. Token ids are not taken, "
-        "since they would be of another tokenizer; in LangChain, set check_embedding_ctx_length=False."
+        description=f"A non-empty text, or a list of 1 to {MAX_INPUTS:,}. Token ids are rejected, since clients use "
+        "another tokenizer; in LangChain, set check_embedding_ctx_length=False."
     )
-    encoding_format: Literal["float", "base64"] | None = option(
-        "float by default; base64 is of little-endian float32 values."
-    )
-    dimensions: int | None = option("Only as many as the embedder has.", ge=1, lt=2**31)
+    encoding_format: Literal["float", "base64"] | None = option("base64 encodes little-endian float32. Default: float.")
+    dimensions: int | None = option("Must equal the embedder's dimension.", ge=1, lt=2**31)
     truncate_prompt_tokens: Annotated[int, Field(ge=-1, le=-1)] | None = option(
-        "-1: of a text that is longer than the embedder's limit, the beginning counts. Without it, it is refused."
+        "-1 truncates texts beyond the embedder's limit, which are rejected otherwise."
     )
-    user: Hint = option("OpenAI's hint; nothing depends on it.")
+    user: Hint = option("Accepted for compatibility; has no effect.")
 
 
 class EmbeddingCard(Reply):
     object: Literal["embedding"]
     index: int
-    embedding: list[float] | str = Field(description="Of length 1; as base64 where that was asked for.")
+    embedding: list[float] | str = Field(description="Vector of length 1, or its base64 encoding.")
 
 
 class EmbeddingReply(Reply):
     object: Literal["list"]
-    data: list[EmbeddingCard] = Field(description="In the order of the texts.")
+    data: list[EmbeddingCard] = Field(description="Embeddings in the order of the texts.")
     model: str
     usage: EmbeddingUsage

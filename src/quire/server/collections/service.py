@@ -1,4 +1,4 @@
-"""What a server keeps for retrieval: collections, the embedder, and who may see and change what."""
+"""The server's collections and embedder, with the access rights of API keys."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from quire.rag.records import CollectionInfo, Filter, Passage
 
 T = TypeVar("T")
-MAX_QUERY_CHARACTERS = 16_384  #: of a longer query, the beginning counts
-_MAX_VECTORS = 1_000_000  # of searched collections, in memory: 776 bytes each for 384 dimensions
+MAX_QUERY_CHARACTERS = 16_384  #: longer queries are truncated
+_MAX_VECTORS = 1_000_000  # in memory, at 776 bytes each for 384 dimensions
 _MAX_FILTER_FIELDS = 32
 _MAX_FILTER_VALUES = 100
 _SEARCH_THREADS = 4
@@ -37,13 +37,13 @@ _MAX_WAITING = 1024
 
 @dataclass(frozen=True)
 class ReaderModel:
-    """A model that chunks are to fit."""
+    """A model that will read the chunks."""
 
-    source: str  #: the directory, hub id or preset that it is loaded from
-    max_model_len: int | None  #: None where it is not known yet
+    source: str  #: directory, hub id or preset
+    max_model_len: int | None  #: None if not known yet
 
     def limit(self) -> int:
-        """The longest chunk that leaves half of its context for the question and the answer."""
+        """Maximum chunk length, which leaves half of the context for question and answer."""
         from quire.rag.reader_models import chunk_limit
 
         return self.max_model_len // 2 if self.max_model_len is not None else chunk_limit([self.source]) or 0
@@ -51,7 +51,7 @@ class ReaderModel:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search found."""
+    """The passages of a search."""
 
     collection: CollectionInfo
     passages: list[Passage]
@@ -59,18 +59,17 @@ class SearchResult:
 
 
 class CollectionService:
-    """Collections in a directory and the embedder that they share. What blocks runs in threads of its own.
+    """Collections in a directory and their embedder. Blocking work runs in its own threads.
 
     Args:
-        directory: of the collections; None for none.
-        embedder: None for none.
-        admins: the ids of keys that may make public collections, and change those of the command line. Where a server
-            has no keys, everyone is one.
-        quotas: of each key.
-        readers: the models that chunks of a new collection are to fit.
+        directory: directory of the collections; None disables them.
+        embedder: None disables embedding.
+        admins: ids of keys that may create public collections and change those of the command line; without keys,
+            every client may.
+        readers: returns the models that a new collection's chunks must fit.
 
     Attributes:
-        on_deleted: told, in a thread, of a collection and of the texts of its chunks that are no more.
+        on_deleted: callback, in a thread, with a collection and the texts of its deleted chunks.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class CollectionService:
 
     @property
     def storage(self) -> Storage:
-        """Raises ApiError where the server has no collections."""
+        """The open collections. Raises ApiError if they are disabled."""
         if self._storage is None:
             message = "this server keeps no collections; start it with --rag-dir DIR"
             raise ApiError(404, message, code="collections_off")
@@ -113,7 +112,7 @@ class CollectionService:
 
     @property
     def embedder(self) -> SharedEmbedder:
-        """Raises ApiError where the server has none."""
+        """The embedder. Raises ApiError if it is disabled."""
         if self._embedder is None:
             message = "this server has no embedder; start it with --embedder NAME, such as all-MiniLM-L6-v2"
             raise ApiError(404, message, code="embeddings_off")
@@ -122,19 +121,14 @@ class CollectionService:
     async def search(
         self, key_id: str, collection: str, query: str, *, top_k: int, where: Filter | None
     ) -> SearchResult:
-        """The passages nearest to a query, best first.
-
-        Args:
-            key_id: of the key that asks.
-            collection: the name of one that it may read.
-            where: by fields of the documents' metadata.
+        """Search a collection that the key may read, by query and metadata.
 
         Raises:
-            ApiError: 404 where the key may read no such collection; 400, 409, 429, 503 with what was wrong.
+            ApiError: 404 for an unknown collection; 400, 409, 429 or 503 for other failures.
         """
-        begin = time.monotonic()
+        started = time.monotonic()
         found = await self._searches.run(lambda: self._search(key_id, collection, query, top_k, where))
-        self._metrics.observe_search(time.monotonic() - begin)
+        self._metrics.observe_search(time.monotonic() - started)
         return found
 
     def _search(self, key_id: str, name: str, query: str, top_k: int, where: Filter | None) -> SearchResult:
@@ -149,15 +143,15 @@ class CollectionService:
         return SearchResult(info, passages, embeddings.num_tokens[0])
 
     async def embed(self, texts: Sequence[str]) -> Embeddings:
-        """The vectors of texts. Raises ApiError where there is no embedder, or it fails."""
+        """Embed texts. Raises ApiError if the embedder is disabled or fails."""
         embedder = self.embedder
         return await self._embeddings.run(lambda: embedder.embed(texts, use="embeddings"))
 
     def find(self, key_id: str, name: str) -> Collection:
-        """A collection that a key may read: its own, then, for admins, the command line's, then a public one. Blocks.
+        """Find a readable collection: the key's own, then the command line's for admins, then a public one. Blocks.
 
         Raises:
-            ApiError: 404, there is none.
+            ApiError: 404 if there is none.
         """
         reading = self.storage.reading
         with errors_of(name):
@@ -169,32 +163,32 @@ class CollectionService:
         raise not_found(name)
 
     def find_own(self, key_id: str, name: str) -> Collection:
-        """As `find`, of those that a key may change, ready to be changed. Blocks.
+        """Find a collection that the key may change, opened for changes. Blocks.
 
         Raises:
-            ApiError: 404, there is none; 403, it is public, and somebody else's.
+            ApiError: 404 if there is none; 403 for another key's public collection.
         """
         found = self.find(key_id, name)
         with errors_of(name):
             if found.info.owner not in self._owners(key_id):
-                message = f"collection {name!r:.200} is public, and only the key that made it changes it"
+                message = f"collection {name!r:.200} is public, and only the key that created it may change it"
                 raise ApiError(403, message, "collection", "not_owner")
             return self.storage.writing.by_id(found.id)
 
     async def infos(self, key_id: str) -> list[CollectionInfo]:
-        """The collections that a key may read, by name."""
+        """List readable collections by name."""
         return await self.run(lambda: self.storage.reading.infos(*self._owners(key_id), and_public=True), "")
 
     async def create(
         self, key_id: str, name: str, *, is_public: bool, chunk_tokens: int | None, overlap_tokens: int | None
     ) -> CollectionInfo:
-        """A new collection, whose chunks fit the served models.
+        """Create a collection whose chunks fit the served models.
 
         Raises:
-            ApiError: 400, 403, 409 where the key has one of that name, 413 where it has too many.
+            ApiError: 400; 403; 409 if the name exists; 413 over the quota.
         """
         if is_public and not self.is_admin(key_id):
-            message = "only an admin key makes public collections; leave public out"
+            message = "only an admin key creates public collections; leave public out"
             raise ApiError(403, message, "public", "not_admin")
         return await self.run(lambda: self._create(key_id, name, is_public, chunk_tokens, overlap_tokens), name)
 
@@ -211,15 +205,13 @@ class CollectionService:
         owner, writing = self.owner(key_id), self.storage.writing
         check_collections(self._quotas, writing.usage(owner))
         if writing.find(name, owner) is not None or (is_public and writing.find_public(name) is not None):
-            message = f"there is a collection {name!r} already; delete it first, or choose another name"
+            message = f"collection {name!r} exists already; delete it first, or choose another name"
             raise ApiError(409, message, "name", "collection_exists")
         facts, readers = self.embedder.facts, self._readers()
         limit = min([facts.max_tokens, *(reader.limit() for reader in readers)])
         if chunk_tokens is not None and not 8 <= chunk_tokens <= limit:
-            message = (
-                f"chunk_tokens={chunk_tokens}: chunks that fit the embedder and half of the context of each model "
-            )
-            raise invalid(message + f"have 8 to {limit} tokens", "chunk_tokens")
+            message = f"chunk_tokens={chunk_tokens}; the embedder and half of each model's context allow 8 to {limit}"
+            raise invalid(message, "chunk_tokens")
         size = chunk_tokens or min(DEFAULT_CHUNK_TOKENS, limit)
         if overlap_tokens is not None and overlap_tokens > size // 2:
             message = f"overlap_tokens={overlap_tokens} is more than half of the {size} tokens of a chunk; take less"
@@ -231,7 +223,7 @@ class CollectionService:
         ).info
 
     async def delete(self, key_id: str, name: str) -> str:
-        """Delete a collection with all that is in it, and give its id."""
+        """Delete a collection and its documents, and return its id."""
 
         def work() -> str:
             found = self.find_own(key_id, name)
@@ -242,11 +234,7 @@ class CollectionService:
         return await self.run(work, name)
 
     async def add(self, key_id: str, name: str, given: Sequence[DocumentInput]) -> list[UploadOutcome]:
-        """Add documents, or replace those of the same names. See `Uploads.take`.
-
-        Raises:
-            ApiError: what the collection or the embedder lack.
-        """
+        """Add documents, or replace those of the same names. Raises ApiError; see `Uploads.ingest`."""
 
         def prepare() -> tuple[CollectionInfo, Collection]:
             found = self.find_own(key_id, name)
@@ -254,61 +242,62 @@ class CollectionService:
             self.check_embedder(info)
             return info, found
 
-        def make_room() -> RemainingQuota:
+        def read_quota() -> RemainingQuota:
             with errors_of(name):
                 return RemainingQuota(self._quotas, self.storage.reading.usage(info.owner))
 
         info, found = await self.run(prepare, name)
-        assert self._uploads is not None  # or `prepare` has said that there is no embedder
-        outcomes = await self._uploads.take(key_id, info, found, given, make_room)
+        assert self._uploads is not None  # else `prepare` has failed
+        outcomes = await self._uploads.ingest(key_id, info, found, given, read_quota)
         for outcome in outcomes:
             self._metrics.observe_documents({**outcome.counts, "failed": int(outcome.error is not None)})
         return outcomes
 
     async def run(self, work: Callable[[], T], name: str) -> T:
-        """The result of `work` on a collection of that name, from a thread; what goes wrong there is an ApiError."""
+        """Run `work` on a collection in a thread, and translate its errors to ApiError."""
 
         def translated() -> T:
-            storage = self.storage  # first of all
-            assert storage.reading is not None
+            assert self.storage.reading is not None  # opens it, or fails with an ApiError
             with errors_of(name):
                 return work()
 
         return await self._others.run(translated)
 
     def owner(self, key_id: str) -> str:
-        """What a key is in `CollectionInfo.owner`."""
+        """The value of `CollectionInfo.owner` for a key."""
         return "" if key_id == PUBLIC_KEY_ID else key_id
 
     def is_admin(self, key_id: str) -> bool:
-        """Whether a key may make public collections, and change those of the command line."""
+        """Whether a key may create public collections and change those of the command line."""
         return key_id == PUBLIC_KEY_ID or key_id in self._admins
 
     def _owners(self, key_id: str) -> list[str]:
-        """Whose collections are a key's own. Those of the command line have the owner "": where a server has no keys
-        they are everyone's, else the admins'."""
+        """Owners whose collections a key may change.
+
+        The command line's owner is "": every client without keys, else the admins.
+        """
         own = self.owner(key_id)
         return [own, ""] if own and self.is_admin(key_id) else [own]
 
     def check_embedder(self, info: CollectionInfo) -> None:
-        """Raise ApiError where another embedder made a collection's vectors."""
+        """Raise ApiError if another embedder made a collection's vectors."""
         if info.fingerprint != self.embedder.facts.fingerprint:
             raise ApiError(
                 409,
-                f"collection {info.name!r} was embedded by another embedder than {self.embedder.name}, which this "
-                "server runs; delete it and make it again, or start the server with the --embedder that made it",
+                f"collection {info.name!r} has vectors of another embedder than the server's {self.embedder.name}; "
+                "delete and create it again, or start the server with its --embedder",
                 code="other_embedder",
             )
 
     def stop(self) -> None:
-        """End the processes: what goes on ends with an error, and what it has kept stays."""
+        """Kill the processes: running work fails, and stored documents stay."""
         if self._uploads is not None:
             self._uploads.stop()
         if self._embedder is not None:
             self._embedder.stop()
 
     def close(self) -> None:
-        """`stop`, and end the threads, too."""
+        """Stop the processes and the threads."""
         self.stop()
         for lane in (self._searches, self._embeddings, self._others):
             lane.close()
@@ -317,13 +306,11 @@ class CollectionService:
 
 
 def _check_filter(where: Filter | None) -> None:
-    """Raise ValueError where a filter is larger than the database should be asked."""
+    """Raise ValueError for a filter that is too large for a query."""
     if where is None:
         return
     if len(where) > _MAX_FILTER_FIELDS:
-        raise ValueError(f"the filter has {len(where)} fields; at most {_MAX_FILTER_FIELDS} are taken")
+        raise ValueError(f"the filter has {len(where)} fields; the limit is {_MAX_FILTER_FIELDS}")
     for key, wanted in where.items():
         if isinstance(wanted, list | tuple) and len(wanted) > _MAX_FILTER_VALUES:
-            raise ValueError(
-                f"the filter has {len(wanted)} values of {key!r:.60}; at most {_MAX_FILTER_VALUES} are taken"
-            )
+            raise ValueError(f"the filter has {len(wanted)} values of {key!r:.60}; the limit is {_MAX_FILTER_VALUES}")

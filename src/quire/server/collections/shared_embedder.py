@@ -1,4 +1,4 @@
-"""The server's embedder: one process, which searches, embeddings and ingests take turns with."""
+"""The server's embedder: one process shared by searches, embedding requests and ingests."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from quire.system.threads import default_num_threads
 
 logger = logging.getLogger("quire.server")
 
-_NICENESS = 5  # it gives way to engines
-# Embedded together: two chunks, or many questions. A search may have to wait for that: 0.1 s of MiniLM on an idle core.
+_NICENESS = 5  # engines go first
+# One call embeds two chunks, or many questions. A search may wait for one: 0.1 s of MiniLM on an idle core.
 _TURN_CHARACTERS = 2048
 _TURN_TEXTS = 32
 
 
 class SharedEmbedder:
-    """An `Embedder` for threads that share it. Its process starts with the first text, and again if it dies.
+    """A thread-safe `Embedder`. Its process starts with the first text, and restarts if it dies.
 
     Args:
-        on_embedded: told what texts were embedded for, and how many tokens they had.
+        on_embedded: callback with the use of the embedded texts and their number of tokens.
     """
 
     def __init__(self, source: EmbedderSource, on_embedded: Callable[[str, int], None] | None = None) -> None:
         self.source = source
         self._on_embedded = on_embedded or (lambda use, num_tokens: None)
-        threads = max(1, default_num_threads() // 2)  # the engines want the cores, too
+        threads = max(1, default_num_threads() // 2)  # leave cores to the engines
         self._process = EmbedderProcess(source, num_threads=threads, niceness=_NICENESS)
         self._turns = Turns()
         self._is_stopping = False
 
     @property
     def name(self) -> str:
-        """By which clients know it: of a directory, its last part."""
+        """The name shown to clients; for a directory, its last part."""
         return Path(self.source.name).name if self.source.name.startswith("/") else self.source.name
 
     @property
-    def place(self) -> str:
-        """Where another process finds it."""
+    def location(self) -> str:
+        """Its path or name, for other processes."""
         return str(self.source.path or self.source.name)
 
     @property
     def facts(self) -> EmbedderFacts:
-        """Raises ApiError where it cannot be loaded."""
+        """Facts of the embedder. Raises ApiError if it cannot be loaded."""
         try:
             return self._process.facts
         except ValueError as error:
@@ -62,13 +62,10 @@ class SharedEmbedder:
             raise self._lost(error) from None
 
     def embed(self, texts: Sequence[str], *, use: str = "ingest") -> Embeddings:
-        """As an embedder does, a few texts at a time.
+        """Embed texts, a few at a time. Raises ApiError if the process ends.
 
         Args:
-            use: search, which others let pass, since somebody waits for an answer; ingest or embeddings.
-
-        Raises:
-            ApiError: its process ended.
+            use: search, which goes first because a client waits for it; ingest or embeddings.
         """
         facts = self.facts
         vectors = np.empty((len(texts), facts.dimension), np.float32)
@@ -89,7 +86,7 @@ class SharedEmbedder:
         return Embeddings(vectors, num_tokens, is_truncated)
 
     def stop(self) -> None:
-        """End the process; whoever waits for it gets an error."""
+        """Kill the process; pending calls fail."""
         self._is_stopping = True
         self._process.stop()
 
@@ -97,12 +94,12 @@ class SharedEmbedder:
         if self._is_stopping:
             return ApiError(503, "the server is shutting down", code="shutting_down", headers=RETRY_SOON)
         logger.error("%s", error)
-        message = "the embedder's process ended; it is started again, so try once more"
+        message = "the embedder's process ended and is restarting; try again"
         return ApiError(503, message, code="embedder_failed", headers=RETRY_SOON)
 
 
 def _turn_size(texts: Sequence[str], start: int) -> int:
-    """How many of the texts from `start` on are embedded in one turn."""
+    """Return the number of texts from `start` on to embed in one call."""
     count = characters = 0
     for text in texts[start : start + _TURN_TEXTS]:
         characters += len(text)

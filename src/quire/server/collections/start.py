@@ -1,4 +1,4 @@
-"""From settings to what a server keeps for retrieval; what is not there is said before anything starts."""
+"""Build the collection service from the server's settings, and fail early on missing parts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from quire.server.settings import ServerSettings
 def make_service(
     registry: ModelRegistry, settings: ServerSettings, metrics: Metrics | None = None
 ) -> CollectionService:
-    """The collections and the embedder that the settings name, be they none.
+    """Build the service; it may have no collections and no embedder.
 
     Raises:
-        ValueError: the directory cannot be written, its database cannot be used, or there is no such embedder.
+        ValueError: the directory or its database is unusable, or the embedder is not available.
     """
     directory = settings.rag_dir.expanduser() if settings.rag_dir is not None else None
     name = settings.embedder or (DEFAULT_EMBEDDER if directory is not None else None)

@@ -1,6 +1,6 @@
-"""The collections of a server, opened when they are first needed; and what goes wrong with them, as clients see it.
+"""Open a server's collections on first use, and translate their errors for clients.
 
-Searches have a connection to the database of their own, so that they never wait for a change.
+Searches use a database connection of their own, so they never wait for a change.
 """
 
 from __future__ import annotations
@@ -23,11 +23,7 @@ logger = logging.getLogger("quire.server")
 
 
 class Storage:
-    """The collections in a directory.
-
-    Attributes:
-        on_deleted: told of the texts of chunks that are no more, after each change.
-    """
+    """The collections in a directory. `on_deleted` receives the texts of deleted chunks after each change."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -38,7 +34,7 @@ class Storage:
 
     @property
     def reading(self) -> Collections:
-        """For what does not change anything."""
+        """The connection for reading."""
         with self._opening:
             if self._reading is None:
                 self._reading = self._open()
@@ -46,29 +42,29 @@ class Storage:
 
     @property
     def writing(self) -> Collections:
-        """For changes."""
+        """The connection for changes."""
         with self._opening:
             if self._writing is None:
-                self._writing = self._open(self._tell)
+                self._writing = self._open(self._report_deleted)
             return self._writing
 
     def _open(self, on_deleted: OnDeleted | None = None) -> Collections:
         try:
             from quire.rag.collections import Collections
         except ModuleNotFoundError as error:
-            what = f"collections need {error.name}, which this server lacks; have `pip install 'quire[rag]'` run there"
+            what = f"collections need {error.name}, which this server lacks; run `pip install 'quire[rag]'` there"
             raise ApiError(501, what, code="not_installed") from None
         try:
             return Collections(self.directory, on_deleted)
         except ValueError as error:
             raise _broken(error) from None
 
-    def _tell(self, info: object, texts: list[str]) -> None:
+    def _report_deleted(self, info: object, texts: list[str]) -> None:
         if self.on_deleted is not None:
             self.on_deleted(info, texts)  # type: ignore[arg-type]
 
     def close(self) -> None:
-        """Save the indexes that were searched, which spares the next start the work."""
+        """Save the searched indexes for the next start, and close both connections."""
         with self._opening:
             if self._reading is not None:
                 with suppress(sqlite3.Error):
@@ -80,19 +76,14 @@ class Storage:
 
 
 def not_found(name: str) -> ApiError:
-    """The same for a collection that is not there and for one that is somebody else's."""
-    message = f"there is no collection {name!r:.200}; GET /v1/collections lists those that there are"
+    """The error for a missing collection, and for one that the key must not see."""
+    message = f"there is no collection {name!r:.200}; GET /v1/collections lists the readable ones"
     return ApiError(404, message, "collection", "collection_not_found")
 
 
 @contextmanager
 def errors_of(name: str, param: str | None = None) -> Iterator[None]:
-    """What goes wrong with a collection, as `ApiError`.
-
-    Args:
-        name: of the collection.
-        param: the field of the body that a plain ValueError is about.
-    """
+    """Translate errors of the collection `name` to `ApiError`; a ValueError concerns the body's field `param`."""
     from quire.rag.collection import CollectionBusy, CollectionGone
 
     try:
@@ -100,7 +91,7 @@ def errors_of(name: str, param: str | None = None) -> Iterator[None]:
     except CollectionGone:
         raise not_found(name) from None
     except CollectionBusy:
-        message = f"something else adds to collection {name!r:.200} now; try again when it is done"
+        message = f"another request adds to collection {name!r:.200} now; try again when it is done"
         raise ApiError(409, message, code="collection_busy", headers=RETRY_SOON) from None
     except (sqlite3.Error, OSError) as error:
         raise _broken(error) from None
@@ -111,5 +102,5 @@ def errors_of(name: str, param: str | None = None) -> Iterator[None]:
 def _broken(error: Exception) -> ApiError:
     logger.error("collections cannot be used: %s", error)
     why = " (the disk is full)" if "full" in str(error) or getattr(error, "errno", None) == 28 else ""
-    message = f"the server's collections cannot be used now{why}; its log says more. What was kept before stays"
+    message = f"the server's collections cannot be used now{why}; its log says more. Stored documents are safe"
     return ApiError(503, message, code="storage_failed", headers=RETRY_SOON)

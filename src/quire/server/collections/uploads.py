@@ -1,4 +1,4 @@
-"""Documents from clients into a collection: read and cut in a limited child, embedded, kept; one result for each."""
+"""Ingest documents sent by clients: parsed in a limited child process, embedded and stored, with a result for each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("quire.server")
 
-_THREADS = 2  # each key has one of them at most, so that a slow document holds up its own key alone
+_THREADS = 2  # a key uses one at most, so a slow document delays its own key only
 _MAX_WAITING = 64
 _MAX_NAME = 1024
 _MAX_METADATA = 16_384
@@ -39,7 +39,7 @@ _MAX_METADATA = 16_384
 
 @dataclass(frozen=True)
 class DocumentInput:
-    """A document as a client sent it."""
+    """A document in a request."""
 
     name: str
     text: str | None
@@ -48,20 +48,14 @@ class DocumentInput:
     metadata: Metadata
 
     def read(self) -> tuple[str, bytes]:
-        """Its kind and bytes.
-
-        Raises:
-            ValueError: it has none of these, or its name or its metadata cannot be kept.
-        """
+        """Return its kind and bytes. Raises ValueError if one is missing, or name or metadata are invalid."""
         _check_name(self.name)
         _check_metadata(self.metadata)
         if (self.text is None) == (self.data is None):
-            raise ValueError("give it text or data, one of the two")
+            raise ValueError("it needs text or data, one of the two")
         kind = self.kind or kind_of(self.name) or ("text" if self.text is not None else None)
         if kind is None:
-            raise ValueError(
-                f"its name does not say what it is; give a kind ({', '.join(sorted(set(KINDS.values())))})"
-            )
+            raise ValueError(f"its name has no known suffix; give a kind ({', '.join(sorted(set(KINDS.values())))})")
         if self.text is not None:
             return kind, self.text.encode()
         try:
@@ -72,20 +66,20 @@ class DocumentInput:
 
 @dataclass
 class UploadOutcome:
-    """What became of one of them. A SQuAD file holds many documents."""
+    """Result of one upload, in documents; a SQuAD file holds several."""
 
     name: str
     counts: Counter[str] = field(default_factory=Counter)  #: added, changed, unchanged, removed
     error: str | None = None
-    is_quota: bool = False  #: the error is that there was no room
+    is_quota: bool = False  #: the error is an exceeded quota
 
 
 class _ClientLeft(Exception):
-    """Nobody waits for the rest."""
+    """The client disconnected during the ingest."""
 
 
 class Uploads:
-    """Takes what clients send, each key's in the order in which it came."""
+    """Ingests the requests of each key in order."""
 
     def __init__(self, embedder: SharedEmbedder) -> None:
         self._embedder = embedder
@@ -93,33 +87,32 @@ class Uploads:
         self._parsers = threading.local()
         self._all_parsers: list[ParserProcess] = []
         self._is_stopping = False
-        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  #: by key: the lock, and how many hold or want it
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  #: by key: lock, number of users
 
-    async def take(
+    async def ingest(
         self,
         key_id: str,
         info: CollectionInfo,
         collection: Collection,
         given: Sequence[DocumentInput],
-        make_room: Callable[[], RemainingQuota],
+        read_quota: Callable[[], RemainingQuota],
     ) -> list[UploadOutcome]:
-        """Add documents to a collection, or replace those of the same names. What was done before an error stays, as
-        it does where the client leaves.
+        """Add documents, or replace those of the same names. Documents stored before an error or a disconnect stay.
 
         Raises:
-            ApiError: the collection is gone, somebody else adds to it, or the embedder fails.
+            ApiError: the collection is gone or busy, or the embedder fails.
         """
-        is_left = threading.Event()
+        client_left = threading.Event()
         async with self._turn(key_id):
             work = asyncio.ensure_future(
-                self._lane.run(partial(self._take, info, collection, given, make_room, is_left))
+                self._lane.run(partial(self._ingest, info, collection, given, read_quota, client_left))
             )
             try:
                 return await asyncio.shield(work)
-            finally:  # whoever comes next finds nobody at it
-                is_left.set()
+            finally:  # hold the key's lock until the work has stopped
+                client_left.set()
                 await asyncio.wait({work})
-                work.exception()  # which is noted as seen
+                work.exception()  # marks it as retrieved
 
     @asynccontextmanager
     async def _turn(self, key_id: str) -> AsyncIterator[None]:
@@ -136,17 +129,17 @@ class Uploads:
             if count > 1:
                 self._turns[key_id] = lock, count - 1
 
-    def _take(
+    def _ingest(
         self,
         info: CollectionInfo,
         collection: Collection,
         given: Sequence[DocumentInput],
-        make_room: Callable[[], RemainingQuota],
-        is_left: threading.Event,
+        read_quota: Callable[[], RemainingQuota],
+        client_left: threading.Event,
     ) -> list[UploadOutcome]:
         from quire.rag.ingest import Upload, ingest_uploads
 
-        room = make_room()  # now: those before it in the key's turn have used some
+        quota = read_quota()  # only now, since the key's earlier requests have used some
         all_outcomes = [UploadOutcome(each.name) for each in given]
         outcomes: dict[str, UploadOutcome] = {}
         uploads = []
@@ -161,7 +154,7 @@ class Uploads:
 
         def check_quota(source: Source, num_documents: int, num_bytes: int) -> None:
             try:
-                room.take(num_documents, num_bytes)
+                quota.charge(num_documents, num_bytes)
             except QuotaExceeded:
                 outcomes[source.name].is_quota = True
                 raise
@@ -169,18 +162,18 @@ class Uploads:
         def on_documents(source: Source, what: str, count: int) -> None:
             outcomes[source.name].counts[what] += count
 
-        def go_on(*_: object) -> None:
+        def check_stop(*_: object) -> None:
             if self._is_stopping:
-                message = "the server is shutting down; what was added stays, and the rest is to be sent again"
+                message = "the server is shutting down; added documents stay, send the others again"
                 raise ApiError(503, message, code="shutting_down", headers=RETRY_SOON)
-            if is_left.is_set():
+            if client_left.is_set():
                 raise _ClientLeft
 
         parser = self._parser()
         with errors_of(info.name):
             cut = partial(
                 parser.cut,
-                embedder=self._embedder.place,
+                embedder=self._embedder.location,
                 readers=info.readers,
                 num_tokens=info.chunk_tokens,
                 overlap=info.overlap_tokens,
@@ -188,16 +181,16 @@ class Uploads:
             _check_tokenizers(cut)
             report = ingest_uploads(
                 collection, uploads, embedder=self._embedder, parser=parser, cut=cut,
-                check_quota=check_quota, on_documents=on_documents, on_progress=go_on,
+                check_quota=check_quota, on_documents=on_documents, on_progress=check_stop,
             )  # fmt: skip
         if report.failed:
-            go_on()  # what ended the reading may be the end of the server
+            check_stop()  # the failure may be due to the shutdown
         for failed, reason in report.failed:
             outcomes[failed].error = reason
         return all_outcomes
 
     def _parser(self) -> ParserProcess:
-        """This thread's own."""
+        """The calling thread's parser."""
         if not hasattr(self._parsers, "parser"):
             self._parsers.parser = ParserProcess()
             self._all_parsers.append(self._parsers.parser)
@@ -205,7 +198,7 @@ class Uploads:
         return parser
 
     def stop(self) -> None:
-        """End the threads and their processes; who waits is told so."""
+        """Stop the threads and their processes; pending requests fail."""
         self._is_stopping = True
         self._lane.close()
         for parser in self._all_parsers:
@@ -213,7 +206,7 @@ class Uploads:
 
 
 def _check_tokenizers(cut: Callable[[str], object]) -> None:
-    """Raise ApiError where chunks cannot be cut for the collection's models, whatever the text is."""
+    """Raise ApiError if the tokenizers of the collection's models cannot be read."""
     try:
         cut("")
     except (ValueError, ChildError) as error:
@@ -224,9 +217,9 @@ def _check_tokenizers(cut: Callable[[str], object]) -> None:
 
 def _check_name(name: str) -> None:
     if not (0 < len(name) <= _MAX_NAME and name.isprintable()):
-        raise ValueError(f"its name is to have 1 to {_MAX_NAME} printable characters")
+        raise ValueError(f"its name must have 1 to {_MAX_NAME} printable characters")
     if name.isascii() and name.isdigit():
-        raise ValueError("its name is a number, which is taken for a document's id; add a letter")
+        raise ValueError("its name is a number, which would be a document's id; add a letter")
 
 
 def _check_metadata(metadata: Metadata) -> None:
@@ -234,4 +227,4 @@ def _check_metadata(metadata: Metadata) -> None:
 
     check_metadata(metadata)
     if (size := len(json.dumps(dict(metadata)))) > _MAX_METADATA:
-        raise ValueError(f"its metadata take {size:,} characters as JSON; at most {_MAX_METADATA:,} are kept")
+        raise ValueError(f"its metadata take {size:,} characters as JSON; at most {_MAX_METADATA:,} are allowed")

@@ -1,4 +1,4 @@
-"""/v1/collections/{name}/warm: compute the KV of passages before anybody asks, and ask how far it is."""
+"""/v1/collections/{name}/warm: compute the KV of passages ahead of requests, and show the progress."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from quire.server.bodies.fields import ModelBody, Reply, option
 from quire.server.bodies.replies import json_reply
-from quire.server.collections.kept_kv import KeptKV, Warming
+from quire.server.collections.passage_kv import PassageKV, Warming
 from quire.server.collections.schema import RESPONSES
 from quire.server.collections.service import CollectionService
 from quire.server.http.auth import key_id_of
@@ -21,10 +21,10 @@ from quire.server.http.body import JsonRoute
 
 class WarmRequest(ModelBody):
     endpoint: Literal["chat/completions", "completions"] | None = option(
-        "Whose prompts will begin with the passages; by default conversations where the model has a chat template."
+        "Endpoint of the prompts. Default: chat/completions for models with a chat template, else completions."
     )
     template: Annotated[str, Field(max_length=8192)] | None = option(
-        "The form that requests will name, with {documents} and {question}; by default the usual one."
+        "Template that requests will use, with {documents} followed by {question}."
     )
 
 
@@ -32,12 +32,12 @@ class WarmReply(Reply):
     collection: str
     model: str
     endpoint: str
-    status: str = Field(description="running, done or failed.")
+    status: str = Field(description="One of running, done and failed.")
     num_passages: int
     num_done: int
     num_computed_tokens: int
-    num_cached_tokens: int = Field(description="Whose KV was there.")
-    errors: list[str] = Field(description="The first few.")
+    num_cached_tokens: int = Field(description="Tokens whose KV existed.")
+    errors: list[str] = Field(description="First ten errors.")
 
 
 class WarmList(Reply):
@@ -45,25 +45,24 @@ class WarmList(Reply):
     data: list[WarmReply]
 
 
-def warm_routes(service: CollectionService, kept: KeptKV) -> APIRouter:
-    """The routes, over the collections of `service`."""
+def warm_routes(service: CollectionService, passage_kv: PassageKV) -> APIRouter:
     router = APIRouter(tags=["collections"], responses=RESPONSES)
     with_bodies = APIRouter(route_class=JsonRoute)
     path = "/v1/collections/{name}/warm"
 
-    @with_bodies.post(path, response_model=WarmReply, status_code=202, summary="Prepare the KV of passages")
+    @with_bodies.post(path, response_model=WarmReply, status_code=202, summary="Compute the KV of passages")
     async def warm(request: Request, body: WarmRequest, name: str) -> Response:
         key_id = key_id_of(request.scope)
-        await service.run(lambda: service.find_own(key_id, name), name)  # or it may not be changed
+        await service.run(lambda: service.find_own(key_id, name), name)  # checks the right to change it
         collection = await service.run(lambda: service.find(key_id, name), name)
-        warming = await kept.warm(collection, name, body.model, body.endpoint, body.template, request.receive)
+        warming = await passage_kv.warm(collection, name, body.model, body.endpoint, body.template, request.receive)
         return Response(_reply(warming).model_dump_json(), 202, media_type="application/json")
 
-    @router.get(path, response_model=WarmList, summary="How far the KV of passages is prepared")
+    @router.get(path, response_model=WarmList, summary="Show the progress of computing KV")
     async def list_warmings(request: Request, name: str) -> Response:
         key_id = key_id_of(request.scope)
         collection = await service.run(lambda: service.find(key_id, name), name)
-        return json_reply(WarmList(object="list", data=[_reply(each) for each in kept.warmings(collection.id)]))
+        return json_reply(WarmList(object="list", data=[_reply(each) for each in passage_kv.warmings(collection.id)]))
 
     router.include_router(with_bodies)
     return router

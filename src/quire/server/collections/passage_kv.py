@@ -1,7 +1,7 @@
-"""The KV of collections' passages: computed for a model before anybody asks, deleted where the passages are.
+"""KV of collections' passages: computed ahead of requests, and deleted with the passages.
 
-What is prepared gives way: one passage at a time, behind every request that waits, and with a pause as long as the
-passage took wherever others run, so that their steps are not longer than half of the time.
+Warming yields to requests: it computes one passage at a time behind all waiting requests, and while others run it
+pauses for as long as the passage took, so it slows their steps at most half of the time.
 """
 
 from __future__ import annotations
@@ -29,45 +29,43 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("quire.server")
 
-_BEHIND_ALL = 2**31 - 1  # priority
+_LOWEST_PRIORITY = 2**31 - 1
 _PARAMS = SamplingParams(max_tokens=1, temperature=0, detokenize=False, ignore_eos=True)
-_PATIENCE_S = 0.05  # between two looks at a model that has a queue
-_ROLES = (None, "user", "system")  # of plain prompts, and of conversations that begin so
-_PASSAGES_AT_ONCE = 128  # deleted together: some 50 ms of an engine's time
-_PAUSE_S = 0.25  # until the next ones
-_MOST_KNOWN = 1000  #: warmings that are told of
+_POLL_S = 0.05  # while a model has a queue
+_ROLES = (None, "user", "system")  # plain prompts, and conversations with such a first message
+_DELETED_AT_ONCE = 128  # passages: some 50 ms of an engine's time
+_PAUSE_S = 0.25  # between deletions
+_MAX_WARMINGS = 1000  #: remembered for status requests
 
 
 @dataclass
 class Warming:
-    """How far a collection's KV is prepared for a model, since it was asked for."""
+    """Progress of computing a collection's KV for a model."""
 
     collection: str
     model: str
     endpoint: str
     status: str = "running"  #: running, done, failed
-    num_passages: int = 0  #: that there are
+    num_passages: int = 0
     num_done: int = 0
     num_computed_tokens: int = 0
-    num_cached_tokens: int = 0  #: whose KV was there
-    errors: list[str] = field(default_factory=list)  #: the first few
+    num_cached_tokens: int = 0  #: tokens whose KV existed
+    errors: list[str] = field(default_factory=list)  #: the first ten
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
 
-class KeptKV:
-    """Args:
-    registry: of the models.
-    """
+class PassageKV:
+    """Warms and deletes the KV of passages for the models of a registry."""
 
     def __init__(self, registry: ModelRegistry) -> None:
         self._registry = registry
         self._warmings: dict[tuple[str, str, str], Warming] = {}  #: by collection, model and endpoint
-        self._deletions = ThreadPoolExecutor(1, "forget")
+        self._deletions = ThreadPoolExecutor(1, "delete KV")
         self._is_closed = False
-        self._turns: dict[str, asyncio.Lock] = {}  #: by model: passages of all collections, one after the other
+        self._locks: dict[str, asyncio.Lock] = {}  #: by model, so one passage is computed at a time
 
     def warmings(self, collection_id: str) -> list[Warming]:
-        """What was asked for since the server started."""
+        """A collection's warmings since the server started."""
         return [each for (id_, *_), each in self._warmings.items() if id_ == collection_id]
 
     async def warm(
@@ -79,28 +77,27 @@ class KeptKV:
         form: str | None,
         receive: Receive,
     ) -> Warming:
-        """Begin to prepare, or tell how far it is. A warming that has ended begins again, in whatever form.
+        """Start a warming, or return the running one.
 
         Args:
-            name: of the collection.
-            endpoint: whose prompts begin with the passages: chat/completions or completions; by default the first
-                where the model has a chat template.
-            form: a template as of `PromptTemplate.parse`, in place of the usual one.
-            receive: of the request, which waits while the model is loaded.
+            name: name of the collection.
+            endpoint: chat/completions or completions, whose prompts begin with the passages; by default the former
+                for models with a chat template.
+            form: text for `PromptTemplate.parse`, in place of the default template.
+            receive: ASGI receive of the request, which waits for the model to load.
 
         Raises:
-            ApiError: the model keeps no KV, or cannot be asked.
-            ClientDisconnected: the client waits no longer.
+            ApiError: the model keeps no KV, has no tokenizer, or is unavailable.
+            ClientDisconnected: the client left.
         """
         model = self._registry.get(model_name)
         await wait_until_known(model, receive)
         if not model.async_engine.limits.has_disk_tier:
-            raise ApiError(
-                400, f"the model {model.name!r} keeps no KV; start the server with --kv-dir DIR", "model", "no_kv_dir"
-            )
+            message = f"the model {model.name!r} stores no KV; start the server with --kv-dir DIR"
+            raise ApiError(400, message, "model", "no_kv_dir")
         tokenizer = model.async_engine.engine.tokenizer
         if tokenizer is None:
-            raise invalid(f"the model {model.name!r} is served without a tokenizer, and passages are text", "model")
+            raise invalid(f"the model {model.name!r} is served without a tokenizer, which passages need", "model")
         has_template = bool(model.chat_template or tokenizer.chat_templates)
         if endpoint is None:
             endpoint = "chat/completions" if has_template else "completions"
@@ -113,41 +110,40 @@ class KeptKV:
         key = collection.id, model.name, endpoint
         warming = self._warmings.get(key)
         if warming is None or warming.status != "running":
-            if len(self._warmings) >= _MOST_KNOWN:
-                self._warmings = {of: each for of, each in self._warmings.items() if each.status == "running"}
+            if len(self._warmings) >= _MAX_WARMINGS:
+                self._warmings = {old: each for old, each in self._warmings.items() if each.status == "running"}
             warming = self._warmings[key] = Warming(name, model.name, endpoint)
             warming.task = asyncio.create_task(self._run(warming, collection, model, template))
         return warming
 
-    def forget(self, collection_id: str, passages: Sequence[str]) -> None:
-        """Have the KV of passages that are deleted deleted, of every model that is served; of one that is unloaded
-        when it comes back. Returns at once.
+    def delete(self, collection_id: str, passages: Sequence[str]) -> None:
+        """Schedule deletion of the KV of deleted passages for every served model, once it is loaded.
 
-        KV in a form of a request's own, under a salt, and of passages that stood behind others, stays on disk until its
-        turn to be evicted comes. Nothing finds it: nobody can search for the passages any more.
+        KV behind other passages, with a salt or with a request's own template stays on disk until it is evicted. It
+        is unreachable, since no search returns the passages.
         """
         if not self._is_closed:
-            self._deletions.submit(self._forget, collection_id, passages)
+            self._deletions.submit(self._delete, collection_id, passages)
 
     def close(self) -> None:
-        """Delete nothing more."""
+        """Cancel pending deletions."""
         self._is_closed = True
         self._deletions.shutdown(wait=False, cancel_futures=True)
 
-    def _forget(self, collection_id: str, passages: Sequence[str]) -> None:
+    def _delete(self, collection_id: str, passages: Sequence[str]) -> None:
         for model in self._registry:
             if not model.async_engine.is_known or not model.async_engine.limits.has_disk_tier:
                 continue
             try:
-                for start in range(0, len(passages), _PASSAGES_AT_ONCE):
-                    some = passages[start : start + _PASSAGES_AT_ONCE]
+                for start in range(0, len(passages), _DELETED_AT_ONCE):
+                    some = passages[start : start + _DELETED_AT_ONCE]
                     found = (_prompt_of(model, each, collection_id, role, None) for each in some for role in _ROLES)
                     model.async_engine.forget([prompt for prompt in found if prompt is not None])
-                    if start + _PASSAGES_AT_ONCE < len(passages):
+                    if start + _DELETED_AT_ONCE < len(passages):
                         time.sleep(_PAUSE_S)
                     if self._is_closed:
                         return
-            except Exception:  # the documents are deleted, whatever becomes of their KV
+            except Exception:  # the documents are deleted all the same
                 logger.exception("%s: KV of deleted documents could not be deleted", model.name)
 
     async def _run(
@@ -159,21 +155,19 @@ class KeptKV:
             for document in documents:
                 passages = await asyncio.to_thread(collection.passages_of, document.id)
                 for passage in passages:
-                    async with self._turns.setdefault(model.name, asyncio.Lock()):
-                        await self._prepare(warming, collection.id, model, passage, template)
+                    async with self._locks.setdefault(model.name, asyncio.Lock()):
+                        await self._compute(warming, collection.id, model, passage, template)
                     warming.num_done += 1
                 left = set(await asyncio.to_thread(collection.passages_of, document.id))
-                self.forget(collection.id, [passage for passage in passages if passage not in left])
+                self.delete(collection.id, [passage for passage in passages if passage not in left])
             warming.status = "failed" if warming.errors else "done"
-        except ApiError as error:  # the model is gone
-            _note(warming, str(error))
-            warming.status = "failed"
         except Exception as error:
-            logger.exception("KV of collection %s could not be prepared", collection.id)
-            _note(warming, str(error))
+            if not isinstance(error, ApiError):  # else the model is gone
+                logger.exception("KV of collection %s could not be prepared", collection.id)
+            _record(warming, str(error))
             warming.status = "failed"
 
-    async def _prepare(
+    async def _compute(
         self, warming: Warming, id_: str, model: ServedModel, passage: str, template: PromptTemplate | None
     ) -> None:
         role = "user" if warming.endpoint == "chat/completions" else None
@@ -181,27 +175,27 @@ class KeptKV:
         prompt = None if found is None else found[0]
         engine = model.async_engine
         if prompt is None or len(prompt.token_ids) >= engine.engine.max_model_len:
-            why = "is too long for it" if prompt is not None else "does not stand at the start of its prompts"
-            _note(warming, f"a passage {why}: {passage:.60}")
+            why = "is too long for the model" if prompt is not None else "cannot be at the start of its prompts"
+            _record(warming, f"a passage {why}: {passage:.60}")
             return
-        # KV of another stage would be of no use once the model has arrived
-        last = engine.last_stage
-        job = GenerationJob(model, [prompt], _PARAMS, f"warm-{id_[:8]}", int(time.time()), _BEHIND_ALL, min_stage=last)
+        last = engine.last_stage  # KV of earlier stages becomes useless
+        name = f"warm-{id_[:8]}"
+        job = GenerationJob(model, [prompt], _PARAMS, name, int(time.time()), _LOWEST_PRIORITY, min_stage=last)
         while True:
             while engine.num_queued:
-                await asyncio.sleep(_PATIENCE_S)
-            began_at = time.monotonic()
+                await asyncio.sleep(_POLL_S)
+            started_at = time.monotonic()
             try:
                 (output,) = await job.outputs()
                 break
             except ApiError as error:
-                if error.status != 429:  # the queue is full again: it may wait
+                if error.status != 429:  # the queue filled up again
                     raise
         num_cached = sum(output.cached_tokens.values())
         warming.num_cached_tokens += num_cached
         warming.num_computed_tokens += len(prompt.token_ids) - num_cached
         if engine.num_requests:
-            await asyncio.sleep(time.monotonic() - began_at)
+            await asyncio.sleep(time.monotonic() - started_at)
 
 
 def _prompt_of(
@@ -217,6 +211,6 @@ def _prompt_of(
     return replace(prompt, domains=((0, collection_domain(collection_id)),)), start
 
 
-def _note(warming: Warming, error: str) -> None:
+def _record(warming: Warming, error: str) -> None:
     if len(warming.errors) < 10:
         warming.errors.append(error)
